@@ -1,0 +1,1 @@
+"""archgen: describe an accelerator in YAML, compile a network for it, simulate, check, compare."""

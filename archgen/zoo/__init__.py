@@ -1,0 +1,1 @@
+"""Published networks, built as valid ONNX with seeded, sensibly scaled weights."""

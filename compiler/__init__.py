@@ -1,0 +1,1 @@
+"""The retargeted compiler: ONNX model and architecture in, verified instruction streams out."""

@@ -1,0 +1,1 @@
+"""Steps become instructions of this machine."""

@@ -1,0 +1,1 @@
+"""Which nests share a tile loop."""

@@ -1,0 +1,1 @@
+"""Graph passes over onnx-ir, in the order that stages.py lists."""

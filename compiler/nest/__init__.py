@@ -1,0 +1,1 @@
+"""Tensor expressions: one tileable operator each, its meaning and its bounds."""

@@ -1,0 +1,1 @@
+"""ONNX operators as tensor expressions, one function each."""

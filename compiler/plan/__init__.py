@@ -1,0 +1,1 @@
+"""Which engine does what on which buffer, step by step."""

@@ -1,0 +1,1 @@
+"""How large the tiles are and which core computes them."""

@@ -1,0 +1,1 @@
+"""Instructions, one class per family member: engine, cycles, traffic, effect, text."""
