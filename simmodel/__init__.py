@@ -1,1 +1,1 @@
-"""The machine: its description and language (description floor) and its SimPy model (machine floor)."""
+"""The machine: its description and language, and under `machine` its SimPy model."""

@@ -1,0 +1,316 @@
+"""The architecture: one frozen record per part of a machine, each field with its unit and meaning.
+
+This is the single definition of every field: the YAML loader validates against it, editors get its
+JSON Schema, the compiler and the machine model read it. Memories have fixed *roles* (`dram`,
+`shared`, `local`, `weights`, `accumulators`); engines name the roles they touch.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+
+from simmodel.units import Bandwidth, Bytes, Delay, Hertz, Operations
+
+ElementType = Literal["int8", "fp16", "bf16", "fp32", "int16"]
+StorageType = Literal["int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32"]
+MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators"]
+Writeback = Literal["bias", "clip", "requantize"]
+NO_DELAY = Delay(0, True)
+
+
+def _listed(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+Roles = Annotated[tuple[MemoryRole, ...], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class Part(BaseModel):
+    """A part of the machine: immutable, and with no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class Dram(Part):
+    """Off-chip memory behind one or more channels that all cores share."""
+
+    size: Bytes
+    bandwidth: Bandwidth
+    """All channels together."""
+    latency: Delay = NO_DELAY
+    """From request to first byte."""
+    burst: Bytes = 64
+    """Bytes fetched at least, for each contiguous run of a transfer."""
+    channels: PositiveInt = 1
+    """Independent channels; addresses are interleaved over them."""
+
+
+class Memory(Part):
+    """On-chip SRAM in banks; each bank serves `ports` accesses of `bank_width` bytes a cycle."""
+
+    size: Bytes
+    banks: PositiveInt = 1
+    bank_width: Bytes = 16
+    ports: PositiveInt = 1
+    """Accesses per bank and cycle, reads or writes."""
+    read_ports: PositiveInt | None = None
+    """With `write_ports`: separate ports instead of `ports` shared ones."""
+    write_ports: PositiveInt | None = None
+    mapping: Literal["interleaved", "blocked"] = "interleaved"
+    """Neighbouring words in neighbouring banks, or each bank a contiguous range."""
+    conflict_penalty: Annotated[float, Field(ge=0)] = 0.0
+    """Extra time, as a fraction, while two streams meet in one bank."""
+    latency: Delay = NO_DELAY
+    alignment: Bytes = 1
+    """Buffers start at multiples of this many bytes."""
+
+    @property
+    def bank_size(self) -> int:
+        """Bytes in one bank."""
+        return self.size // self.banks
+
+    @property
+    def split_ports(self) -> bool:
+        """Whether reads and writes have ports of their own."""
+        return self.read_ports is not None or self.write_ports is not None
+
+    def port_bytes(self, write: bool) -> int:
+        """Bytes per cycle that one bank serves for reads or for writes."""
+        if not self.split_ports:
+            return self.bank_width * self.ports
+        return self.bank_width * ((self.write_ports if write else self.read_ports) or 1)
+
+    def bytes_per_cycle(self, write: bool = False) -> int:
+        """Bytes per cycle of all banks together."""
+        return self.banks * self.port_bytes(write)
+
+
+class SharedMemory(Memory):
+    """SRAM that several cores share."""
+
+    level: Literal["chip", "cluster"] = "chip"
+
+
+class Memories(Part):
+    """The memories of the machine, by role."""
+
+    dram: Dram
+    local: Memory
+    """Per core: feature maps, and weights where there is no separate weight memory."""
+    shared: SharedMemory | None = None
+    weights: Memory | None = None
+    """Per core: separate weight memory."""
+    accumulators: Memory | None = None
+    """Per core: partial sums of the matrix engine."""
+
+    def get(self, role: str) -> Memory | Dram | None:
+        """The memory in `role`, or None where the machine has none."""
+        found: Memory | Dram | None = getattr(self, role)
+        return found
+
+    def on_chip(self) -> dict[str, Memory]:
+        """Role -> memory for every on-chip memory that exists."""
+        roles = ("shared", "local", "weights", "accumulators")
+        found = {role: self.get(role) for role in roles}
+        return {role: memory for role, memory in found.items() if isinstance(memory, Memory)}
+
+
+class Matrix(Part):
+    """The matrix engine: a systolic array, or a cube of dot products."""
+
+    kind: Literal["systolic", "cube"]
+    rows: PositiveInt
+    """Systolic: reduction (WS, IS) or output pixels (OS). Cube: output pixels."""
+    cols: PositiveInt
+    """Output channels (systolic IS: output pixels)."""
+    depth: PositiveInt = 1
+    """Cube only: length of each dot product."""
+    dataflow: Literal["weight-stationary", "output-stationary", "input-stationary"] = (
+        "weight-stationary"
+    )
+    fold_overlap: bool = True
+    """Systolic only: the next fold is loaded behind the running one."""
+    im2col: bool = True
+    """Kernel positions and channels share the reduction axis; else each position is padded."""
+    rate: dict[ElementType, Annotated[float, Field(gt=0)]] = {"int8": 1.0}
+    """MACs per cell and cycle, by element type; a type that is missing is not supported."""
+    startup: Delay = NO_DELAY
+    granularity: Literal["tile", "gemm", "conv"] = "conv"
+    """What one instruction covers: an array-sized product, a matrix product, a convolution."""
+    max_pixels: PositiveInt | None = None
+    """Most output pixels (rows of the left matrix) of one instruction."""
+    depthwise: bool = False
+    """Whether depthwise convolutions run here (one reduction per channel, `cols` at a time)."""
+    writeback: tuple[Writeback, ...] = ()
+    """What the engine applies while it writes its result."""
+    input: MemoryRole = "local"
+    weights: MemoryRole = "local"
+    output: MemoryRole = "local"
+    """Where results go: `accumulators` leaves the rest to the vector engine unless written back."""
+
+    @property
+    def cells(self) -> int:
+        """Multiply-accumulate units."""
+        return self.rows * self.cols * (self.depth if self.kind == "cube" else 1)
+
+    def peak(self, dtype: str) -> float:
+        """MACs per cycle for element type `dtype`; 0 where it is not supported."""
+        return self.cells * next((r for t, r in self.rate.items() if t == dtype), 0.0)
+
+
+class VectorCost(Part):
+    """Cycles per vector of lanes, by kind of operation."""
+
+    simple: Annotated[float, Field(gt=0)] = 1.0
+    """Move, add, subtract, compare, min, max, clip, select, convert."""
+    multiply: Annotated[float, Field(gt=0)] = 1.0
+    """Multiply and multiply-add."""
+    divide: Annotated[float, Field(gt=0)] = 4.0
+    """Divide, reciprocal, square root."""
+    special: Annotated[float, Field(gt=0)] = 8.0
+    """Exponential, logarithm, error function, tanh, sigmoid and what is built on them."""
+
+
+class Vector(Part):
+    """The vector engine: element-wise work, reductions, pooling, conversions."""
+
+    lanes: PositiveInt
+    """Elements per cycle of a simple operation, for types of up to 2 bytes."""
+    wide_lanes: PositiveInt | None = None
+    """Elements per cycle when an operand has 4 bytes; default `lanes`."""
+    types: tuple[StorageType, ...] = ("int8", "uint8", "int32", "fp16", "fp32")
+    """Element types that it reads and writes; arithmetic inside is fp32."""
+    cost: VectorCost = VectorCost()
+    startup: Delay = NO_DELAY
+    rank: Annotated[int, Field(ge=1, le=3)] = 3
+    """Dimensions that one instruction walks."""
+    max_extent: PositiveInt | None = None
+    """Most elements along the innermost dimension of one instruction."""
+    window: bool = True
+    """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
+    reads: Roles = ("local",)
+    writes: Roles = ("local",)
+
+
+class Scalar(Part):
+    """The scalar unit: synchronization and bookkeeping."""
+
+    startup: Delay = NO_DELAY
+
+
+class CopyEngine(Part):
+    """A copy (DMA) engine of each core."""
+
+    from_: Roles = Field(alias="from")
+    to: Roles
+    bandwidth: Bandwidth
+    startup: Delay = NO_DELAY
+    rank: Annotated[int, Field(ge=1, le=4)] = 4
+    """Dimensions of a strided transfer."""
+    outstanding: PositiveInt = 16
+    """Requests in flight; with DRAM latency they bound the rate."""
+    request: Bytes = 256
+    """Bytes of one request."""
+    pad: bool = True
+    """Fills borders while it copies."""
+    broadcast: bool = False
+    """One transfer may write the same data to several cores."""
+    peer: bool = False
+    """Reaches the local memory of other cores."""
+
+
+class Link(Part):
+    """A bus or network that copies between two sets of memories cross."""
+
+    from_: Roles = Field(alias="from")
+    to: Roles
+    bandwidth: Bandwidth
+    latency: Delay = NO_DELAY
+    scope: Literal["chip", "cluster", "core"] = "chip"
+    """One instance per chip, per cluster or per core."""
+    duplex: bool = True
+    """Each direction has the full bandwidth; else both share it."""
+
+
+class FrontEnd(Part):
+    """Fetch and issue of one core's instruction stream."""
+
+    issue_width: PositiveInt = 1
+    queue_depth: PositiveInt | dict[str, PositiveInt] = 8
+    """Entries of each engine's queue: one number, or by engine name."""
+    instruction_bytes: Bytes = 16
+    fetch_bandwidth: Bandwidth | None = None
+    """Default: never a limit."""
+    sync: Literal["tokens", "interlock"] = "tokens"
+    tokens: PositiveInt = 64
+    """Counting semaphores of a core."""
+
+    def depth(self, engine: str) -> int:
+        """Queue entries of `engine`."""
+        if isinstance(self.queue_depth, int):
+            return self.queue_depth
+        return self.queue_depth.get(engine, 8)
+
+
+class Host(Part):
+    """The processor that runs what the accelerator cannot."""
+
+    compute: Operations = 10e9
+    """Sustained operations per second."""
+    bandwidth: Bandwidth = Bandwidth(8e9, False)
+    latency: Delay = Delay(10e-6, False)
+    """Cost of each call, from accelerator idle to host running and back."""
+
+
+class Arch(Part):
+    """One candidate machine."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    description: str = ""
+    clock: Hertz
+    types: tuple[ElementType, ...] = Field(default=("int8",), min_length=1)
+    """Element types of whole networks on this machine, the preferred one first."""
+    clusters: PositiveInt = 1
+    cores: PositiveInt = 1
+    """Cores in each cluster."""
+    memories: Memories
+    matrix: Matrix
+    vector: Vector
+    scalar: Scalar = Scalar()
+    copy_: dict[str, CopyEngine] = Field(alias="copy", min_length=1)
+    links: dict[str, Link] = {}
+    front_end: FrontEnd = FrontEnd()
+    host: Host = Host()
+
+    @property
+    def core_count(self) -> int:
+        """Cores on the chip."""
+        return self.clusters * self.cores
+
+    @cached_property
+    def dram_bytes_per_cycle(self) -> float:
+        """Peak DRAM bytes per core-clock cycle."""
+        return self.memories.dram.bandwidth.at(self.clock)
+
+    @cached_property
+    def dram_latency(self) -> int:
+        """DRAM latency in cycles."""
+        return self.memories.dram.latency.cycles(self.clock)
+
+    def peak_macs(self, dtype: str) -> float:
+        """MACs per cycle of the whole chip for element type `dtype`."""
+        return self.core_count * self.matrix.peak(dtype)
+
+    def copy_engine(self, source: str, target: str) -> str | None:
+        """Name of the first copy engine that moves data from role `source` to role `target`."""
+        for name, engine in self.copy_.items():
+            if source in engine.from_ and target in engine.to:
+                return name
+        return None
+
+    def engines(self) -> tuple[str, ...]:
+        """Engine names of one core, in the order in which reports list them."""
+        return ("matrix", "vector", "scalar", *self.copy_)

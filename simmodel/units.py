@@ -1,0 +1,179 @@
+"""Quantities with units, as they stand in architecture files: `512 KiB`, `25.6 GB/s`, `100 ns`.
+
+Each kind is a pydantic-ready annotated type, so a field's type says which units it takes. A bare
+number is accepted only in the base unit of its kind (bytes, bytes per cycle, cycles, hertz).
+Decimal prefixes are powers of 1000, binary ones (`Ki`) powers of 1024.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+_NUMBER = re.compile(r"\s*([-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z/]*)\s*")
+_BYTES = {
+    "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+_HERTZ = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_OPERATIONS = {"OPS": 1, "GOPS": 10**9, "TOPS": 10**12, "MOPS": 10**6}
+
+
+def split(value: object, example: str) -> tuple[float, str]:
+    """Number and unit of `value`; ValueError says what a right value looks like (`example`)."""
+    if isinstance(value, bool):
+        raise ValueError(f"expected a quantity such as {example}, got {str(value).lower()}")
+    if isinstance(value, int | float):
+        return float(value), ""
+    match = _NUMBER.fullmatch(str(value))
+    if match is None:
+        raise ValueError(f"expected a quantity such as {example}, got {value!r}")
+    return float(match[1].replace("_", "")), match[2]
+
+
+def _scaled(value: object, units: dict[str, int] | dict[str, float], example: str) -> float:
+    number, unit = split(value, example)
+    if unit and unit not in units:
+        raise ValueError(f"unit {unit!r} is not one of {', '.join(units)}; write {example}")
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite quantity such as {example}, got {value!r}")
+    return number * (units[unit] if unit else 1)
+
+
+def parse_bytes(value: object) -> int:
+    """Bytes of `'512 KiB'`, `'1 MB'` or a bare number of bytes; positive and whole."""
+    amount = _scaled(value, _BYTES, "'512 KiB'")
+    if amount <= 0 or amount != int(amount):
+        raise ValueError(f"expected a positive whole number of bytes, got {value!r}")
+    return int(amount)
+
+
+def parse_hertz(value: object) -> float:
+    """Hertz of `'1.2 GHz'` or a bare number of hertz; positive."""
+    amount = _scaled(value, _HERTZ, "'1.2 GHz'")
+    if amount <= 0:
+        raise ValueError(f"expected a positive frequency, got {value!r}")
+    return amount
+
+
+def parse_operations(value: object) -> float:
+    """Operations per second of `'10 GOPS'` or a bare number; positive."""
+    amount = _scaled(value, _OPERATIONS, "'10 GOPS'")
+    if amount <= 0:
+        raise ValueError(f"expected a positive rate of operations, got {value!r}")
+    return amount
+
+
+class _Quantity:
+    """Lets a quantity class validate itself from text inside pydantic models."""
+
+    EXAMPLE = ""
+
+    @classmethod
+    def parse(cls, value: object) -> Any:
+        raise NotImplementedError(cls.__name__)
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.parse, serialization=core_schema.to_string_ser_schema()
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {"anyOf": [{"type": "number"}, {"type": "string"}], "examples": [cls.EXAMPLE]}
+
+
+@dataclass(frozen=True)
+class Bandwidth(_Quantity):
+    """Bytes per second or per cycle; the clock turns the one into the other."""
+
+    amount: float
+    per_cycle: bool
+
+    EXAMPLE = "25.6 GB/s"
+
+    @classmethod
+    def parse(cls, value: object) -> Bandwidth:
+        """`'25.6 GB/s'`, `'64 B/cycle'` or a bare number of bytes per cycle; positive."""
+        if isinstance(value, Bandwidth):
+            return value
+        example = "'25.6 GB/s' or '64 B/cycle'"
+        number, unit = split(value, example)
+        size, _, per = unit.partition("/")
+        if unit and (size not in _BYTES or per not in ("s", "cycle")):
+            raise ValueError(f"unit {unit!r} is not bytes per s or per cycle; write {example}")
+        if number <= 0 or not math.isfinite(number):
+            raise ValueError(f"expected a positive bandwidth, got {value!r}")
+        return cls(number * _BYTES[size] if unit else number, per != "s")
+
+    def at(self, clock: float) -> float:
+        """Bytes per cycle of a clock of `clock` hertz."""
+        return self.amount if self.per_cycle else self.amount / clock
+
+    def __str__(self) -> str:
+        if self.per_cycle:
+            return f"{self.amount:g} B/cycle"
+        return f"{self.amount / 1e9:g} GB/s"
+
+
+@dataclass(frozen=True)
+class Delay(_Quantity):
+    """Seconds or cycles; the clock turns the one into the other."""
+
+    amount: float
+    in_cycles: bool
+
+    EXAMPLE = "100 ns"
+
+    @classmethod
+    def parse(cls, value: object) -> Delay:
+        """`'100 ns'`, `'20 cycles'` or a bare number of cycles; not negative."""
+        if isinstance(value, Delay):
+            return value
+        example = "'100 ns' or '20 cycles'"
+        number, unit = split(value, example)
+        if unit and unit not in (*_SECONDS, "cycle", "cycles"):
+            raise ValueError(f"unit {unit!r} is not {', '.join(_SECONDS)} or cycles; {example}")
+        if number < 0 or not math.isfinite(number):
+            raise ValueError(f"expected a delay that is not negative, got {value!r}")
+        in_cycles = unit in ("", "cycle", "cycles")
+        return cls(number if in_cycles else number * _SECONDS[unit], in_cycles)
+
+    def cycles(self, clock: float) -> int:
+        """Whole cycles, rounded up, of a clock of `clock` hertz."""
+        exact = self.amount if self.in_cycles else self.amount * clock
+        return math.ceil(exact - 1e-9)
+
+    def __str__(self) -> str:
+        return f"{self.amount:g} cycles" if self.in_cycles else f"{self.amount * 1e9:g} ns"
+
+
+def _quantity_schema(example: str) -> WithJsonSchema:
+    return WithJsonSchema(
+        {"anyOf": [{"type": "number"}, {"type": "string"}], "examples": [example]}
+    )
+
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), _quantity_schema("512 KiB")]
+Hertz = Annotated[float, BeforeValidator(parse_hertz), _quantity_schema("1.2 GHz")]
+Operations = Annotated[float, BeforeValidator(parse_operations), _quantity_schema("10 GOPS")]
+
+
+def show_bytes(amount: float) -> str:
+    """`amount` bytes with the largest binary unit that keeps it readable."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if amount >= size:
+            return f"{amount / size:.4g} {unit}"
+    return f"{amount:.4g} B"
