@@ -22,7 +22,9 @@ NO_DELAY = Delay(0, True)
 
 
 def _listed(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return (value,)
+    return tuple(value) if isinstance(value, list) else value
 
 
 Roles = Annotated[tuple[MemoryRole, ...], BeforeValidator(_listed), Field(min_length=1)]
