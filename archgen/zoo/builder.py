@@ -1,0 +1,295 @@
+"""Builds ONNX networks layer by layer, with weights that keep activations well scaled.
+
+The one idea: every tensor carries the expected mean and variance of each of its channels beside
+its shape. A convolution's output moments follow from its input's and from the weights that were
+drawn, so biases centre, weights scale, and BatchNormalization gets the running statistics that
+training would have recorded, all without running the network once.
+
+With ``weights=False`` the parameters have shapes but no data: such a model can be counted and
+shape-inferred, not run, and building the largest network takes milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+from archgen.zoo.moments import Moments
+
+OPSET = 17
+IR_VERSION = 10
+
+FloatArray = NDArray[np.float32]
+
+
+class ZooError(ValueError):
+    """A network of the zoo was asked for with a name, option or size that cannot be built."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of the graph under construction: its name, shape, and moments by channel.
+
+    The channel axis is 1 for images (rank 4) and the last one otherwise.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    moments: Moments
+
+
+class Builder:
+    """Appends nodes and initializers to one ``ModelProto``; ``finish`` returns it checked."""
+
+    def __init__(self, name: str, seed: int = 0, weights: bool = True) -> None:
+        self.model = onnx.ModelProto(ir_version=IR_VERSION, producer_name="archgen")
+        self.model.opset_import.append(helper.make_opsetid("", OPSET))
+        self.graph = self.model.graph
+        self.graph.name = name
+        self.weights = weights
+        self.random = np.random.Generator(np.random.SFC64(seed))
+        self._constants: dict[str, str] = {}
+
+    # Graph ends
+
+    def input(self, name: str, shape: Sequence[int], dtype: int = TensorProto.FLOAT) -> Tensor:
+        """Declares a graph input; floating-point ones are expected to be standard normal."""
+        self.graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
+        channels = shape[1] if len(shape) == 4 else shape[-1]
+        return Tensor(name, tuple(shape), Moments.standard(channels))
+
+    def output(self, name: str, value: Tensor) -> None:
+        """Declares ``value`` as graph output ``name`` by renaming what its node writes."""
+        node = next(n for n in reversed(self.graph.node) if value.name in n.output)
+        node.output[list(node.output).index(value.name)] = name
+        for other in self.graph.node:
+            for position, used in enumerate(other.input):
+                if used == value.name:
+                    other.input[position] = name
+        info = helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape)
+        self.graph.output.append(info)
+
+    def finish(self) -> onnx.ModelProto:
+        """The model built so far."""
+        return self.model
+
+    # Parameters and constants
+
+    def normal(self, shape: Sequence[int], std: float = 1.0, mean: float = 0.0) -> FloatArray:
+        """Seeded normal values; without weights, zeros that occupy no memory."""
+        if not self.weights:
+            return np.broadcast_to(np.float32(0), shape)
+        values = self.random.standard_normal(shape, dtype=np.float32)
+        values *= np.float32(std)
+        if mean:
+            values += np.float32(mean)
+        return values
+
+    def uniform(self, size: int, low: float, high: float) -> FloatArray:
+        """Seeded uniform values of shape (size,), never affected by ``weights=False``."""
+        return self.random.uniform(low, high, size).astype(np.float32)
+
+    def parameter(self, name: str, values: NDArray[Any]) -> str:
+        """Adds a trained parameter; its data is left out when the builder has no weights."""
+        tensor = self.graph.initializer.add(name=name, dims=values.shape)
+        tensor.data_type = helper.np_dtype_to_tensor_dtype(values.dtype)
+        if self.weights:
+            tensor.raw_data = values.tobytes()
+        return name
+
+    def constant(self, values: NDArray[Any]) -> str:
+        """Adds a structural constant (shape, index, scalar), shared among equal ones."""
+        tensor = onnx.numpy_helper.from_array(np.asarray(values))
+        key = tensor.SerializeToString().hex()
+        if key not in self._constants:
+            tensor.name = f"constant_{len(self._constants)}"
+            self.graph.initializer.append(tensor)
+            self._constants[key] = tensor.name
+        return self._constants[key]
+
+    def scalar(self, value: float) -> str:
+        """A float32 constant of rank 0."""
+        return self.constant(np.array(value, np.float32))
+
+    def integers(self, values: Sequence[int]) -> str:
+        """An int64 constant of rank 1: a shape, axes or indices."""
+        return self.constant(np.array(values, np.int64))
+
+    # Nodes
+
+    def node(
+        self, kind: str, name: str, inputs: Sequence[str], outputs: int = 1, **attributes: Any
+    ) -> list[str]:
+        """Appends one node and returns the names of what it writes."""
+        written = [name] if outputs == 1 else [f"{name}.{index}" for index in range(outputs)]
+        self.graph.node.append(helper.make_node(kind, inputs, written, name, **attributes))
+        return written
+
+    def convolution(
+        self,
+        name: str,
+        x: Tensor,
+        channels: int,
+        kernel: int,
+        stride: int = 1,
+        padding: int | None = None,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> Tensor:
+        """Conv over (N, C, H, W). With a bias its output is centred with unit variance;
+        without, it expects BatchNormalization to do that. ``padding`` defaults to kernel // 2.
+        """
+        padding = kernel // 2 if padding is None else padding
+        batch, given = x.shape[:2]
+        weight = self.normal((channels, given // groups, kernel, kernel))
+        moments = x.moments.through(weight, groups) if self.weights else Moments.standard(channels)
+        scale = float(1 / np.sqrt(moments.variance.mean())) if bias else 1 / np.sqrt(weight[0].size)
+        if self.weights:
+            weight *= np.float32(scale)
+        moments = moments.scaled(scale)
+        inputs = [x.name, self.parameter(f"{name}.weight", weight)]
+        if bias:
+            inputs.append(self._centring_bias(f"{name}.bias", moments))
+            moments = moments.centred()
+        self.node(
+            "Conv",
+            name,
+            inputs,
+            kernel_shape=[kernel] * 2,
+            strides=[stride] * 2,
+            pads=[padding] * 4,
+            group=groups,
+            dilations=[1, 1],
+        )
+        spatial = self._extents(name, x, kernel, stride, padding, False)
+        return Tensor(name, (batch, channels, *spatial), moments)
+
+    def batch_norm(self, name: str, x: Tensor, gain: float = 1.0) -> Tensor:
+        """BatchNormalization with running statistics near ``x``'s expected moments; each
+        channel comes out with a deviation around ``gain`` and a small mean.
+        """
+        channels = x.shape[1]
+        scale = self.uniform(channels, 0.8 * gain, 1.2 * gain)
+        shift = self.uniform(channels, -0.3 * gain, 0.3 * gain)
+        spread = self.uniform(channels, 0.9, 1.1)
+        values = {
+            "weight": scale,
+            "bias": shift,
+            "running_mean": x.moments.mean.astype(np.float32),
+            "running_var": (x.moments.variance * spread).astype(np.float32),
+        }
+        inputs = [self.parameter(f"{name}.{part}", array) for part, array in values.items()]
+        self.node("BatchNormalization", name, [x.name, *inputs], epsilon=1e-5, momentum=0.9)
+        return Tensor(name, x.shape, Moments(shift.astype(float), scale.astype(float) ** 2))
+
+    def gemm(self, name: str, x: Tensor, features: int) -> Tensor:
+        """Gemm on (N, K) with a transposed weight (features, K) and a bias; centred and scaled
+        to unit variance, so that logits differ among inputs and classes."""
+        weight = self.normal((features, x.shape[1]))
+        moments = x.moments.through(weight) if self.weights else Moments.standard(features)
+        scale = float(1 / np.sqrt(moments.variance.mean()))
+        if self.weights:
+            weight *= np.float32(scale)
+        moments = moments.scaled(scale)
+        inputs = [x.name, self.parameter(f"{name}.weight", weight)]
+        inputs.append(self._centring_bias(f"{name}.bias", moments))
+        self.node("Gemm", name, inputs, transB=1)
+        return Tensor(name, (x.shape[0], features), moments.centred())
+
+    def relu(self, x: Tensor, six: bool = False) -> Tensor:
+        """Relu, or Clip to 0..6 as exporters write ReLU6."""
+        name = f"{x.name}.relu"
+        if six:
+            self.node("Clip", name, [x.name, self.scalar(0.0), self.scalar(6.0)])
+        else:
+            self.node("Relu", name, [x.name])
+        return Tensor(name, x.shape, x.moments.rectified())
+
+    def max_pool(
+        self, name: str, x: Tensor, kernel: int, stride: int, padding: int = 0, ceil: bool = False
+    ) -> Tensor:
+        """MaxPool over (N, C, H, W) with a square window."""
+        self.node("MaxPool", name, [x.name], **_window(kernel, stride, padding, ceil))
+        spatial = self._extents(name, x, kernel, stride, padding, ceil)
+        return Tensor(name, (*x.shape[:2], *spatial), x.moments.maximum(kernel * kernel))
+
+    def average_pool(self, name: str, x: Tensor, kernel: int, stride: int) -> Tensor:
+        """AveragePool over (N, C, H, W) with a square window and no padding."""
+        self.node("AveragePool", name, [x.name], **_window(kernel, stride, 0, False))
+        spatial = self._extents(name, x, kernel, stride, 0, False)
+        return Tensor(name, (*x.shape[:2], *spatial), x.moments.averaged(kernel * kernel))
+
+    def global_average_pool(self, name: str, x: Tensor) -> Tensor:
+        """GlobalAveragePool and Flatten: (N, C, H, W) -> (N, C)."""
+        batch, channels, height, width = x.shape
+        self.node("GlobalAveragePool", name, [x.name])
+        self.node("Flatten", f"{name}.flatten", [name], axis=1)
+        averaged = x.moments.averaged(height * width)
+        return Tensor(f"{name}.flatten", (batch, channels), averaged)
+
+    def flatten(self, name: str, x: Tensor) -> Tensor:
+        """(N, C, H, W) -> (N, C * H * W)."""
+        batch, channels, height, width = x.shape
+        self.node("Flatten", name, [x.name], axis=1)
+        shape = (batch, channels * height * width)
+        return Tensor(name, shape, x.moments.repeated(height * width))
+
+    def add(self, name: str, left: Tensor, right: Tensor) -> Tensor:
+        """Elementwise sum of two tensors of one shape."""
+        self.node("Add", name, [left.name, right.name])
+        return Tensor(name, left.shape, left.moments.plus(right.moments))
+
+    def concatenate(self, name: str, parts: Sequence[Tensor]) -> Tensor:
+        """Concat along the channels of (N, C, H, W)."""
+        self.node("Concat", name, [part.name for part in parts], axis=1)
+        channels = sum(part.shape[1] for part in parts)
+        shape = (parts[0].shape[0], channels, *parts[0].shape[2:])
+        return Tensor(name, shape, Moments.joined([part.moments for part in parts]))
+
+    def _centring_bias(self, name: str, moments: Moments) -> str:
+        noise = self.uniform(len(moments.mean), -0.1, 0.1)
+        return self.parameter(name, (noise - moments.mean).astype(np.float32))
+
+    def _extents(
+        self, name: str, x: Tensor, kernel: int, stride: int, padding: int, ceil: bool
+    ) -> tuple[int, int]:
+        extents = [_extent(size, kernel, stride, padding, ceil) for size in x.shape[2:]]
+        if min(extents) < 1:
+            raise ZooError(
+                f"{self.graph.name}: the image is too small: {name!r} would slide a "
+                f"{kernel}x{kernel} window over {x.shape[2]}x{x.shape[3]}"
+            )
+        return extents[0], extents[1]
+
+
+def scaled_channels(channels: int, width: float, divisor: int = 8) -> int:
+    """``channels * width`` rounded to a multiple of ``divisor``, losing at most a tenth."""
+    if width == 1:
+        return channels
+    wanted = channels * width
+    rounded = max(divisor, int(wanted + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * wanted else rounded
+
+
+def _window(kernel: int, stride: int, padding: int, ceil: bool) -> dict[str, Any]:
+    return {
+        "kernel_shape": [kernel] * 2,
+        "strides": [stride] * 2,
+        "pads": [padding] * 4,
+        "ceil_mode": int(ceil),
+    }
+
+
+def _extent(size: int, kernel: int, stride: int, padding: int, ceil: bool) -> int:
+    reach = size + 2 * padding - kernel
+    if not ceil:
+        return reach // stride + 1
+    count = -(-reach // stride) + 1
+    # A window that would start in the right padding is dropped, as PyTorch does.
+    return count - 1 if (count - 1) * stride >= size + padding else count

@@ -1,0 +1,187 @@
+"""The networks of the zoo: what each is, its options, and the figures published for it.
+
+The one idea: an entry is data, a family's builder with its options filled in. Published figures
+are for the default options, in multiply-accumulates (not FLOPs) and trained parameters, and a test
+compares the built graph with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import partial
+
+import onnx
+
+from archgen.zoo.builder import Builder, ZooError
+from archgen.zoo.counts import Counts, count
+from archgen.zoo.densenet import densenet121
+from archgen.zoo.googlenet import googlenet
+from archgen.zoo.mobilenet import mobilenet_v1, mobilenet_v2
+from archgen.zoo.plain import squeezenet, vgg16
+from archgen.zoo.resnet import resnet
+from archgen.zoo.transformer import bert, vit
+
+__all__ = ["CATALOG", "Counts", "Entry", "Option", "ZooError", "build", "count"]
+
+Option = int | float
+
+_IMAGE: dict[str, Option] = {"image": 224, "classes": 1000}
+_IMAGE_WIDTH: dict[str, Option] = {**_IMAGE, "width": 1.0}
+_TORCHVISION = "torchvision's weights tables (num_params, _ops)"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One network: ``build(builder, batch=..., **options)`` appends it; ``options`` are all it
+    takes, with their defaults. ``macs`` and ``parameters`` are the published figures at batch 1,
+    good to ``tolerance`` (relative, as many digits as ``source`` prints)."""
+
+    description: str
+    build: Callable[..., None]
+    options: Mapping[str, Option]
+    macs: float
+    parameters: float
+    source: str
+    tolerance: float = 1e-3
+
+
+def _resnet(depth: int, macs: float, parameters: int) -> Entry:
+    text = f"ResNet-{depth} v1.5, image classification"
+    return Entry(text, partial(resnet, depth=depth), _IMAGE_WIDTH, macs, parameters, _TORCHVISION)
+
+
+def _bert(layers: int, hidden: int, heads: int) -> dict[str, Option]:
+    shape = {"layers": layers, "hidden": hidden, "heads": heads}
+    return {"sequence": 128, **shape, "vocabulary": 30522, "positions": 512}
+
+
+def _vit(layers: int, hidden: int, heads: int) -> dict[str, Option]:
+    return {**_IMAGE, "patch": 16, "layers": layers, "hidden": hidden, "heads": heads}
+
+
+CATALOG: dict[str, Entry] = {
+    "resnet18": _resnet(18, 1.814e9, 11_689_512),
+    "resnet34": _resnet(34, 3.664e9, 21_797_672),
+    "resnet50": _resnet(50, 4.089e9, 25_557_032),
+    "resnet101": _resnet(101, 7.801e9, 44_549_160),
+    "resnet152": _resnet(152, 11.514e9, 60_192_808),
+    "vgg16": Entry(
+        description="VGG-16 without BatchNormalization, image classification",
+        build=vgg16,
+        options={**_IMAGE_WIDTH, "hidden": 4096},
+        macs=15.47e9,
+        parameters=138_357_544,
+        source=_TORCHVISION,
+    ),
+    "mobilenet_v1": Entry(
+        description="MobileNetV1, depthwise separable convolutions",
+        build=mobilenet_v1,
+        options=_IMAGE_WIDTH,
+        macs=569e6,
+        parameters=4.2e6,
+        source="Howard et al. 2017, tables 4 and 6",
+        tolerance=1e-2,
+    ),
+    "mobilenet_v2": Entry(
+        description="MobileNetV2, inverted residuals with linear bottlenecks",
+        build=mobilenet_v2,
+        options=_IMAGE_WIDTH,
+        macs=300.8e6,
+        parameters=3_504_872,
+        source=_TORCHVISION,
+    ),
+    "squeezenet": Entry(
+        description="SqueezeNet 1.1, fire modules",
+        build=squeezenet,
+        options=_IMAGE_WIDTH,
+        macs=0.349e9,
+        parameters=1_235_496,
+        source=_TORCHVISION,
+    ),
+    "densenet121": Entry(
+        description="DenseNet-121, dense concatenation",
+        build=densenet121,
+        options={**_IMAGE, "growth": 32},
+        macs=2.834e9,
+        parameters=7_978_856,
+        source=_TORCHVISION,
+    ),
+    "googlenet": Entry(
+        description="GoogLeNet with BatchNormalization, inference graph",
+        build=googlenet,
+        options=_IMAGE_WIDTH,
+        macs=1.498e9,
+        parameters=6_624_904,
+        source=_TORCHVISION,
+    ),
+    "bert_base": Entry(
+        description="BERT base encoder and pooler, 128 tokens",
+        build=bert,
+        options=_bert(layers=12, hidden=768, heads=12),
+        macs=22.5e9 / 2,
+        parameters=109_482_240,
+        source="TinyBERT (Jiao et al. 2020): 22.5 GFLOPs; parameters: transformers' BertModel",
+        tolerance=1e-2,
+    ),
+    "bert_large": Entry(
+        description="BERT large encoder and pooler, 128 tokens",
+        build=bert,
+        options=_bert(layers=24, hidden=1024, heads=16),
+        macs=39.46e9,
+        parameters=335_141_888,
+        source="MACs: layers x (12 s d^2 + 2 s^2 d); parameters: transformers' BertModel",
+    ),
+    "vit_b16": Entry(
+        description="ViT-B/16, vision transformer with a class token",
+        build=vit,
+        options=_vit(layers=12, hidden=768, heads=12),
+        macs=17.564e9,
+        parameters=86_567_656,
+        source=_TORCHVISION,
+    ),
+    "vit_tiny": Entry(
+        description="ViT-Ti/16, the plain backbone of DeiT-Ti",
+        build=vit,
+        options=_vit(layers=12, hidden=192, heads=3),
+        macs=1.2537e9,
+        parameters=5_717_416,
+        source="MACs: layers x (12 s d^2 + 2 s^2 d) and patches; parameters: timm's model card",
+    ),
+}
+
+
+def build(
+    name: str, batch: int = 1, *, weights: bool = True, seed: int = 0, **options: Option
+) -> onnx.ModelProto:
+    """Builds network ``name`` with fixed input shapes for ``batch``.
+
+    ``options`` override the entry's defaults; equal arguments give equal bytes. With
+    ``weights=False`` parameters have shapes without data: to be counted, not run. Raises
+    ``ZooError`` for an unknown name or option, or sizes that leave no output.
+    """
+    if name not in CATALOG:
+        raise ZooError(f"unknown network {name!r}{_guess(name, CATALOG)}; known: {_list(CATALOG)}")
+    entry = CATALOG[name]
+    for option, value in options.items():
+        if option not in entry.options:
+            guess = _guess(option, entry.options)
+            known = _list(entry.options)
+            raise ZooError(f"{name} has no option {option!r}{guess}; it has: {known}")
+        if value <= 0:
+            raise ZooError(f"{name}: {option}={value} must be positive")
+    if batch < 1:
+        raise ZooError(f"{name}: batch={batch} must be positive")
+    net = Builder(name, seed, weights)
+    entry.build(net, batch=batch, **{**entry.options, **options})
+    return net.finish()
+
+
+def _guess(word: str, known: Mapping[str, object]) -> str:
+    close = get_close_matches(word, known, 1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _list(known: Mapping[str, object]) -> str:
+    return ", ".join(known)

@@ -1,0 +1,180 @@
+"""Multiply-accumulates and parameters of any ONNX model, by shape arithmetic alone.
+
+The one idea: the data of large initializers does not matter for shapes, so counting works on a
+copy of the graph without it, and a model of any size is counted in a moment.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import onnx
+from onnx import TensorProto, helper, shape_inference
+
+Shape = tuple[int, ...]
+Shapes = dict[str, Shape]
+
+# Data of initializers up to this many elements is kept: shapes and axes are computed from it.
+_KEPT_ELEMENTS = 1024
+
+_FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """``macs``: multiply-accumulates of matrix operators; ``parameters``: trained values."""
+
+    macs: int
+    parameters: int
+
+
+def count(model: onnx.ModelProto) -> Counts:
+    """Counts ``model``, whose input shapes should be fixed.
+
+    MACs are those of convolutions, matrix products and recurrent layers, with padding counted and
+    activations and normalizations not. Parameters are weights, biases and tables, without running
+    statistics, scalars and quantization scales. A matrix operator whose shape cannot be inferred
+    counts no MACs.
+    """
+    light = _without_data(model)
+    inferred = shape_inference.infer_shapes(light, data_prop=True)
+    shapes = _shapes(inferred.graph)
+    macs = sum(_node_macs(node, shapes) for node in inferred.graph.node)
+    return Counts(macs, _parameters(light.graph))
+
+
+def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of ``model`` with everything but the initializers of its main graph."""
+    copy = onnx.ModelProto()
+    for source, target in ((model, copy), (model.graph, copy.graph)):
+        for field, value in source.ListFields():
+            if field.name in ("graph", "initializer"):
+                continue
+            if isinstance(value, str | int | bytes):
+                setattr(target, field.name, value)
+            else:
+                getattr(target, field.name).MergeFrom(value)
+    return copy
+
+
+def _without_data(model: onnx.ModelProto) -> onnx.ModelProto:
+    light = without_initializers(model)
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= _KEPT_ELEMENTS:
+            light.graph.initializer.append(tensor)
+        else:
+            light.graph.initializer.add(
+                name=tensor.name, dims=tensor.dims, data_type=tensor.data_type
+            )
+    return onnx.inliner.inline_local_functions(light) if light.functions else light
+
+
+def _shapes(graph: onnx.GraphProto) -> Shapes:
+    shapes: Shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        dims = info.type.tensor_type.shape.dim
+        if info.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
+    return shapes
+
+
+# Multiply-accumulates of one node, by kind of operator.
+
+
+def _node_macs(node: onnx.NodeProto, shapes: Shapes) -> int:
+    if node.op_type not in _MACS:
+        return 0
+    positions, macs = _MACS[node.op_type]
+    operands = [shapes.get(node.input[position]) for position in positions]
+    output = shapes.get(node.output[0] or node.output[-1])
+    if output is None or any(shape is None for shape in operands):
+        return 0
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    known = [shape for shape in operands if shape is not None]
+    return macs(known[0], known[1], output, attributes)
+
+
+def _conv_macs(x: Shape, weight: Shape, output: Shape, _: dict[str, object]) -> int:
+    return math.prod(output) * math.prod(weight[1:])
+
+
+def _transposed_macs(x: Shape, weight: Shape, output: Shape, _: dict[str, object]) -> int:
+    return math.prod(x) * math.prod(weight[1:])
+
+
+def _matmul_macs(left: Shape, right: Shape, output: Shape, _: dict[str, object]) -> int:
+    return math.prod(output) * left[-1]
+
+
+def _gemm_macs(left: Shape, right: Shape, output: Shape, attributes: dict[str, object]) -> int:
+    return math.prod(output) * left[0 if attributes.get("transA") else 1]
+
+
+def _recurrent_macs(x: Shape, weight: Shape, output: Shape, _: dict[str, object]) -> int:
+    directions, rows, features = weight
+    hidden = output[-1]
+    return x[0] * x[1] * directions * rows * (features + hidden)
+
+
+Formula = Callable[[Shape, Shape, Shape, dict[str, object]], int]
+
+# Operator -> positions of its two operands, formula.
+_MACS: dict[str, tuple[tuple[int, int], Formula]] = {
+    "Conv": ((0, 1), _conv_macs),
+    "ConvInteger": ((0, 1), _conv_macs),
+    "QLinearConv": ((0, 3), _conv_macs),
+    "ConvTranspose": ((0, 1), _transposed_macs),
+    "MatMul": ((0, 1), _matmul_macs),
+    "MatMulInteger": ((0, 1), _matmul_macs),
+    "QLinearMatMul": ((0, 3), _matmul_macs),
+    "Gemm": ((0, 1), _gemm_macs),
+    "LSTM": ((0, 1), _recurrent_macs),
+    "GRU": ((0, 1), _recurrent_macs),
+    "RNN": ((0, 1), _recurrent_macs),
+}
+
+
+# Parameters. Integer data is trained only where an operator of a quantized model reads it.
+
+_QUANTIZED_OPERANDS = {
+    "DequantizeLinear": (0,),
+    "QLinearConv": (3, 8),
+    "QLinearMatMul": (3,),
+    "ConvInteger": (1,),
+    "MatMulInteger": (1,),
+}
+_UNTRAINED_OPERANDS = {
+    "BatchNormalization": (3, 4),
+    "QuantizeLinear": (1, 2),
+    "DequantizeLinear": (1, 2),
+    "QLinearConv": (1, 2, 4, 5, 6, 7),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "Resize": (1, 2),
+}
+
+
+def _parameters(graph: onnx.GraphProto) -> int:
+    tensors = {tensor.name: tensor for tensor in _constants(graph)}
+    trained = {
+        name
+        for node in graph.node
+        for position, name in enumerate(node.input)
+        if name in tensors and _is_trained(node.op_type, position, tensors[name])
+    }
+    return sum(math.prod(tensors[name].dims) for name in trained)
+
+
+def _is_trained(kind: str, position: int, tensor: TensorProto) -> bool:
+    if tensor.data_type not in _FLOATS:
+        return position in _QUANTIZED_OPERANDS.get(kind, ())
+    return len(tensor.dims) > 0 and position not in _UNTRAINED_OPERANDS.get(kind, ())
+
+
+def _constants(graph: onnx.GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensor = node.attribute[0].t
+            yield TensorProto(name=node.output[0], dims=tensor.dims, data_type=tensor.data_type)
