@@ -1,1 +1,45 @@
 """Instructions, one class per family member: engine, cycles, traffic, effect, text."""
+
+from simmodel.isa.base import Flow, Instruction, Item, Loop, View
+from simmodel.isa.copy import Copy, Fill
+from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
+from simmodel.isa.scalar import HOST, HostCall, ScalarNop
+from simmodel.isa.sync import Arrive, Await, Sync
+from simmodel.isa.vector import Binary, Reduce, Ternary, Unary, VectorInstruction, Window
+
+INSTRUCTIONS: tuple[type[Instruction], ...] = (
+    Copy, Fill,
+    Tile, Gemm, Conv, DepthwiseConv,
+    Unary, Binary, Ternary, Reduce, Window,
+    ScalarNop, HostCall,
+    Sync, Arrive, Await,
+)  # fmt: skip
+"""Every instruction class, by family."""
+
+__all__ = [
+    "HOST",
+    "INSTRUCTIONS",
+    "Arrive",
+    "Await",
+    "Binary",
+    "Conv",
+    "Copy",
+    "DepthwiseConv",
+    "Fill",
+    "Flow",
+    "Gemm",
+    "HostCall",
+    "Instruction",
+    "Item",
+    "Loop",
+    "MatrixInstruction",
+    "Reduce",
+    "ScalarNop",
+    "Sync",
+    "Ternary",
+    "Tile",
+    "Unary",
+    "VectorInstruction",
+    "View",
+    "Window",
+]

@@ -1,0 +1,208 @@
+"""What a stream with loops stands for: its dynamic sequence of instructions, without copying them.
+
+Every place in a stream where an instruction stands is a *site*. A site inside loops occurs many
+times; its addresses for all occurrences come from one numpy expression. Loops around a single
+instruction that carry nothing from one iteration to the next are not walked at all: the site keeps
+them as `repeats`, so timing can treat the burst in closed form and execution in bulk (`wide`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.isa import Instruction, Item, Loop, MatrixInstruction
+from simmodel.region import Address, Operand, Terms
+
+Turns = tuple[tuple[str, int], ...]
+"""Loop variables and counts, outermost first."""
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One place in a stream: an instruction, the loops around it, and those it repeats in."""
+
+    instruction: Instruction
+    loops: Turns
+    repeats: Turns = ()
+
+    @cached_property
+    def times(self) -> int:
+        """Instructions issued at each occurrence."""
+        return math.prod(count for _, count in self.repeats)
+
+    @cached_property
+    def wide(self) -> Instruction:
+        """One instruction that does the work of all repeats."""
+        return widened(self.instruction, self.repeats) if self.repeats else self.instruction
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        """Operands of `wide`, reads first."""
+        return (*self.wide.reads(), *self.wide.writes())
+
+    @cached_property
+    def addresses(self) -> tuple[Numbers, ...]:
+        """For each of `operands`, its address at every occurrence, in order of time."""
+        return tuple(addresses(operand.address, self.loops) for operand in self.operands)
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A stream's sites and the order in which they occur."""
+
+    sites: tuple[Site, ...]
+    order: NDArray[np.int32]
+    """Site index of every occurrence, in program order."""
+
+    @cached_property
+    def occurrence(self) -> NDArray[np.int64]:
+        """For every entry of `order`, which occurrence of its site it is."""
+        result = np.empty(len(self.order), np.int64)
+        for site in range(len(self.sites)):
+            where = np.flatnonzero(self.order == site)
+            result[where] = np.arange(len(where))
+        return result
+
+    @cached_property
+    def issued(self) -> int:
+        """Instructions issued, repeats counted one by one."""
+        times = np.array([site.times for site in self.sites], np.int64)
+        return int(times[self.order].sum()) if len(self.order) else 0
+
+
+def expand(stream: tuple[Item, ...]) -> Expansion:
+    """Sites and order of `stream`."""
+    sites: list[Site] = []
+    order = _walk(stream, (), sites)
+    return Expansion(tuple(sites), order)
+
+
+def _walk(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[np.int32]:
+    parts: list[NDArray[np.int32]] = []
+    for item in items:
+        burst = _burst(item)
+        if burst is not None:
+            instruction, outer, repeats = burst
+            parts.append(np.full(math.prod(c for _, c in outer), len(sites), np.int32))
+            sites.append(Site(instruction, (*loops, *outer), repeats))
+        elif isinstance(item, Loop):
+            body = _walk(item.body, (*loops, (item.variable, item.count)), sites)
+            parts.append(np.tile(body, item.count))
+    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+
+def _burst(item: Item) -> tuple[Instruction, Turns, Turns] | None:
+    """The single instruction of a perfect loop nest, its walked loops and its repeats."""
+    turns: list[tuple[str, int]] = []
+    while isinstance(item, Loop):
+        if len(item.body) != 1:
+            return None
+        turns.append((item.variable, item.count))
+        item = item.body[0]
+    first = len(turns)
+    while first > 0 and _independent(item, tuple(turns[first - 1 :])):
+        first -= 1
+    return item, tuple(turns[:first]), tuple(turns[first:])
+
+
+def _independent(instruction: Instruction, turns: Turns) -> bool:
+    """Whether the iterations of `turns` may be taken as one wide instruction."""
+    if instruction.waits or instruction.signals or not instruction.BULK_OPERANDS:
+        return False
+    variable, count = turns[0]
+    if count == 1:
+        return True
+    operands = (*instruction.reads(), *instruction.writes())
+    if any(_ring_uses(operand.address, variable) for operand in operands):
+        return False
+    for target in instruction.writes():
+        if target.address.step(variable) == 0 and not _accumulates(instruction, variable):
+            return False
+    return not _carries(widened(instruction, turns))
+
+
+def _ring_uses(address: Address, variable: str) -> bool:
+    return address.ring is not None and any(name == variable for name, _ in address.ring.terms)
+
+
+def _accumulates(instruction: Instruction, variable: str) -> bool:
+    """Whether iterations of `variable` add products into the same sums."""
+    if not isinstance(instruction, MatrixInstruction) or instruction.partial is None:
+        return False
+    same = instruction.partial.address == instruction.dst.address
+    return same and instruction.multiplier is None and instruction.bias is None
+
+
+def _carries(wide: Instruction) -> bool:
+    """Whether a read may see what another iteration wrote."""
+    for target in wide.writes():
+        low, high = _extent(target)
+        for source in wide.reads():
+            if (source.memory, source.cores) != (target.memory, target.cores):
+                continue
+            if source.address.ring != target.address.ring:
+                return True
+            if (source.address, source.strides) == (target.address, target.strides):
+                continue
+            start, end = _extent(source)
+            if start < high and low < end:
+                return True
+    return False
+
+
+def _extent(operand: Operand) -> tuple[int, int]:
+    low, high = operand.span
+    return operand.address.base + low, operand.address.base + high
+
+
+def widened(instruction: Instruction, turns: Turns) -> Instruction:
+    """`instruction` with one more leading dimension in every operand for each of `turns`."""
+    changes: dict[str, Any] = {}
+    for field in fields(instruction):
+        value = getattr(instruction, field.name)
+        if isinstance(value, Operand):
+            changes[field.name] = _widen(value, turns)
+    return replace(instruction, **changes)
+
+
+def _widen(operand: Operand, turns: Turns) -> Operand:
+    names = {name for name, _ in turns}
+    address = operand.address
+    kept: Terms = tuple(term for term in address.terms if term[0] not in names)
+    steps = tuple(address.step(name) for name, _ in turns)
+    return replace(
+        operand,
+        address=replace(address, terms=kept),
+        shape=(*(count for _, count in turns), *operand.shape),
+        strides=(*steps, *operand.strides),
+    )
+
+
+def addresses(address: Address, loops: Turns) -> Numbers:
+    """Addresses for all iterations of `loops`, outermost slowest."""
+    total = np.int64(address.base) + _sums(address.terms, loops)
+    if address.ring is None:
+        return total.ravel()
+    ring = address.ring
+    slot = (ring.offset + _sums(ring.terms, loops)) % ring.slots
+    result: Numbers = (total + ring.pitch * slot).ravel()
+    return result
+
+
+def _sums(terms: Terms, loops: Turns) -> Numbers:
+    factors: Mapping[str, int] = {name: sum(f for n, f in terms if n == name) for name, _ in terms}
+    shape = tuple(count for _, count in loops)
+    total = np.zeros(shape, np.int64)
+    for axis, (name, count) in enumerate(loops):
+        if factors.get(name):
+            line = np.arange(count, dtype=np.int64) * factors[name]
+            total += line.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return total

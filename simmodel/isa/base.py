@@ -1,0 +1,132 @@
+"""What every instruction answers: its engine, cycles, traffic, effect; text follows from fields.
+
+One frozen dataclass per instruction is its whole definition (law 7). The timing side uses
+`startup`, `cycles` and `traffic`; the executor uses `execute`; the verifier `reads`, `writes` and
+`encodable`; the text form is derived from the dataclass fields by `simmodel.asm`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.arch import Arch, Dram
+from simmodel.region import Operand
+
+Array = NDArray[Any]
+View = Callable[[Operand], Array]
+"""Gives the writable strided array of an operand's raw values."""
+Sync = tuple[tuple[str, int], ...]
+"""Token names and counts."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Bytes that an instruction moves through one memory."""
+
+    operand: Operand
+    write: bool
+    bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruction(ABC):
+    """An instruction of the machine: operands, engine and synchronization."""
+
+    MNEMONIC: ClassVar[str]
+    BULK_OPERANDS: ClassVar[bool] = True
+    """Whether a loop around this instruction alone may be executed as one wider instruction."""
+
+    engine: str
+    waits: Sync = ()
+    """Tokens taken before it starts."""
+    signals: Sync = ()
+    """Tokens given when it has ended."""
+    origin: int = 0
+    """Index into the program's origins: which model node this is for."""
+
+    @abstractmethod
+    def reads(self) -> tuple[Operand, ...]:
+        """Operands whose bytes it needs."""
+
+    @abstractmethod
+    def writes(self) -> tuple[Operand, ...]:
+        """Operands whose bytes it replaces."""
+
+    @abstractmethod
+    def cycles(self, arch: Arch) -> int:
+        """Cycles of work between start-up and end when no operand is late."""
+
+    @abstractmethod
+    def startup(self, arch: Arch) -> int:
+        """Cycles before the first operand moves: the engine's start-up and access latencies."""
+
+    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+        """Bytes moved through each operand's memory; each operand once unless overridden."""
+        reads = (Flow(o, False, o.traffic(granule(arch, o.memory))) for o in self.reads())
+        writes = (Flow(o, True, o.traffic(granule(arch, o.memory))) for o in self.writes())
+        return (*reads, *writes)
+
+    @abstractmethod
+    def execute(self, view: View) -> None:
+        """Apply the effect to memory, seen through `view`."""
+
+    def unencodable(self, arch: Arch) -> str | None:
+        """Why this machine has no such instruction, or None when it has."""
+        return None
+
+    def macs(self) -> int:
+        """Multiply-accumulates of the network that it computes."""
+        return 0
+
+
+def granule(arch: Arch, role: str) -> int:
+    """Bytes that the memory in `role` moves at least for each contiguous run."""
+    memory = arch.memories.get(role)
+    if memory is None:
+        raise ValueError(f"{arch.name} has no memory {role!r}")
+    return memory.burst if isinstance(memory, Dram) else memory.bank_width
+
+
+def access_latency(arch: Arch, operands: tuple[Operand, ...]) -> int:
+    """Longest latency, in cycles, of the memories that `operands` lie in."""
+    roles = {operand.memory for operand in operands}
+    memories = (arch.memories.get(role) for role in roles)
+    return max((m.latency.cycles(arch.clock) for m in memories if m is not None), default=0)
+
+
+def decode(raw: Array, operand: Operand) -> Array:
+    """Real values (fp32) of an operand's raw values."""
+    if operand.scale is None and operand.zero == 0:
+        return raw if raw.dtype == np.float32 else raw.astype(np.float32)
+    centred = raw.astype(np.float32) - np.float32(operand.zero)
+    return centred if operand.scale is None else centred * np.float32(operand.scale)
+
+
+def encode(values: Array, operand: Operand, out: Array) -> None:
+    """Store real values into `out`: divide by the scale, round half to even, add zero, saturate."""
+    if not np.issubdtype(out.dtype, np.integer):
+        out[...] = values
+        return
+    scaled = values if operand.scale is None else values / np.float32(operand.scale)
+    info = np.iinfo(out.dtype)
+    rounded: Array = np.rint(scaled).astype(np.float64 if out.dtype.itemsize > 2 else np.float32)
+    rounded = np.clip(rounded + operand.zero, info.min, info.max)
+    out[...] = rounded.astype(out.dtype)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A hardware loop: `body`, `count` times, with `variable` counting from 0."""
+
+    variable: str
+    count: int
+    body: tuple[Instruction | Loop, ...] = field(default=())
+
+
+Item = Instruction | Loop

@@ -1,0 +1,129 @@
+"""Copy family: strided transfers in up to four dimensions, with borders filled on the way.
+
+A copy moves raw bytes; it converts nothing. Several `cores` on the target make it a broadcast.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from simmodel.arch import Arch, CopyEngine
+from simmodel.isa.base import Instruction, View, access_latency
+from simmodel.region import Operand
+
+
+def _engine_of(instruction: Instruction, arch: Arch) -> CopyEngine:
+    engine = arch.copy_.get(instruction.engine)
+    if engine is None:
+        raise ValueError(f"{arch.name} has no copy engine {instruction.engine!r}")
+    return engine
+
+
+def link_latency(arch: Arch, source: str, target: str) -> int:
+    """Cycles of latency of the links between two memory roles."""
+    crossed = (k for k in arch.links.values() if source in k.from_ and target in k.to)
+    return sum(link.latency.cycles(arch.clock) for link in crossed)
+
+
+def _walked_rank(operand: Operand) -> int:
+    """Dimensions that a copy engine walks: the merged ones, plus the element if it stands alone."""
+    dims = operand.collapsed
+    return max(1, len(dims))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(Instruction):
+    """dst[before : before + src.shape] = src; the rest of dst = fill."""
+
+    MNEMONIC: ClassVar[str] = "copy"
+
+    dst: Operand
+    src: Operand
+    before: tuple[int, ...] = ()
+    """Border elements in front, per dimension; empty: none anywhere."""
+    fill: float = 0.0
+    """Raw value of the border."""
+
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.src,)
+
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.dst,)
+
+    def startup(self, arch: Arch) -> int:
+        own = _engine_of(self, arch).startup.cycles(arch.clock)
+        links = link_latency(arch, self.src.memory, self.dst.memory)
+        return own + access_latency(arch, (self.src, self.dst)) + links
+
+    def cycles(self, arch: Arch) -> int:
+        engine = _engine_of(self, arch)
+        rate = engine.bandwidth.at(arch.clock)
+        latency = access_latency(arch, (self.src, self.dst))
+        if latency:
+            rate = min(rate, engine.outstanding * engine.request / latency)
+        return math.ceil(max(self.src.distinct, self.dst.distinct) / rate)
+
+    def execute(self, view: View) -> None:
+        source, target = view(self.src), view(self.dst)
+        if source.shape == target.shape:
+            target[...] = source
+            return
+        before = self.before or (0,) * len(self.src.shape)
+        skip = target.ndim - len(before)
+        inner = tuple(slice(b, b + n) for b, n in zip(before, self.src.shape, strict=True))
+        target[...] = np.asarray(self.fill).astype(target.dtype)
+        target[(slice(None),) * skip + inner] = source
+
+    def unencodable(self, arch: Arch) -> str | None:
+        engine = _engine_of(self, arch)
+        if self.src.memory not in engine.from_ or self.dst.memory not in engine.to:
+            return f"{self.engine} has no path {self.src.memory} -> {self.dst.memory}"
+        if max(_walked_rank(self.src), _walked_rank(self.dst)) > engine.rank:
+            return f"{self.engine} walks {engine.rank} dimensions"
+        if self.src.shape != self.dst.shape and not engine.pad:
+            return f"{self.engine} cannot fill borders"
+        if len(self.dst.cores) > 1 and not engine.broadcast:
+            return f"{self.engine} cannot broadcast"
+        remote = self.src.cores or self.dst.cores
+        if remote and len(self.dst.cores) <= 1 and not (engine.peer or engine.broadcast):
+            return f"{self.engine} does not reach other cores"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fill(Instruction):
+    """dst = value, on a copy engine."""
+
+    MNEMONIC: ClassVar[str] = "copy.fill"
+
+    dst: Operand
+    value: float = 0.0
+    """Raw value."""
+
+    def reads(self) -> tuple[Operand, ...]:
+        return ()
+
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.dst,)
+
+    def startup(self, arch: Arch) -> int:
+        return _engine_of(self, arch).startup.cycles(arch.clock) + access_latency(arch, (self.dst,))
+
+    def cycles(self, arch: Arch) -> int:
+        return math.ceil(self.dst.distinct / _engine_of(self, arch).bandwidth.at(arch.clock))
+
+    def execute(self, view: View) -> None:
+        target = view(self.dst)
+        target[...] = np.asarray(self.value).astype(target.dtype)
+
+    def unencodable(self, arch: Arch) -> str | None:
+        engine = _engine_of(self, arch)
+        if self.dst.memory not in engine.to:
+            return f"{self.engine} has no path to {self.dst.memory}"
+        if _walked_rank(self.dst) > engine.rank:
+            return f"{self.engine} walks {engine.rank} dimensions"
+        return None

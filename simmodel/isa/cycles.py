@@ -1,0 +1,72 @@
+"""Cycles of the matrix engine for a product of M x K by K x N.
+
+The systolic formulas are the standard ones for output-, weight- and input-stationary arrays: every
+fold pays the full array for fill and drain (Samajdar et al., SCALE-Sim, ISPASS 2020). Without
+`fold_overlap` the folds simply add up; with it, the stationary operand of the next fold is loaded
+behind the running product, so inner folds cost only their streaming time.
+"""
+
+from __future__ import annotations
+
+import math
+
+from simmodel.arch import Matrix
+
+
+def _ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+def product_cycles(matrix: Matrix, dtype: str, m: int, n: int, k: int, positions: int = 1) -> int:
+    """Cycles for an (m x k) by (k x n) product, `positions` times into the same result.
+
+    Args:
+        matrix: the engine.
+        dtype: element type of both operands.
+        m, n, k: output pixels, output channels, reduction length of each position.
+        positions: kernel positions; packed into the reduction axis where the engine can
+            (`im2col`), else each pays its own folds.
+
+    Returns:
+        Whole cycles, without the engine's start-up.
+    """
+    rate = next((r for t, r in matrix.rate.items() if t == dtype), 1.0)
+    if matrix.im2col:
+        k, positions = k * positions, 1
+    if rate > 1:
+        k = math.ceil(k / rate)
+    once = _cube(matrix, m, n, k, positions)
+    if matrix.kind == "systolic":
+        once = _systolic(matrix, m, n, k, positions)
+    return math.ceil(once / rate) if rate < 1 else once
+
+
+def _cube(matrix: Matrix, m: int, n: int, k: int, positions: int) -> int:
+    return _ceil(m, matrix.rows) * _ceil(n, matrix.cols) * _ceil(k, matrix.depth) * positions
+
+
+def _systolic(matrix: Matrix, m: int, n: int, k: int, positions: int) -> int:
+    rows, cols = matrix.rows, matrix.cols
+    if matrix.dataflow == "output-stationary":
+        folds, stream, load = _ceil(m, rows) * _ceil(n, cols), k, 0
+    elif matrix.dataflow == "weight-stationary":
+        folds, stream, load = _ceil(k, rows) * _ceil(n, cols), m, rows
+    else:
+        folds, stream, load = _ceil(k, rows) * _ceil(m, cols), n, rows
+    folds *= positions
+    fold = load + stream + rows + cols - 2
+    if not matrix.fold_overlap:
+        return folds * fold
+    return (folds - 1) * max(stream, rows) + fold
+
+
+def streams(matrix: Matrix, m: int, n: int, k: int) -> tuple[int, int]:
+    """How often the left operand and the weights are read from memory during one product.
+
+    The stationary operand is read once; the other one again for each fold that it meets.
+    """
+    if matrix.kind == "systolic" and matrix.dataflow == "output-stationary":
+        return _ceil(n, matrix.cols), _ceil(m, matrix.rows)
+    if matrix.kind == "systolic" and matrix.dataflow == "input-stationary":
+        return 1, _ceil(m, matrix.cols)
+    return _ceil(n, matrix.cols), 1

@@ -1,0 +1,292 @@
+"""Matrix family: array-sized tiles, matrix products, convolutions, depthwise convolutions.
+
+All of them compute
+
+    sum   = partial + products of (a - a.zero) and (w - w.zero)      exact, int32 or fp32
+    dst   = encode(clip((sum + bias) * multiplier))                  write-back, where asked for
+
+and differ in the shape of their operands. `partial` are sums from an earlier instruction.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from simmodel.arch import Arch
+from simmodel.dtype import accumulator_of, is_float
+from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
+from simmodel.isa.contract import contract
+from simmodel.isa.cycles import product_cycles, streams
+from simmodel.region import Operand
+
+INFINITY = math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixInstruction(Instruction):
+    """What the four share: operands, accumulation and write-back."""
+
+    RESULT_RANK: ClassVar[int]
+    """Dimensions of dst, without those of surrounding loops."""
+
+    dst: Operand
+    a: Operand
+    """Left operand: feature map."""
+    w: Operand
+    """Right operand: weights."""
+    partial: Operand | None = None
+    """Sums to start from, in the accumulator's type and dst's shape."""
+    bias: Operand | None = None
+    """One value per output channel, in the accumulator's type."""
+    multiplier: Operand | None = None
+    """fp32 factor per output channel that turns sums into output steps."""
+    low: float = -INFINITY
+    high: float = INFINITY
+    """Clip, in output steps (before the zero point is added)."""
+
+    @abstractmethod
+    def extents(self) -> tuple[int, int, int, int]:
+        """Output pixels, output channels, reduction length per kernel position, positions."""
+
+    @abstractmethod
+    def sums(self, a: Array, w: Array) -> Array:
+        """Exact products summed up, in dst's shape."""
+
+    def reads(self) -> tuple[Operand, ...]:
+        optional = (self.partial, self.bias, self.multiplier)
+        return (self.a, self.w, *(operand for operand in optional if operand is not None))
+
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.dst,)
+
+    def startup(self, arch: Arch) -> int:
+        return arch.matrix.startup.cycles(arch.clock) + access_latency(arch, (self.a, self.w))
+
+    def cycles(self, arch: Arch) -> int:
+        m, n, k, positions = self.extents()
+        return product_cycles(arch.matrix, self.a.dtype, m, n, k, positions)
+
+    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+        m, n, k, positions = self.extents()
+        left, right = streams(arch.matrix, m, n, k * positions)
+        flows = [
+            Flow(self.a, False, m * k * positions * self.a.itemsize * left),
+            Flow(self.w, False, self.w.distinct * right),
+            Flow(self.dst, True, self.dst.traffic(granule(arch, self.dst.memory))),
+        ]
+        extras = self.reads()[2:]
+        flows += [Flow(x, False, x.traffic(granule(arch, x.memory))) for x in extras]
+        return tuple(flows)
+
+    def macs(self) -> int:
+        m, n, k, positions = self.extents()
+        return m * n * k * positions
+
+    def execute(self, view: View) -> None:
+        total = self.sums(_centred(view(self.a), self.a), _centred(view(self.w), self.w))
+        exact = np.float32 if is_float(self.a.dtype) else np.float64
+        total = total.astype(exact, copy=False)
+        target = view(self.dst)
+        lead = len(self.dst.shape) - self.RESULT_RANK
+        if self.partial is not None:
+            total = total + _once(view(self.partial), self.partial, lead).astype(exact)
+        if self.bias is not None:
+            total = total + view(self.bias).astype(exact)
+        if self.multiplier is not None:
+            total = total.astype(np.float32) * view(self.multiplier)
+        if self.low > -INFINITY or self.high < INFINITY:
+            total = np.clip(total, self.low, self.high)
+        encode(total, self.dst, _once(target, self.dst, lead))
+
+    def unencodable(self, arch: Arch) -> str | None:
+        engine = arch.matrix
+        if self.a.memory != engine.input or self.w.memory != engine.weights:
+            return f"operands are read from {engine.input} and {engine.weights} only"
+        if engine.peak(self.a.dtype) == 0:
+            return f"the matrix engine has no {self.a.dtype} products"
+        if engine.max_pixels is not None and self.extents()[0] > engine.max_pixels:
+            return f"at most {engine.max_pixels} output pixels"
+        if self.bias is not None and "bias" not in engine.writeback:
+            return "no bias on write-back"
+        if self.multiplier is not None and "requantize" not in engine.writeback:
+            return "no requantization on write-back"
+        clipped = self.low > -INFINITY or self.high < INFINITY
+        if clipped and "clip" not in engine.writeback:
+            return "no clip on write-back"
+        raw = self.dst.dtype == accumulator_of(self.a.dtype)
+        if raw and self.dst.memory not in (engine.output, "local"):
+            return f"sums go to {engine.output}"
+        return None
+
+
+def _centred(raw: Array, operand: Operand) -> Array:
+    return raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero
+
+
+def _once(array: Array, operand: Operand, lead: int) -> Array:
+    """The array without the leading repetitions that a surrounding reduction loop adds."""
+    front = operand.strides[:lead]
+    return array[tuple(0 if stride == 0 else slice(None) for stride in front)]
+
+
+def _lead(operand: Operand, lead: int) -> tuple[tuple[int | slice, ...], str]:
+    """Index and letters of the `lead` dimensions that surrounding loops put in front.
+
+    A loop that does not move the operand contributes nothing: index 0, no letter.
+    """
+    front = operand.strides[:lead]
+    index = tuple(0 if stride == 0 else slice(None) for stride in front)
+    letters = "".join(chr(ord("A") + axis) for axis, stride in enumerate(front) if stride)
+    return index, letters
+
+
+def _product(
+    instruction: MatrixInstruction, a: Array, w: Array, dims: tuple[str, str, str]
+) -> Array:
+    a_dims, w_dims, out_dims = dims
+    lead = len(instruction.dst.shape) - instruction.RESULT_RANK
+    a_index, a_lead = _lead(instruction.a, lead)
+    w_index, w_lead = _lead(instruction.w, lead)
+    _, d_lead = _lead(instruction.dst, lead)
+    left, right = a[a_index], w[w_index]
+    return contract(left, a_lead + a_dims, right, w_lead + w_dims, d_lead + out_dims)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile(MatrixInstruction):
+    """dst[m, n] = a[m, k] x w[k, n]; k and n no larger than the array."""
+
+    MNEMONIC: ClassVar[str] = "matrix.tile"
+    RESULT_RANK: ClassVar[int] = 2
+
+    def extents(self) -> tuple[int, int, int, int]:
+        return self.a.shape[-2], self.w.shape[-1], self.a.shape[-1], 1
+
+    def sums(self, a: Array, w: Array) -> Array:
+        return _product(self, a, w, ("mk", "kn", "mn"))
+
+    def unencodable(self, arch: Arch) -> str | None:
+        _, n, k, _ = self.extents()
+        rows, cols = tile_limits(arch)
+        if k > rows or n > cols:
+            return f"a tile covers at most {rows} x {cols} weights"
+        return super().unencodable(arch)
+
+
+def tile_limits(arch: Arch) -> tuple[int, int]:
+    """Largest reduction and output channels of one array-sized tile."""
+    engine = arch.matrix
+    return (engine.depth if engine.kind == "cube" else engine.rows), engine.cols
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(MatrixInstruction):
+    """dst[y, x, n] = a[y, x, k] x w[k, n]: a whole tile's product, rows in two dimensions."""
+
+    MNEMONIC: ClassVar[str] = "matrix.gemm"
+    RESULT_RANK: ClassVar[int] = 3
+
+    def extents(self) -> tuple[int, int, int, int]:
+        return self.a.shape[-3] * self.a.shape[-2], self.w.shape[-1], self.a.shape[-1], 1
+
+    def sums(self, a: Array, w: Array) -> Array:
+        return _product(self, a, w, ("yxk", "kn", "yxn"))
+
+    def unencodable(self, arch: Arch) -> str | None:
+        if arch.matrix.granularity == "tile":
+            return "the matrix engine takes array-sized tiles only"
+        return super().unencodable(arch)
+
+
+def windows(
+    a: Array, rows: int, cols: int, kernel: tuple[int, int], steps: tuple[int, ...]
+) -> Array:
+    """View [..., y, x, i, j, c] of the kernel windows of a[..., h, w, c]; steps: sy, sx, dy, dx."""
+    *lead, high, wide, deep = a.strides
+    sy, sx, dy, dx = steps
+    shape = (*a.shape[:-3], rows, cols, *kernel, a.shape[-1])
+    strides = (*lead, high * sy, wide * sx, high * dy, wide * dx, deep)
+    return as_strided(a, shape, strides, writeable=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windowed(MatrixInstruction):
+    """What convolutions share: kernel, stride, dilation; the input has its border in place."""
+
+    RESULT_RANK: ClassVar[int] = 3
+
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+
+    def windowed(self, a: Array) -> Array:
+        """View [..., y, x, i, j, c] of the input."""
+        lead = len(self.dst.shape) - 3
+        kernel = (self.w.shape[lead], self.w.shape[lead + 1])
+        rows, cols = self.dst.shape[-3], self.dst.shape[-2]
+        return windows(a, rows, cols, kernel, (*self.stride, *self.dilation))
+
+    def _mismatch(self) -> str | None:
+        lead = len(self.dst.shape) - 3
+        for axis in (0, 1):
+            window = (self.w.shape[lead + axis] - 1) * self.dilation[axis] + 1
+            need = (self.dst.shape[lead + axis] - 1) * self.stride[axis] + window
+            if self.a.shape[lead + axis] < need:
+                return f"input extent {self.a.shape[lead + axis]} is below the {need} needed"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv(Windowed):
+    """dst[y, x, n] = sum over i, j, c of a[y*s+i*d, x*s+j*d, c] w[i, j, c, n]."""
+
+    MNEMONIC: ClassVar[str] = "matrix.conv"
+
+    def extents(self) -> tuple[int, int, int, int]:
+        i, j, c, n = self.w.shape[-4:]
+        return self.dst.shape[-3] * self.dst.shape[-2], n, c, i * j
+
+    def sums(self, a: Array, w: Array) -> Array:
+        return _product(self, self.windowed(a), w, ("yxijc", "ijcn", "yxn"))
+
+    def unencodable(self, arch: Arch) -> str | None:
+        if arch.matrix.granularity != "conv":
+            return "the matrix engine has no convolution instruction"
+        return self._mismatch() or super().unencodable(arch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthwiseConv(Windowed):
+    """dst[y, x, c] = sum over i, j of a[y*s+i*d, x*s+j*d, c] w[i, j, c]."""
+
+    MNEMONIC: ClassVar[str] = "matrix.depthwise"
+
+    def extents(self) -> tuple[int, int, int, int]:
+        i, j, c = self.w.shape[-3:]
+        return self.dst.shape[-3] * self.dst.shape[-2], c, 1, i * j
+
+    def sums(self, a: Array, w: Array) -> Array:
+        view = self.windowed(a)
+        exact = np.float32 if is_float(self.a.dtype) else np.int32
+        total: Array = np.zeros(self.dst.shape, exact)
+        for i in range(w.shape[-3]):
+            for j in range(w.shape[-2]):
+                total = total + view[..., i, j, :].astype(exact) * w[
+                    ..., None, None, i, j, :
+                ].astype(exact)
+        return total
+
+    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+        first, *others = super().traffic(arch)
+        once = first.operand.traffic(granule(arch, first.operand.memory))
+        return (Flow(first.operand, False, once), *others)
+
+    def unencodable(self, arch: Arch) -> str | None:
+        if not arch.matrix.depthwise:
+            return "the matrix engine has no depthwise convolution"
+        return self._mismatch() or super().unencodable(arch)

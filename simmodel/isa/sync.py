@@ -1,0 +1,55 @@
+"""Synchronization family: tokens between the engines of one core, barriers between cores.
+
+Any instruction may wait for and signal tokens; `Sync` does only that, for places where a bare
+instruction would be repeated by a loop. A barrier has a fixed number of arrivals; whoever awaits it
+goes on when all have arrived.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simmodel.arch import Arch
+from simmodel.isa.base import Instruction, View
+from simmodel.region import Operand
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sync(Instruction):
+    """Waits and signals, in its place in an engine's queue; no work."""
+
+    MNEMONIC: ClassVar[str] = "sync"
+
+    def reads(self) -> tuple[Operand, ...]:
+        return ()
+
+    def writes(self) -> tuple[Operand, ...]:
+        return ()
+
+    def startup(self, arch: Arch) -> int:
+        return 0
+
+    def cycles(self, arch: Arch) -> int:
+        return 0
+
+    def execute(self, view: View) -> None:
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrive(Sync):
+    """Everything before it in this engine's queue has ended: count it at the barrier."""
+
+    MNEMONIC: ClassVar[str] = "sync.arrive"
+
+    barrier: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Await(Sync):
+    """Nothing after it in this engine's queue starts before all arrivals of the barrier."""
+
+    MNEMONIC: ClassVar[str] = "sync.await"
+
+    barrier: str

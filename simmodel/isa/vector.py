@@ -1,0 +1,272 @@
+"""Vector family: element-wise work, reductions and windows, one to three dimensions each.
+
+The datapath is fp32: operands are decoded as they are read (`(raw - zero) * scale`), the result is
+clipped to [low, high] and encoded as it is written (divide, round half to even, add zero,
+saturate). So casts, quantization and requantization are the `move` function with differing types.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from simmodel.arch import Arch
+from simmodel.isa.base import Array, Instruction, View, access_latency, decode, encode
+from simmodel.isa.functions import BINARY, COMBINE, REDUCE, TERNARY, UNARY, Function
+from simmodel.isa.matrix import windows
+from simmodel.region import Operand
+
+
+def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, cost: str) -> int:
+    """Cycles to walk the elements of `walked`, innermost last, at cost class `cost`.
+
+    Each innermost row fills whole vectors of lanes; `itemsize` is the widest operand's.
+    """
+    engine = arch.vector
+    lanes = (engine.wide_lanes or engine.lanes) if itemsize >= 4 else engine.lanes
+    factor = {
+        "simple": engine.cost.simple,
+        "multiply": engine.cost.multiply,
+        "divide": engine.cost.divide,
+        "special": engine.cost.special,
+    }[cost]
+    vectors = math.prod(walked[:-1]) * -(-walked[-1] // lanes) if walked else 1
+    return math.ceil(vectors * factor)
+
+
+def merged(
+    shapes: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...]:
+    """Extents that remain when dimensions that every operand walks as one are merged."""
+    extents = [max(column) for column in zip(*shapes, strict=True)]
+    kept: list[tuple[int, tuple[int, ...]]] = []
+    for axis in range(len(extents) - 1, -1, -1):
+        steps = tuple(s[axis] for s in strides)
+        if extents[axis] == 1:
+            continue
+        if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
+            kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
+        else:
+            kept.append((extents[axis], steps))
+    return tuple(extent for extent, _ in reversed(kept)) or (1,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorInstruction(Instruction):
+    """What the family shares: a function, a result with clip, and the walk over elements."""
+
+    function: str
+    dst: Operand
+    low: float = -math.inf
+    high: float = math.inf
+
+    @abstractmethod
+    def definition(self) -> Function:
+        """The function's entry in the tables of `simmodel.isa.functions`."""
+
+    @abstractmethod
+    def walked(self) -> tuple[int, ...]:
+        """Extents of the dimensions that it walks, merged where every operand allows."""
+
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.dst,)
+
+    def startup(self, arch: Arch) -> int:
+        return arch.vector.startup.cycles(arch.clock) + access_latency(arch, self.reads())
+
+    def cycles(self, arch: Arch) -> int:
+        widest = max(operand.itemsize for operand in (self.dst, *self.reads()))
+        return vector_cycles(arch, self.walked(), widest, self.definition().cost)
+
+    def store(self, values: Array, view: View) -> None:
+        """Clip and encode the result."""
+        if self.low > -math.inf or self.high < math.inf:
+            values = np.clip(values, np.float32(self.low), np.float32(self.high))
+        encode(values, self.dst, view(self.dst))
+
+    def unencodable(self, arch: Arch) -> str | None:
+        engine = arch.vector
+        for operand in self.reads():
+            if operand.memory not in engine.reads:
+                return f"the vector engine does not read {operand.memory}"
+        if self.dst.memory not in engine.writes:
+            return f"the vector engine does not write {self.dst.memory}"
+        for operand in (self.dst, *self.reads()):
+            if operand.dtype not in engine.types:
+                return f"the vector engine has no {operand.dtype}"
+        return self._too_large(arch)
+
+    def _too_large(self, arch: Arch) -> str | None:
+        engine = arch.vector
+        walked = self.walked()
+        if len(walked) > engine.rank:
+            return f"{len(walked)} dimensions, the vector engine walks {engine.rank}"
+        if engine.max_extent is not None and walked[-1] > engine.max_extent:
+            return f"extent {walked[-1]}, at most {engine.max_extent}"
+        return None
+
+
+class _Elementwise(VectorInstruction):
+    """Every operand has dst's shape (stride 0 where it repeats)."""
+
+    def walked(self) -> tuple[int, ...]:
+        operands = (self.dst, *self.reads())
+        return merged(tuple(o.shape for o in operands), tuple(o.strides for o in operands))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unary(_Elementwise):
+    """dst = function(a); `parameters` are the function's constants (slopes and the like)."""
+
+    MNEMONIC: ClassVar[str] = "vector.unary"
+
+    a: Operand
+    parameters: tuple[float, ...] = ()
+
+    def definition(self) -> Function:
+        return UNARY[self.function]
+
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.a,)
+
+    def execute(self, view: View) -> None:
+        if self.function == "move" and self.a.dtype == self.dst.dtype and self._plain():
+            view(self.dst)[...] = view(self.a)
+            return
+        values = decode(view(self.a), self.a)
+        self.store(self.definition().apply(values, *self.parameters), view)
+
+    def _plain(self) -> bool:
+        same = (self.a.scale, self.a.zero) == (self.dst.scale, self.dst.zero)
+        return same and self.low == -math.inf and self.high == math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binary(_Elementwise):
+    """dst = function(a, b)."""
+
+    MNEMONIC: ClassVar[str] = "vector.binary"
+
+    a: Operand
+    b: Operand
+
+    def definition(self) -> Function:
+        return BINARY[self.function]
+
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.a, self.b)
+
+    def execute(self, view: View) -> None:
+        left, right = decode(view(self.a), self.a), decode(view(self.b), self.b)
+        self.store(self.definition().apply(left, right), view)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ternary(_Elementwise):
+    """dst = function(a, b, c): select or multiply-add."""
+
+    MNEMONIC: ClassVar[str] = "vector.ternary"
+
+    a: Operand
+    b: Operand
+    c: Operand
+
+    def definition(self) -> Function:
+        return TERNARY[self.function]
+
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.a, self.b, self.c)
+
+    def execute(self, view: View) -> None:
+        values = (decode(view(operand), operand) for operand in self.reads())
+        self.store(self.definition().apply(*values), view)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reduce(VectorInstruction):
+    """dst = function over the dimensions in which dst has extent 1 and a has more."""
+
+    MNEMONIC: ClassVar[str] = "vector.reduce"
+
+    a: Operand
+    partial: Operand | None = None
+    """An earlier result, of dst's shape, to join in."""
+
+    def definition(self) -> Function:
+        return REDUCE[self.function]
+
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.a,) if self.partial is None else (self.a, self.partial)
+
+    def walked(self) -> tuple[int, ...]:
+        return merged((self.a.shape, self.dst.shape), (self.a.strides, self.dst.strides))
+
+    def execute(self, view: View) -> None:
+        pairs = zip(self.a.shape, self.dst.shape, strict=True)
+        axes = tuple(i for i, (n, m) in enumerate(pairs) if n > 1 and m == 1)
+        values = self.definition().apply(decode(view(self.a), self.a), axis=axes, keepdims=True)
+        if self.partial is not None:
+            earlier = decode(view(self.partial), self.partial)
+            values = COMBINE[self.function](values, earlier)
+        self.store(values, view)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(VectorInstruction):
+    """dst[y, x, c] = function over a kernel window of a[y*s+i*d, x*s+j*d, c] (times w[i, j, c]).
+
+    `function` sum or max; with weights the products are summed: a depthwise convolution.
+    """
+
+    MNEMONIC: ClassVar[str] = "vector.window"
+
+    a: Operand
+    w: Operand | None = None
+    kernel: tuple[int, int] = (1, 1)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+
+    def definition(self) -> Function:
+        return TERNARY["fma"] if self.w is not None else REDUCE[self.function]
+
+    def reads(self) -> tuple[Operand, ...]:
+        return (self.a,) if self.w is None else (self.a, self.w)
+
+    def walked(self) -> tuple[int, ...]:
+        return self.dst.shape
+
+    def cycles(self, arch: Arch) -> int:
+        return super().cycles(arch) * math.prod(self.kernel)
+
+    def macs(self) -> int:
+        return 0 if self.w is None else self.dst.elements * math.prod(self.kernel)
+
+    def execute(self, view: View) -> None:
+        values = decode(view(self.a), self.a)
+        rows, cols = self.dst.shape[-3], self.dst.shape[-2]
+        seen = windows(values, rows, cols, self.kernel, (*self.stride, *self.dilation))
+        positions = [(i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1])]
+        if self.w is not None:
+            weights = decode(view(self.w), self.w)
+            terms = (seen[..., i, j, :] * weights[..., None, None, i, j, :] for i, j in positions)
+        else:
+            terms = (seen[..., i, j, :] for i, j in positions)
+        total = next(terms).copy()
+        for term in terms:
+            COMBINE[self.function](total, term, out=total)  # type: ignore[call-arg]
+        self.store(total, view)
+
+    def unencodable(self, arch: Arch) -> str | None:
+        if not arch.vector.window:
+            return "the vector engine has no windows"
+        return super().unencodable(arch)
+
+    def _too_large(self, arch: Arch) -> str | None:
+        limit = arch.vector.max_extent
+        if limit is not None and self.dst.shape[-1] > limit:
+            return f"extent {self.dst.shape[-1]}, at most {limit}"
+        return None

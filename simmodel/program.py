@@ -1,0 +1,92 @@
+"""The program: what the compiler makes and the machine runs.
+
+    program  = per core one stream, tokens with their initial counts, barriers with their arrivals,
+               constants and buffers at their addresses, inputs and outputs, provenance
+    stream   = item*                     in program order, as the front end sees it
+    item     = instruction | loop
+    loop     = variable count item*
+
+Streams keep their loops; `simmodel.expand` lists what they stand for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from simmodel.isa import Item
+from simmodel.region import Operand
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A named range of bytes, for reports, the verifier's messages and memory peaks."""
+
+    name: str
+    memory: str
+    address: int
+    size: int
+    core: int | None = None
+    """None for DRAM and chip-level memory."""
+    first: int = 0
+    """First step (group) in which it is alive."""
+    last: int = 0
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Bytes that are in DRAM before the program starts."""
+
+    name: str
+    address: int
+    data: NDArray[Any]
+    used: int = 0
+    """Bytes that the model needs (without packing)."""
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the model, and where it lies in DRAM."""
+
+    name: str
+    operand: Operand
+    """In the port's logical shape, with the strides of its storage."""
+    shape: tuple[int, ...]
+    dtype: str
+    """Element type as the model's user sees it."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where instructions come from."""
+
+    node: str
+    """Name of the ONNX node or nodes."""
+    group: int
+    """Index of the group of layers that share a tile loop."""
+    kind: str
+    """Operator type."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """Instruction streams and everything that they refer to."""
+
+    name: str
+    arch: str
+    cores: tuple[tuple[Item, ...], ...]
+    tokens: tuple[dict[str, int], ...]
+    """Per core: token name -> initial count."""
+    barriers: dict[str, int]
+    """Barrier name -> arrivals that complete it."""
+    constants: tuple[Constant, ...]
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    origins: tuple[Origin, ...]
+    payloads: tuple[bytes, ...] = ()
+    """Serialized models that host calls run."""
+    macs: int = 0
+    """Multiply-accumulates of the model, padding excluded."""

@@ -1,0 +1,146 @@
+"""Where an operand lies: a strided box of elements in one memory, at an address that loops move.
+
+An address is affine in the enclosing loop variables plus, for multi-buffering, a *ring*: slot
+number modulo the number of slots, times the slot's pitch. So one instruction inside a hardware
+loop stands for all its iterations and nothing is unrolled.
+
+    address = base + sum(bytes * variable) + pitch * ((offset + sum(steps * variable)) mod slots)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from simmodel.dtype import size_of
+
+Terms = tuple[tuple[str, int], ...]
+"""Loop variable and its factor, in loop order."""
+
+
+def _dot(terms: Terms, values: Mapping[str, int]) -> int:
+    return sum(factor * values[variable] for variable, factor in terms)
+
+
+@dataclass(frozen=True)
+class Ring:
+    """A slot number that counts up with the loops and wraps around."""
+
+    slots: int
+    pitch: int
+    """Bytes from slot to slot."""
+    offset: int = 0
+    terms: Terms = ()
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """Byte offset of the slot for the loop variables' `values`."""
+        return self.pitch * ((self.offset + _dot(self.terms, values)) % self.slots)
+
+
+@dataclass(frozen=True)
+class Address:
+    """A byte address as a function of the enclosing loops."""
+
+    base: int
+    terms: Terms = ()
+    ring: Ring | None = None
+
+    def at(self, values: Mapping[str, int]) -> int:
+        """The byte address for the loop variables' `values`."""
+        ring = self.ring.at(values) if self.ring else 0
+        return self.base + _dot(self.terms, values) + ring
+
+    def plus(self, offset: int) -> Address:
+        """The same address, `offset` bytes further."""
+        return replace(self, base=self.base + offset) if offset else self
+
+    def step(self, variable: str) -> int:
+        """Bytes by which one iteration of `variable` moves the address, the ring aside."""
+        return sum(factor for name, factor in self.terms if name == variable)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A strided box of elements that an instruction reads or writes.
+
+    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading).
+    A quantized operand stands for the real values `(raw - zero) * scale`; `scale` None means that
+    the raw values are the values.
+    """
+
+    memory: str
+    """Role of the memory: dram, shared, local, weights or accumulators."""
+    address: Address
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    scale: float | None = None
+    zero: int = 0
+    cores: tuple[int, ...] = ()
+    """Whose memory, where it is not the issuing core's; several: broadcast."""
+
+    @cached_property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return size_of(self.dtype)
+
+    @cached_property
+    def elements(self) -> int:
+        """Elements walked, repetitions included."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Bytes walked, repetitions included."""
+        return self.elements * self.itemsize
+
+    @cached_property
+    def collapsed(self) -> tuple[tuple[int, int], ...]:
+        """(extent, stride) of the dimensions that remain when contiguous neighbours merge.
+
+        Outermost first; dimensions of extent 1 and repetitions (stride 0) are dropped.
+        """
+        merged: list[tuple[int, int]] = []
+        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if extent == 1 or stride == 0:
+                continue
+            if merged and stride == merged[-1][0] * merged[-1][1]:
+                merged[-1] = (merged[-1][0] * extent, merged[-1][1])
+            else:
+                merged.append((extent, stride))
+        return tuple(reversed(merged))
+
+    @cached_property
+    def run(self) -> int:
+        """Bytes of each contiguous run."""
+        dims = self.collapsed
+        if not dims or dims[-1][1] != self.itemsize:
+            return self.itemsize
+        return dims[-1][0] * self.itemsize
+
+    @cached_property
+    def distinct(self) -> int:
+        """Bytes touched, each once where the box does not overlap itself."""
+        return math.prod(extent for extent, _ in self.collapsed) * self.itemsize
+
+    @cached_property
+    def span(self) -> tuple[int, int]:
+        """Lowest and one past highest byte touched, relative to the address."""
+        low = sum(min(0, (n - 1) * s) for n, s in zip(self.shape, self.strides, strict=True))
+        high = sum(max(0, (n - 1) * s) for n, s in zip(self.shape, self.strides, strict=True))
+        return low, high + self.itemsize
+
+    def traffic(self, granule: int) -> int:
+        """Bytes that the memory moves when each run takes whole granules of `granule` bytes."""
+        runs = self.distinct // self.run
+        return runs * -(-self.run // granule) * granule
+
+
+def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Row-major strides, in bytes, of `shape`."""
+    strides = [itemsize] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
