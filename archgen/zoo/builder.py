@@ -147,7 +147,7 @@ class Builder:
         """
         padding = kernel // 2 if padding is None else padding
         batch, given = x.shape[:2]
-        weight = self.normal((channels, given // groups, kernel, kernel))
+        weight = self._filters((channels, given // groups, kernel, kernel))
         moments = x.moments.through(weight, groups) if self.weights else Moments.standard(channels)
         scale = float(1 / np.sqrt(moments.variance.mean())) if bias else 1 / np.sqrt(weight[0].size)
         if self.weights:
@@ -191,7 +191,7 @@ class Builder:
     def gemm(self, name: str, x: Tensor, features: int) -> Tensor:
         """Gemm on (N, K) with a transposed weight (features, K) and a bias; centred and scaled
         to unit variance, so that logits differ among inputs and classes."""
-        weight = self.normal((features, x.shape[1]))
+        weight = self._filters((features, x.shape[1]))
         moments = x.moments.through(weight) if self.weights else Moments.standard(features)
         scale = float(1 / np.sqrt(moments.variance.mean()))
         if self.weights:
@@ -251,6 +251,14 @@ class Builder:
         channels = sum(part.shape[1] for part in parts)
         shape = (parts[0].shape[0], channels, *parts[0].shape[2:])
         return Tensor(name, shape, Moments.joined([part.moments for part in parts]))
+
+    def _filters(self, shape: tuple[int, ...]) -> FloatArray:
+        """Normal weights (outputs, inputs, ...), of zero sum over each output's inputs: what
+        rectified inputs have in common, which grows with depth, then passes no layer."""
+        weight = self.normal(shape)
+        if self.weights and shape[1] > 1:
+            weight -= weight.mean(axis=tuple(range(1, len(shape))), keepdims=True)
+        return weight
 
     def _centring_bias(self, name: str, moments: Moments) -> str:
         noise = self.uniform(len(moments.mean), -0.1, 0.1)

@@ -1,23 +1,19 @@
 """Multiply-accumulates and parameters of any ONNX model, by shape arithmetic alone.
 
-The one idea: the data of large initializers does not matter for shapes, so counting works on a
-copy of the graph without it, and a model of any size is counted in a moment.
+The one idea: shapes of operands say it all, so a model of any size, even one whose weights have no
+data, is counted in a moment.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto, helper, shape_inference
+from onnx import TensorProto, helper
 
-Shape = tuple[int, ...]
-Shapes = dict[str, Shape]
-
-# Data of initializers up to this many elements is kept: shapes and axes are computed from it.
-_KEPT_ELEMENTS = 1024
+from archgen.zoo.shapes import Shape, known_shapes, without_data
 
 _FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE}
 
@@ -38,52 +34,16 @@ def count(model: onnx.ModelProto) -> Counts:
     statistics, scalars and quantization scales. A matrix operator whose shape cannot be inferred
     counts no MACs.
     """
-    light = _without_data(model)
-    inferred = shape_inference.infer_shapes(light, data_prop=True)
-    shapes = _shapes(inferred.graph)
-    macs = sum(_node_macs(node, shapes) for node in inferred.graph.node)
+    shapes = known_shapes(model)
+    light = without_data(model)
+    macs = sum(_node_macs(node, shapes) for node in light.graph.node)
     return Counts(macs, _parameters(light.graph))
-
-
-def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of ``model`` with everything but the initializers of its main graph."""
-    copy = onnx.ModelProto()
-    for source, target in ((model, copy), (model.graph, copy.graph)):
-        for field, value in source.ListFields():
-            if field.name in ("graph", "initializer"):
-                continue
-            if isinstance(value, str | int | bytes):
-                setattr(target, field.name, value)
-            else:
-                getattr(target, field.name).MergeFrom(value)
-    return copy
-
-
-def _without_data(model: onnx.ModelProto) -> onnx.ModelProto:
-    light = without_initializers(model)
-    for tensor in model.graph.initializer:
-        if math.prod(tensor.dims) <= _KEPT_ELEMENTS:
-            light.graph.initializer.append(tensor)
-        else:
-            light.graph.initializer.add(
-                name=tensor.name, dims=tensor.dims, data_type=tensor.data_type
-            )
-    return onnx.inliner.inline_local_functions(light) if light.functions else light
-
-
-def _shapes(graph: onnx.GraphProto) -> Shapes:
-    shapes: Shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        dims = info.type.tensor_type.shape.dim
-        if info.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
-            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
-    return shapes
 
 
 # Multiply-accumulates of one node, by kind of operator.
 
 
-def _node_macs(node: onnx.NodeProto, shapes: Shapes) -> int:
+def _node_macs(node: onnx.NodeProto, shapes: Mapping[str, Shape]) -> int:
     if node.op_type not in _MACS:
         return 0
     positions, macs = _MACS[node.op_type]

@@ -1,0 +1,334 @@
+"""Opens the network a user asked for: one of the zoo or an ONNX file, with every shape bound.
+
+The one idea: whatever is wrong with the request is said in a few lines of one exception,
+``ModelError``; whatever comes back can be compiled and run, because no input dimension is left
+free and no data is outside the message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto, checker, external_data_helper, shape_inference
+
+from archgen.zoo.catalog import CATALOG, Option, ZooError, build
+from archgen.zoo.shapes import without_data, without_initializers
+
+NEWEST_IR = 13
+NEWEST_OPSET = 26
+
+# Not names: what exporters write for a dimension they know nothing about.
+_ANONYMOUS = ("", "?", "-1", "None")
+
+
+class ModelError(Exception):
+    """A model that cannot be opened, bound or run, and what the user can do about it."""
+
+
+@dataclass(frozen=True)
+class SourceModel:
+    """A network as the user gave it: ``proto`` holds all data and fixed input shapes."""
+
+    name: str
+    proto: onnx.ModelProto = field(repr=False)
+
+    @cached_property
+    def content_key(self) -> str:
+        """SHA-256 (hex) of graph and weights: equal models have equal keys."""
+        digest = hashlib.sha256()
+        digest.update(without_initializers(self.proto).SerializeToString(deterministic=True))
+        for tensor in self.proto.graph.initializer:
+            digest.update(tensor.SerializeToString(deterministic=True))
+        return digest.hexdigest()
+
+
+def open_model(
+    spec: str | Path,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    options: Mapping[str, Option] | None = None,
+) -> SourceModel:
+    """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
+    the path of an ONNX file.
+
+    ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; a free
+    first dimension is the batch (1 unless ``batch`` says otherwise). ``options`` are options of a
+    zoo network beside those in ``spec``. Raises ``ModelError``, and nothing else, for any mistake.
+    """
+    dims, options = dims or {}, options or {}
+    if batch is not None and batch < 1:
+        raise ModelError(f"batch {batch} must be positive")
+    if isinstance(spec, Path) or _is_path(spec):
+        if options:
+            raise ModelError(f"{spec} is a file: it takes no options ({', '.join(options)})")
+        return SourceModel(Path(spec).stem, _bind(_load(Path(spec)), batch, dims, str(spec)))
+    name, _, text = spec.partition(":")
+    merged: dict[str, Any] = {**_parsed_options(name, text), **options}
+    if "weights" in merged:
+        raise ModelError(f"{name}: a model to be opened keeps its weights")
+    try:
+        proto = build(name, batch or 1, **merged)
+    except ZooError as mistake:
+        hint = "" if name in CATALOG else "; or give the path of an .onnx file"
+        raise ModelError(f"{mistake}{hint}") from None
+    return SourceModel(spec, _bind(proto, batch, dims, spec))
+
+
+def _is_path(spec: str) -> bool:
+    return spec.endswith(".onnx") or "/" in spec or "\\" in spec or Path(spec).is_file()
+
+
+def _parsed_options(name: str, text: str) -> dict[str, Option]:
+    defaults = CATALOG[name].options if name in CATALOG else {}
+    parsed: dict[str, Option] = {}
+    for part in filter(None, text.split(",")):
+        option, equals, value = part.partition("=")
+        number = type(defaults.get(option, 1))
+        try:
+            parsed[option.strip()] = number(value)
+        except ValueError:
+            kind = "a whole number" if number is int else "a number"
+            shown = f"{value!r} is not {kind}" if equals else "it has no '=value'"
+            raise ModelError(
+                f"{name}: option {part!r}: {shown}; write {name}:option=value,option=value"
+            ) from None
+    return parsed
+
+
+# Reading a file.
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    if path.is_dir():
+        raise ModelError(f"{path} is a directory; give an .onnx file{_found_in(path)}")
+    if not path.exists():
+        raise ModelError(f"{path} does not exist{_missing_hint(path)}")
+    try:
+        data = path.read_bytes()
+    except OSError as mistake:
+        raise ModelError(f"{path} cannot be read: {mistake.strerror}") from None
+    if not data:
+        raise ModelError(f"{path} is empty")
+    if data.startswith(b"version https://git-lfs"):
+        raise ModelError(f"{path} is a Git LFS pointer, not the model; fetch it with git lfs pull")
+    try:
+        proto = onnx.load_model_from_string(data)
+    except DecodeError:
+        raise ModelError(f"{path} is not an ONNX model: it does not parse as protobuf") from None
+    _check_contents(proto, path)
+    _load_external_data(proto, path)
+    return proto
+
+
+def _found_in(directory: Path) -> str:
+    found = sorted(directory.glob("*.onnx"))[:3]
+    return f", e.g. {', '.join(str(path) for path in found)}" if found else ""
+
+
+def _missing_hint(path: Path) -> str:
+    siblings = [other.name for other in path.parent.glob("*.onnx")] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, siblings, 1)
+    if close:
+        return f"; did you mean {path.parent / close[0]}?"
+    if path.stem in CATALOG:
+        return f"; the zoo has {path.stem!r} (without .onnx)"
+    return ""
+
+
+def _check_contents(proto: onnx.ModelProto, path: Path) -> None:
+    graph = proto.graph
+    if not (graph.node or graph.output) or not proto.opset_import:
+        raise ModelError(f"{path} is not an ONNX model: it has no graph or no operator set")
+    if not graph.output:
+        raise ModelError(f"{path} has a graph without outputs")
+    if proto.ir_version > NEWEST_IR:
+        raise ModelError(
+            f"{path} has IR version {proto.ir_version}; the newest supported is {NEWEST_IR}. "
+            "Export it with an older one (onnx: model.ir_version)"
+        )
+    for opset in proto.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version > NEWEST_OPSET:
+            raise ModelError(
+                f"{path} uses operator set {opset.version}; the newest supported is "
+                f"{NEWEST_OPSET}. Export it with an older one, e.g. opset_version=17"
+            )
+    _check_wiring(graph, path)
+
+
+def _check_wiring(graph: onnx.GraphProto, path: Path) -> None:
+    known = {"", *(value.name for value in graph.input)}
+    known.update(tensor.name for tensor in graph.initializer)
+    known.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        known.update(node.output)
+    for node in graph.node:
+        for name in node.input:
+            if name not in known:
+                label = node.name or node.op_type
+                raise ModelError(f"{path}: node {label!r} reads {name!r}, which nothing produces")
+    for output in graph.output:
+        if output.name not in known:
+            raise ModelError(f"{path}: nothing produces the output {output.name!r}")
+
+
+def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:
+    places = {
+        entry.value
+        for tensor in proto.graph.initializer
+        for entry in tensor.external_data
+        if tensor.data_location == TensorProto.EXTERNAL and entry.key == "location"
+    }
+    missing = sorted(place for place in places if not (path.parent / place).is_file())
+    if missing:
+        raise ModelError(
+            f"{path} keeps its weights in {', '.join(missing)}, which is not beside it "
+            f"in {path.parent.resolve()}"
+        )
+    try:
+        external_data_helper.load_external_data_for_model(proto, str(path.parent))
+    except (checker.ValidationError, OSError, ValueError) as mistake:
+        raise ModelError(f"{path}: external data cannot be read: {mistake}") from None
+
+
+# Binding input dimensions.
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One dimension of one input, free unless ``dim`` has a positive value."""
+
+    owner: str
+    index: int
+    dim: onnx.TensorShapeProto.Dimension
+
+    @property
+    def symbol(self) -> str:
+        """The dimension's name; ``input:axis`` when the file gives none."""
+        name = self.dim.dim_param
+        return self.place if name in _ANONYMOUS else str(name)
+
+    @property
+    def place(self) -> str:
+        return f"{self.owner}:{self.index}"
+
+    @property
+    def fixed(self) -> bool:
+        return self.dim.HasField("dim_value") and self.dim.dim_value > 0
+
+
+def _bind(
+    given: onnx.ModelProto, batch: int | None, dims: Mapping[str, int], label: str
+) -> onnx.ModelProto:
+    axes = list(_axes(given.graph, label))
+    _check_dims(axes, dims, label)
+    first = {axis.symbol for axis in axes if axis.index == 0 and not axis.fixed}
+    later = {axis.symbol for axis in axes if axis.index > 0 and not axis.fixed}
+    values = dict.fromkeys(first - later, batch or 1)
+    values |= {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims}
+    values |= dims
+    unbound = [axis for axis in axes if not axis.fixed and axis.symbol not in values]
+    if unbound:
+        raise ModelError(_unbound_message(unbound, label))
+    refix = [axis for axis in axes if axis.index == 0 and axis.fixed]
+    for axis in axes:
+        if not axis.fixed:
+            axis.dim.dim_value = values[axis.symbol]
+    _bind_symbols(given.graph, values)
+    wrong = [axis for axis in refix if batch is not None and axis.dim.dim_value != batch]
+    if batch is not None and wrong:
+        _rebatch(given, wrong, batch, label)
+    return given
+
+
+def _axes(graph: onnx.GraphProto, label: str) -> Iterator[_Axis]:
+    initialized = {tensor.name for tensor in graph.initializer}
+    for value in graph.input:
+        if value.name in initialized:
+            continue
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(f"{label}: input {value.name!r} is not a tensor")
+        if not value.type.tensor_type.HasField("shape"):
+            raise ModelError(f"{label}: input {value.name!r} has no shape, not even a rank")
+        for index, dim in enumerate(value.type.tensor_type.shape.dim):
+            yield _Axis(value.name, index, dim)
+
+
+def _check_dims(axes: list[_Axis], dims: Mapping[str, int], label: str) -> None:
+    free = {axis.symbol for axis in axes if not axis.fixed}
+    places = {axis.place: axis for axis in axes}
+    for name, value in dims.items():
+        if value < 1:
+            raise ModelError(f"--dim {name}={value}: must be positive")
+        if name in free or (name in places and not places[name].fixed):
+            continue
+        if name in places:
+            size = places[name].dim.dim_value
+            raise ModelError(f"--dim {name}={value}: {label} fixes this dimension at {size}")
+        close = get_close_matches(name, free, 1)
+        guess = f"; did you mean {close[0]!r}?" if close else ""
+        known = ", ".join(sorted(free)) or "none"
+        raise ModelError(
+            f"--dim {name}={value}: {label} has no such free dimension{guess} (free: {known})"
+        )
+
+
+def _unbound_message(unbound: list[_Axis], label: str) -> str:
+    lines = [f"{label} has input dimensions of unknown size:"]
+    for axis in unbound:
+        named = "" if axis.symbol == axis.place else f", named {axis.symbol!r}"
+        lines.append(f"  input {axis.owner!r}, axis {axis.index}{named}")
+    symbols = dict.fromkeys(axis.symbol for axis in unbound)
+    shown = " ".join(f"--dim {symbol}=<size>" for symbol in symbols)
+    return "\n".join([*lines, f"bind each with --dim name=value, here: {shown}"])
+
+
+def _bind_symbols(graph: onnx.GraphProto, values: Mapping[str, int]) -> None:
+    """Writes bound values into outputs and annotations; drops annotations that stay unknown."""
+    for value in (*graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in values and dim.dim_param not in _ANONYMOUS:
+                dim.dim_value = values[dim.dim_param]
+            elif dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.Clear()
+    known = [value for value in graph.value_info if _is_known(value)]
+    del graph.value_info[:]
+    graph.value_info.extend(known)
+
+
+def _is_known(value: onnx.ValueInfoProto) -> bool:
+    return all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+
+
+def _rebatch(proto: onnx.ModelProto, fixed: list[_Axis], batch: int, label: str) -> None:
+    """Changes a fixed batch of 1 when shape inference carries the new one to every output."""
+    sizes = ", ".join(f"{axis.owner!r} at {axis.dim.dim_value}" for axis in fixed)
+    refusal = ModelError(
+        f"{label} fixes its first dimension: {sizes}; it cannot run at batch {batch}. "
+        "Export it with a dynamic batch dimension"
+    )
+    if any(axis.dim.dim_value != 1 for axis in fixed):
+        raise refusal
+    for axis in fixed:
+        axis.dim.dim_value = batch
+    del proto.graph.value_info[:]
+    for output in proto.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    try:
+        inferred = shape_inference.infer_shapes(
+            without_data(proto), strict_mode=True, data_prop=True
+        )
+    except shape_inference.InferenceError:
+        raise refusal from None
+    for output, value in zip(proto.graph.output, inferred.graph.output, strict=True):
+        dims = value.type.tensor_type.shape.dim
+        if not dims or dims[0].dim_value != batch:
+            raise refusal
+        output.CopyFrom(value)

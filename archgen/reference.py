@@ -1,0 +1,272 @@
+"""What a network should compute: ONNX Runtime, without optimizations, on seeded inputs.
+
+The one idea: one thread and no graph rewriting make the reference the same bytes wherever and
+however often it runs, so its results can be cached by the content of model and inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from archgen.models import ModelError
+from archgen.zoo.shapes import without_initializers
+
+Array = NDArray[Any]
+
+# One protobuf message cannot be larger; beyond, weights go to a file beside it.
+_MESSAGE_LIMIT = 2**31 - 2**20
+
+_ORT_ERRORS = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+)
+
+
+def run_reference(
+    proto: onnx.ModelProto, inputs: Mapping[str, Array], intermediates: Sequence[str] = ()
+) -> dict[str, Array]:
+    """Outputs of ``proto`` by name, and the values named in ``intermediates``.
+
+    Raises ``ModelError`` when ONNX Runtime refuses the model or the inputs.
+    """
+    outputs = [value.name for value in proto.graph.output]
+    extra = [name for name in dict.fromkeys(intermediates) if name not in {*outputs, *inputs}]
+    names = [*outputs, *extra]
+    try:
+        results = _session(proto, extra).run(names, dict(inputs))
+    except (*_ORT_ERRORS, ValueError) as mistake:
+        raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
+    values = dict(zip(names, results, strict=True))
+    return values | {name: inputs[name] for name in intermediates if name in inputs}
+
+
+def cached_reference(
+    proto: onnx.ModelProto,
+    key: str,
+    inputs: Mapping[str, Array],
+    cache_dir: Path,
+    intermediates: Sequence[str] = (),
+) -> dict[str, Array]:
+    """``run_reference``, remembered in ``cache_dir`` by ``key`` (the model's content key), the
+    inputs' content, the values asked for and the version of ONNX Runtime."""
+    digest = hashlib.sha256(f"{key} {onnxruntime.__version__} {sorted(intermediates)}".encode())
+    digest.update(content_key(inputs).encode())
+    path = cache_dir / f"reference-{digest.hexdigest()[:32]}.npz"
+    stored = _stored_arrays(path)
+    if stored is not None:
+        return stored
+    values = run_reference(proto, inputs, intermediates)
+    write_atomically(path, lambda target: _store_arrays(target, values))
+    return values
+
+
+def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
+    """Runs a small serialized model on ``inputs`` in the order of its graph inputs; its session
+    is kept, so repeated runs of one node are cheap."""
+    session = _node_session(model)
+    names = [value.name for value in session.get_inputs()]
+    results: list[Array] = session.run(None, dict(zip(names, inputs, strict=True)))
+    return results
+
+
+def content_key(arrays: Mapping[str, Array]) -> str:
+    """SHA-256 (hex) of names, shapes, types and bytes of ``arrays``, in any order."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+    return digest.hexdigest()
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Calls ``write`` with a temporary path and moves the result to ``path``, so that readers see
+    all of it or nothing, whoever else is writing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _store_arrays(path: Path, values: Mapping[str, Array]) -> None:
+    # Positions as keys: a value's name may hold any character, a zip entry's may not.
+    plain = {
+        str(index): array.astype(str) if array.dtype.hasobject else array
+        for index, array in enumerate(values.values())
+    }
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, names=np.array(list(values), dtype=str), **plain)
+
+
+def _stored_arrays(path: Path) -> dict[str, Array] | None:
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            names = stored["names"]
+            return {str(name): stored[str(index)] for index, name in enumerate(names)}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None  # damaged on disk: computed and written again
+
+
+# Sessions.
+
+
+def _options() -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    return options
+
+
+def _open(source: bytes | str) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(source, _options(), providers=["CPUExecutionProvider"])
+
+
+@lru_cache(maxsize=512)
+def _node_session(model: bytes) -> onnxruntime.InferenceSession:
+    return _open(model)
+
+
+def _session(proto: onnx.ModelProto, extra: Sequence[str]) -> onnxruntime.InferenceSession:
+    # Concatenated messages merge: the second one's outputs are appended to the first's, without
+    # copying the graph. ONNX Runtime infers the types that are left out.
+    more = onnx.ModelProto()
+    more.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+    if proto.ByteSize() < _MESSAGE_LIMIT:
+        return _open(proto.SerializeToString() + more.SerializeToString())
+    with tempfile.TemporaryDirectory() as directory:
+        light = _spilled(proto, Path(directory) / "weights")
+        light.MergeFrom(more)
+        path = Path(directory) / "model.onnx"
+        path.write_bytes(light.SerializeToString())
+        return _open(str(path))
+
+
+def _spilled(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+    """A copy of ``proto`` whose larger initializers refer to a file written at ``path``."""
+    light = without_initializers(proto)
+    with path.open("wb") as file:
+        for tensor in proto.graph.initializer:
+            if len(tensor.raw_data) < 1024:
+                light.graph.initializer.append(tensor)
+                continue
+            outside = light.graph.initializer.add(
+                name=tensor.name,
+                dims=tensor.dims,
+                data_type=tensor.data_type,
+                data_location=TensorProto.EXTERNAL,
+            )
+            place = {"location": path.name, "offset": file.tell(), "length": len(tensor.raw_data)}
+            for key, value in place.items():
+                outside.external_data.add(key=key, value=str(value))
+            file.write(tensor.raw_data)
+    return light
+
+
+# Inputs.
+
+# Operators that keep the values of their first input: an index is still an index behind them.
+_TRANSPARENT = {
+    *("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice"),
+    *("Expand", "DequantizeLinear"),
+}
+_SMALL_INTEGERS = 8
+
+
+def sample_inputs(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
+    """Seeded inputs for ``proto``, whose input shapes are fixed.
+
+    Floats are standard normal, indices of a Gather uniform over what it gathers from, masks (bool,
+    or ``mask`` in the name) ones, bytes uniform over their range, other integers below 8.
+    """
+    initialized = {tensor.name for tensor in proto.graph.initializer}
+    rows = _gathered_rows(proto.graph)
+    samples: dict[str, Array] = {}
+    for value in proto.graph.input:
+        if value.name in initialized:
+            continue
+        kind = value.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+        shape = [dim.dim_value for dim in kind.shape.dim]
+        random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
+        samples[value.name] = _sample(value.name, dtype, shape, rows.get(value.name), random)
+    return samples
+
+
+def _sample(
+    name: str,
+    dtype: np.dtype[Any],
+    shape: Sequence[int],
+    rows: int | None,
+    random: np.random.Generator,
+) -> Array:
+    if dtype.kind == "b" or "mask" in name.lower():
+        return np.ones(shape, dtype)
+    if dtype.kind == "O":
+        return np.full(shape, "text", dtype)
+    if dtype.kind not in "iu":
+        return np.asarray(random.standard_normal(shape)).astype(dtype)
+    if rows is not None:
+        return np.asarray(random.integers(0, rows, shape)).astype(dtype)
+    if dtype.itemsize == 1:
+        limits = np.iinfo(dtype)
+        return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return np.asarray(random.integers(0, _SMALL_INTEGERS, shape)).astype(dtype)
+
+
+def _gathered_rows(graph: onnx.GraphProto) -> dict[str, int]:
+    """For each graph input that ends up as index of a Gather from constant data: its extent."""
+    extents = _constant_shapes(graph)
+    origin = {value.name: value.name for value in graph.input}
+    rows: dict[str, int] = {}
+    for node in graph.node:
+        if node.op_type == "Gather" and node.input[1] in origin and node.input[0] in extents:
+            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+            extent = extents[node.input[0]][axis]
+            source = origin[node.input[1]]
+            rows[source] = min(extent, rows.get(source, extent))
+        elif node.op_type in _TRANSPARENT and node.input[0] in origin:
+            origin[node.output[0]] = origin[node.input[0]]
+        elif node.op_type in _TRANSPARENT and node.input[0] in extents:
+            _propagate(node.input[0], node.output, extents)
+    return rows
+
+
+def _propagate(source: str, outputs: Iterable[str], extents: dict[str, list[int]]) -> None:
+    for name in outputs:
+        extents[name] = extents[source]
+
+
+def _constant_shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
+    shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            shapes[node.output[0]] = list(node.attribute[0].t.dims)
+    return shapes

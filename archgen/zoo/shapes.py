@@ -1,0 +1,165 @@
+"""Shapes of every value of an ONNX model, also where exporters compute them in the graph.
+
+The one idea: shape inference stops at a Reshape or Slice whose operand is computed from another
+tensor's shape. So small values that depend on shapes alone are computed, and inference runs again,
+until nothing more becomes known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, inliner, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
+
+Shape = tuple[int, ...]
+
+# Values up to this many elements are computed: shapes, axes, indices, small masks.
+_SMALL = 1024
+
+
+def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
+    """Shape by name of every value of the main graph whose shape can be told."""
+    light = without_data(model)
+    _use_stand_ins(light.graph)
+    constants = {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in light.graph.initializer
+        if _has_data(tensor)
+    }
+    while True:
+        inferred = shape_inference.infer_shapes(light, data_prop=True)
+        shapes = _annotated(inferred.graph)
+        if all(name in shapes for node in light.graph.node for name in node.output if name):
+            return shapes
+        before = len(constants)
+        _compute(light, shapes, constants)
+        if len(constants) == before:
+            return shapes
+
+
+def without_initializers(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of ``model`` with everything but the initializers of its main graph."""
+    copy = onnx.ModelProto()
+    for source, target in ((model, copy), (model.graph, copy.graph)):
+        for field, value in source.ListFields():
+            if field.name in ("graph", "initializer"):
+                continue
+            if isinstance(value, str | int | bytes):
+                setattr(target, field.name, value)
+            else:
+                getattr(target, field.name).MergeFrom(value)
+    return copy
+
+
+def without_data(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy whose larger initializers have a shape and no data, and local functions inlined."""
+    light = without_initializers(model)
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= _SMALL:
+            light.graph.initializer.append(tensor)
+        else:
+            light.graph.initializer.add(
+                name=tensor.name, dims=tensor.dims, data_type=tensor.data_type
+            )
+    return inliner.inline_local_functions(light) if light.functions else light
+
+
+# Quantized operators outside the standard -> the standard one of equal shapes, and its operands.
+_STAND_INS = {
+    "QLinearAdd": ("Add", slice(0, 4, 3)),
+    "QLinearMul": ("Mul", slice(0, 4, 3)),
+    "QLinearConcat": ("Concat", slice(2, None, 3)),
+    "QLinearAveragePool": ("AveragePool", slice(0, 1)),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", slice(0, 1)),
+    "QLinearLeakyRelu": ("Identity", slice(0, 1)),
+    "QLinearSigmoid": ("Identity", slice(0, 1)),
+    "QLinearSoftmax": ("Identity", slice(0, 1)),
+}
+
+
+def _use_stand_ins(graph: onnx.GraphProto) -> None:
+    for node in graph.node:
+        if node.domain == "com.microsoft" and node.op_type in _STAND_INS:
+            kind, operands = _STAND_INS[node.op_type]
+            inputs = list(node.input)[operands]
+            node.op_type, node.domain = kind, ""
+            del node.input[:]
+            node.input.extend(inputs)
+
+
+def _has_data(tensor: TensorProto) -> bool:
+    if math.prod(tensor.dims) > _SMALL or tensor.data_location == TensorProto.EXTERNAL:
+        return False
+    filled = any(f.name.endswith("_data") and f.name != "external_data" for f, _ in _fields(tensor))
+    return filled or math.prod(tensor.dims) == 0
+
+
+def _fields(tensor: TensorProto) -> list[tuple[Any, Any]]:
+    return list(tensor.ListFields())
+
+
+def _annotated(graph: onnx.GraphProto) -> dict[str, Shape]:
+    shapes: dict[str, Shape] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        dims = info.type.tensor_type.shape.dim
+        if info.type.tensor_type.HasField("shape") and all(d.HasField("dim_value") for d in dims):
+            shapes.setdefault(info.name, tuple(dim.dim_value for dim in dims))
+    return shapes
+
+
+def _compute(
+    light: onnx.ModelProto, shapes: Mapping[str, Shape], constants: dict[str, NDArray[Any]]
+) -> None:
+    """Adds to ``constants``, and to the initializers, what follows from both arguments."""
+    nodes = list(light.graph.node)
+    kept = []
+    for node in nodes:
+        value = _value(node, shapes, constants, light)
+        if value is None:
+            kept.append(node)
+            continue
+        constants[node.output[0]] = value
+        light.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+    del light.graph.node[:]
+    light.graph.node.extend(kept)
+
+
+def _value(
+    node: onnx.NodeProto,
+    shapes: Mapping[str, Shape],
+    constants: Mapping[str, NDArray[Any]],
+    light: onnx.ModelProto,
+) -> NDArray[Any] | None:
+    if len(node.output) != 1 or node.domain not in ("", "ai.onnx"):
+        return None
+    if node.op_type == "Shape" and node.input[0] in shapes and not node.attribute:
+        return np.array(shapes[node.input[0]], np.int64)
+    given = [name for name in node.input if name]
+    if node.op_type in _UNCOMPUTED or not all(name in constants for name in given):
+        return None
+    if math.prod(shapes.get(node.output[0], (0,))) > _SMALL:
+        return None
+    infos = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(constants[name].dtype), constants[name].shape
+        )
+        for name in dict.fromkeys(given)
+    ]
+    graph = helper.make_graph([node], "value", infos, [onnx.ValueInfoProto(name=node.output[0])])
+    single = helper.make_model(graph, opset_imports=light.opset_import)
+    evaluator: Any = ReferenceEvaluator(single)
+    result = np.asarray(evaluator.run(None, {name: constants[name] for name in given})[0])
+    return result if result.size <= _SMALL else None
+
+
+# Control flow reads values beside its inputs; random values are no constants.
+_UNCOMPUTED = {
+    *("If", "Loop", "Scan", "QuantizeLinear", "DequantizeLinear"),
+    *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"),
+}
