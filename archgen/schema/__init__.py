@@ -1,0 +1,12 @@
+"""Architecture files: YAML text in, a checked `Arch` or every mistake at once out.
+
+Reading goes through four steps, one module each: `source` (text to a tree that remembers
+positions), `extends` (families), `explain` (the tree against the schema), `load` (all of it, for
+files, patterns and shipped names).
+"""
+
+from archgen.schema.load import load_all, load_arch, load_archs
+from archgen.schema.mistakes import ArchError, Mistake
+from archgen.schema.shipped import shipped_names
+
+__all__ = ["ArchError", "Mistake", "load_all", "load_arch", "load_archs", "shipped_names"]

@@ -1,0 +1,184 @@
+"""From a file's bytes to a tree with positions, by YAML 1.2's rules for plain values.
+
+PyYAML parses and composes; its own resolver follows YAML 1.1 (`on` is true, `12:30` is 750, `1e3`
+is text), so this module brings the resolver of the YAML 1.2 core schema. No object is constructed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import yaml
+
+from archgen.schema.mistakes import Mistake, Position, dotted
+from archgen.schema.mistakes import Path as TreePath
+from archgen.schema.tree import Entry, Leaf, Node, Row, Table
+
+_MOST_NODES = 20_000
+_TAG = "tag:yaml.org,2002:"
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes whose tags follow the YAML 1.2 core schema."""
+
+    yaml_implicit_resolvers: dict[str | None, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+
+for _kind, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"
+        r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        "-+0123456789.",
+    ),
+):
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_pattern})\\Z"), list(_first))
+_Loader.yaml_implicit_resolvers.setdefault("", []).append((_TAG + "null", re.compile(r"\Z")))
+
+
+def read_tree(path: Path, shown: str) -> tuple[Table | None, list[Mistake]]:
+    """The mapping in the file at `path`, which messages call `shown`, and its mistakes.
+
+    None where the file holds no mapping that could be checked further.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as problem:
+        return None, [_whole(shown, f"cannot be read: {problem.strerror}")]
+    if b"\0" in raw:
+        return None, [_whole(shown, "is a binary file; expected YAML text")]
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        before = raw[: problem.start]
+        column = problem.start - (before.rfind(b"\n") + 1) + 1
+        at = Position(shown, before.count(b"\n") + 1, column)
+        byte = f"0x{raw[problem.start]:02x}"
+        return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
+    return _parse(text, shown)
+
+
+def _whole(shown: str, message: str) -> Mistake:
+    return Mistake(Position(shown), "", message)
+
+
+def _parse(text: str, shown: str) -> tuple[Table | None, list[Mistake]]:
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as problem:
+        return None, [_syntax(problem, shown)]
+    except yaml.reader.ReaderError as problem:
+        before = text[: problem.position]
+        at = Position(shown, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return None, [Mistake(at, "", f"control character U+{ord(text[problem.position]):04X}")]
+    except RecursionError:
+        return None, [_whole(shown, "is nested too deeply")]
+    if root is None:
+        return None, [_whole(shown, "is empty; expected the mapping of an architecture")]
+    return _Converter(shown).table(root)
+
+
+def _syntax(problem: yaml.MarkedYAMLError, shown: str) -> Mistake:
+    mark = problem.problem_mark or problem.context_mark
+    at = Position(shown) if mark is None else Position(shown, mark.line + 1, mark.column + 1)
+    said = problem.problem or str(problem)
+    if "'\\t'" in said:
+        said = "a tab stands where only spaces may indent"
+    elif "another document" in said:
+        said = "a second document starts; expected one architecture per file"
+    elif problem.context and "while" in problem.context:
+        said = f"{said} {problem.context}"
+    return Mistake(at, "", f"not valid YAML: {said}")
+
+
+class _Converter:
+    """Turns composed nodes into the tree and collects what YAML allows and we do not."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.mistakes: list[Mistake] = []
+        self.open: list[yaml.Node] = []
+        self.count = 0
+
+    def table(self, root: yaml.Node) -> tuple[Table | None, list[Mistake]]:
+        node = self.node(root, ())
+        if not isinstance(node, Table):
+            if not self.mistakes:
+                kind = "a list" if isinstance(node, Row) else f"{root.value!r}"
+                self.say(root, (), f"expected the mapping of an architecture, got {kind}")
+            return None, self.mistakes
+        return node, self.mistakes
+
+    def at(self, node: yaml.Node) -> Position:
+        return Position(self.shown, node.start_mark.line + 1, node.start_mark.column + 1)
+
+    def say(self, node: yaml.Node, path: TreePath, message: str) -> None:
+        self.mistakes.append(Mistake(self.at(node), dotted(path), message))
+
+    def broken(self, node: yaml.Node, path: TreePath, message: str) -> Leaf:
+        self.say(node, path, message)
+        return Leaf(self.at(node), None, "", broken=True)
+
+    def node(self, node: yaml.Node, path: TreePath) -> Node:
+        """The tree below `node`, with a broken leaf and a mistake for what cannot be in one."""
+        self.count += 1
+        if node in self.open:
+            return self.broken(node, path, "an alias stands inside the value that it names")
+        if self.count > _MOST_NODES:
+            if self.count == _MOST_NODES + 1:
+                self.say(node, path, f"aliases unfold to more than {_MOST_NODES} values")
+            return Leaf(self.at(node), None, "", broken=True)
+        if isinstance(node, yaml.ScalarNode):
+            return self.leaf(node, path)
+        self.open.append(node)
+        read = self.row if isinstance(node, yaml.SequenceNode) else self.mapping
+        found = read(node, path)
+        self.open.pop()
+        return found
+
+    def row(self, node: yaml.Node, path: TreePath) -> Node:
+        below = [self.node(item, (*path, index)) for index, item in enumerate(node.value)]
+        return Row(self.at(node), tuple(below))
+
+    def mapping(self, node: yaml.Node, path: TreePath) -> Node:
+        entries: dict[str, Entry] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.say(key, path, "expected a word as key, got a list or mapping")
+                continue
+            name = str(key.value)
+            if name in entries:
+                first = entries[name].key_at.line
+                self.say(key, path, f"key {name!r} stands here twice; first in line {first}")
+                continue
+            entries[name] = Entry(self.at(key), self.node(value, (*path, name)))
+        return Table(self.at(node), entries)
+
+    def leaf(self, node: yaml.ScalarNode, path: TreePath) -> Leaf:
+        kind, text = node.tag.removeprefix(_TAG), str(node.value)
+        try:
+            value = _scalar(kind, text)
+        except (KeyError, ValueError, OverflowError):
+            return self.broken(node, path, f"no value is written {text!r} with tag {node.tag!r}")
+        if isinstance(value, float) and not math.isfinite(value):
+            return self.broken(node, path, f"expected a finite number, got {text}")
+        return Leaf(self.at(node), value, text)
+
+
+def _scalar(kind: str, text: str) -> str | int | float | bool | None:
+    if kind == "str":
+        return text
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return {"true": True, "false": False}[text.lower()]
+    if kind == "int":
+        return int(text, {"0x": 16, "0o": 8}.get(text[:2], 10))
+    if kind == "float":
+        return float(re.sub(r"(?i)\.(inf|nan)", r"\1", text))
+    raise KeyError(kind)
