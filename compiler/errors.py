@@ -1,0 +1,78 @@
+"""What the compiler says when it cannot go on: one class per kind of refusal.
+
+`DoesNotFit` is an answer, not an accident: it carries the sum that does not fit and the levers
+that would make it fit, so that the driver can react field by field and the command line can print
+it. All errors survive pickling, because studies compile in worker processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_BYTE_UNITS = ("B", "KiB", "MiB", "GiB")
+
+
+class CompilerError(Exception):
+    """The compiler refuses; the message says what, where and why."""
+
+
+class UnsupportedModel(CompilerError):
+    """The model holds something that no architecture could be given; all of it is listed."""
+
+
+def quantity(amount: int, unit: str) -> str:
+    """`amount` for a reader: bytes in the largest binary unit that keeps two digits exact."""
+    if unit != "B" or amount < 1024:
+        return f"{amount} {unit}"
+    size, index = float(amount), 0
+    while size >= 1024 and index < len(_BYTE_UNITS) - 1:
+        size, index = size / 1024, index + 1
+    return (
+        f"{size:.10g} {_BYTE_UNITS[index]}"
+        if size == int(size)
+        else (f"{size:.1f} {_BYTE_UNITS[index]}")
+    )
+
+
+class DoesNotFit(CompilerError):
+    """`demand` exceeds `bound`, both in `unit`; `terms` add up to the demand.
+
+    `where` names the layer and memory, as in "resnet/conv1: local memory"; `levers` are changes of
+    the input that would make it fit.
+    """
+
+    def __init__(
+        self,
+        demand: int,
+        bound: int,
+        unit: str,
+        terms: tuple[tuple[str, int], ...],
+        levers: tuple[str, ...],
+        where: str,
+    ) -> None:
+        super().__init__(demand, bound, unit, terms, levers, where)
+        self.demand = demand
+        self.bound = bound
+        self.unit = unit
+        self.terms = terms
+        self.levers = levers
+        self.where = where
+
+    def __reduce__(self) -> tuple[Callable[..., DoesNotFit], tuple[object, ...]]:
+        fields = (self.demand, self.bound, self.unit, self.terms, self.levers, self.where)
+        return type(self), fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DoesNotFit) and self.__reduce__() == other.__reduce__()
+
+    def __hash__(self) -> int:
+        return hash(self.__reduce__()[1])
+
+    def __str__(self) -> str:
+        need, have = quantity(self.demand, self.unit), quantity(self.bound, self.unit)
+        text = f"{self.where} needs {need}, has {have}"
+        if self.terms:
+            text += ": " + ", ".join(f"{name} {quantity(n, self.unit)}" for name, n in self.terms)
+        if self.levers:
+            text += "; try: " + ", or ".join(self.levers)
+        return text

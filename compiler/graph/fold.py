@@ -1,0 +1,151 @@
+"""The value of one node whose inputs are constants, by ONNX's reference implementation.
+
+Results share memory with their inputs where they can: ConstantOfShape and Expand give broadcast
+views, Transpose and Reshape give views, so that folding a weight costs no copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from math import prod
+
+import numpy as np
+import onnx_ir as ir
+from onnx.reference.ops import load_op
+
+from compiler.graph.infer import broadcast, schema_of
+from compiler.graph.rewrite import Array, const, int_attr, ints_attr, is_op
+
+FOLD_LIMIT = 64 << 20
+"""A fold may not make a new array of more bytes than this, unless its inputs are as large."""
+
+NOT_A_FUNCTION = frozenset(
+    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
+     "Bernoulli", "Dropout"}
+)  # fmt: skip
+"""Operators that give another value at each run."""
+
+KEPT = frozenset({"DequantizeLinear"})
+"""Operators on constants that a pass wants to see before they are folded."""
+
+
+def _constant_of_shape(node: ir.Node, inputs: list[Array]) -> Array:
+    attr = node.attributes.get("value")
+    fill = np.zeros(1, np.float32) if attr is None else attr.as_tensor().numpy()
+    return np.broadcast_to(fill.reshape(()), tuple(int(n) for n in inputs[0]))
+
+
+def _expand(node: ir.Node, inputs: list[Array]) -> Array:
+    del node
+    shape = tuple(int(n) for n in inputs[1])
+    return np.broadcast_to(inputs[0], broadcast(inputs[0].shape, shape))
+
+
+def _transpose(node: ir.Node, inputs: list[Array]) -> Array:
+    return np.transpose(inputs[0], ints_attr(node, "perm"))
+
+
+def _unsqueeze(node: ir.Node, inputs: list[Array]) -> Array:
+    del node
+    return np.expand_dims(inputs[0], tuple(int(n) for n in inputs[1].reshape(-1)))
+
+
+def _gather(node: ir.Node, inputs: list[Array]) -> Array:
+    return np.take(inputs[0], inputs[1].astype(np.int64), axis=int_attr(node, "axis", 0))
+
+
+def _concat(node: ir.Node, inputs: list[Array]) -> Array:
+    return np.concatenate(inputs, axis=int_attr(node, "axis", 0))
+
+
+DIRECT: dict[str, Callable[[ir.Node, list[Array]], Array]] = {
+    "ConstantOfShape": _constant_of_shape,
+    "Expand": _expand,
+    "Transpose": _transpose,
+    "Unsqueeze": _unsqueeze,
+    "Gather": _gather,
+    "Concat": _concat,
+}
+
+
+@cache
+def _implementation(op_type: str, domain: str, version: int) -> type | None:
+    try:
+        found: type = load_op(domain, op_type, version)
+    except (ImportError, NotImplementedError, RuntimeError, ValueError):
+        return None
+    return found
+
+
+def evaluate_node(
+    node: ir.Node, inputs: list[Array | None], opsets: Mapping[str, int]
+) -> tuple[Array, ...] | None:
+    """The outputs of a standard operator on `inputs`; None where nothing here evaluates it."""
+    direct = DIRECT.get(node.op_type)
+    present = [array for array in inputs if array is not None]
+    if direct is not None and len(present) == len(inputs):
+        return (direct(node, present),)
+    implementation = _implementation(node.op_type, "", opsets[""])
+    if implementation is None:
+        return None
+    context = {
+        "log": lambda *_: None, "opsets": dict(opsets), "verbose": 0, "new_ops": None,
+        "existing_functions": {}, "evaluator_cls": None,
+    }  # fmt: skip
+    with np.errstate(all="ignore"):
+        results = implementation(ir.serde.serialize_node(node), context).run(*inputs)
+    return tuple(np.asarray(result) for result in results)
+
+
+def _has_subgraph(node: ir.Node) -> bool:
+    kinds = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+    return any(attr.type in kinds for attr in node.attributes.values())
+
+
+def _of_shape_alone(node: ir.Node) -> tuple[Array, ...] | None:
+    """Shape and Size, which need no more of their input than its static shape."""
+    value = node.inputs[0] if node.inputs else None
+    if not is_op(node, "Shape", "Size") or value is None or value.shape is None:
+        return None
+    if not value.shape.is_static():
+        return None
+    shape = np.asarray(value.shape.numpy(), dtype=np.int64)
+    if node.op_type == "Size":
+        return (np.asarray(prod(shape.tolist()), dtype=np.int64),)
+    attr = node.attributes.get("end")
+    end = None if attr is None else attr.as_int()
+    return (shape[int_attr(node, "start", 0) : end],)
+
+
+def folded(
+    node: ir.Node, opsets: Mapping[str, int], kept: frozenset[str] = KEPT
+) -> tuple[Array, ...] | None:
+    """The constant outputs of `node`, or None where it has inputs that are not constant, gives
+    another value each time, is one of `kept`, or is too large to be worth it."""
+    if node.domain not in ("", "ai.onnx") or node.op_type in NOT_A_FUNCTION | kept:
+        return None
+    known = _of_shape_alone(node)
+    if known is not None:
+        return known
+    if not node.inputs or _has_subgraph(node):
+        return None
+    if schema_of(node.op_type, "", opsets[""]) is None:
+        return None
+    inputs = [const(value) for value in node.inputs]
+    absent = [value is None for value in node.inputs]
+    if any(a is None and not gone for a, gone in zip(inputs, absent, strict=True)):
+        return None
+    if node.op_type not in DIRECT and _too_large(node, inputs):
+        return None
+    return evaluate_node(node, inputs, opsets)
+
+
+def _too_large(node: ir.Node, inputs: list[Array | None]) -> bool:
+    made = sum(
+        prod(out.shape.numpy()) * out.dtype.itemsize
+        for out in node.outputs
+        if out.shape is not None and out.shape.is_static() and out.dtype is not None
+    )
+    given = sum(array.nbytes for array in inputs if array is not None)
+    return made > max(FOLD_LIMIT, given)

@@ -1,0 +1,193 @@
+"""Element types and shapes of one node's outputs, from those of its inputs.
+
+Standard operators ask ONNX's own inference, node by node, with the numbers of small constant
+inputs at hand: walking a graph once in topological order then gives what repeated whole-graph
+inference gives, in linear time and without serializing weights. Operators of other domains have
+their rules here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import onnx
+import onnx_ir as ir
+
+SMALL = 4096
+"""Constants with at most this many elements take part in inference by value (shapes, axes)."""
+
+Rule = Callable[[ir.Node], tuple[ir.DataType, tuple[int, ...]]]
+
+
+@cache
+def schema_of(op_type: str, domain: str, version: int) -> onnx.defs.OpSchema | None:
+    """ONNX's definition of an operator at an opset version, None where it has none."""
+    try:
+        return onnx.defs.get_schema(op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def _type_proto(value: ir.Value) -> onnx.TypeProto | None:
+    if value.type is None:
+        return None
+    proto = onnx.TypeProto()
+    ir.serde.serialize_type_into(proto, value.type)
+    if value.shape is not None:
+        ir.serde.serialize_shape_into(proto, value.shape)
+    return proto
+
+
+def _standard(node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, int]) -> None:
+    types: dict[str, onnx.TypeProto] = {}
+    data: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        proto = _type_proto(value)
+        if proto is not None:
+            types[value.name] = proto
+        tensor = value.const_value
+        if tensor is not None and not value.is_graph_input() and tensor.size <= SMALL:
+            data[value.name] = ir.serde.serialize_tensor(tensor)
+    imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
+    inferred = onnx.shape_inference.infer_node_outputs(
+        schema, ir.serde.serialize_node(node), types, data, {}, imports, 10
+    )
+    for value in node.outputs:
+        result = inferred.get(value.name or "")
+        if result is not None:
+            _take(value, result)
+
+
+def _take(value: ir.Value, proto: onnx.TypeProto) -> None:
+    found = ir.serde.deserialize_type_proto_for_type(proto)
+    if found is not None:
+        value.type = found
+    shape = ir.serde.deserialize_type_proto_for_shape(proto)
+    if shape is not None:
+        value.shape = shape
+
+
+def _shape(node: ir.Node, index: int) -> tuple[int, ...]:
+    value = node.inputs[index]
+    if value is None or value.shape is None:
+        raise ValueError(f"{node.op_type} {node.name}: shape of input {index} is unknown")
+    return value.shape.numpy()
+
+
+def _dtype(node: ir.Node, index: int) -> ir.DataType:
+    value = node.inputs[index]
+    if value is None or value.dtype is None:
+        raise ValueError(f"{node.op_type} {node.name}: type of input {index} is unknown")
+    return value.dtype
+
+
+def _same_as(index: int) -> Rule:
+    return lambda node: (_dtype(node, index), _shape(node, index))
+
+
+def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """Numpy's broadcasting of shapes; raises ValueError where they do not match."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result = []
+    for extents in zip(*padded, strict=True):
+        widest = {n for n in extents if n != 1} or {1}
+        if len(widest) > 1:
+            raise ValueError(f"shapes {shapes} do not broadcast")
+        result.append(widest.pop())
+    return tuple(result)
+
+
+def _quantized_binary(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
+    return _dtype(node, 0), broadcast(_shape(node, 0), _shape(node, 3))
+
+
+def matmul_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of numpy's matmul of operands of rank one or more."""
+    rows = a[-2:-1]
+    columns = b[-1:] if len(b) > 1 else ()
+    return (*broadcast(a[:-2], b[:-2]), *rows, *columns)
+
+
+def _qgemm(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
+    a, b = _shape(node, 0), _shape(node, 3)
+    trans_a, trans_b = (node.attributes.get(name) for name in ("transA", "transB"))
+    rows = a[1] if trans_a is not None and trans_a.as_int() else a[0]
+    columns = b[0] if trans_b is not None and trans_b.as_int() else b[1]
+    quantized = len(node.inputs) > 8 and node.inputs[8] is not None
+    return (_dtype(node, 0) if quantized else ir.DataType.FLOAT), (rows, columns)
+
+
+def _concat(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
+    shapes = [_shape(node, index) for index in range(2, len(node.inputs), 3)]
+    axis = node.attributes["axis"].as_int() % len(shapes[0])
+    total = sum(shape[axis] for shape in shapes)
+    return _dtype(node, 2), (*shapes[0][:axis], total, *shapes[0][axis + 1 :])
+
+
+def _global_pool(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
+    shape = _shape(node, 0)
+    last = node.attributes.get("channels_last")
+    if last is not None and last.as_int():
+        return _dtype(node, 0), (shape[0], *(1 for _ in shape[2:]), shape[-1])
+    return _dtype(node, 0), (*shape[:2], *(1 for _ in shape[2:]))
+
+
+def _average_pool(node: ir.Node) -> tuple[ir.DataType, tuple[int, ...]]:
+    kept = [attr for name, attr in node.attributes.items() if name != "channels_last"]
+    pool = ir.Node("", "AveragePool", [node.inputs[0]], kept)
+    pool.outputs[0].name = "y"
+    schema = schema_of("AveragePool", "", 21)
+    if schema is None:
+        raise ValueError("AveragePool has no definition at opset 21")
+    _standard(pool, schema, {"": 21})
+    pool.replace_input_with(0, None)
+    shape = pool.outputs[0].shape
+    if shape is None:
+        raise ValueError(f"{node.name}: shape of the pooled result is unknown")
+    return _dtype(node, 0), shape.numpy()
+
+
+MICROSOFT_RULES: dict[str, Rule] = {
+    "QLinearAdd": _quantized_binary,
+    "QLinearMul": _quantized_binary,
+    "QLinearConcat": _concat,
+    "QLinearSigmoid": _same_as(0),
+    "QLinearLeakyRelu": _same_as(0),
+    "QLinearSoftmax": _same_as(0),
+    "QLinearGlobalAveragePool": _global_pool,
+    "QLinearAveragePool": _average_pool,
+    "QGemm": _qgemm,
+    "Gelu": _same_as(0),
+    "FastGelu": _same_as(0),
+    "BiasGelu": _same_as(0),
+    "QuickGelu": _same_as(0),
+}
+"""Operators of ONNX Runtime's own domain that graph passes know how to rewrite."""
+
+ARCHGEN_RULES: dict[str, Rule] = {"Silu": _same_as(0)}
+
+
+def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """Set type and shape of the outputs of `node` as far as its inputs determine them.
+
+    Raises ValueError where the inputs contradict the operator's definition.
+    """
+    rules = {"com.microsoft": MICROSOFT_RULES, "archgen": ARCHGEN_RULES}.get(node.domain, {})
+    rule = rules.get(node.op_type)
+    if rule is not None:
+        value = node.outputs[0]
+        value.dtype, shape = rule(node)
+        value.shape = ir.Shape(shape)
+        return
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    schema = schema_of(node.op_type, domain, opsets.get(domain, 1))
+    if schema is None:
+        return
+    try:
+        _standard(node, schema, opsets)
+    except onnx.shape_inference.InferenceError as error:
+        raise ValueError(f"{node.op_type} {node.name}: {error}") from error

@@ -1,0 +1,258 @@
+"""The few verbs that graph passes are written in: read a constant, insert nodes, replace a node.
+
+`Rewriter(node)` inserts new nodes before `node`, infers their shapes and hands on provenance:
+every node carries `metadata_props["origin"]`, the names of the ONNX nodes it came from joined by
+`+`, and, where it was made from one composite operator, `metadata_props["composite"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx_ir as ir
+
+from compiler.graph.infer import infer_node
+
+ARCHGEN = "archgen"
+MICROSOFT = "com.microsoft"
+ORIGIN = "origin"
+COMPOSITE = "composite"
+
+Array = npt.NDArray[np.generic]
+AttrValue = int | float | str | Sequence[int] | Sequence[float]
+
+
+def is_op(node: ir.Node | None, *op_types: str, domain: str = "") -> bool:
+    """Whether `node` exists and is one of `op_types` of `domain`."""
+    return (
+        node is not None
+        and node.op_type in op_types
+        and (node.domain == domain or (not domain and node.domain == "ai.onnx"))
+    )
+
+
+def const(value: ir.Value | None) -> Array | None:
+    """The numbers of an initializer (not copied), or None where `value` is computed or absent."""
+    if value is None or value.const_value is None or value.is_graph_input():
+        return None
+    return value.const_value.numpy()
+
+
+def scalar(value: ir.Value | None) -> float | None:
+    """The number in a constant of one element, of any rank; None otherwise."""
+    array = const(value)
+    return float(array.reshape(())) if array is not None and array.size == 1 else None
+
+
+def static_shape(value: ir.Value) -> tuple[int, ...]:
+    """The extents of `value`; raises ValueError where one is unknown."""
+    if value.shape is None or not value.shape.is_static():
+        raise ValueError(f"shape of {value.name} is not static: {value.shape}")
+    return value.shape.numpy()
+
+
+def input_of(node: ir.Node, index: int) -> ir.Value | None:
+    """Input `index`, None where it is absent."""
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def required(node: ir.Node, index: int) -> ir.Value:
+    """Input `index`; raises ValueError where it is absent."""
+    value = input_of(node, index)
+    if value is None:
+        raise ValueError(f"{node.op_type} {node.name}: input {index} is missing")
+    return value
+
+
+def int_attr(node: ir.Node, name: str, default: int) -> int:
+    """An integer attribute or its default."""
+    attr = node.attributes.get(name)
+    return default if attr is None else attr.as_int()
+
+
+def float_attr(node: ir.Node, name: str, default: float) -> float:
+    """A float attribute or its default."""
+    attr = node.attributes.get(name)
+    return default if attr is None else attr.as_float()
+
+
+def str_attr(node: ir.Node, name: str, default: str) -> str:
+    """A string attribute or its default."""
+    attr = node.attributes.get(name)
+    return default if attr is None else attr.as_string()
+
+
+def ints_attr(node: ir.Node, name: str, default: Sequence[int] | None = None) -> list[int] | None:
+    """A list attribute, or a copy of its default."""
+    attr = node.attributes.get(name)
+    if attr is None:
+        return None if default is None else list(default)
+    return list(attr.as_ints())
+
+
+def set_attrs(node: ir.Node, attrs: Mapping[str, AttrValue]) -> bool:
+    """Set attributes; whether any of them differed."""
+    changed = False
+    for name, value in attrs.items():
+        new = ir.convenience.convert_attribute(
+            name, list(value) if isinstance(value, tuple) else value
+        )
+        old = node.attributes.get(name)
+        if old is None or old.value != new.value:
+            node.attributes[name] = new
+            changed = True
+    return changed
+
+
+def sole_consumer(value: ir.Value) -> ir.Node | None:
+    """The only node that reads `value`, once, where nothing else (a graph output) does."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    node = next(iter(uses)).node
+    return node if node.graph is value.graph else None
+
+
+def origin_of(*nodes: ir.Node) -> str:
+    """The joined provenance of `nodes`, each name once, in order."""
+    names: dict[str, None] = {}
+    for node in nodes:
+        names.update(dict.fromkeys(node.metadata_props.get(ORIGIN, node.name or "").split("+")))
+    return "+".join(name for name in names if name)
+
+
+def fresh_name(graph: ir.Graph, stem: str) -> str:
+    """A value name that begins with `stem`; unique because it counts per graph."""
+    count = graph.meta.get("archgen.fresh", 0)
+    graph.meta["archgen.fresh"] = count + 1
+    return f"{stem}__{count}"
+
+
+def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
+    """Register `array` (kept as it is, not copied) as a new initializer of `graph`."""
+    name = fresh_name(graph, stem)
+    value = ir.val(name, const_value=ir.tensor(np.asarray(array), name=name))
+    graph.register_initializer(value)
+    return value
+
+
+class Rewriter:
+    """Inserts nodes before `anchor`, which they are about to replace.
+
+    `sources` are the nodes whose provenance the new ones inherit, `anchor` alone by default;
+    `composite` marks the new nodes as the expansion of one source node.
+    """
+
+    def __init__(
+        self, anchor: ir.Node, sources: Sequence[ir.Node] = (), composite: str | None = None
+    ) -> None:
+        if anchor.graph is None:
+            raise ValueError(f"{anchor.name} is in no graph")
+        self.anchor = anchor
+        self.graph: ir.Graph = anchor.graph
+        self.stem = anchor.name or anchor.op_type
+        self.props = {ORIGIN: origin_of(*(sources or (anchor,)))}
+        composite = composite or anchor.metadata_props.get(COMPOSITE)
+        if composite is not None:
+            self.props[COMPOSITE] = composite
+
+    def constant(self, array: npt.ArrayLike, dtype: ir.DataType | None = None) -> ir.Value:
+        """A new initializer, of `dtype` where given."""
+        values = np.asarray(array)
+        if dtype is not None:
+            values = values.astype(dtype.numpy(), copy=False)
+        return add_constant(self.graph, f"{self.stem}_const", values)
+
+    def like(self, array: npt.ArrayLike, value: ir.Value) -> ir.Value:
+        """A new initializer of the element type of `value`."""
+        return self.constant(array, value.dtype)
+
+    def axes(self, axes: Sequence[int]) -> ir.Value:
+        """A new initializer holding axes or a shape."""
+        return self.constant(np.asarray(axes, dtype=np.int64))
+
+    def op(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, AttrValue] | None = None,
+        *,
+        domain: str = "",
+        outputs: int = 1,
+        out: tuple[ir.DataType, Sequence[int]] | None = None,
+    ) -> ir.Value:
+        """Insert a node and return its first output; `out` states type and shape where no
+        standard rule gives them."""
+        return self.node(op_type, inputs, attributes, domain, outputs, out).outputs[0]
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Mapping[str, AttrValue] | None = None,
+        domain: str = "",
+        outputs: int = 1,
+        out: tuple[ir.DataType, Sequence[int]] | None = None,
+    ) -> ir.Node:
+        """As `op`, for nodes with several outputs."""
+        name = fresh_name(self.graph, f"{self.stem}_{op_type}")
+        results = [ir.Value(name=name if i == 0 else f"{name}_{i}") for i in range(outputs)]
+        node = ir.node(
+            op_type,
+            inputs,
+            attributes,
+            domain=domain,
+            outputs=results,
+            name=name,
+            metadata_props=dict(self.props),
+        )
+        if out is not None:
+            results[0].dtype, results[0].shape = out[0], ir.Shape(out[1])
+        else:
+            infer_node(node, self.graph.opset_imports)
+        self.graph.insert_before(self.anchor, node)
+        return node
+
+    def replace(self, *new: ir.Value) -> None:
+        """Let `new` take the place of the anchor's outputs, and remove the anchor."""
+        outputs = list(self.anchor.outputs)
+        for old, value in zip(outputs, new, strict=False):
+            replace_value(old, value, self.anchor, self.props)
+        self.graph.remove(self.anchor, safe=True)
+
+
+def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[str, str]) -> None:
+    """Let readers of `old`, graph outputs too, read `new`; graph outputs keep their names."""
+    if not old.is_graph_output():
+        old.replace_all_uses_with(new)
+        return
+    graph = anchor.graph
+    if graph is None:
+        raise ValueError(f"{anchor.name} is in no graph")
+    name = old.name
+    if new.is_graph_output() or new.is_graph_input():
+        copy = ir.node(
+            "Identity", [new], name=fresh_name(graph, f"{name}_copy"), metadata_props=dict(props)
+        )
+        copy.outputs[0].dtype, copy.outputs[0].shape = new.dtype, new.shape
+        graph.insert_before(anchor, copy)
+        new = copy.outputs[0]
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name = fresh_name(graph, f"{name}_old")
+    new.name = name
+
+
+def remove_dead(graph: ir.Graph) -> bool:
+    """Remove nodes and initializers that nothing reads; whether there were any."""
+    changed = False
+    for node in reversed(graph):
+        if not any(out.uses() or out.is_graph_output() for out in node.outputs):
+            graph.remove(node, safe=True)
+            changed = True
+    for value in list(graph.initializers.values()):
+        if not value.uses() and not value.is_graph_output():
+            del graph.initializers[str(value.name)]
+            changed = True
+    return changed

@@ -1,0 +1,216 @@
+"""From an ONNX model with bound input extents to a graph whose every value has a static shape.
+
+The one idea: the graph is walked once, in topological order. Each node is brought to its modern
+form (`graph/upgrade.py`), evaluated if its inputs are constants (`graph/fold.py`), and otherwise
+given its output shapes (`graph/infer.py`). Because everything before it is already static, chains
+of Shape, Gather, Concat and Reshape vanish in that one pass.
+
+Documented choices: "axes" and the like are constant inputs, as in opset 21; weights stay views of
+the proto's bytes; DequantizeLinear of a constant is kept for the integer operators to see; nodes
+with subgraphs whose condition is unknown stay, for the host to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import (
+    InlinePass,
+    RemoveInitializersFromInputsPass,
+    ShapeInferencePass,
+)
+
+from compiler.errors import UnsupportedModel
+from compiler.graph.fold import folded
+from compiler.graph.infer import infer_node
+from compiler.graph.rewrite import (
+    ARCHGEN,
+    ORIGIN,
+    Array,
+    const,
+    fresh_name,
+    is_op,
+    remove_dead,
+    replace_value,
+    required,
+)
+from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
+
+
+def load(proto: onnx.ModelProto, name: str) -> ir.Model:
+    """The graph of `proto`, called `name`: static, folded, inlined, of one form per operator.
+
+    Every extent of every graph input must be a number. Raises UnsupportedModel with the full list
+    of values whose shape stays unknown, or with the operator that contradicts its definition.
+    """
+    model = ir.from_proto(proto)
+    version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
+    if version < OLDEST_OPSET:
+        raise UnsupportedModel(f"{name}: opset {version} is older than {OLDEST_OPSET}")
+    graph = model.graph
+    graph.name = name
+    RemoveInitializersFromInputsPass()(model)
+    if model.functions:
+        InlinePass()(model)
+    graph.opset_imports[""] = max(version, TARGET_OPSET)
+    graph.opset_imports[ARCHGEN] = 1
+    graph.sort()
+    _name_nodes(graph)
+    _forget_shapes(graph)
+    try:
+        _walk(model, version)
+    except ValueError as error:
+        raise UnsupportedModel(f"{name}: {error}") from error
+    remove_dead(graph)
+    _refuse_unknown_shapes(graph)
+    return model
+
+
+def _name_nodes(graph: ir.Graph) -> None:
+    """Give each node a name of its own and start its provenance with it."""
+    taken: set[str] = set()
+    for index, node in enumerate(graph.all_nodes()):
+        name = (node.name or "").replace("+", "_")
+        if not name or name in taken:
+            name = f"{name or node.op_type}_{index}"
+        taken.add(name)
+        node.name = name
+        node.metadata_props.clear()
+        node.metadata_props[ORIGIN] = name
+
+
+def _forget_shapes(graph: ir.Graph) -> None:
+    """Drop annotations made for other input extents; a subgraph keeps its own."""
+    for node in graph:
+        for value in node.outputs:
+            value.shape = None
+
+
+def _walk(model: ir.Model, version: int) -> None:
+    graph = model.graph
+    for node in graph:
+        _take_node(model, node, version)
+
+
+def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
+    graph = model.graph
+    if is_op(node, "Constant"):
+        _replace_by_constants(node, (_constant(node),))
+        return
+    if is_op(node, "Identity"):
+        _drop_identity(node)
+        return
+    if is_op(node, "If") and const(node.inputs[0]) is not None:
+        _inline_branch(node)
+        return
+    upgrade(node, version)
+    if node.graph is None:
+        return
+    if any(True for _ in _subgraphs(node)):
+        ShapeInferencePass(check_type=False, strict_mode=False)(model)
+        return
+    infer_node(node, graph.opset_imports)
+    values = folded(node, graph.opset_imports)
+    if values is not None:
+        _replace_by_constants(node, values)
+
+
+def _constant(node: ir.Node) -> Array:
+    name, attr = next(iter(node.attributes.items()))
+    if name == "value":
+        return attr.as_tensor().numpy()
+    if name not in ("value_float", "value_floats", "value_int", "value_ints"):
+        raise ValueError(f"Constant {node.name}: {name} is not supported")
+    dtype = ir.DataType.FLOAT if "float" in name else ir.DataType.INT64
+    return ir.tensor(attr.value, dtype=dtype).numpy()
+
+
+def _replace_by_constants(node: ir.Node, values: tuple[Array, ...]) -> None:
+    """Let initializers named after the outputs of `node` take its place."""
+    graph = node.graph
+    if graph is None:
+        raise ValueError(f"{node.name} is in no graph")
+    for output, array in zip(node.outputs, values, strict=False):
+        if not output.uses() and not output.is_graph_output():
+            continue
+        name = output.name or fresh_name(graph, str(node.name))
+        replacement = ir.val(name, const_value=_tensor(output, array))
+        output.replace_all_uses_with(replacement, replace_graph_outputs=True)
+        output.name = None
+        graph.register_initializer(replacement)
+    graph.remove(node, safe=True)
+
+
+def _tensor(output: ir.Value, array: Array) -> ir.TensorProtocol:
+    """`array` as a tensor; the output's type decides where numpy has no type of its own (int4)."""
+    if is_op(output.producer(), "Constant"):
+        node = output.producer()
+        attr = None if node is None else node.attributes.get("value")
+        if attr is not None:
+            return attr.as_tensor()
+    return ir.tensor(array)
+
+
+def _drop_identity(node: ir.Node) -> None:
+    source, output = required(node, 0), node.outputs[0]
+    if output.is_graph_output() and (source.is_graph_input() or source.is_graph_output()):
+        output.dtype, output.shape = _typed(source)
+        return
+    replace_value(output, source, node, node.metadata_props)
+    if node.graph is not None:
+        node.graph.remove(node, safe=True)
+
+
+def _typed(value: ir.Value) -> tuple[ir.DataType, ir.Shape | None]:
+    if value.dtype is None:
+        raise ValueError(f"type of {value.name} is unknown")
+    return value.dtype, value.shape
+
+
+def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attr in node.attributes.values():
+        if attr.type == ir.AttributeType.GRAPH:
+            yield attr.as_graph()
+        elif attr.type == ir.AttributeType.GRAPHS:
+            yield from attr.as_graphs()
+
+
+def _inline_branch(node: ir.Node) -> None:
+    """Move the branch that a constant condition selects into the graph, behind its If node.
+
+    The walk goes on with the nodes that were moved, because they come after the current one.
+    """
+    graph, condition = node.graph, const(node.inputs[0])
+    if graph is None or condition is None:
+        raise ValueError(f"{node.name}: the condition is not a constant")
+    branch = node.attributes["then_branch" if bool(condition.any()) else "else_branch"].as_graph()
+    results = list(branch.outputs)
+    branch.outputs.clear()
+    for value in list(branch.initializers.values()):
+        del branch.initializers[str(value.name)]
+        value.name = fresh_name(graph, str(value.name))
+        graph.register_initializer(value)
+    moved = list(branch)
+    branch.remove(moved)
+    for inner in moved:
+        for value in inner.outputs:
+            value.name, value.shape = fresh_name(graph, str(value.name)), None
+    graph.insert_after(node, moved)
+    for output, result in zip(node.outputs, results, strict=True):
+        replace_value(output, result, node, node.metadata_props)
+    graph.remove(node, safe=True)
+
+
+def _refuse_unknown_shapes(graph: ir.Graph) -> None:
+    unknown = []
+    for value in [*graph.inputs, *(out for node in graph for out in node.outputs)]:
+        if value.name and (value.shape is None or not value.shape.is_static()):
+            producer = value.producer()
+            by = "graph input" if producer is None else f"{producer.op_type} {producer.name}"
+            unknown.append(f"{value.name} ({by}): {value.shape}")
+    if unknown:
+        raise UnsupportedModel(
+            f"{graph.name}: {len(unknown)} values have no static shape: " + "; ".join(unknown)
+        )

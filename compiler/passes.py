@@ -1,0 +1,120 @@
+"""Passes: small frozen dataclasses from an IR to the same IR, run with their contracts checked.
+
+The one idea: the fields of a pass are its options, so a study can sweep them, and its class name
+gives everything else: `FoldBatchNorm` is `fold-batch-norm` on the command line and in
+`tests/cases/`, and lives in `fold_batch_norm.py`. The IR is a type parameter: graph passes rewrite
+an `onnx_ir.Model` in place and return it, later ones may return a new value.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from compiler.errors import CompilerError
+
+IR = TypeVar("IR")
+
+
+class ContractBroken(Exception):
+    """What `requires` and `ensures` raise: the sentence that does not hold."""
+
+
+class PassFailed(CompilerError):
+    """A pass broke its contract or crashed; names the pass and those that ran before it."""
+
+
+@dataclass(frozen=True)
+class Result(Generic[IR]):
+    """What a pass made, and whether that differs from what it was given."""
+
+    ir: IR
+    changed: bool
+
+
+def pass_name(cls: type) -> str:
+    """`FoldBatchNorm` -> `fold-batch-norm`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
+
+
+@dataclass(frozen=True)
+class Pass(ABC, Generic[IR]):
+    """One rewrite of one IR; the docstring of each subclass shows a before/after picture."""
+
+    @property
+    def name(self) -> str:
+        """The name on command lines and of the folder of cases."""
+        return pass_name(type(self))
+
+    @abstractmethod
+    def apply(self, ir: IR) -> Result[IR]:
+        """Rewrite `ir`, in place or anew."""
+
+    def requires(self, ir: IR) -> None:
+        """Raise `ContractBroken` where `ir` is not what this pass can take."""
+        del ir
+
+    def ensures(self, ir: IR) -> None:
+        """Raise `ContractBroken` where `ir` is not what this pass promises."""
+        del ir
+
+
+Observer = Callable[[Pass[IR], Result[IR]], None]
+
+
+def run_pass(step: Pass[IR], ir: IR, before: tuple[str, ...] = ()) -> Result[IR]:
+    """Run one pass between its two checks.
+
+    Raises `PassFailed`, chained to the cause; a `CompilerError` of the pass itself (a refusal with
+    a reason) passes through unchanged.
+    """
+    phase = "requires"
+    try:
+        step.requires(ir)
+        phase = "apply"
+        result = step.apply(ir)
+        phase = "ensures"
+        step.ensures(result.ir)
+    except CompilerError:
+        raise
+    except Exception as cause:
+        history = " > ".join(before) or "nothing"
+        raise PassFailed(f"{step.name} ({phase}): {cause}; ran before it: {history}") from cause
+    return result
+
+
+def run_passes(
+    steps: Iterable[Pass[IR]], ir: IR, observe: Observer[IR] | None = None
+) -> Result[IR]:
+    """Run `steps` in order; `observe(step, result)` is called after each (printing, statistics)."""
+    changed = False
+    done: tuple[str, ...] = ()
+    for step in steps:
+        result = run_pass(step, ir, done)
+        ir, changed, done = result.ir, changed or result.changed, (*done, step.name)
+        if observe is not None:
+            observe(step, result)
+    return Result(ir, changed)
+
+
+@dataclass(frozen=True)
+class FixedPoint(Pass[IR]):
+    """Repeat a group of passes until none changes anything.
+
+    a, b, a, b, ... -> stops after the first round without a change
+    """
+
+    steps: tuple[Pass[IR], ...]
+    limit: int = 20
+
+    def apply(self, ir: IR) -> Result[IR]:
+        for round_ in range(self.limit):
+            result = run_passes(self.steps, ir)
+            ir = result.ir
+            if not result.changed:
+                return Result(ir, round_ > 0)
+        names = ", ".join(step.name for step in self.steps)
+        raise ContractBroken(f"{names} still change the program after {self.limit} rounds")
