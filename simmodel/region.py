@@ -100,12 +100,12 @@ class Operand:
     def collapsed(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of the dimensions that remain when contiguous neighbours merge.
 
-        Outermost first; dimensions of extent 1 and repetitions (stride 0) are dropped.
+        Largest stride first, so the order of the walk does not matter; dimensions of extent 1 and
+        repetitions (stride 0) are dropped.
         """
+        moving = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n > 1 and s]
         merged: list[tuple[int, int]] = []
-        for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
-            if extent == 1 or stride == 0:
-                continue
+        for extent, stride in sorted(moving, key=lambda dim: abs(dim[1])):
             if merged and stride == merged[-1][0] * merged[-1][1]:
                 merged[-1] = (merged[-1][0] * extent, merged[-1][1])
             else:
@@ -144,3 +144,22 @@ def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * shape[axis + 1]
     return tuple(strides)
+
+
+def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
+    """Extents of the joint walk over `operands` of one rank, innermost last.
+
+    Dimensions that every operand walks as one are merged; those of extent 1 are dropped.
+    """
+    columns = zip(*(operand.shape for operand in operands), strict=True)
+    extents = [max(column) for column in columns]
+    kept: list[tuple[int, tuple[int, ...]]] = []
+    for axis in range(len(extents) - 1, -1, -1):
+        if extents[axis] == 1:
+            continue
+        steps = tuple(operand.strides[axis] for operand in operands)
+        if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
+            kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
+        else:
+            kept.append((extents[axis], steps))
+    return tuple(extent for extent, _ in reversed(kept)) or (1,)

@@ -13,7 +13,7 @@ import numpy as np
 
 from simmodel.arch import Arch, CopyEngine
 from simmodel.isa.base import Instruction, View, access_latency
-from simmodel.region import Operand
+from simmodel.region import Operand, walk
 
 
 def _engine_of(instruction: Instruction, arch: Arch) -> CopyEngine:
@@ -29,10 +29,14 @@ def link_latency(arch: Arch, source: str, target: str) -> int:
     return sum(link.latency.cycles(arch.clock) for link in crossed)
 
 
-def _walked_rank(operand: Operand) -> int:
-    """Dimensions that a copy engine walks: the merged ones, plus the element if it stands alone."""
-    dims = operand.collapsed
-    return max(1, len(dims))
+def joint_runs(src: Operand, dst: Operand) -> int:
+    """Contiguous pieces that a transfer falls into: contiguous at both ends at once.
+
+    A copy engine handles at most one piece per cycle, so transposing element by element is slow.
+    """
+    extents = walk((src, dst))
+    contiguous = src.strides[-1:] == dst.strides[-1:] == (src.itemsize,) or len(extents) == 0
+    return math.prod(extents[:-1]) if contiguous else math.prod(extents)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +69,8 @@ class Copy(Instruction):
         latency = access_latency(arch, (self.src, self.dst))
         if latency:
             rate = min(rate, engine.outstanding * engine.request / latency)
-        return math.ceil(max(self.src.distinct, self.dst.distinct) / rate)
+        bytes_moved = max(self.src.distinct, self.dst.distinct)
+        return max(math.ceil(bytes_moved / rate), joint_runs(self.src, self.dst))
 
     def execute(self, view: View) -> None:
         source, target = view(self.src), view(self.dst)
@@ -82,7 +87,7 @@ class Copy(Instruction):
         engine = _engine_of(self, arch)
         if self.src.memory not in engine.from_ or self.dst.memory not in engine.to:
             return f"{self.engine} has no path {self.src.memory} -> {self.dst.memory}"
-        if max(_walked_rank(self.src), _walked_rank(self.dst)) > engine.rank:
+        if len(walk((self.src, self.dst))) > engine.rank:
             return f"{self.engine} walks {engine.rank} dimensions"
         if self.src.shape != self.dst.shape and not engine.pad:
             return f"{self.engine} cannot fill borders"
@@ -124,6 +129,6 @@ class Fill(Instruction):
         engine = _engine_of(self, arch)
         if self.dst.memory not in engine.to:
             return f"{self.engine} has no path to {self.dst.memory}"
-        if _walked_rank(self.dst) > engine.rank:
+        if len(self.dst.collapsed) > engine.rank:
             return f"{self.engine} walks {engine.rank} dimensions"
         return None

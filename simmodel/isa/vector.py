@@ -18,7 +18,7 @@ from simmodel.arch import Arch
 from simmodel.isa.base import Array, Instruction, View, access_latency, decode, encode
 from simmodel.isa.functions import BINARY, COMBINE, REDUCE, TERNARY, UNARY, Function
 from simmodel.isa.matrix import windows
-from simmodel.region import Operand
+from simmodel.region import Operand, walk
 
 
 def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, cost: str) -> int:
@@ -36,23 +36,6 @@ def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, cost: str)
     }[cost]
     vectors = math.prod(walked[:-1]) * -(-walked[-1] // lanes) if walked else 1
     return math.ceil(vectors * factor)
-
-
-def merged(
-    shapes: tuple[tuple[int, ...], ...], strides: tuple[tuple[int, ...], ...]
-) -> tuple[int, ...]:
-    """Extents that remain when dimensions that every operand walks as one are merged."""
-    extents = [max(column) for column in zip(*shapes, strict=True)]
-    kept: list[tuple[int, tuple[int, ...]]] = []
-    for axis in range(len(extents) - 1, -1, -1):
-        steps = tuple(s[axis] for s in strides)
-        if extents[axis] == 1:
-            continue
-        if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
-            kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
-        else:
-            kept.append((extents[axis], steps))
-    return tuple(extent for extent, _ in reversed(kept)) or (1,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +97,7 @@ class _Elementwise(VectorInstruction):
     """Every operand has dst's shape (stride 0 where it repeats)."""
 
     def walked(self) -> tuple[int, ...]:
-        operands = (self.dst, *self.reads())
-        return merged(tuple(o.shape for o in operands), tuple(o.strides for o in operands))
+        return walk((self.dst, *self.reads()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +185,7 @@ class Reduce(VectorInstruction):
         return (self.a,) if self.partial is None else (self.a, self.partial)
 
     def walked(self) -> tuple[int, ...]:
-        return merged((self.a.shape, self.dst.shape), (self.a.strides, self.dst.strides))
+        return walk((self.a, self.dst))
 
     def execute(self, view: View) -> None:
         pairs = zip(self.a.shape, self.dst.shape, strict=True)
