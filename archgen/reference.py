@@ -31,7 +31,7 @@ Array = NDArray[Any]
 # One protobuf message cannot be larger; beyond, weights go to a file beside it.
 _MESSAGE_LIMIT = 2**31 - 2**20
 
-_ORT_ERRORS = (
+ORT_ERRORS = (
     ort_errors.Fail,
     ort_errors.InvalidArgument,
     ort_errors.InvalidGraph,
@@ -53,7 +53,7 @@ def run_reference(
     names = [*outputs, *extra]
     try:
         results = _session(proto, extra).run(names, dict(inputs))
-    except (*_ORT_ERRORS, ValueError) as mistake:
+    except (*ORT_ERRORS, ValueError) as mistake:
         raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
     values = dict(zip(names, results, strict=True))
     return values | {name: inputs[name] for name in intermediates if name in inputs}
@@ -98,7 +98,7 @@ def content_key(arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Calls ``write`` with a temporary path and moves the result to ``path``, so that readers see
     all of it or nothing, whoever else is writing."""
     path.parent.mkdir(parents=True, exist_ok=True)
