@@ -59,7 +59,7 @@ class GraphPass(Pass[ir.Model]):
 def check_graph(graph: ir.Graph) -> None:
     """Raise ContractBroken for the first node that breaks the contract of this module."""
     names: set[str] = set()
-    known = {value for value in [*graph.inputs, *graph.initializers.values()]}
+    known = {*graph.inputs, *graph.initializers.values()}
     for node in graph:
         if not node.name or node.name in names:
             raise ContractBroken(f"{node.op_type}: name {node.name!r} is missing or taken")

@@ -170,13 +170,19 @@ MICROSOFT_RULES: dict[str, Rule] = {
 
 ARCHGEN_RULES: dict[str, Rule] = {"Silu": _same_as(0)}
 
+STANDARD_RULES: dict[str, Rule] = {"SimplifiedLayerNormalization": _same_as(0)}
+"""Operators that ONNX Runtime puts into the standard domain without ONNX defining them."""
+
+
+RULES = {"": STANDARD_RULES, "com.microsoft": MICROSOFT_RULES, "archgen": ARCHGEN_RULES}
+
 
 def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
     """Set type and shape of the outputs of `node` as far as its inputs determine them.
 
     Raises ValueError where the inputs contradict the operator's definition.
     """
-    rules = {"com.microsoft": MICROSOFT_RULES, "archgen": ARCHGEN_RULES}.get(node.domain, {})
+    rules = RULES.get(node.domain, {})
     rule = rules.get(node.op_type)
     if rule is not None:
         value = node.outputs[0]

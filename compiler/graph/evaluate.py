@@ -1,0 +1,155 @@
+"""What a graph computes, by ONNX's reference evaluator and numpy for the archgen operators.
+
+Slow and plain on purpose: tests and `archgen explain` compare graphs before and after a pass.
+Integer results are y = clip(rint(float32(accumulator) * float32(x_scale * w_scale / y_scale)) +
+y_zero, clip_lo, clip_hi), with an exact accumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnx_ir as ir
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from compiler.graph.rewrite import Array
+
+Ints = npt.NDArray[np.int64]
+
+
+def evaluate(model: ir.Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of `model` by name, for inputs by name."""
+    run = ReferenceEvaluator(ir.to_proto(model), new_ops=[QConv, QMatMul, Silu])
+    names = [str(value.name) for value in model.graph.outputs]
+    with np.errstate(all="ignore"):
+        return dict(zip(names, run.run(names, dict(inputs)), strict=True))
+
+
+def requantize(
+    accumulator: Ints,
+    multiplier: npt.NDArray[np.float32],
+    y_type: str,
+    zero: int,
+    bounds: tuple[int, int],
+) -> Array:
+    """An int32 accumulator as the result type `y_type`: int8, uint8, int32 or float32.
+
+    `multiplier` is x_scale * w_scale, divided by y_scale where the result is quantized.
+    """
+    if y_type == "int32":
+        return accumulator.astype(np.int32)
+    scaled = accumulator.astype(np.float32) * multiplier
+    if y_type == "float32":
+        return scaled
+    return np.clip(np.rint(scaled) + zero, *bounds).astype(y_type)
+
+
+def _multiplier(
+    x_scale: float, w_scale: Sequence[float], y_type: str, y_scale: float | None
+) -> npt.NDArray[np.float32]:
+    scales = np.float32(x_scale) * np.asarray(w_scale, dtype=np.float32)
+    if y_type in ("int8", "uint8"):
+        scales = scales / np.float32(y_scale)
+    return scales.astype(np.float32)
+
+
+def convolve(x: Ints, w: Ints, strides: Sequence[int], pads: Sequence[int],
+             dilations: Sequence[int], group: int) -> Ints:  # fmt: skip
+    """The exact convolution of integers [N, C, *in] by [O, C / group, *kernel]."""
+    rank = x.ndim - 2
+    padded = np.pad(x, [(0, 0), (0, 0), *((pads[i], pads[i + rank]) for i in range(rank))])
+    kernel = w.shape[2:]
+    out = [
+        (padded.shape[2 + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
+        for i in range(rank)
+    ]
+    groups = padded.reshape(x.shape[0], group, -1, *padded.shape[2:]).astype(np.float64)
+    weights = w.reshape(group, -1, *w.shape[1:]).astype(np.float64)
+    total = np.zeros((x.shape[0], group, weights.shape[1], *out))
+    for tap in product(*(range(k) for k in kernel)):
+        window = tuple(
+            slice(tap[i] * dilations[i], tap[i] * dilations[i] + (out[i] - 1) * strides[i] + 1,
+                  strides[i])
+            for i in range(rank)
+        )  # fmt: skip
+        part = weights[(slice(None), slice(None), slice(None), *tap)]
+        total += np.einsum("ngc...,goc->ngo...", groups[(..., *window)], part, optimize=True)
+    return total.reshape(x.shape[0], -1, *out).astype(np.int64)
+
+
+class QConv(OpRun):  # type: ignore[misc]
+    """The integer convolution."""
+
+    op_domain = "archgen"
+
+    def _run(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
+        a = _Attributes(self.onnx_node)
+        column = (-1, *(1,) * (w.ndim - 1))
+        weights = w.astype(np.int64) - np.asarray(a.ints("w_zero")).reshape(column)
+        pads, strides = a.ints("pads"), a.ints("strides")
+        data = x.astype(np.int64) - a.int("x_zero")
+        total = convolve(data, weights, strides, pads, a.ints("dilations"), a.int("group"))
+        channel = (-1, *(1,) * (w.ndim - 2))
+        if b is not None:
+            total = total + b.astype(np.int64).reshape(channel)
+        return (a.requantize(total, a.floats("w_scale"), "x_scale", channel),)
+
+
+class QMatMul(OpRun):  # type: ignore[misc]
+    """The integer matrix product."""
+
+    op_domain = "archgen"
+
+    def _run(self, a: Array, b: Array, bias: Array | None = None) -> tuple[Array]:
+        given = _Attributes(self.onnx_node)
+        left = a.astype(np.float64) - given.int("a_zero")
+        right = b.astype(np.float64) - np.asarray(given.ints("b_zero"))
+        total = np.matmul(left, right).astype(np.int64)
+        if bias is not None:
+            total = total + bias.astype(np.int64)
+        return (given.requantize(total, given.floats("b_scale"), "a_scale", (-1,)),)
+
+
+class Silu(OpRun):  # type: ignore[misc]
+    """x * sigmoid(x)."""
+
+    op_domain = "archgen"
+
+    def _run(self, x: Array) -> tuple[Array]:
+        wide = x.astype(np.float64)
+        return ((wide / (1 + np.exp(-wide))).astype(x.dtype),)
+
+
+class _Attributes:
+    """The attributes of a node, each read as the type it must have."""
+
+    def __init__(self, node: onnx.NodeProto) -> None:
+        self.attrs = {attr.name: attr for attr in node.attribute}
+
+    def int(self, name: str) -> int:
+        return int(self.attrs[name].i)
+
+    def float(self, name: str) -> float:
+        return float(self.attrs[name].f)
+
+    def ints(self, name: str) -> Sequence[int]:
+        return list(self.attrs[name].ints)
+
+    def floats(self, name: str) -> Sequence[float]:
+        return list(self.attrs[name].floats)
+
+    def requantize(
+        self, total: Ints, w_scale: Sequence[float], x_scale: str, shape: tuple[int, ...]
+    ) -> Array:
+        y_type = self.attrs["y_type"].s.decode()
+        quantized = y_type in ("int8", "uint8")
+        y_scale = self.float("y_scale") if quantized else None
+        factor = _multiplier(self.float(x_scale), w_scale, y_type, y_scale).reshape(shape)
+        zero = self.int("y_zero") if quantized else 0
+        bounds = (self.int("clip_lo"), self.int("clip_hi")) if quantized else (0, 0)
+        return requantize(total, factor, y_type, zero, bounds)

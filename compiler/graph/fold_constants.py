@@ -1,0 +1,37 @@
+"""Whatever has constant inputs by now is a constant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from compiler.graph.base import GraphPass
+from compiler.graph.fold import folded
+from compiler.graph.rewrite import Rewriter, is_op
+
+
+@dataclass(frozen=True)
+class FoldConstants(GraphPass):
+    """Evaluate nodes whose inputs are constants.
+
+    t = Transpose(w)                    =>    y = MatMul(x, t)     # t is an initializer
+    y = MatMul(x, t)
+    """
+
+    keep: tuple[str, ...] = ()
+    """Operators to leave as they are, for a later pass to see."""
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace one node by initializers."""
+        if node.graph is None or is_op(node, "Identity"):
+            return False
+        values = folded(node, node.graph.opset_imports, frozenset(self.keep))
+        if values is None:
+            return False
+        make = Rewriter(node)
+        made = []
+        for output, value in zip(node.outputs, values, strict=False):
+            made.append(make.like(value, output))
+        make.replace(*made)
+        return True
