@@ -21,7 +21,7 @@ import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from onnx import version_converter
+from onnx import TensorProto, version_converter
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -46,6 +46,7 @@ _MOVEMENT = (
     *("Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Split", "Slice"),
     *("Pad", "Resize", "DepthToSpace"),
 )
+_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"}
 
 
@@ -67,8 +68,11 @@ def quantize(
     quantized already is returned as it is. Raises ``ModelError`` for samples that do not fit and
     for models that ONNX Runtime cannot quantize.
     """
-    if any(_is_quantized(node) for node in source.proto.graph.node):
+    graph = source.proto.graph
+    if any(_is_quantized(node) for node in graph.node):
         return Quantized(source.proto, "quantized already; used as it is")
+    if any(tensor.data_type in _HALF for tensor in graph.initializer):
+        raise ModelError(f"{source.name} has 16-bit weights; int8 is made from a float32 export")
     if calibration is None:
         samples = [sample_inputs(source.proto, seed) for seed in range(_SEEDED_SAMPLES)]
         origin = f"{len(samples)} seeded random samples, not real data"

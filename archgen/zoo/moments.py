@@ -72,9 +72,9 @@ class Moments:
         return Moments(mean, np.maximum(square - mean**2, 1e-3 * self.variance))
 
     def maximum(self, count: int) -> Moments:
-        """Of the largest among ``count`` neighbours."""
+        """Of the largest among ``count`` rectified neighbours, whose long tail keeps its spread."""
         rise = math.sqrt(2 * math.log(count)) * 0.6
-        return Moments(self.mean + rise * np.sqrt(self.variance), self.variance * 0.7)
+        return Moments(self.mean + rise * np.sqrt(self.variance), self.variance)
 
     def averaged(self, count: int) -> Moments:
         """Of the average of ``count`` neighbours."""

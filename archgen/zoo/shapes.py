@@ -19,6 +19,15 @@ from onnx.reference import ReferenceEvaluator
 
 Shape = tuple[int, ...]
 
+# What exporters write to compute shapes, axes and indices.
+_COMPUTED = {
+    *("Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Pow", "Sqrt", "Floor", "Ceil", "Min"),
+    *("Max", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Not"),
+    *("Where", "Cast", "Constant", "ConstantOfShape", "Range", "Shape", "Size", "Identity"),
+    *("Gather", "Slice", "Concat", "Expand", "Reshape", "Squeeze", "Unsqueeze", "Transpose"),
+    *("Flatten", "Tile", "NonZero", "CumSum", "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"),
+}
+
 # Values up to this many elements are computed: shapes, axes, indices, small masks.
 _SMALL = 1024
 
@@ -94,14 +103,17 @@ def _use_stand_ins(graph: onnx.GraphProto) -> None:
 
 
 def _has_data(tensor: TensorProto) -> bool:
-    if math.prod(tensor.dims) > _SMALL or tensor.data_location == TensorProto.EXTERNAL:
+    size = math.prod(tensor.dims)
+    if size > _SMALL or tensor.data_location == TensorProto.EXTERNAL:
         return False
-    filled = any(f.name.endswith("_data") and f.name != "external_data" for f, _ in _fields(tensor))
-    return filled or math.prod(tensor.dims) == 0
+    filled = (field.name for field, _ in tensor.ListFields())
+    return size == 0 or any(name in _DATA_FIELDS for name in filled)
 
 
-def _fields(tensor: TensorProto) -> list[tuple[Any, Any]]:
-    return list(tensor.ListFields())
+_DATA_FIELDS = {
+    *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"),
+    "string_data",
+}
 
 
 def _annotated(graph: onnx.GraphProto) -> dict[str, Shape]:
@@ -141,7 +153,7 @@ def _value(
     if node.op_type == "Shape" and node.input[0] in shapes and not node.attribute:
         return np.array(shapes[node.input[0]], np.int64)
     given = [name for name in node.input if name]
-    if node.op_type in _UNCOMPUTED or not all(name in constants for name in given):
+    if node.op_type not in _COMPUTED or not all(name in constants for name in given):
         return None
     if math.prod(shapes.get(node.output[0], (0,))) > _SMALL:
         return None
@@ -155,11 +167,4 @@ def _value(
     single = helper.make_model(graph, opset_imports=light.opset_import)
     evaluator: Any = ReferenceEvaluator(single)
     result = np.asarray(evaluator.run(None, {name: constants[name] for name in given})[0])
-    return result if result.size <= _SMALL else None
-
-
-# Control flow reads values beside its inputs; random values are no constants.
-_UNCOMPUTED = {
-    *("If", "Loop", "Scan", "QuantizeLinear", "DequantizeLinear"),
-    *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial"),
-}
+    return result if result.size <= _SMALL and result.dtype.kind in "biuf" else None

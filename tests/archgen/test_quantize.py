@@ -1,0 +1,146 @@
+"""Quantized networks are QDQ with signed weights by channel, close to float, and cached."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen import quantize as module
+from archgen.models import ModelError, SourceModel, open_model
+from archgen.quantize import quantize
+from archgen.reference import run_reference, sample_inputs
+
+_SMALL_BERT = "bert_base:sequence=16,layers=2,hidden=64,heads=2,vocabulary=100"
+
+
+@pytest.fixture(scope="module")
+def source() -> SourceModel:
+    return open_model("resnet18:image=64")
+
+
+@pytest.fixture(scope="module")
+def quantized(source: SourceModel, tmp_path_factory: pytest.TempPathFactory) -> module.Quantized:
+    return quantize(source, None, tmp_path_factory.mktemp("cache"))
+
+
+def agreement(float_model: onnx.ModelProto, other: onnx.ModelProto, seed: int) -> float:
+    inputs = sample_inputs(float_model, seed)
+    expected, actual = run_reference(float_model, inputs), run_reference(other, inputs)
+    pairs = [np.corrcoef(expected[name].ravel(), actual[name].ravel())[0, 1] for name in expected]
+    return float(min(pairs))
+
+
+def test_int8_stays_close_to_float(source: SourceModel, quantized: module.Quantized) -> None:
+    assert all(agreement(source.proto, quantized.proto, seed) > 0.9 for seed in (100, 101))
+
+
+def test_every_matrix_operand_is_quantized(quantized: module.Quantized) -> None:
+    graph = quantized.proto.graph
+    kinds = Counter(node.op_type for node in graph.node)
+    assert kinds["BatchNormalization"] == kinds["Relu"] == 0
+    producers = {node.output[0]: node for node in graph.node}
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type not in ("Conv", "Gemm"):
+            continue
+        data, weight, bias = (producers[name] for name in node.input)
+        assert data.op_type == weight.op_type == bias.op_type == "DequantizeLinear"
+        values = numpy_helper.to_array(tensors[weight.input[0]])
+        scale, zero = (numpy_helper.to_array(tensors[name]) for name in weight.input[1:])
+        assert values.dtype == np.int8
+        assert scale.shape == (values.shape[0],)
+        assert not zero.any()
+        assert tensors[bias.input[0]].data_type == TensorProto.INT32
+
+
+def test_transformer_keeps_softmax_norm_and_gelu_float(tmp_path: Path) -> None:
+    source = open_model(_SMALL_BERT)
+    result = quantize(source, None, tmp_path)
+    producers = {name: node.op_type for node in result.proto.graph.node for name in node.output}
+    quantized_inputs = Counter(
+        node.op_type
+        for node in result.proto.graph.node
+        if any(producers.get(name) == "DequantizeLinear" for name in node.input)
+    )
+    assert quantized_inputs["MatMul"] == 16
+    for kind in ("Softmax", "Erf", "Mul", "Div"):
+        assert quantized_inputs[kind] == 0
+    assert agreement(source.proto, result.proto, 100) > 0.95
+
+
+def test_result_is_stored_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_model(_SMALL_BERT)
+    first = quantize(source, None, tmp_path)
+    (path,) = tmp_path.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "quantize_static", None)  # a second run would fail
+        again = quantize(source, None, tmp_path)
+    assert again.proto == first.proto
+    assert again.note == first.note
+    path.write_bytes(path.read_bytes()[:-7])
+    assert quantize(source, None, tmp_path).proto == first.proto
+
+
+def test_given_samples_set_the_ranges(tmp_path: Path) -> None:
+    source = open_model("resnet18:image=32,classes=10,width=0.25")
+    samples = np.random.default_rng(0).uniform(0, 50, (3, 3, 32, 32))
+    result = quantize(source, {"input": samples}, tmp_path)
+    assert "3 given samples" in result.note
+    scale = next(node.input[1] for node in result.proto.graph.node if node.input[0] == "input")
+    tensors = {tensor.name: tensor for tensor in result.proto.graph.initializer}
+    assert numpy_helper.to_array(tensors[scale]) == pytest.approx(50 / 255, rel=0.01)
+    assert "seeded" in quantize(source, None, tmp_path).note
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ({}, "missing"),
+        ({"input": np.zeros((1, 3, 32, 32)), "more": np.zeros(1)}, "unknown"),
+        ({"input": np.zeros((1, 3, 16, 32))}, "no number of samples"),
+        ({"input": np.zeros((1, 3, 32, 32), np.int64)}, "is int64, not float32"),
+        ({"input": np.zeros((0, 3, 32, 32))}, "there are none"),
+    ],
+)
+def test_samples_that_do_not_fit(
+    tmp_path: Path, samples: dict[str, np.ndarray], words: str
+) -> None:
+    with pytest.raises(ModelError, match=words):
+        quantize(open_model("resnet18:image=32,width=0.25"), samples, tmp_path)
+
+
+def test_a_quantized_model_is_left_alone(tmp_path: Path, quantized: module.Quantized) -> None:
+    again = quantize(SourceModel("int8", quantized.proto), None, tmp_path)
+    assert again.proto is quantized.proto
+    assert not list(tmp_path.iterdir())
+
+
+def _conv(dtype: type, opset: int) -> SourceModel:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    x = helper.make_tensor_value_info("x", kind, [1, 2, 6, 6])
+    y = helper.make_tensor_value_info("y", kind, [1, 4, 4, 4])
+    weight = np.random.default_rng(0).standard_normal((4, 2, 3, 3)).astype(dtype)
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], "g", [x], [y],
+        [numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", opset)]
+    return SourceModel("conv", helper.make_model(graph, ir_version=7, opset_imports=imports))
+
+
+def test_an_old_operator_set_is_lifted(tmp_path: Path) -> None:
+    source = _conv(np.float32, 11)
+    result = quantize(source, None, tmp_path)
+    assert result.proto.opset_import[0].version >= 13
+    assert agreement(source.proto, result.proto, 9) > 0.99
+
+
+def test_half_precision_weights_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="16-bit"):
+        quantize(_conv(np.float16, 17), None, tmp_path)

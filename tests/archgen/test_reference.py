@@ -1,0 +1,131 @@
+"""Reference results are ONNX Runtime's, on inputs that make sense, and remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen import reference
+from archgen.models import ModelError
+from archgen.reference import cached_reference, run_node, run_reference, sample_inputs
+from archgen.zoo.catalog import build
+
+
+def network(weight: float = 2.0) -> onnx.ModelProto:
+    """y = relu(x * w), elementwise on (2, 3)."""
+    nodes = [helper.make_node("Mul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy")
+    w = numpy_helper.from_array(np.full(3, weight, np.float32), "w")
+    graph = helper.make_graph(nodes, "g", [x], [y], [w])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+
+
+X = np.array([[-1, 2, 3], [4, -5, 6]], np.float32)
+
+
+def test_outputs_and_intermediates() -> None:
+    values = run_reference(network(), {"x": X}, ["p", "x", "y"])
+    assert set(values) == {"x", "p", "y"}
+    assert np.array_equal(values["p"], X * 2)
+    assert np.array_equal(values["y"], np.maximum(X * 2, 0))
+
+
+def test_the_model_is_left_alone() -> None:
+    proto = network()
+    before = proto.SerializeToString()
+    run_reference(proto, {"x": X}, ["p"])
+    assert proto.SerializeToString() == before
+
+
+def test_refusals_are_model_errors() -> None:
+    with pytest.raises(ModelError, match="cannot run"):
+        run_reference(network(), {"x": X[:, :2]})
+    with pytest.raises(ModelError, match="cannot run"):
+        run_reference(network(), {})
+    with pytest.raises(ModelError, match="cannot run"):
+        run_reference(network(), {"x": X}, ["nothing"])
+
+
+def test_weights_beyond_one_message_go_through_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    proto = build("resnet18", image=32, width=0.25, classes=10)
+    inputs = sample_inputs(proto)
+    small = run_reference(proto, inputs, ["layer1.0.conv1"])
+    monkeypatch.setattr(reference, "_MESSAGE_LIMIT", 1000)
+    large = run_reference(proto, inputs, ["layer1.0.conv1"])
+    assert small.keys() == large.keys()
+    assert all(np.array_equal(small[name], large[name]) for name in small)
+
+
+def test_results_are_remembered_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = cached_reference(network(), "a", {"x": X}, tmp_path, ["p"])
+    cached_reference(network(), "a", {"x": X + 1}, tmp_path, ["p"])
+    cached_reference(network(3.0), "b", {"x": X}, tmp_path, ["p"])
+    assert len(list(tmp_path.iterdir())) == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(reference, "run_reference", None)  # a second run would fail
+        again = cached_reference(network(), "a", {"x": X}, tmp_path, ["p"])
+    assert list(again) == list(first)
+    assert all(np.array_equal(again[name], first[name]) for name in first)
+
+
+def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
+    first = cached_reference(network(), "a", {"x": X}, tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:40])
+    again = cached_reference(network(), "a", {"x": X}, tmp_path)
+    assert np.array_equal(again["y"], first["y"])
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_run_node_keeps_its_session() -> None:
+    data = network().SerializeToString()
+    (y,) = run_node(data, [X])
+    assert np.array_equal(y, np.maximum(X * 2, 0))
+    hits = reference._node_session.cache_info().hits
+    run_node(data, [X])
+    assert reference._node_session.cache_info().hits == hits + 1
+
+
+def test_sample_inputs_follow_use_type_and_name() -> None:
+    table = numpy_helper.from_array(np.zeros((5, 2), np.float32), "table")
+    nodes = [
+        helper.make_node("Cast", ["tokens"], ["cast"], to=TensorProto.INT64),
+        helper.make_node("Gather", ["table", "cast"], ["y"]),
+    ]
+    kinds = {
+        "tokens": TensorProto.INT32,
+        "image": TensorProto.FLOAT,
+        "half": TensorProto.FLOAT16,
+        "attention_mask": TensorProto.INT64,
+        "flag": TensorProto.BOOL,
+        "pixels": TensorProto.UINT8,
+        "position": TensorProto.INT64,
+    }
+    inputs = [helper.make_tensor_value_info(name, kind, [400]) for name, kind in kinds.items()]
+    graph = helper.make_graph(nodes, "g", inputs, [onnx.ValueInfoProto(name="y")], [table])
+    samples = sample_inputs(helper.make_model(graph), seed=3)
+    assert set(np.unique(samples["tokens"])) == set(range(5))
+    assert samples["tokens"].dtype == np.int32
+    assert samples["image"].std() == pytest.approx(1, abs=0.2)
+    assert samples["half"].dtype == np.float16
+    assert (samples["attention_mask"] == 1).all()
+    assert samples["flag"].all()
+    assert samples["pixels"].max() > 200
+    assert samples["position"].max() < 8
+
+
+def test_sample_inputs_are_seeded() -> None:
+    proto = build("vit_tiny", weights=False, image=32)
+    one, same, other = (sample_inputs(proto, seed)["input"] for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_sampled_tokens_cover_the_vocabulary_of_each_table() -> None:
+    samples = sample_inputs(build("bert_base", weights=False))
+    assert 25_000 < samples["input_ids"].max() < 30_522
+    assert set(np.unique(samples["token_type_ids"])) == {0, 1}

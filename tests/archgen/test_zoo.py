@@ -1,0 +1,166 @@
+"""The zoo's networks are the published ones, valid, and numerically alive."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.reference import run_reference, sample_inputs
+from archgen.zoo.catalog import CATALOG, Option, ZooError, build, count
+from archgen.zoo.shapes import known_shapes
+
+_CONV: dict[str, Option] = {"image": 64, "classes": 10, "width": 0.25}
+_VIT: dict[str, Option] = {
+    "image": 32, "patch": 8, "layers": 2, "hidden": 64, "heads": 2, "classes": 10,
+}  # fmt: skip
+_BERT: dict[str, Option] = {
+    "sequence": 16, "layers": 2, "hidden": 64, "heads": 2, "vocabulary": 100, "positions": 32,
+}  # fmt: skip
+_OTHER: dict[str, dict[str, Option]] = {
+    "vgg16": {**_CONV, "hidden": 64},
+    "densenet121": {"image": 32, "classes": 10, "growth": 8},
+    "vit_b16": _VIT,
+    "vit_tiny": _VIT,
+    "bert_base": _BERT,
+    "bert_large": _BERT,
+}
+SMALL = {name: _OTHER.get(name, _CONV) for name in CATALOG}
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_counts_are_the_published_ones(name: str) -> None:
+    entry = CATALOG[name]
+    counts = count(build(name, weights=False))
+    assert counts.macs == pytest.approx(entry.macs, rel=entry.tolerance)
+    assert counts.parameters == pytest.approx(entry.parameters, rel=entry.tolerance)
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_small_variant_is_valid_and_well_scaled(name: str) -> None:
+    proto = build(name, **SMALL[name])
+    onnx.checker.check_model(proto, full_check=True)
+    values = [node.output[0] for node in proto.graph.node if node.op_type in _SIGNALS]
+    samples = [run_reference(proto, sample_inputs(proto, seed), values) for seed in range(4)]
+    for value in values:
+        deviation = np.std([sample[value] for sample in samples])
+        assert 0.05 < deviation < 20, f"{value} has a standard deviation of {deviation}"
+    for output in proto.graph.output:
+        stacked = np.stack([sample[output.name].ravel() for sample in samples])
+        assert stacked.std(axis=0).mean() > 0.03, "the same for all inputs"
+        assert stacked.std(axis=1).mean() > 0.03, "the same for all classes"
+
+
+_SIGNALS = {"Conv", "BatchNormalization", "Relu", "Clip", "Gemm", "LayerNormalization", "Concat"}
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_batch_is_the_first_extent_of_inputs_and_outputs(name: str) -> None:
+    proto = build(name, batch=3, weights=False, **SMALL[name])
+    inferred = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+    for value in (*inferred.graph.input, *inferred.graph.output):
+        assert value.type.tensor_type.shape.dim[0].dim_value == 3
+    single = count(build(name, weights=False, **SMALL[name]))
+    assert count(proto).macs == 3 * single.macs
+    assert count(proto).parameters == single.parameters
+
+
+def test_equal_arguments_give_equal_bytes_and_seeds_differ() -> None:
+    first, again, other = (build("resnet18", seed=seed, **_CONV) for seed in (0, 0, 1))
+    assert first.SerializeToString() == again.SerializeToString()
+    assert first.SerializeToString() != other.SerializeToString()
+
+
+def test_bottleneck_strides_in_its_3x3() -> None:
+    proto = build("resnet50", weights=False)
+    nodes = {node.name: node for node in proto.graph.node}
+    strides = [
+        next(a.ints[0] for a in nodes[f"layer2.0.conv{index}"].attribute if a.name == "strides")
+        for index in (1, 2, 3)
+    ]
+    assert strides == [1, 2, 1]
+
+
+def test_running_statistics_match_what_the_network_does() -> None:
+    proto = build("resnet18", **{**_CONV, "width": 1.0})
+    node = next(n for n in proto.graph.node if n.name == "layer1.0.bn1")
+    tensors = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    sample = run_reference(proto, sample_inputs(proto, 0), [node.input[0]])
+    mean = sample[node.input[0]].mean(axis=(0, 2, 3))
+    variance = sample[node.input[0]].var(axis=(0, 2, 3))
+    assert np.corrcoef(mean, tensors[node.input[3]])[0, 1] > 0.5
+    assert np.median(variance / tensors[node.input[4]]) == pytest.approx(1, abs=0.5)
+
+
+def test_building_a_large_network_takes_a_moment() -> None:
+    start = time.perf_counter()
+    proto = build("resnet50")
+    assert time.perf_counter() - start < 5
+    assert proto.ByteSize() > 4 * 25_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("resnet51", {}, "did you mean 'resnet50'"),
+        ("resnet50", {"imge": 64}, "did you mean 'image'"),
+        ("resnet50", {"classes": 0}, "must be positive"),
+        ("resnet50", {"batch": 0}, "must be positive"),
+        ("squeezenet", {"image": 8}, "too small"),
+        ("vit_tiny", {"image": 30}, "not a multiple of patch"),
+        ("bert_base", {"heads": 7}, "not a multiple of heads"),
+        ("bert_base", {"sequence": 1024}, "over its 512 positions"),
+    ],
+)
+def test_mistakes_are_explained(name: str, options: dict[str, int], words: str) -> None:
+    with pytest.raises(ZooError, match=words):
+        build(name, weights=False, **options)
+
+
+def _model(nodes: list[onnx.NodeProto], inputs: dict[str, list[int]], **tensors: np.ndarray):
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()],
+        [onnx.ValueInfoProto(name=nodes[-1].output[0])],
+        [numpy_helper.from_array(array, name) for name, array in tensors.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def test_counting_follows_shapes_that_the_graph_computes() -> None:
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["rows"]),
+        helper.make_node("Slice", ["table", "zero1", "rows1"], ["part"]),
+        helper.make_node("Unsqueeze", ["rows", "zero1"], ["rows1"]),
+        helper.make_node("MatMul", ["part", "weight"], ["y"]),
+    ]
+    nodes[2], nodes[3] = nodes[3], nodes[2]
+    proto = _model(
+        nodes,
+        {"x": [5, 2]},
+        zero=np.array(0),
+        zero1=np.array([0]),
+        table=np.ones((2000, 8), np.float32),
+        weight=np.ones((8, 3), np.float32),
+    )
+    assert known_shapes(proto)["y"] == (5, 3)
+    assert count(proto).macs == 5 * 8 * 3
+    assert count(proto).parameters == 2000 * 8 + 8 * 3
+
+
+def test_counting_knows_groups_transposition_and_recurrence() -> None:
+    weight = np.ones((8, 2, 3, 3), np.float32)
+    grouped = _model([helper.make_node("Conv", ["x", "w"], ["y"], group=2)], {"x": [1, 4, 5, 5]},
+                     w=weight)  # fmt: skip
+    assert count(grouped).macs == 8 * 3 * 3 * 2 * 9
+    up = helper.make_node("ConvTranspose", ["x", "w"], ["y"], strides=[2, 2])
+    assert count(_model([up], {"x": [1, 8, 5, 5]}, w=weight)).macs == 8 * 25 * 2 * 9
+    gru = helper.make_node("GRU", ["x", "w", "r"], ["y"], hidden_size=4)
+    recurrent = _model([gru], {"x": [7, 1, 3]}, w=np.ones((1, 12, 3), np.float32),
+                       r=np.ones((1, 12, 4), np.float32))  # fmt: skip
+    assert count(recurrent).macs == 7 * 12 * (3 + 4)
