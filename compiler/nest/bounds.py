@@ -1,0 +1,71 @@
+"""Bounds: which box of an input an output box needs, and what of it lies outside the tensor.
+
+A box is one (start, size) per dimension. Everything about halos, borders and tiles follows from
+these two functions, for any operator, because accesses are affine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.nest.ir import Access, Nest
+
+Box = tuple[tuple[int, int], ...]
+"""(start, size) per dimension."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """The part of a tensor that lies inside it, and the border around that part."""
+
+    box: Box
+    before: tuple[int, ...]
+    """Positions needed in front of the tensor's start, per dimension."""
+    after: tuple[int, ...]
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Sizes with the border."""
+        sizes = (size for _, size in self.box)
+        return tuple(b + s + a for b, s, a in zip(self.before, sizes, self.after, strict=True))
+
+
+def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
+    """Box of positions that `access` touches while each loop runs over its (start, size)."""
+    box = []
+    for affine in access.index:
+        low = high = affine.constant
+        for dim, factor in affine.terms:
+            start, size = loops[dim]
+            ends = (factor * start, factor * (start + size - 1))
+            low += min(ends)
+            high += max(ends)
+        box.append((low, high - low + 1))
+    return tuple(box)
+
+
+def clipped(box: Box, shape: tuple[int, ...]) -> Region:
+    """The part of `box` inside a tensor of `shape`, and the border outside."""
+    inside, before, after = [], [], []
+    for (start, size), extent in zip(box, shape, strict=True):
+        low = min(max(start, 0), extent)
+        high = max(min(start + size, extent), low)
+        before.append(min(max(0, -start), size))
+        after.append(size - (high - low) - before[-1])
+        inside.append((low, high - low))
+    return Region(tuple(inside), tuple(before), tuple(after))
+
+
+def full(nest: Nest, out: Box) -> list[tuple[int, int]]:
+    """Loop ranges of `nest` for the output box `out`: reductions run over everything."""
+    return [*out, *((0, dim.extent) for dim in nest.dims[nest.rank :])]
+
+
+def union(a: Box, b: Box) -> Box:
+    """Smallest box that holds both."""
+    result = []
+    for (s, n), (t, m) in zip(a, b, strict=True):
+        low, high = min(s, t), max(s + n, t + m)
+        result.append((low, high - low))
+    return tuple(result)

@@ -1,0 +1,221 @@
+"""The nest: one tileable operator as a loop nest over tensors with affine accesses.
+
+    nest     = tensor[d0, d1, ...] = clip(reduce over r0, r1, ... of function(access, ...))
+    access   = tensor[affine, ...]            a pad value stands for reads outside the tensor
+    affine   = coefficient * dim + ... + constant
+
+The result's index is always the output dims themselves, in order. A contraction is the function
+`mul` under the reduction `sum`; pooling is `move` under `max` or `sum`; everything element-wise has
+no reduction. Index maps, bounds, cost and the numpy meaning follow from these few fields.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Dim:
+    """One loop of a nest."""
+
+    name: str
+    extent: int
+
+
+@dataclass(frozen=True)
+class Affine:
+    """Position along one tensor dimension: sum of coefficient * loop, plus a constant."""
+
+    terms: tuple[tuple[int, int], ...] = ()
+    """(position of the loop in the nest's dims, coefficient)."""
+    constant: int = 0
+
+    def coefficient(self, dim: int) -> int:
+        """Factor of loop `dim`; 0 where it does not occur."""
+        return sum(factor for position, factor in self.terms if position == dim)
+
+
+def at(dim: int, coefficient: int = 1, constant: int = 0) -> Affine:
+    """The affine position coefficient * dim + constant."""
+    return Affine(((dim, coefficient),), constant)
+
+
+ZERO = Affine()
+
+
+@dataclass(frozen=True)
+class Access:
+    """A read of a tensor: where, and how raw values become real ones."""
+
+    tensor: str
+    index: tuple[Affine, ...]
+    pad: float | None = None
+    """Real value read outside the tensor; None: never outside."""
+    scale: float | None = None
+    zero: int = 0
+    """Quantized tensors: real = (raw - zero) * scale."""
+
+    def uses(self, dim: int) -> bool:
+        """Whether the position depends on loop `dim`."""
+        return any(affine.coefficient(dim) for affine in self.index)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One operator; see the module's grammar."""
+
+    tensor: str
+    """Name of the result."""
+    dims: tuple[Dim, ...]
+    """Output dims in the result's order, then reduction dims."""
+    rank: int
+    """How many of `dims` are output dims."""
+    function: str
+    operands: tuple[Access, ...]
+    reduce: str | None = None
+    parameters: tuple[float, ...] = ()
+    bias: Access | None = None
+    """Added after the reduction."""
+    multiplier: Access | None = None
+    """Multiplied after the bias: turns integer sums into output steps or real values."""
+    low: float = -math.inf
+    high: float = math.inf
+    scale: float | None = None
+    zero: int = 0
+    """Encoding of the result: raw = round(real / scale) + zero, saturated."""
+    origin: str = ""
+    """Name of the model's node."""
+    kind: str = ""
+    """Operator type, for reports."""
+    composite: str | None = None
+    """Operators made from one model node share this and one group."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return tuple(dim.extent for dim in self.dims[: self.rank])
+
+    @property
+    def reads(self) -> tuple[Access, ...]:
+        """Every access, operands first."""
+        extra = (access for access in (self.bias, self.multiplier) if access is not None)
+        return (*self.operands, *extra)
+
+    @property
+    def contraction(self) -> bool:
+        """Whether it is a sum of products that is not depthwise: work for the matrix engine."""
+        if self.function != "mul" or self.reduce != "sum":
+            return False
+        inner = range(self.rank, len(self.dims))
+        return any(all(a.uses(d) for a in self.operands) for d in inner) and not self.depthwise
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether it is a sum of products over a window, channel by channel."""
+        if self.function != "mul" or self.reduce != "sum":
+            return False
+        return all(self._windowed(d) for d in range(self.rank, len(self.dims)))
+
+    def _windowed(self, dim: int) -> bool:
+        """Whether reduction loop `dim` slides along an output loop in the first operand."""
+        return any(
+            affine.coefficient(dim) and len(affine.terms) > 1 for affine in self.operands[0].index
+        )
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether there is no reduction."""
+        return self.reduce is None
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates; 0 unless it is a sum of products."""
+        if self.function != "mul" or self.reduce != "sum":
+            return 0
+        return math.prod(dim.extent for dim in self.dims)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a tensor's elements lie: a buffer, an offset and strides, all in elements."""
+
+    buffer: str
+    offset: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value between operators."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    """Element type as stored."""
+    storage: Storage
+    data: Array | None = field(default=None, compare=False)
+    """Raw values, for constants."""
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """An operator without a nest: it runs on the host through a payload."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    payload: bytes
+    origin: str
+    kind: str
+    reason: str
+    operations: int = 0
+
+
+Step = Nest | HostNode
+
+
+@dataclass(frozen=True)
+class NestGraph:
+    """A whole network: tensors, the buffers that they lie in, and operators in order."""
+
+    name: str
+    tensors: dict[str, Tensor]
+    buffers: dict[str, int]
+    """Buffer name -> elements. Tensors of one buffer share its element type."""
+    steps: tuple[Step, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    ports: dict[str, str] = field(default_factory=dict)
+    """Input or output name -> element type that the model's user sees."""
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a dense tensor, last dimension fastest."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * shape[axis + 1]
+    return tuple(strides)
+
+
+def dense(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a dense tensor whose axes lie in `order`, slowest first."""
+    packed = row_major(tuple(shape[axis] for axis in order))
+    strides = [0] * len(shape)
+    for axis, stride in zip(order, packed, strict=True):
+        strides[axis] = stride
+    return tuple(strides)
+
+
+def order_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Axes from slowest to fastest; dimensions of extent 1 and repetitions keep their place."""
+    return tuple(sorted(range(len(shape)), key=lambda a: (-strides[a] if shape[a] > 1 else 0, a)))

@@ -1,0 +1,233 @@
+"""Sums of products: convolutions and matrix products, real and quantized.
+
+    conv     y[n, o, h, w] = sum c, i, j: x[n, c, h*s+i*d-p, w*s+j*d-p] * k[o, c, i, j]   (+ bias)
+    matmul   y[..., m, n]  = sum k:       a[..., m, k] * b[..., k, n]                      (+ bias)
+
+Quantized ones add up (raw - zero) products exactly and turn them into output steps with one
+factor per channel. Groups become a dimension of their own, through views that move no data.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from compiler.nest.ir import (
+    ZERO,
+    Access,
+    Affine,
+    Array,
+    Dim,
+    Nest,
+    Storage,
+    Tensor,
+    at,
+)
+from compiler.ops.geometry import Geometry
+from compiler.ops.node import Lowering, Node, NoNest
+
+
+def conv(node: Node) -> None:
+    """Convolution in one or two spatial dimensions, with groups."""
+    _conv(node, node.tensor(0), 1, {})
+
+
+def quantized_conv(node: Node) -> None:
+    """Convolution of integers with requantization."""
+    codes = _codes(node, "x", "w")
+    x = node.tensor(0)
+    _conv(node, x, 1, codes)
+
+
+def _conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
+    kernel = node.constant(weight) if node.data(weight) is not None else None
+    if kernel is None:
+        raise NoNest("Conv with computed weights")
+    groups = int(node.attribute("group", 1))
+    spatial = x.shape[2:]
+    if len(spatial) not in (1, 2):
+        raise NoNest(f"Conv in {len(spatial)} dimensions")
+    geometry = Geometry.of(node, kernel.shape[2:])
+    out_shape = node.shape()
+    order = (0, *range(2, len(out_shape)), 1)
+    out = node.build.create(node.out, out_shape, codes.get("dtype", node.dtype()), order)
+    name = str(node.value(weight).name)
+    x, point = _subsampled(node, x, geometry)
+    channels, width = x.shape[1] // groups, out_shape[1] // groups
+    if groups > 1 and channels == 1 and width == 1:
+        _depthwise(node, x, point, out, (name, kernel), codes)
+        return
+    if groups > 1:
+        x = _split_channels(node, x, groups, f"{node.out}.x")
+        out = _split_channels(node, out, groups, f"{node.out}.grouped")
+        kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
+    w = node.build.constant(name if groups == 1 else f"{name}.grouped", kernel)
+    lead = 1 if groups > 1 else 0
+    rank = len(out.shape)
+    dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]
+    window = point.index(2 + lead, rank + 1)
+    group = (at(1),) if lead else ()
+    left = Access(x.name, (at(0), *group, at(rank), *window), *point.pad(codes))
+    taps = tuple(at(rank + 1 + axis) for axis in range(len(point.kernel)))
+    right = Access(w.name, (*group, at(1 + lead), at(rank), *taps), None, None, 0)
+    _finish(node, out, dims, (left, right), codes, (0, *range(1, 2 + lead)), weight + 1)
+
+
+def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry]:
+    """A strided 1x1 convolution is a dense one over a view that skips rows and columns."""
+    if max(geometry.kernel) > 1 or geometry.padded or max(geometry.strides) == 1:
+        return x, geometry
+    shape = (*x.shape[:2], *node.shape()[2:])
+    steps = (1, 1, *geometry.strides)
+    strides = tuple(s * k for s, k in zip(x.storage.strides, steps, strict=True))
+    storage = replace(x.storage, strides=strides)
+    view = node.build.view(f"{node.out}.x", shape, storage, x)
+    return view, Geometry(geometry.kernel, None, None, None)
+
+
+def _split_channels(node: Node, x: Tensor, groups: int, name: str) -> Tensor:
+    """View with the channel axis split into (group, channel)."""
+    each = x.shape[1] // groups
+    shape = (x.shape[0], groups, each, *x.shape[2:])
+    s = x.storage.strides
+    storage = Storage(x.storage.buffer, x.storage.offset, (s[0], s[1] * each, s[1], *s[2:]))
+    return node.build.view(name, shape, storage, x)
+
+
+def _depthwise(
+    node: Node,
+    x: Tensor,
+    point: Geometry,
+    out: Tensor,
+    weights: tuple[str, Array],
+    codes: dict[str, Any],
+) -> None:
+    name, kernel = weights
+    w = node.build.constant(name, kernel.reshape(kernel.shape[0], *kernel.shape[2:]))
+    rank = len(out.shape)
+    left = Access(x.name, (at(0), at(1), *point.index(2, rank)), *point.pad(codes))
+    taps = tuple(at(rank + axis) for axis in range(len(point.kernel)))
+    right = Access(w.name, (at(1), *taps))
+    dims = [*_out_dims(out.shape), *point.dims()]
+    _finish(node, out, dims, (left, right), codes, (0, 1), 2)
+
+
+def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
+    names = {3: "nol", 4: "nohw", 5: "ngohw"}.get(len(shape), "")
+    return tuple(
+        Dim(names[axis] if names else f"d{axis}", extent) for axis, extent in enumerate(shape)
+    )
+
+
+def matmul(node: Node) -> None:
+    """Batched matrix product with numpy's broadcasting."""
+    _matmul(node, {})
+
+
+def quantized_matmul(node: Node) -> None:
+    """Matrix product of integers with requantization."""
+    _matmul(node, _codes(node, "a", "b"))
+
+
+def _matmul(node: Node, codes: dict[str, Any]) -> None:
+    a, b = node.tensor(0), node.tensor(1)
+    if min(len(node.value(0).shape or ()), len(node.value(1).shape or ())) < 2:
+        raise NoNest("MatMul with a vector operand")
+    shape = node.shape()
+    rank = len(shape)
+    out = node.build.create(node.out, shape, codes.get("dtype", node.dtype()))
+    batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(shape[:-2])]
+    dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
+    left = _batched(a, shape, (at(rank - 2), at(rank)))
+    right = _batched(b, shape, (at(rank), at(rank - 1)))
+    left = replace(left, zero=codes.get("a_zero", 0))
+    _finish(node, out, dims, (left, right), codes, (rank - 1,), 2)
+
+
+def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) -> Access:
+    skip = len(shape) - len(t.shape)
+    lead = tuple(
+        ZERO if t.shape[axis] == 1 else at(skip + axis) for axis in range(len(t.shape) - 2)
+    )
+    return Access(t.name, (*lead, *inner))
+
+
+def _codes(node: Node, left: str, right: str) -> dict[str, Any]:
+    """Zero points, the output's type and the factors from sums to output steps."""
+    kind = str(node.attribute("y_type", "int8"))
+    a_scale = float(node.attribute(f"{left}_scale"))
+    b_scale = np.asarray(node.attribute(f"{right}_scale"), np.float64)
+    b_zero = np.unique(np.asarray(node.attribute(f"{right}_zero", (0,)), np.int64))
+    if b_zero.size != 1:
+        raise NoNest("weights with a zero point per channel")
+    real = kind == "float32"
+    y_scale = 1.0 if real else float(node.attribute("y_scale"))
+    codes: dict[str, Any] = {
+        "a_zero": int(node.attribute(f"{left}_zero", 0)),
+        "b_zero": int(b_zero[0]),
+        "factor": (a_scale * b_scale / y_scale).astype(np.float32),
+        "dtype": node.build.real if real else kind,
+    }
+    if not real:
+        zero = int(node.attribute("y_zero", 0))
+        codes["zero"] = zero
+        info = np.iinfo(kind)
+        low, high = (
+            int(node.attribute("clip_lo", info.min)),
+            int(node.attribute("clip_hi", info.max)),
+        )
+        codes["low"] = float(low - zero) if low > info.min else -math.inf
+        codes["high"] = float(high - zero) if high < info.max else math.inf
+    return codes
+
+
+def _finish(
+    node: Node,
+    out: Tensor,
+    dims: list[Dim],
+    operands: tuple[Access, Access],
+    codes: dict[str, Any],
+    channel: tuple[int, ...],
+    bias: int,
+) -> None:
+    """Append the nest; `channel` are the output dims that bias and factors run over."""
+    left, right = operands
+    right = replace(right, zero=codes.get("b_zero", 0))
+    channel = channel[1:] if len(channel) > 1 else channel
+    extents = tuple(out.shape[axis] for axis in channel)
+    index = tuple(at(axis) for axis in channel)
+
+    def per_channel(name: str, data: Array, dtype: str) -> Access:
+        full = np.broadcast_to(data.reshape(-1), (math.prod(extents),)).reshape(extents)
+        return Access(node.build.constant(name, np.ascontiguousarray(full), dtype).name, index)
+
+    factor = codes.get("factor")
+    accumulator = "int32" if factor is not None else "fp32"
+    added = None
+    if node.has(bias):
+        added = per_channel(f"{node.value(bias).name}.bias", node.constant(bias), accumulator)
+    nest = Nest(
+        tensor=out.name,
+        dims=tuple(dims),
+        rank=len(out.shape),
+        function="mul",
+        operands=(left, right),
+        reduce="sum",
+        bias=added,
+        multiplier=None if factor is None else per_channel(f"{node.out}.factor", factor, "fp32"),
+        low=codes.get("low", -math.inf),
+        high=codes.get("high", math.inf),
+        zero=codes.get("zero", 0),
+    )
+    node.build.add(nest)
+
+
+TABLE: dict[str, Lowering] = {
+    "Conv": conv,
+    "QConv": quantized_conv,
+    "MatMul": matmul,
+    "QMatMul": quantized_matmul,
+}

@@ -1,0 +1,127 @@
+"""From the prepared graph to nests: every node through the table of its operator.
+
+A node that has no nest becomes a host node with a payload: a small model of its own, so whoever
+executes the program needs nothing else. The table joins those of the operator families.
+"""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+
+from compiler.errors import UnsupportedModel
+from compiler.nest.build import Builder
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.ops import contraction, elementwise, movement, reduce
+from compiler.ops.node import Lowering, Node, NoNest, numpy_type, static_shape
+from simmodel.dtype import NAMES
+
+TABLE: dict[str, Lowering] = {
+    **elementwise.TABLE,
+    **contraction.TABLE,
+    **reduce.TABLE,
+    **movement.TABLE,
+}
+"""Operator type -> how it becomes nests."""
+
+
+def lower(model: ir.Model, real: str) -> NestGraph:
+    """Nests of every node of `model`, which the graph passes have prepared.
+
+    Args:
+        model: static shapes, normalized operators.
+        real: element type that floating-point values have in memory.
+
+    Raises:
+        UnsupportedModel: operators that have neither a nest nor a meaning outside this compiler.
+    """
+    graph = model.graph
+    build = Builder(str(graph.name or "model"), real)
+    for value in graph.inputs:
+        kind = build.stored(numpy_type(value))
+        build.create(str(value.name), static_shape(value), kind)
+    for node in graph:
+        _lower_node(node, build, model)
+    outputs = tuple(_output(value, build) for value in graph.outputs)
+    ports = {str(v.name): NAMES[numpy_type(v)] for v in (*graph.inputs, *graph.outputs)}
+    return build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)
+
+
+def _output(value: ir.Value, build: Builder) -> str:
+    name = str(value.name)
+    if name not in build.tensors and value.const_value is not None:
+        build.constant(name, value.const_value.numpy())
+    return name
+
+
+def _lower_node(node: ir.Node, build: Builder, model: ir.Model) -> None:
+    build.origin = node.metadata_props.get("origin") or str(node.name)
+    build.kind = node.op_type
+    build.composite = node.metadata_props.get("composite")
+    known = TABLE.get(node.op_type) if node.domain in ("", "archgen") else None
+    before = len(build.steps), set(build.tensors)
+    try:
+        if known is None:
+            raise NoNest(f"no nest for {node.domain + '::' if node.domain else ''}{node.op_type}")
+        known(Node(node, build))
+    except NoNest as why:
+        del build.steps[before[0] :]
+        for name in set(build.tensors) - before[1]:
+            if build.tensors[name].data is None:
+                del build.tensors[name]
+                build.buffers.pop(name, None)
+        build.steps.append(host_node(node, build, model, str(why)))
+
+
+def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> HostNode:
+    """`node` as a call to the host, with its constants inside the payload."""
+    if node.domain == "archgen":
+        raise UnsupportedModel(f"{build.origin}: {node.op_type}: {reason}")
+    for output in node.outputs:
+        if str(output.name) not in build.tensors:
+            build.create(str(output.name), static_shape(output), build.stored(numpy_type(output)))
+    payload, inputs = payload_of([node], model)
+    return HostNode(
+        inputs=inputs,
+        outputs=tuple(str(o.name) for o in node.outputs if o.name),
+        payload=payload,
+        origin=build.origin,
+        kind=node.op_type,
+        reason=reason,
+        operations=sum(build.tensors[str(o.name)].elements for o in node.outputs if o.name),
+    )
+
+
+def payload_of(nodes: list[ir.Node], model: ir.Model) -> tuple[bytes, tuple[str, ...]]:
+    """A serialized model of `nodes`, and the names of its inputs in order."""
+    made = {str(o.name) for node in nodes for o in node.outputs}
+    inputs: dict[str, ir.Value] = {}
+    constants: dict[str, ir.Value] = {}
+    for node in nodes:
+        for value in (v for v in node.inputs if v is not None and str(v.name) not in made):
+            target = inputs if value.const_value is None else constants
+            target[str(value.name)] = value
+    opset = dict(model.opset_imports)
+    proto = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [ir.to_proto(node) for node in nodes],
+            "payload",
+            [_info(value) for value in inputs.values()],
+            [_info(output) for output in nodes[-1].outputs if output.name],
+            [_initializer(value) for value in constants.values()],
+        ),
+        opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opset.items() if d != "archgen"],
+        ir_version=10,
+    )
+    return proto.SerializeToString(), tuple(inputs)
+
+
+def _info(value: ir.Value) -> onnx.ValueInfoProto:
+    dtype = value.dtype.value if value.dtype is not None else 0
+    return onnx.helper.make_tensor_value_info(str(value.name), dtype, static_shape(value))
+
+
+def _initializer(value: ir.Value) -> onnx.TensorProto:
+    data = value.const_value
+    assert data is not None
+    return onnx.numpy_helper.from_array(data.numpy(), str(value.name))

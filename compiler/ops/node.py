@@ -1,0 +1,98 @@
+"""One model node as the operators see it: attributes with defaults, tensors by position."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.nest.build import Builder
+from compiler.nest.ir import Array, Tensor
+
+
+class NoNest(Exception):
+    """This node cannot be said as nests; the text says why. It will run on the host."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the prepared graph together with the builder that its nests go to."""
+
+    node: ir.Node
+    build: Builder
+
+    @property
+    def op(self) -> str:
+        """Operator type."""
+        return self.node.op_type
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """Value of an attribute, or `default`."""
+        found = self.node.attributes.get(name)
+        return default if found is None else found.value
+
+    def has(self, position: int) -> bool:
+        """Whether input `position` is given."""
+        return position < len(self.node.inputs) and self.node.inputs[position] is not None
+
+    def value(self, position: int) -> ir.Value:
+        """Input `position` as onnx-ir has it."""
+        value = self.node.inputs[position]
+        if value is None:
+            raise NoNest(f"{self.op} without input {position}")
+        return value
+
+    def data(self, position: int) -> Array | None:
+        """Constant data of input `position`, or None when it is computed or missing."""
+        if not self.has(position):
+            return None
+        constant = self.value(position).const_value
+        return None if constant is None else constant.numpy()
+
+    def constant(self, position: int) -> Array:
+        """Constant data of input `position`; no nest without it."""
+        found = self.data(position)
+        if found is None:
+            raise NoNest(f"{self.op} whose input {position} is not constant")
+        return found
+
+    def tensor(self, position: int, dtype: str | None = None) -> Tensor:
+        """Input `position`; a constant is converted to element type `dtype`."""
+        value = self.value(position)
+        data = self.data(position)
+        if data is not None:
+            return self.build.constant(str(value.name), data, dtype)
+        return self.build.tensors[str(value.name)]
+
+    @property
+    def out(self) -> str:
+        """Name of the first result."""
+        return str(self.node.outputs[0].name)
+
+    def shape(self, position: int = 0) -> tuple[int, ...]:
+        """Shape of result `position`."""
+        return static_shape(self.node.outputs[position])
+
+    def dtype(self, position: int = 0) -> str:
+        """Element type in memory of result `position`."""
+        return self.build.stored(numpy_type(self.node.outputs[position]))
+
+
+def static_shape(value: ir.Value) -> tuple[int, ...]:
+    """Shape of a value; no nest where it is not static."""
+    if value.shape is None or not all(isinstance(n, int) for n in value.shape):
+        raise NoNest(f"{value.name} has no static shape")
+    return tuple(int(n) for n in value.shape)  # type: ignore[arg-type]
+
+
+def numpy_type(value: ir.Value) -> np.dtype[Any]:
+    """numpy element type of a value."""
+    if value.dtype is None:
+        raise NoNest(f"{value.name} has no element type")
+    return np.dtype(value.dtype.numpy())
+
+
+Lowering = Callable[[Node], None]
