@@ -110,10 +110,10 @@ def _has_data(tensor: TensorProto) -> bool:
     return size == 0 or any(name in _DATA_FIELDS for name in filled)
 
 
-_DATA_FIELDS = {
+_DATA_FIELDS = (
     *("raw_data", "float_data", "double_data", "int32_data", "int64_data", "uint64_data"),
     "string_data",
-}
+)
 
 
 def _annotated(graph: onnx.GraphProto) -> dict[str, Shape]:
