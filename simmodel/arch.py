@@ -27,13 +27,19 @@ def _listed(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Roles = Annotated[tuple[MemoryRole, ...], BeforeValidator(_listed), Field(min_length=1)]
+Roles = Annotated[
+    tuple[MemoryRole, ...],
+    Field(min_length=1),
+    BeforeValidator(_listed, json_schema_input_type=MemoryRole | tuple[MemoryRole, ...]),
+]
 
 
 class Part(BaseModel):
     """A part of the machine: immutable, and with no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
+    )
 
 
 class Dram(Part):
