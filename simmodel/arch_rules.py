@@ -51,7 +51,7 @@ def _banks(arch: Arch) -> Iterator[Problem]:
         elif memory.bank_size % memory.bank_width:
             message = (
                 f"{memory.bank_width} bytes do not divide a bank of {memory.bank_size} bytes"
-                f" ({show_bytes(memory.size)} in {memory.banks} banks)"
+                f" (banks: {memory.banks}, size: {show_bytes(memory.size)})"
             )
             yield Problem(width, message, (size, (*at, "banks")))
         if memory.size % memory.alignment:

@@ -7,8 +7,10 @@ Decimal prefixes are powers of 1000, binary ones (`Ki`) powers of 1024.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -16,6 +18,8 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+_NEAR = 1e-9
+"""Relative distance from a whole number that decimal fractions of a unit may have."""
 _NUMBER = re.compile(r"\s*([-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z/]*)\s*")
 _BYTES = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -38,10 +42,17 @@ def split(value: object, example: str) -> tuple[float, str]:
     return float(match[1].replace("_", "")), match[2]
 
 
+def _near(unit: str, known: Iterable[str]) -> str:
+    folded = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(unit.lower(), folded, n=1, cutoff=0.5)
+    return f"; did you mean {folded[found[0]]!r}?" if found else ""
+
+
 def _scaled(value: object, units: dict[str, int] | dict[str, float], example: str) -> float:
     number, unit = split(value, example)
     if unit and unit not in units:
-        raise ValueError(f"unit {unit!r} is not one of {', '.join(units)}; write {example}")
+        known = f"unit {unit!r} is not one of {', '.join(units)}"
+        raise ValueError(f"{known}{_near(unit, units) or f'; write {example}'}")
     if not math.isfinite(number):
         raise ValueError(f"expected a finite quantity such as {example}, got {value!r}")
     return number * (units[unit] if unit else 1)
@@ -50,9 +61,10 @@ def _scaled(value: object, units: dict[str, int] | dict[str, float], example: st
 def parse_bytes(value: object) -> int:
     """Bytes of `'512 KiB'`, `'1 MB'` or a bare number of bytes; positive and whole."""
     amount = _scaled(value, _BYTES, "'512 KiB'")
-    if amount <= 0 or amount != int(amount):
+    whole = round(amount)
+    if whole <= 0 or abs(amount - whole) > _NEAR * whole:
         raise ValueError(f"expected a positive whole number of bytes, got {value!r}")
-    return int(amount)
+    return whole
 
 
 def parse_hertz(value: object) -> float:
@@ -113,7 +125,9 @@ class Bandwidth(_Quantity):
         number, unit = split(value, example)
         size, _, per = unit.partition("/")
         if unit and (size not in _BYTES or per not in ("s", "cycle")):
-            raise ValueError(f"unit {unit!r} is not bytes per s or per cycle; write {example}")
+            known = [f"{scale}/{time}" for time in ("s", "cycle") for scale in _BYTES]
+            said = f"unit {unit!r} is not bytes per s or per cycle"
+            raise ValueError(f"{said}{_near(unit, known) or f'; write {example}'}")
         if number <= 0 or not math.isfinite(number):
             raise ValueError(f"expected a positive bandwidth, got {value!r}")
         return cls(number * _BYTES[size] if unit else number, per != "s")
@@ -124,8 +138,10 @@ class Bandwidth(_Quantity):
 
     def __str__(self) -> str:
         if self.per_cycle:
-            return f"{self.amount:g} B/cycle"
-        return f"{self.amount / 1e9:g} GB/s"
+            return f"{_shortest(self.amount, 1)} B/cycle"
+        if self.amount == float(_shortest(self.amount, 10**9)) * 10**9:
+            return f"{_shortest(self.amount, 10**9)} GB/s"
+        return f"{_shortest(self.amount, 1)} B/s"
 
 
 @dataclass(frozen=True)
@@ -144,8 +160,10 @@ class Delay(_Quantity):
             return value
         example = "'100 ns' or '20 cycles'"
         number, unit = split(value, example)
-        if unit and unit not in (*_SECONDS, "cycle", "cycles"):
-            raise ValueError(f"unit {unit!r} is not {', '.join(_SECONDS)} or cycles; {example}")
+        known = (*_SECONDS, "cycle", "cycles")
+        if unit and unit not in known:
+            said = f"unit {unit!r} is not {', '.join(_SECONDS)} or cycles"
+            raise ValueError(f"{said}{_near(unit, known) or f'; write {example}'}")
         if number < 0 or not math.isfinite(number):
             raise ValueError(f"expected a delay that is not negative, got {value!r}")
         in_cycles = unit in ("", "cycle", "cycles")
@@ -157,7 +175,19 @@ class Delay(_Quantity):
         return math.ceil(exact - 1e-9)
 
     def __str__(self) -> str:
-        return f"{self.amount:g} cycles" if self.in_cycles else f"{self.amount * 1e9:g} ns"
+        if self.in_cycles:
+            return f"{_shortest(self.amount, 1)} cycles"
+        for unit in ("us", "ns"):
+            text = _shortest(self.amount, _SECONDS[unit])
+            if self.amount == float(text) * _SECONDS[unit] and "e" not in text:
+                return f"{text} {unit}"
+        return f"{_shortest(self.amount, 1)} s"
+
+
+def _shortest(amount: float, unit: float) -> str:
+    """`amount / unit` with no digit more than it takes to read it back; whole without a point."""
+    exact = amount / unit
+    return next(text for text in (f"{exact:g}", repr(exact)) if float(text) == exact)
 
 
 def _quantity_schema(example: str) -> WithJsonSchema:

@@ -88,7 +88,7 @@ def _distinct(tree: Node, errors: list[ErrorDetails]) -> list[ErrorDetails]:
         kind = error["type"]
         deeper = any(len(other) > len(path) and other[: len(path)] == path for other in paths)
         branch = error["loc"] != path and kind not in ("missing", "literal_error")
-        if branch and deeper:
+        if deeper and (branch or kind == "too_short"):
             continue
         key = str(error["loc"][-1]) if kind == "missing" else "[key]" if _of_key(error) else ""
         found.setdefault((path, key), error)
@@ -123,7 +123,7 @@ def _unknown(tree: Table, path: Path) -> Mistake:
 def _wrong(tree: Table, path: Path, error: ErrorDetails) -> Mistake:
     at, node, schema = position(tree, path), find(tree, path), json_schema.at(path)
     raised: Any = error.get("ctx", {}).get("error")
-    if isinstance(raised, ValueError) and isinstance(node, Leaf):
+    if isinstance(raised, ValueError) and isinstance(node, Leaf) and node.value is not None:
         return Mistake(at, dotted(path), str(raised))
     near = guess(node.text, json_schema.words(schema)) if isinstance(node, Leaf) else ""
     message = f"expected {json_schema.expected(schema)}, got {_got(node)}{near}"

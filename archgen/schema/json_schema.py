@@ -123,9 +123,12 @@ def expected(node: Schema) -> str:
     if "examples" in node:
         return f"a quantity such as {node['examples'][0]!r}"
     if "anyOf" in node:
+        one, *more = (resolved(part) for part in node["anyOf"])
+        if "enum" in one and all(words(part) == one["enum"] for part in more):
+            return f"{expected(one)}, or a list of them"
         return " or ".join(dict.fromkeys(expected(resolved(part)) for part in node["anyOf"]))
     if "enum" in node:
-        return f"one of {listed(node['enum'])}"
+        return listed(node["enum"])
     kind = node.get("type")
     if kind in ("integer", "number"):
         return _number(node, "whole number" if kind == "integer" else "number")

@@ -75,7 +75,8 @@ def _parse(text: str, shown: str) -> tuple[Table | None, list[Mistake]]:
     except yaml.reader.ReaderError as problem:
         before = text[: problem.position]
         at = Position(shown, before.count("\n") + 1, len(before) - before.rfind("\n"))
-        return None, [Mistake(at, "", f"control character U+{ord(text[problem.position]):04X}")]
+        said = f"control character U+{ord(text[problem.position]):04X} in the text"
+        return None, [Mistake(at, "", said)]
     except RecursionError:
         return None, [_whole(shown, "is nested too deeply")]
     if root is None:

@@ -1,0 +1,89 @@
+"""Quantities: what is accepted, what is refused, and that text and value round-trip."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simmodel.units import (
+    Bandwidth,
+    Delay,
+    parse_bytes,
+    parse_hertz,
+    parse_operations,
+    show_bytes,
+)
+
+AMOUNTS = st.floats(min_value=1e-3, max_value=1e15)
+PREFIXES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20}
+
+
+@given(AMOUNTS, st.booleans())
+def test_bandwidth_reads_what_it_prints(amount: float, per_cycle: bool) -> None:
+    bandwidth = Bandwidth(amount, per_cycle)
+    assert Bandwidth.parse(str(bandwidth)) == bandwidth
+
+
+@given(st.floats(min_value=0, max_value=1e6), st.booleans())
+def test_delay_reads_what_it_prints(amount: float, in_cycles: bool) -> None:
+    delay = Delay(amount, in_cycles)
+    assert Delay.parse(str(delay)) == delay
+
+
+@given(st.integers(1, 10**6), st.sampled_from(sorted(PREFIXES)), st.sampled_from(["", " ", "  "]))
+def test_bytes_scale_by_their_unit(count: int, unit: str, gap: str) -> None:
+    assert parse_bytes(f"{count}{gap}{unit}") == count * PREFIXES[unit]
+
+
+@given(st.integers(0, 10**6))
+def test_decimal_fractions_of_a_decimal_unit_are_whole_bytes(thousandths: int) -> None:
+    if thousandths:
+        assert parse_bytes(f"{thousandths / 1000:.3f} MB") == thousandths * 1000
+
+
+@given(st.integers(1, 2**40))
+def test_shown_bytes_come_back_to_four_digits(amount: int) -> None:
+    number, unit = show_bytes(amount).split()
+    sizes = PREFIXES | {"GiB": 2**30}
+    assert math.isclose(float(number) * sizes[unit], amount, rel_tol=6e-4)
+
+
+def test_units_follow_the_clock() -> None:
+    assert Bandwidth.parse("25.6 GB/s").at(2e9) == pytest.approx(12.8)
+    assert Bandwidth.parse("64 B/cycle").at(2e9) == 64
+    assert Delay.parse("100 ns").cycles(1.2e9) == 120
+    assert Delay.parse("1 ns").cycles(1.5e9) == 2, "delays round up to whole cycles"
+    assert Delay.parse("7 cycles").cycles(1e9) == 7
+
+
+def test_bare_numbers_are_in_the_base_unit() -> None:
+    assert parse_bytes(4096) == 4096
+    assert Bandwidth.parse(16) == Bandwidth(16, True)
+    assert Delay.parse(3) == Delay(3, True)
+    assert parse_hertz(1e9) == parse_hertz("1 GHz")
+    assert parse_operations("2.5 TOPS") == 2.5e12
+
+
+@pytest.mark.parametrize(
+    ("parse", "value", "said"),
+    [
+        (parse_bytes, "512 Kib", "did you mean 'KiB'"),
+        (parse_bytes, "0 B", "positive"),
+        (parse_bytes, "1.5 B", "whole"),
+        (parse_bytes, True, "got true"),
+        (parse_bytes, "1e400 B", "finite"),
+        (parse_hertz, "-1 GHz", "positive"),
+        (parse_hertz, "1 ghz", "did you mean 'GHz'"),
+        (parse_operations, "0", "positive"),
+        (Bandwidth.parse, "16 GB", "did you mean 'GB/s'"),
+        (Bandwidth.parse, "0 B/s", "positive"),
+        (Bandwidth.parse, "16 GB/h", "per s or per cycle"),
+        (Delay.parse, "-1 ns", "not negative"),
+        (Delay.parse, "3 cycels", "did you mean 'cycles'"),
+        (Delay.parse, "soon", "such as"),
+    ],
+)
+def test_wrong_quantities_say_what_is_right(parse, value, said) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=said):
+        parse(value)
