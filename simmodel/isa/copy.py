@@ -35,7 +35,9 @@ def joint_runs(src: Operand, dst: Operand) -> int:
     A copy engine handles at most one piece per cycle, so transposing element by element is slow.
     """
     extents = walk((src, dst))
-    contiguous = src.strides[-1:] == dst.strides[-1:] == (src.itemsize,) or len(extents) == 0
+    moving = [axis for axis, extent in enumerate(dst.shape) if extent > 1]
+    last = moving[-1] if moving else 0
+    contiguous = not moving or src.strides[last] == dst.strides[last] == src.itemsize
     return math.prod(extents[:-1]) if contiguous else math.prod(extents)
 
 

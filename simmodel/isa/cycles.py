@@ -4,20 +4,25 @@ The systolic formulas are the standard ones for output-, weight- and input-stati
 fold pays the full array for fill and drain (Samajdar et al., SCALE-Sim, ISPASS 2020). Without
 `fold_overlap` the folds simply add up; with it, the stationary operand of the next fold is loaded
 behind the running product, so inner folds cost only their streaming time.
+
+All functions take ints or integer arrays alike: the machine asks for one instruction, the
+compiler's search for thousands of candidates at once.
 """
 
 from __future__ import annotations
 
-import math
+from typing import Any
+
+import numpy as np
 
 from simmodel.arch import Matrix
 
 
-def _ceil(a: int, b: int) -> int:
+def _ceil(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def product_cycles(matrix: Matrix, dtype: str, m: int, n: int, k: int, positions: int = 1) -> int:
+def product_cycles(matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions: int = 1) -> Any:
     """Cycles for an (m x k) by (k x n) product, `positions` times into the same result.
 
     Args:
@@ -28,24 +33,27 @@ def product_cycles(matrix: Matrix, dtype: str, m: int, n: int, k: int, positions
             (`im2col`), else each pays its own folds.
 
     Returns:
-        Whole cycles, without the engine's start-up.
+        Whole cycles, without the engine's start-up: an int, or an array for arrays.
     """
     rate = next((r for t, r in matrix.rate.items() if t == dtype), 1.0)
     if matrix.im2col:
         k, positions = k * positions, 1
     if rate > 1:
-        k = math.ceil(k / rate)
-    once = _cube(matrix, m, n, k, positions)
-    if matrix.kind == "systolic":
-        once = _systolic(matrix, m, n, k, positions)
-    return math.ceil(once / rate) if rate < 1 else once
+        k = _whole(np.ceil(k / rate))
+    count = _systolic if matrix.kind == "systolic" else _cube
+    once = count(matrix, m, n, k, positions)
+    return _whole(np.ceil(once / rate)) if rate < 1 else once
 
 
-def _cube(matrix: Matrix, m: int, n: int, k: int, positions: int) -> int:
+def _whole(value: Any) -> Any:
+    return value.astype(np.int64) if isinstance(value, np.ndarray) else int(value)
+
+
+def _cube(matrix: Matrix, m: Any, n: Any, k: Any, positions: int) -> Any:
     return _ceil(m, matrix.rows) * _ceil(n, matrix.cols) * _ceil(k, matrix.depth) * positions
 
 
-def _systolic(matrix: Matrix, m: int, n: int, k: int, positions: int) -> int:
+def _systolic(matrix: Matrix, m: Any, n: Any, k: Any, positions: int) -> Any:
     rows, cols = matrix.rows, matrix.cols
     if matrix.dataflow == "output-stationary":
         folds, stream, load = _ceil(m, rows) * _ceil(n, cols), k, 0
@@ -53,14 +61,15 @@ def _systolic(matrix: Matrix, m: int, n: int, k: int, positions: int) -> int:
         folds, stream, load = _ceil(k, rows) * _ceil(n, cols), m, rows
     else:
         folds, stream, load = _ceil(k, rows) * _ceil(m, cols), n, rows
-    folds *= positions
+    folds = folds * positions
     fold = load + stream + rows + cols - 2
     if not matrix.fold_overlap:
         return folds * fold
-    return (folds - 1) * max(stream, rows) + fold
+    busy = np.maximum(stream, rows) if isinstance(stream, np.ndarray) else max(stream, rows)
+    return (folds - 1) * busy + fold
 
 
-def streams(matrix: Matrix, m: int, n: int, k: int) -> tuple[int, int]:
+def streams(matrix: Matrix, m: Any, n: Any, k: Any) -> tuple[Any, Any]:
     """How often the left operand and the weights are read from memory during one product.
 
     The stationary operand is read once; the other one again for each fold that it meets.

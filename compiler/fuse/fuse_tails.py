@@ -1,0 +1,78 @@
+"""The first partition: one operator per group, with the element-wise tail that follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.fuse.group import Group, fresh
+from compiler.nest.build import identity
+from compiler.nest.ir import HostNode, Nest, NestGraph
+from compiler.nest.rewrite import private, readers
+
+
+@dataclass(frozen=True)
+class FuseTails:
+    """Partition a network into groups.
+
+    An element-wise operator joins the group before it when it alone reads that group's result, at
+    the same position. Operators that were made from one composite operator share a group.
+
+    before:
+        conv; add; relu; conv
+    after:
+        {conv; add; relu}  {conv}
+    """
+
+    tails: bool = True
+    """Whether element-wise operators join at all."""
+
+    def apply(self, graph: NestGraph) -> tuple[Group | HostNode, ...]:
+        """Groups and host nodes in an order in which they can run."""
+        removable, read = private(graph), readers(graph)
+        parts: list[list[Nest] | HostNode] = []
+        for step in graph.steps:
+            if isinstance(step, HostNode):
+                parts.append(step)
+                continue
+            home = self._home(step, parts, removable, {n: len(r) for n, r in read.items()})
+            if home is None:
+                parts.append([step])
+                continue
+            # The group moves to where its newest member stands: its operands exist by then.
+            parts.remove(home)
+            parts.append([*home, step])
+        return tuple(
+            part if isinstance(part, HostNode) else fresh(index, tuple(part), graph)
+            for index, part in enumerate(parts)
+        )
+
+    def _home(
+        self,
+        step: Nest,
+        parts: list[list[Nest] | HostNode],
+        removable: set[str],
+        uses: dict[str, int],
+    ) -> list[Nest] | None:
+        for part in reversed(parts):
+            if isinstance(part, HostNode):
+                continue
+            last = part[-1]
+            if step.composite is not None and last.composite == step.composite:
+                return part if _stays_inside(part, step, removable) else None
+            if self.tails and _is_tail(step, last, removable, uses):
+                return part
+        return None
+
+
+def _is_tail(step: Nest, last: Nest, removable: set[str], uses: dict[str, int]) -> bool:
+    if not step.elementwise or step.shape != last.shape or last.tensor not in removable:
+        return False
+    reads = [access for access in step.operands if access.tensor == last.tensor]
+    if not reads or uses.get(last.tensor, 0) != len(reads):
+        return False
+    return all(identity(access, step.rank) and access.pad is None for access in reads)
+
+
+def _stays_inside(part: list[Nest], step: Nest, removable: set[str]) -> bool:
+    """Whether every result of `part` may live inside the group once `step` joins."""
+    return all(nest.tensor in removable for nest in part) and step.composite is not None
