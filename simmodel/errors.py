@@ -1,0 +1,11 @@
+"""What can go wrong when a program runs, importable without the machine that finds it out."""
+
+from __future__ import annotations
+
+
+class Deadlock(Exception):
+    """The machine fell silent with work left; the text lists who waits for what."""
+
+
+class NotRunnable(ValueError):
+    """The program asks for a part that the architecture lacks: engine, token, barrier, memory."""

@@ -1,0 +1,138 @@
+"""Turns a machine that has run into a trace: everything is a sum over the sites."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from simmodel.arch import Arch
+from simmodel.isa import HOST, Copy
+from simmodel.machine.build import Machine
+from simmodel.machine.engine import Engine
+from simmodel.machine.link import crossed
+from simmodel.machine.work import Work
+from simmodel.program import Origin, Program
+from simmodel.trace import CAUSES, NO_WORK, EngineTrace, OriginTrace, Trace
+
+Moved = tuple[str, bool, int]
+"""Memory role, whether written, bytes."""
+
+
+def collect(machine: Machine, program: Program, cycles: int) -> Trace:
+    """The trace of `machine`, which has run `program` in `cycles`."""
+    works = [work for core in machine.works for work in core]
+    counts = tuple(np.array([w.count for w in core], np.int64) for core in machine.works)
+    recorder = machine.recorder
+    return Trace(
+        program=program.name,
+        arch=machine.arch.name,
+        cycles=cycles,
+        engine_names=machine.engine_names,
+        engines=_engines(machine, works, cycles),
+        origins=_origins(program, works, machine.arch),
+        traffic=_traffic(works, machine.arch),
+        issued=sum(_executed(work) for work in works),
+        macs=sum(_macs(work) for work in works),
+        site_counts=counts,
+        spans=None if recorder is None else recorder.spans(),
+        levels=None if recorder is None else recorder.levels(),
+    )
+
+
+def _executed(work: Work) -> int:
+    return work.count * work.times
+
+
+def _macs(work: Work) -> int:
+    return _executed(work) * work.instruction.macs() if work.count else 0
+
+
+def _busy(work: Work) -> int:
+    return _executed(work) * (work.startup + work.cycles)
+
+
+def _engines(machine: Machine, works: list[Work], cycles: int) -> tuple[EngineTrace, ...]:
+    by_engine: dict[Engine, list[Work]] = {engine: [] for engine in machine.all_engines()}
+    for work in works:
+        by_engine[work.engine].append(work)
+    return tuple(_engine(engine, own, cycles) for engine, own in by_engine.items())
+
+
+def _engine(engine: Engine, works: list[Work], cycles: int) -> EngineTrace:
+    idle = _idle(works)
+    idle[CAUSES[NO_WORK]] = cycles - engine.free
+    return EngineTrace(
+        core=None if engine.name == HOST else engine.core,
+        engine=engine.name,
+        instructions=sum(map(_executed, works)),
+        busy=sum(map(_busy, works)),
+        idle=idle,
+    )
+
+
+def _idle(works: Iterable[Work]) -> dict[str, int]:
+    totals = np.zeros(len(CAUSES), np.int64)
+    for work in works:
+        totals += work.lost
+    return dict(zip(CAUSES, totals.tolist(), strict=True))
+
+
+def _moved(work: Work, arch: Arch) -> Iterator[Moved]:
+    """Bytes of all occurrences of `work`, operand by operand."""
+    times = _executed(work)
+    if not times:
+        return
+    for flow in work.instruction.traffic(arch):
+        targets = max(1, len(flow.operand.cores))
+        yield flow.operand.memory, flow.write, times * flow.bytes * targets
+
+
+def _traffic(works: list[Work], arch: Arch) -> dict[str, int]:
+    total: dict[str, int] = {"dram.read": 0, "dram.write": 0}
+    for role in arch.memories.on_chip():
+        total |= {f"{role}.read": 0, f"{role}.write": 0}
+    total |= {f"link.{name}": 0 for name in arch.links}
+    for work in works:
+        for role, write, amount in _moved(work, arch):
+            total[f"{role}.{'write' if write else 'read'}"] += amount
+        if isinstance(work.instruction, Copy):
+            for name in crossed(arch, work.instruction):
+                total[f"link.{name}"] += _executed(work) * work.instruction.src.distinct
+    return total
+
+
+def _origins(program: Program, works: list[Work], arch: Arch) -> tuple[OriginTrace, ...]:
+    by_origin: dict[int, list[Work]] = defaultdict(list)
+    for work in works:
+        if work.count:
+            by_origin[work.instruction.origin].append(work)
+    known = program.origins
+    return tuple(
+        _origin(known[index] if index < len(known) else Origin("", 0, ""), own, arch)
+        for index, own in sorted(by_origin.items())
+    )
+
+
+def _origin(origin: Origin, works: list[Work], arch: Arch) -> OriginTrace:
+    busy: dict[str, int] = defaultdict(int)
+    read: dict[str, int] = defaultdict(int)
+    written: dict[str, int] = defaultdict(int)
+    for work in works:
+        busy[work.engine.name] += _busy(work)
+        for role, write, amount in _moved(work, arch):
+            (written if write else read)[role] += amount
+    return OriginTrace(
+        node=origin.node,
+        group=origin.group,
+        kind=origin.kind,
+        first=min(work.first for work in works),
+        last=max(work.last for work in works),
+        instructions=sum(map(_executed, works)),
+        macs=sum(map(_macs, works)),
+        busy=dict(busy),
+        read=dict(read),
+        written=dict(written),
+        stalls=_idle(works),
+    )

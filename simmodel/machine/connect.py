@@ -1,0 +1,177 @@
+"""Binds the sites of a program to the parts of a machine: each becomes a `Work`.
+
+Every reference is resolved here, so a program that asks for a part that is not there is refused
+before the machine runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from simmodel.arch import Arch
+from simmodel.errors import NotRunnable
+from simmodel.expand import Site
+from simmodel.isa import HOST, Arrive, Await, Copy, Instruction
+from simmodel.isa.base import Flow as Bytes
+from simmodel.machine.engine import Engine
+from simmodel.machine.flow import Resource
+from simmodel.machine.link import Links, is_store
+from simmodel.machine.memory import Memories
+from simmodel.machine.token import Barrier, Token
+from simmodel.machine.work import Profile, Span, Waits, Work
+from simmodel.region import Operand
+from simmodel.trace import CORE, DATA, ENGINE, STORE
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Sockets:
+    """What the instructions of one core can be plugged into."""
+
+    arch: Arch
+    core: int
+    engines: Mapping[str, Engine]
+    tokens: Mapping[str, Token]
+    barriers: Mapping[str, Barrier]
+    memories: Memories
+    links: Links
+
+
+def bind(site: Site, number: int, sockets: Sockets) -> Work:
+    """The work of `site`, the `number`th of its core; NotRunnable names a missing part."""
+    instruction, arch = site.instruction, sockets.arch
+    for operand in (*instruction.reads(), *instruction.writes()):
+        _check(operand, instruction, sockets)
+    engine = _found(sockets.engines, instruction.engine, "engine", instruction)
+    costs = (instruction.startup(arch), instruction.cycles(arch), site.times)
+    work = Work(instruction, (sockets.core, number), engine, costs, _cause(instruction, arch))
+    work.waits, work.signals = _synchronization(instruction, sockets)
+    _attach_profile(work, site, sockets)
+    if arch.front_end.sync == "interlock":
+        work.spans_at = _spans(site, sockets)
+    return work
+
+
+def _found(parts: Mapping[str, T], name: str, kind: str, instruction: Instruction) -> T:
+    part = parts.get(name)
+    if part is None:
+        known = ", ".join(parts) or "none"
+        raise NotRunnable(f"{instruction.MNEMONIC}: no {kind} {name!r}; there are: {known}")
+    return part
+
+
+def _check(operand: Operand, instruction: Instruction, sockets: Sockets) -> None:
+    arch = sockets.arch
+    if arch.memories.get(operand.memory) is None:
+        raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no memory {operand.memory!r}")
+    for core in operand.cores:
+        if not 0 <= core < arch.core_count:
+            raise NotRunnable(f"{instruction.MNEMONIC}: {arch.name} has no core {core}")
+
+
+def _synchronization(instruction: Instruction, sockets: Sockets) -> tuple[Waits, Waits]:
+    waits: list[tuple[Token, int]] = []
+    signals: list[tuple[Token, int]] = []
+    for names, parts in ((instruction.waits, waits), (instruction.signals, signals)):
+        for name, count in names:
+            parts.append((_found(sockets.tokens, name, "token", instruction), count))
+    if isinstance(instruction, Await):
+        waits.append((_found(sockets.barriers, instruction.barrier, "barrier", instruction), 1))
+    if isinstance(instruction, Arrive):
+        signals.append((_found(sockets.barriers, instruction.barrier, "barrier", instruction), 1))
+    return tuple(waits), tuple(signals)
+
+
+def _cause(instruction: Instruction, arch: Arch) -> int:
+    """What an engine waits for that waits for this instruction."""
+    if instruction.engine == HOST or isinstance(instruction, Arrive):
+        return CORE
+    engine = arch.copy_.get(instruction.engine)
+    if engine is None:
+        return ENGINE
+    if isinstance(instruction, Copy):
+        return STORE if is_store(instruction) else DATA
+    return STORE if "dram" in engine.to else DATA
+
+
+def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
+    """Fix the traffic once and for all, or by occurrence where the banks touched decide."""
+    instruction, core, memories = site.instruction, sockets.core, sockets.memories
+    flows = tuple(flow for flow in instruction.traffic(sockets.arch) if flow.bytes)
+    if not flows:
+        return
+    where = _positions(instruction, flows)
+
+    def profile(addresses: Sequence[int]) -> Profile:
+        moved: dict[Resource, float] = {}
+        for flow, index in zip(flows, where, strict=True):
+            operand = site.operands[index]
+            for resource, amount in memories.moved(
+                operand, core, flow.write, flow.bytes, addresses[index]
+            ):
+                moved[resource] = moved.get(resource, 0.0) + amount
+        if isinstance(instruction, Copy):
+            for resource, amount in sockets.links.moved(instruction, core):
+                moved[resource] = moved.get(resource, 0.0) + amount
+        return Profile(work.cycles, tuple(moved.items()))
+
+    if any(memories.banked(flow.operand, core) for flow in flows):
+        work.profile_at = _by_address(site, profile, sockets)
+    else:
+        work.shared = profile([0] * len(site.operands))
+
+
+def _positions(instruction: Instruction, flows: tuple[Bytes, ...]) -> tuple[int, ...]:
+    """For each flow, which of the instruction's operands it belongs to."""
+    operands = (*instruction.reads(), *instruction.writes())
+    return tuple(
+        next(i for i, operand in enumerate(operands) if operand is flow.operand) for flow in flows
+    )
+
+
+def _by_address(
+    site: Site, profile: Callable[[Sequence[int]], Profile], sockets: Sockets
+) -> Callable[[int], Profile]:
+    """Profiles by occurrence, made once for each set of banks."""
+    known: dict[tuple[int, ...], Profile] = {}
+    columns = [column.tolist() for column in site.addresses]
+    ranges = [
+        (operand.span, sockets.memories.bank_size(operand, sockets.core))
+        for operand in site.operands
+    ]
+
+    def at(occurrence: int) -> Profile:
+        addresses = [column[occurrence] for column in columns]
+        banks = tuple(
+            bank
+            for address, ((low, high), size) in zip(addresses, ranges, strict=True)
+            for bank in ((address + low) // size, (address + high - 1) // size)
+        )
+        found = known.get(banks)
+        if found is None:
+            found = known[banks] = profile(addresses)
+        return found
+
+    return at
+
+
+def _spans(site: Site, sockets: Sockets) -> Callable[[int], tuple[Sequence[Span], Sequence[Span]]]:
+    """Bytes that an occurrence reads and writes, by memory instance."""
+    instances = [sockets.memories.instances(o, sockets.core) for o in site.operands]
+    spans = [operand.span for operand in site.operands]
+    columns = [column.tolist() for column in site.addresses]
+    reads = len(site.wide.reads())
+
+    def at(occurrence: int) -> tuple[Sequence[Span], Sequence[Span]]:
+        found: tuple[list[Span], list[Span]] = ([], [])
+        for index, column in enumerate(columns):
+            address = column[occurrence]
+            low, high = spans[index]
+            for number in instances[index]:
+                found[index >= reads].append((number, address + low, address + high))
+        return found
+
+    return at

@@ -1,0 +1,106 @@
+"""The front end of a core: issues its stream in order into the engines' queues.
+
+It runs ahead in bookkeeping time: entries carry the cycle of their issue, and only a full queue
+stops it. Its clock counts ticks, a fraction of a cycle, so that the issue interval is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from fractions import Fraction
+
+from simpy import Environment
+
+from simmodel.arch import Arch
+from simmodel.machine.burst import Burst
+from simmodel.machine.engine import Queue
+from simmodel.machine.scoreboard import Scoreboard
+from simmodel.machine.work import Work
+
+
+def issue_interval(arch: Arch) -> Fraction:
+    """Cycles from one issue to the next: the slower of issue width and instruction fetch."""
+    front = arch.front_end
+    interval = Fraction(1, front.issue_width)
+    if front.fetch_bandwidth is None:
+        return interval
+    per_cycle = front.fetch_bandwidth.at(arch.clock)
+    fetch = Fraction(front.instruction_bytes / per_cycle).limit_denominator(1000)
+    return max(interval, fetch)
+
+
+class FrontEnd:
+    """Walks one core's stream."""
+
+    def __init__(
+        self,
+        env: Environment,
+        interval: Fraction,
+        works: list[Work],
+        order: list[int],
+        scoreboard: Scoreboard | None,
+    ) -> None:
+        self._env = env
+        self._interval, self._per_cycle = interval.numerator, interval.denominator
+        self._ticks = 0
+        """When the next instruction can be issued."""
+        self._works = works
+        self._order = order
+        self._scoreboard = scoreboard
+        self.stuck: Work | None = None
+        """The instruction that has no free slot."""
+        self._walk = self._issue_all()
+
+    def advance(self) -> None:
+        """Issue until a queue is full or the stream ends."""
+        next(self._walk, None)
+
+    def _issue_all(self) -> Generator[Queue, None, None]:
+        interval, per_cycle = self._interval, self._per_cycle
+        works, scoreboard = self._works, self._scoreboard
+        for index in self._order:
+            work = works[index]
+            queue = work.engine.queue
+            if queue.room:
+                queue.room -= 1
+            else:
+                yield from self._slot(queue, work, None)
+            ticks = self._ticks
+            hazards = None
+            if scoreboard is not None:
+                hazards = scoreboard.issue(work, work.issued)
+                work.issued += 1
+            if work.times == 1:
+                self._ticks = ticks + interval
+                queue.push((work, ticks // per_cycle, None, hazards))
+            else:
+                burst = Burst(work.times, queue.depth, interval, per_cycle)
+                burst.stamps.append(ticks)
+                self._ticks = ticks + interval
+                queue.push((work, ticks // per_cycle, burst, hazards))
+                yield from self._issue_rest(queue, work, burst)
+
+    def _issue_rest(self, queue: Queue, work: Work, burst: Burst) -> Generator[Queue, None, None]:
+        """Issue the items of a burst behind the first while slots are free before it starts."""
+        while len(burst.stamps) < burst.times:
+            yield from self._slot(queue, work, burst)
+            if burst.started:
+                self._ticks = burst.next_issue
+                return
+            burst.stamps.append(self._ticks)
+            self._ticks += self._interval
+
+    def _slot(self, queue: Queue, work: Work, burst: Burst | None) -> Generator[Queue, None, None]:
+        """Take a slot of `queue`, as soon as there is one; a started burst needs none."""
+        while not queue.room and not queue.releases:
+            self.stuck = work
+            queue.blocked.append(self)
+            yield queue
+            self.stuck = None
+            self._ticks = max(self._ticks, int(self._env.now) * self._per_cycle)
+            if burst is not None and burst.started:
+                return
+        if queue.room:
+            queue.room -= 1
+        else:
+            self._ticks = max(self._ticks, queue.releases.popleft() * self._per_cycle)

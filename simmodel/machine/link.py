@@ -1,0 +1,56 @@
+"""Links: the buses and networks that copies between two sets of memories cross."""
+
+from __future__ import annotations
+
+from simmodel.arch import Arch, Link
+from simmodel.isa import Copy
+from simmodel.machine.flow import Resource, Usage
+from simmodel.trace import BANDWIDTH
+
+OUTWARD = {"accumulators": 0, "weights": 1, "local": 1, "shared": 2, "dram": 3}
+"""How far from the engines a memory is; copies to farther ones are stores."""
+
+
+def is_store(copy: Copy) -> bool:
+    """Whether a copy brings data away from the engines."""
+    return OUTWARD[copy.dst.memory] > OUTWARD[copy.src.memory]
+
+
+def crossed(arch: Arch, copy: Copy) -> tuple[str, ...]:
+    """Names of the links between the memories of `copy`."""
+    source, target = copy.src.memory, copy.dst.memory
+    return tuple(n for n, link in arch.links.items() if source in link.from_ and target in link.to)
+
+
+class Links:
+    """All instances of all links, in both directions."""
+
+    def __init__(self, arch: Arch) -> None:
+        self._arch = arch
+        self._lanes: dict[tuple[str, int, bool], Resource] = {}
+        for name, link in arch.links.items():
+            for index in range(self._count(link)):
+                self._add(name, link, index)
+
+    def _count(self, link: Link) -> int:
+        counts = {"chip": 1, "cluster": self._arch.clusters, "core": self._arch.core_count}
+        return counts[link.scope]
+
+    def _add(self, name: str, link: Link, index: int) -> None:
+        rate = link.bandwidth.at(self._arch.clock)
+        label = f"link.{name}" if link.scope == "chip" else f"link.{name}{index}"
+        if not link.duplex:
+            both = Resource(label, rate, BANDWIDTH)
+            self._lanes[name, index, False] = self._lanes[name, index, True] = both
+            return
+        for outward, suffix in ((False, "in"), (True, "out")):
+            self._lanes[name, index, outward] = Resource(f"{label}.{suffix}", rate, BANDWIDTH)
+
+    def moved(self, copy: Copy, core: int) -> Usage:
+        """Bytes of one `copy` issued by `core` through each link; a broadcast crosses once."""
+        usage: list[tuple[Resource, float]] = []
+        for name in crossed(self._arch, copy):
+            scope = self._arch.links[name].scope
+            index = {"chip": 0, "cluster": core // self._arch.cores, "core": core}[scope]
+            usage.append((self._lanes[name, index, is_store(copy)], float(copy.src.distinct)))
+        return tuple(usage)

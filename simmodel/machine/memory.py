@@ -1,0 +1,102 @@
+"""Memories as resources: what an access to some bytes of a memory's instance goes through.
+
+DRAM is one resource. An on-chip memory with interleaved banks is one too (per direction where
+reads and writes have ports of their own), because neighbouring words lie in different banks and any
+access of some length meets all of them. With blocked banks each bank is a resource of its own.
+"""
+
+from __future__ import annotations
+
+from simmodel.arch import Arch, Dram, Memory, SharedMemory
+from simmodel.machine.flow import Resource, Usage
+from simmodel.region import Operand
+from simmodel.trace import BANDWIDTH, CONFLICT
+
+
+class Ports:
+    """One instance of a memory."""
+
+    def __init__(self, name: str, memory: Memory | Dram, arch: Arch) -> None:
+        self.banked = isinstance(memory, Memory) and memory.mapping == "blocked"
+        self.bank_size = memory.bank_size if isinstance(memory, Memory) else memory.size
+        """Bytes in one bank; for DRAM all of it."""
+        self._write: list[Resource]
+        if isinstance(memory, Dram):
+            self._read = [Resource(name, arch.dram_bytes_per_cycle, BANDWIDTH)]
+            self._write = self._read
+            return
+        self._read = _directed(name, memory, False)
+        self._write = self._read
+        if memory.split_ports:
+            self._read = _directed(f"{name}.read", memory, False)
+            self._write = _directed(f"{name}.write", memory, True)
+
+    def through(self, write: bool, low: int, high: int) -> list[Resource]:
+        """Resources that an access to bytes `low` up to `high` uses, in equal parts."""
+        resources = self._write if write else self._read
+        if not self.banked:
+            return resources
+        first = low // self.bank_size
+        last = min(max(first, (high - 1) // self.bank_size), len(resources) - 1)
+        return resources[min(first, last) : last + 1]
+
+
+def _directed(name: str, memory: Memory, write: bool) -> list[Resource]:
+    if memory.mapping == "interleaved":
+        bandwidth = memory.bytes_per_cycle(write)
+        return [Resource(name, bandwidth, CONFLICT, memory.conflict_penalty, memory.banks)]
+    one = memory.port_bytes(write)
+    return [
+        Resource(f"{name}.bank{bank}", one, CONFLICT, memory.conflict_penalty)
+        for bank in range(memory.banks)
+    ]
+
+
+class Memories:
+    """All instances of all memories of the chip."""
+
+    def __init__(self, arch: Arch) -> None:
+        self._arch = arch
+        self._instances: dict[tuple[str, int], int] = {}
+        self._ports: list[Ports] = []
+        self._add("dram", 1, arch.memories.dram)
+        for role, memory in arch.memories.on_chip().items():
+            self._add(role, self._count(memory), memory)
+
+    def _add(self, role: str, count: int, memory: Memory | Dram) -> None:
+        for index in range(count):
+            self._instances[role, index] = len(self._ports)
+            name = role if count == 1 else f"{role}{index}"
+            self._ports.append(Ports(name, memory, self._arch))
+
+    def _count(self, memory: Memory) -> int:
+        if not isinstance(memory, SharedMemory):
+            return self._arch.core_count
+        return self._arch.clusters if memory.level == "cluster" else 1
+
+    def instances(self, operand: Operand, core: int) -> tuple[int, ...]:
+        """Numbers of the instances that `operand` of an instruction of `core` lies in."""
+        role = operand.memory
+        if role == "dram":
+            return (self._instances[role, 0],)
+        if role == "shared":
+            per_cluster = (role, 1) in self._instances
+            return (self._instances[role, core // self._arch.cores if per_cluster else 0],)
+        return tuple(self._instances[role, target] for target in operand.cores or (core,))
+
+    def banked(self, operand: Operand, core: int) -> bool:
+        """Whether the address of `operand` decides which resources it uses."""
+        return any(self._ports[number].banked for number in self.instances(operand, core))
+
+    def bank_size(self, operand: Operand, core: int) -> int:
+        """Bytes in one bank of the memory that `operand` lies in."""
+        return self._ports[self.instances(operand, core)[0]].bank_size
+
+    def moved(self, operand: Operand, core: int, write: bool, amount: int, address: int) -> Usage:
+        """Bytes through each resource when `amount` bytes of `operand` at `address` are moved."""
+        low, high = operand.span
+        usage: list[tuple[Resource, float]] = []
+        for number in self.instances(operand, core):
+            through = self._ports[number].through(write, address + low, address + high)
+            usage += [(resource, amount / len(through)) for resource in through]
+        return tuple(usage)

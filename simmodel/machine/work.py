@@ -1,0 +1,86 @@
+"""A site of the program bound to the machine's parts: all that can be known before the run.
+
+The front end and the engines look at nothing else while they run, so whatever an instruction
+answers through a method (cycles, traffic, address) is asked once, here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from simmodel.isa import Instruction
+from simmodel.machine.flow import Usage
+from simmodel.machine.token import Token
+from simmodel.trace import CAUSES, CONFLICT
+
+if TYPE_CHECKING:
+    from simmodel.machine.engine import Engine
+
+Span = tuple[int, int, int]
+"""Memory instance, lowest byte, one past the highest byte."""
+Waits = tuple[tuple[Token, int], ...]
+
+
+class Profile:
+    """How long an instruction works alone, and what it moves per cycle meanwhile."""
+
+    __slots__ = ("cause", "cycles", "length", "usage")
+
+    def __init__(self, cycles: int, moved: Usage) -> None:
+        """`moved` are bytes of the whole instruction through each resource."""
+        slowest = max((amount / r.limit_alone for r, amount in moved), default=0.0)
+        self.length = max(float(cycles), slowest)
+        """Cycles after the start-up at the granted bandwidth of an otherwise silent machine."""
+        self.cycles = math.ceil(self.length - 1e-6)
+        self.cause = CONFLICT
+        """What bounds it alone, where that is not its own cycles."""
+        for resource, amount in moved:
+            if amount / resource.limit_alone == slowest:
+                self.cause = resource.cause
+        self.usage: Usage = tuple((r, amount / self.length) for r, amount in moved if amount)
+
+
+class Work:
+    """One site on one core, and what is counted about it."""
+
+    __slots__ = ("cause", "core", "count", "cycles", "engine", "first", "instruction", "issued",
+                 "last", "lost", "number", "profile_at", "shared", "signals", "spans_at", "startup",
+                 "times", "waits")  # fmt: skip
+
+    def __init__(
+        self,
+        instruction: Instruction,
+        place: tuple[int, int],
+        engine: Engine,
+        costs: tuple[int, int, int],
+        cause: int,
+    ) -> None:
+        self.instruction = instruction
+        self.core, self.number = place
+        self.engine = engine
+        self.startup, self.cycles, self.times = costs
+        """Cycles before the traffic, cycles of work, instructions issued per occurrence."""
+        self.cause = cause
+        """What an engine waits for that waits for this work."""
+        self.waits: Waits = ()
+        self.signals: Waits = ()
+        self.shared: Profile | None = None
+        """The profile of every occurrence, where addresses do not matter; None: no traffic."""
+        self.profile_at: Callable[[int], Profile] | None = None
+        """Profile of an occurrence, where the banks that it touches decide."""
+        self.spans_at: Callable[[int], tuple[Sequence[Span], Sequence[Span]]] | None = None
+        """Bytes read and written by an occurrence, where the interlock watches them."""
+        self.issued = 0
+        """Occurrences that the front end has sent to the queue."""
+        self.count = 0
+        """Occurrences that have ended."""
+        self.first = -1
+        self.last = 0
+        self.lost = [0] * len(CAUSES)
+        """Idle cycles of the engine before and during this work, by cause."""
+
+    def __str__(self) -> str:
+        times = f" x {self.times}" if self.times > 1 else ""
+        return f"{self.instruction.MNEMONIC}{times}"

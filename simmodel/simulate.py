@@ -1,0 +1,30 @@
+"""`simulate`: from a program and an architecture to a trace."""
+
+from __future__ import annotations
+
+from simmodel.arch import Arch
+from simmodel.machine.build import Machine
+from simmodel.machine.collect import collect
+from simmodel.program import Program
+from simmodel.trace import Trace
+
+
+def simulate(program: Program, arch: Arch, trace: bool = False) -> Trace:
+    """Run `program` on the event model of `arch`.
+
+    Args:
+        program: what to run; it should have passed the verifier.
+        arch: the machine.
+        trace: also keep every instruction's span and every resource's level over time.
+
+    Returns:
+        Cycles, where they went, and bytes moved.
+
+    Raises:
+        NotRunnable: the program asks for an engine, memory, token or barrier that is not there.
+        Deadlock: the machine fell silent with work left; the text says who waits for what.
+    """
+    machine = Machine(arch, trace)
+    machine.connect(program)
+    cycles = machine.run()
+    return collect(machine, program, cycles)

@@ -1,0 +1,123 @@
+"""The simulator's output: where every cycle of every engine went, and every byte.
+
+All times are core-clock cycles. A cycle of an engine is *busy* (start-up and compute cycles of an
+instruction) or idle for exactly one of `CAUSES`; busy and idle add up to the program's length for
+each engine. What is kept per origin says the same per layer of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+CAUSES = (
+    "data", "store", "engine", "core", "front_end", "conflict", "bandwidth", "fill", "no_work",
+)  # fmt: skip
+"""Why an engine did not compute.
+
+    data       the copy that loads an operand had not ended
+    store      the copy that frees a buffer had not ended
+    engine     another compute engine of the core had not ended
+    core       a barrier was closed, or the host had not ended
+    front_end  the instruction had not been issued
+    conflict   ports or banks of an on-chip memory granted less than the instruction could use
+    bandwidth  DRAM or a link granted less than the instruction could use
+    fill       any wait before the engine's first instruction
+    no_work    nothing left to do, or nothing ever
+"""
+DATA, STORE, ENGINE, CORE, FRONT_END, CONFLICT, BANDWIDTH, FILL, NO_WORK = range(len(CAUSES))
+
+Counts = NDArray[np.int64]
+Levels = tuple[Counts, NDArray[np.float64]]
+"""Cycles at which a level changes, and the level from then on."""
+
+
+@dataclass(frozen=True)
+class EngineTrace:
+    """One engine's account; `busy` and the values of `idle` add up to the trace's cycles."""
+
+    core: int | None
+    """None for the host."""
+    engine: str
+    instructions: int
+    """Instructions executed, repeats counted one by one."""
+    busy: int
+    idle: dict[str, int]
+    """Cycles by cause, every cause of `CAUSES` present."""
+
+
+@dataclass(frozen=True)
+class OriginTrace:
+    """What one origin (a node of the model, in its group) cost, over all cores."""
+
+    node: str
+    group: int
+    kind: str
+    first: int
+    """Start of its first instruction."""
+    last: int
+    """End of its last instruction."""
+    instructions: int
+    macs: int
+    busy: dict[str, int]
+    """Busy cycles by engine name."""
+    read: dict[str, int]
+    """Bytes read by memory role."""
+    written: dict[str, int]
+    """Bytes written by memory role; a broadcast counts for each target."""
+    stalls: dict[str, int]
+    """Idle cycles by cause, of the engines whose next or running instruction was of this origin."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """One row per executed instruction or burst, in the order in which they ended."""
+
+    core: NDArray[np.int32]
+    """-1 for the host."""
+    engine: NDArray[np.int32]
+    """Index into the trace's `engine_names`."""
+    site: NDArray[np.int32]
+    """Index into the sites of the issuing core's expansion."""
+    occurrence: NDArray[np.int32]
+    origin: NDArray[np.int32]
+    start: Counts
+    end: Counts
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What happened in one run of one program."""
+
+    program: str
+    arch: str
+    cycles: int
+    """End of the last instruction."""
+    engine_names: tuple[str, ...]
+    engines: tuple[EngineTrace, ...]
+    """Per core in order of `engine_names`; the host last."""
+    origins: tuple[OriginTrace, ...]
+    """In order of the program's origins, those without instructions left out."""
+    traffic: dict[str, int]
+    """Bytes by role and direction (`dram.read`, `local.write`) and by link (`link.noc`)."""
+    issued: int
+    """Instructions executed."""
+    macs: int
+    """Multiply-accumulates executed."""
+    site_counts: tuple[Counts, ...]
+    """Per core: how often each site of its expansion occurred."""
+    spans: Spans | None = None
+    """With `trace=True` only."""
+    levels: dict[str, Levels] | None = None
+    """With `trace=True` only: granted bytes per cycle over time, by resource."""
+
+    def idle(self, cause: str, engine: str | None = None) -> int:
+        """Idle cycles for `cause`, summed over cores, of one engine name or of all engines."""
+        chosen = (e for e in self.engines if engine is None or e.engine == engine)
+        return sum(e.idle[cause] for e in chosen)
+
+    def busy(self, engine: str) -> int:
+        """Busy cycles of the engine called `engine`, summed over cores."""
+        return sum(e.busy for e in self.engines if e.engine == engine)
