@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,8 @@ def requantize(
     scaled = accumulator.astype(np.float32) * multiplier
     if y_type == "float32":
         return scaled
-    return np.clip(np.rint(scaled) + zero, *bounds).astype(y_type)
+    quantized: Array = np.clip(np.rint(scaled) + zero, *bounds).astype(y_type)
+    return quantized
 
 
 def _multiplier(
@@ -68,54 +70,55 @@ def convolve(x: Ints, w: Ints, strides: Sequence[int], pads: Sequence[int],
         (padded.shape[2 + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1
         for i in range(rank)
     ]
-    groups = padded.reshape(x.shape[0], group, -1, *padded.shape[2:]).astype(np.float64)
-    weights = w.reshape(group, -1, *w.shape[1:]).astype(np.float64)
-    total = np.zeros((x.shape[0], group, weights.shape[1], *out))
+    groups: Array = padded.reshape(x.shape[0], group, -1, *padded.shape[2:]).astype(np.float64)
+    weights: Array = w.reshape(group, -1, *w.shape[1:]).astype(np.float64)
+    total: Array = np.zeros((x.shape[0], group, weights.shape[1], *out))
     for tap in product(*(range(k) for k in kernel)):
         window = tuple(
             slice(tap[i] * dilations[i], tap[i] * dilations[i] + (out[i] - 1) * strides[i] + 1,
                   strides[i])
             for i in range(rank)
         )  # fmt: skip
-        part = weights[(slice(None), slice(None), slice(None), *tap)]
-        total += np.einsum("ngc...,goc->ngo...", groups[(..., *window)], part, optimize=True)
+        inside: Any = (..., *window)
+        here: Any = (..., *tap)
+        total += np.einsum("ngc...,goc->ngo...", groups[inside], weights[here], optimize=True)
     return total.reshape(x.shape[0], -1, *out).astype(np.int64)
 
 
-class QConv(OpRun):  # type: ignore[misc]
+class QConv(OpRun):
     """The integer convolution."""
 
     op_domain = "archgen"
 
-    def _run(self, x: Array, w: Array, b: Array | None = None) -> tuple[Array]:
+    def _run(self, x: Array, w: Array, b: Array | None = None, **_: object) -> tuple[Array]:
         a = _Attributes(self.onnx_node)
         column = (-1, *(1,) * (w.ndim - 1))
-        weights = w.astype(np.int64) - np.asarray(a.ints("w_zero")).reshape(column)
-        pads, strides = a.ints("pads"), a.ints("strides")
-        data = x.astype(np.int64) - a.int("x_zero")
-        total = convolve(data, weights, strides, pads, a.ints("dilations"), a.int("group"))
+        weights = w.astype(np.int64) - np.asarray(a.integers("w_zero")).reshape(column)
+        pads, strides = a.integers("pads"), a.integers("strides")
+        data = x.astype(np.int64) - a.integer("x_zero")
+        total = convolve(data, weights, strides, pads, a.integers("dilations"), a.integer("group"))
         channel = (-1, *(1,) * (w.ndim - 2))
         if b is not None:
             total = total + b.astype(np.int64).reshape(channel)
-        return (a.requantize(total, a.floats("w_scale"), "x_scale", channel),)
+        return (a.requantize(total, a.numbers("w_scale"), "x_scale", channel),)
 
 
-class QMatMul(OpRun):  # type: ignore[misc]
+class QMatMul(OpRun):
     """The integer matrix product."""
 
     op_domain = "archgen"
 
-    def _run(self, a: Array, b: Array, bias: Array | None = None) -> tuple[Array]:
+    def _run(self, a: Array, b: Array, bias: Array | None = None, **_: object) -> tuple[Array]:
         given = _Attributes(self.onnx_node)
-        left = a.astype(np.float64) - given.int("a_zero")
-        right = b.astype(np.float64) - np.asarray(given.ints("b_zero"))
+        left = a.astype(np.float64) - given.integer("a_zero")
+        right = b.astype(np.float64) - np.asarray(given.integers("b_zero"))
         total = np.matmul(left, right).astype(np.int64)
         if bias is not None:
             total = total + bias.astype(np.int64)
-        return (given.requantize(total, given.floats("b_scale"), "a_scale", (-1,)),)
+        return (given.requantize(total, given.numbers("b_scale"), "a_scale", (-1,)),)
 
 
-class Silu(OpRun):  # type: ignore[misc]
+class Silu(OpRun):
     """x * sigmoid(x)."""
 
     op_domain = "archgen"
@@ -131,16 +134,16 @@ class _Attributes:
     def __init__(self, node: onnx.NodeProto) -> None:
         self.attrs = {attr.name: attr for attr in node.attribute}
 
-    def int(self, name: str) -> int:
+    def integer(self, name: str) -> int:
         return int(self.attrs[name].i)
 
-    def float(self, name: str) -> float:
+    def number(self, name: str) -> float:
         return float(self.attrs[name].f)
 
-    def ints(self, name: str) -> Sequence[int]:
+    def integers(self, name: str) -> Sequence[int]:
         return list(self.attrs[name].ints)
 
-    def floats(self, name: str) -> Sequence[float]:
+    def numbers(self, name: str) -> Sequence[float]:
         return list(self.attrs[name].floats)
 
     def requantize(
@@ -148,8 +151,8 @@ class _Attributes:
     ) -> Array:
         y_type = self.attrs["y_type"].s.decode()
         quantized = y_type in ("int8", "uint8")
-        y_scale = self.float("y_scale") if quantized else None
-        factor = _multiplier(self.float(x_scale), w_scale, y_type, y_scale).reshape(shape)
-        zero = self.int("y_zero") if quantized else 0
-        bounds = (self.int("clip_lo"), self.int("clip_hi")) if quantized else (0, 0)
+        y_scale = self.number("y_scale") if quantized else None
+        factor = _multiplier(self.number(x_scale), w_scale, y_type, y_scale).reshape(shape)
+        zero = self.integer("y_zero") if quantized else 0
+        bounds = (self.integer("clip_lo"), self.integer("clip_hi")) if quantized else (0, 0)
         return requantize(total, factor, y_type, zero, bounds)

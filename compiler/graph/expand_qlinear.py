@@ -16,6 +16,7 @@ import onnx_ir as ir
 from compiler.graph.base import GraphPass
 from compiler.graph.rewrite import (
     MICROSOFT,
+    Array,
     AttrValue,
     Rewriter,
     const,
@@ -84,7 +85,7 @@ def _bias(node: ir.Node, make: Rewriter, at: int, scales: tuple[int, int]) -> ir
     x_scale, w_scale = (const(input_of(node, index)) for index in scales)
     if x_scale is None or w_scale is None:
         raise ValueError(f"{node.name}: scales are not constant")
-    product = (x_scale.reshape(-1) * w_scale.reshape(-1)).astype(np.float32)
+    product: Array = (x_scale.reshape(-1) * w_scale.reshape(-1)).astype(np.float32)
     scale = make.constant(product.reshape(()) if product.size == 1 else product)
     return make.op("DequantizeLinear", [bias, scale], {"axis": 0})
 

@@ -170,8 +170,12 @@ MICROSOFT_RULES: dict[str, Rule] = {
 
 ARCHGEN_RULES: dict[str, Rule] = {"Silu": _same_as(0)}
 
-STANDARD_RULES: dict[str, Rule] = {"SimplifiedLayerNormalization": _same_as(0)}
-"""Operators that ONNX Runtime puts into the standard domain without ONNX defining them."""
+STANDARD_RULES: dict[str, Rule] = {
+    "GroupNormalization": _same_as(0),
+    "MeanVarianceNormalization": _same_as(0),
+    "SimplifiedLayerNormalization": _same_as(0),
+}
+"""Standard operators without a rule in ONNX, and those that ONNX Runtime alone defines."""
 
 
 RULES = {"": STANDARD_RULES, "com.microsoft": MICROSOFT_RULES, "archgen": ARCHGEN_RULES}

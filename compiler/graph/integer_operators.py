@@ -271,7 +271,9 @@ def _matmul_integer(node: ir.Node) -> bool:
     out = (ir.DataType.INT32, matmul_shape(static_shape(a), static_shape(b)))
     made = make.op("QMatMul", [a, b], attributes, domain=ARCHGEN, out=out)
     if late and weights is not None:
-        sums = (weights.astype(np.int32) - np.asarray(b_zero, np.int32)).sum(-2, keepdims=True)
+        sums = (weights.astype(np.int32) - np.asarray(b_zero, np.int32)).sum(
+            -2, keepdims=True, dtype=np.int32
+        )
         zero = make.op("Cast", [required(node, 2)], {"to": int(ir.DataType.INT32)})
         made = make.op("Sub", [made, make.op("Mul", [zero, make.constant(sums)])])
     make.replace(made)

@@ -69,13 +69,15 @@ def absorb(linear: ir.Node, factor: Floats, shift: Floats, source: ir.Node) -> N
 
 def _scaled(linear: ir.Node, weight: Array, factor: Floats) -> Array:
     """`weight` with each output channel multiplied by its factor."""
-    scale = factor.astype(np.float32)
-    if linear.op_type == "Gemm":
-        return weight * (scale[:, None] if int_attr(linear, "transB", 0) else scale)
-    tail = (1,) * (weight.ndim - 2)
-    if linear.op_type == "Conv":
-        return weight * scale.reshape(-1, 1, *tail)
+    scale: Array = factor.astype(np.float32)
     groups = int_attr(linear, "group", 1)
-    per_group = weight.reshape(groups, -1, *weight.shape[1:])
-    product = per_group * scale.reshape(groups, 1, -1, *tail)
+    tail = (1,) * (weight.ndim - 2)
+    product: Array
+    if linear.op_type == "Gemm":
+        product = weight * (scale[:, None] if int_attr(linear, "transB", 0) else scale)
+    elif linear.op_type == "Conv":
+        product = weight * scale.reshape(-1, 1, *tail)
+    else:
+        per_group = weight.reshape(groups, -1, *weight.shape[1:])
+        product = per_group * scale.reshape(groups, 1, -1, *tail)
     return product.reshape(weight.shape)

@@ -75,14 +75,14 @@ def _normalize(node: ir.Node, kernel: list[int], more: dict[str, int]) -> bool:
         windows = _extents(kernel, dilations)
         pads = _same_pads(node, windows, strides, auto_pad == "SAME_UPPER")
     else:
-        pads = ints_attr(node, "pads") if auto_pad == "NOTSET" else None
+        pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
     had = node.attributes.pop("auto_pad", None) is not None
     changed = set_attrs(
         node,
         {
             "kernel_shape": kernel,
             "strides": strides,
-            "pads": pads or [0] * (2 * rank),
+            "pads": pads,
             "dilations": dilations,
             **more,
         },

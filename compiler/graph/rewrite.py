@@ -8,6 +8,7 @@ every node carries `metadata_props["origin"]`, the names of the ONNX nodes it ca
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ MICROSOFT = "com.microsoft"
 ORIGIN = "origin"
 COMPOSITE = "composite"
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[Any]
 AttrValue = int | float | str | Sequence[int] | Sequence[float]
 
 
@@ -209,7 +210,8 @@ class Rewriter:
             metadata_props=dict(self.props),
         )
         if out is not None:
-            results[0].dtype, results[0].shape = out[0], ir.Shape(out[1])
+            dtype, shape = out
+            results[0].dtype, results[0].shape = dtype, ir.Shape(shape)
         else:
             infer_node(node, self.graph.opset_imports)
         self.graph.insert_before(self.anchor, node)
@@ -236,7 +238,7 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
         copy = ir.node(
             "Identity", [new], name=fresh_name(graph, f"{name}_copy"), metadata_props=dict(props)
         )
-        copy.outputs[0].dtype, copy.outputs[0].shape = new.dtype, new.shape
+        copy.outputs[0].type, copy.outputs[0].shape = new.type, new.shape
         graph.insert_before(anchor, copy)
         new = copy.outputs[0]
     old.replace_all_uses_with(new, replace_graph_outputs=True)

@@ -1,0 +1,105 @@
+"""Text cases of every graph pass, each compared as text and evaluated before and after.
+
+A case is `tests/cases/<pass>/<name>.txt`: a graph in ONNX's text syntax, a line `----`, and the
+graph that the pass makes of it. `UPDATE_CASES=1 pytest tests/compiler/test_graph_passes.py`
+rewrites what stands below the line.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from compiler.graph.evaluate import evaluate
+from compiler.graph.prepare import GRAPH_PASSES
+from compiler.graph.rewrite import ARCHGEN, Array
+from compiler.load import load
+from compiler.passes import run_pass
+
+CASES = Path(__file__).parents[1] / "cases"
+PASSES = {step.name: step for step in GRAPH_PASSES}
+FILES = sorted(path for name in PASSES for path in (CASES / name).glob("*.txt"))
+HEADER = '<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>\n'
+
+
+def parse(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(text if text.startswith("<") else HEADER + text)
+
+
+def printed(model: ir.Model) -> str:
+    proto = ir.to_proto(model)
+    for node in proto.graph.node:
+        del node.metadata_props[:]
+    del proto.graph.value_info[:]
+    return onnx.printer.to_text(proto.graph)
+
+
+def random_inputs(model: ir.Model, seed: int) -> dict[str, Array]:
+    rng = np.random.default_rng(seed)
+    inputs = {}
+    for value in model.graph.inputs:
+        assert value.dtype is not None and value.shape is not None
+        shape = value.shape.numpy()
+        if value.dtype.is_floating_point():
+            inputs[str(value.name)] = 3 * rng.standard_normal(shape).astype(value.dtype.numpy())
+        else:
+            lo, hi = value.dtype.min, value.dtype.max
+            inputs[str(value.name)] = rng.integers(lo, hi + 1, shape).astype(value.dtype.numpy())
+    return inputs
+
+
+def outputs(model: ir.Model, inputs: dict[str, Array]) -> list[Array]:
+    """What a model computes: by ONNX Runtime, where it knows all operators."""
+    if any(node.domain == ARCHGEN for node in model.graph):
+        return list(evaluate(model, inputs).values())
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options)
+    return list(session.run(None, inputs))
+
+
+def assert_same(want: list[Array], got: list[Array]) -> None:
+    for a, b in zip(want, got, strict=True):
+        assert a.shape == b.shape and a.dtype == b.dtype
+        tolerance = {"f2": 4e-3, "f4": 1e-5}.get(a.dtype.str[1:], 1)
+        scale = max(1.0, float(np.abs(a.astype(np.float64)).max())) if a.dtype.kind == "f" else 1
+        assert np.abs(a.astype(np.float64) - b.astype(np.float64)).max() <= tolerance * scale
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_case(path: Path) -> None:
+    before, expected = path.read_text().split("----\n")
+    model = load(parse(before), "g")
+    text_before = printed(model)
+    result = run_pass(PASSES[path.parent.name], model)
+    after = printed(result.ir)
+    assert result.changed == (after != text_before)
+    if os.environ.get("UPDATE_CASES"):
+        path.write_text(f"{before}----\n{after}\n")
+    else:
+        assert after == expected.rstrip("\n"), "did you forget UPDATE_CASES=1?"
+    for seed in range(3):
+        inputs = random_inputs(model, seed)
+        want = outputs(load(parse(before), "g"), inputs)
+        assert_same(want, outputs(result.ir, inputs))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_a_second_run_changes_nothing(path: Path) -> None:
+    model = load(parse(path.read_text().split("----\n")[0]), "g")
+    step = PASSES[path.parent.name]
+    once = run_pass(step, model).ir
+    assert not run_pass(step, once).changed
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_one_name_gives_file_class_and_cases(name: str) -> None:
+    assert type(PASSES[name]).__module__ == f"compiler.graph.{name.replace('-', '_')}"
+    assert len(list((CASES / name).glob("*.txt"))) >= 2
+    assert "=>" in (type(PASSES[name]).__doc__ or "")
