@@ -16,7 +16,7 @@ from simmodel.units import show_bytes
 
 _LEVELS = {"dram": "DRAM", "shared": "shared", "local": "local", "weights": "weights",
            "accumulators": "accum."}  # fmt: skip
-_LEAST_WIDTH = 110
+_LEAST_WIDTH = 106
 
 
 @click.command()
@@ -43,12 +43,17 @@ def peaks_table(archs: list[Arch]) -> Table:
     """A table with one row of derived peaks for each architecture."""
     derived = [(arch, peaks(arch)) for arch in archs]
     levels = [role for role in _LEVELS if any(role in p.bytes_per_cycle for _, p in derived)]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, caption="memory levels: bytes per core cycle")
+    table = Table(
+        box=SIMPLE_HEAD,
+        padding=(0, 0, 0, 1),
+        pad_edge=False,
+        caption="memory levels: bytes per core cycle",
+    )
     table.add_column("architecture", no_wrap=True)
-    for heading in ("cores", "clock", "TOPS", *(_LEVELS[role] for role in levels)):
+    for heading in ("cores", "GHz", "TOPS", *(_LEVELS[role] for role in levels)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("on chip", justify="right", no_wrap=True)
-    table.add_column("ridge MAC/B", justify="right", no_wrap=True)
+    table.add_column("ridge\nMAC/B", justify="right", no_wrap=True)
     for arch, best in derived:
         table.add_row(*_row(arch, best, levels))
     return table
@@ -60,9 +65,9 @@ def _row(arch: Arch, best: Peaks, levels: list[str]) -> list[str]:
     return [
         arch.name,
         str(arch.core_count),
-        f"{arch.clock / 1e9:g} GHz",
+        f"{arch.clock / 1e9:g}",
         tops,
         *(f"{widths[role]:.4g}" if role in widths else "-" for role in levels),
         show_bytes(best.on_chip),
-        f"{best.ridge:.3g}",
+        f"{best.ridge:.4g}",
     ]

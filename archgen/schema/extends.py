@@ -50,13 +50,13 @@ def _parent(
 ) -> tuple[Path, Mistake | None]:
     """The file that `name`, written at `at` in `path`, stands for."""
     wanted = path.parent / name
-    if wanted.suffix != ".yaml" and not wanted.is_file():
-        wanted = wanted.with_name(wanted.name + ".yaml")
-    if not wanted.is_file():
+    if wanted.suffix != ".yaml" and not os.path.isfile(wanted):
+        wanted = Path(f"{wanted}.yaml")
+    if not os.path.isfile(wanted):
         shipped, missing = locate(name)
         if missing is None and os.path.basename(name) == name:
             wanted = shipped
-    if not wanted.is_file():
+    if not os.path.isfile(wanted):
         _, missing = locate(str(wanted))
         said = "no such file" if missing is None else missing.message
         near = said.replace(f"{path.parent}{os.sep}", "")

@@ -29,7 +29,7 @@ def shipped_names() -> list[str]:
 
 def expand(pattern: str) -> tuple[list[Path], list[Mistake]]:
     """Files that `pattern` (a path, a glob pattern or a shipped name) stands for."""
-    if glob.has_magic(pattern) and not Path(pattern).exists():
+    if glob.has_magic(pattern) and not os.path.exists(pattern):
         found = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
         files = [path for path in found if path.suffix in _SUFFIXES and path.is_file()]
         if not files:
@@ -42,17 +42,17 @@ def expand(pattern: str) -> tuple[list[Path], list[Mistake]]:
 def locate(name: str) -> tuple[Path, Mistake | None]:
     """The file that `name`, a path or a shipped name, stands for, or what is wrong with it."""
     path = Path(name)
-    if path.is_file():
+    if os.path.isfile(path):
         return path, None
     shipped = shipped_folder() / f"{name}.yaml"
     bare = os.path.basename(name) == name and path.suffix not in _SUFFIXES
-    if bare and shipped.is_file():
+    if bare and os.path.isfile(shipped):
         return shipped, None
     at = Position(name)
-    if path.is_dir():
+    if os.path.isdir(path):
         hint = f"write {os.path.join(name, '*.yaml')!r} for all files in it"
         return path, Mistake(at, "", f"is a folder, not a file; {hint}")
-    if path.exists():
+    if os.path.exists(path):
         return path, Mistake(at, "", "is not a regular file")
     if bare:
         near = guess(name, shipped_names()) or "; shipped: " + ", ".join(shipped_names())
@@ -61,6 +61,6 @@ def locate(name: str) -> tuple[Path, Mistake | None]:
 
 
 def _neighbours(path: Path) -> list[str]:
-    if not path.parent.is_dir():
+    if not os.path.isdir(path.parent):
         return []
     return [str(near) for near in path.parent.iterdir() if near.suffix in _SUFFIXES]

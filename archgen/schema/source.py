@@ -17,6 +17,7 @@ from archgen.schema.mistakes import Path as TreePath
 from archgen.schema.tree import Entry, Leaf, Node, Row, Table
 
 _MOST_NODES = 20_000
+_LARGEST = 1e18
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -165,9 +166,13 @@ class _Converter:
         try:
             value = _scalar(kind, text)
         except (KeyError, ValueError, OverflowError):
-            return self.broken(node, path, f"no value is written {text!r} with tag {node.tag!r}")
+            return self.broken(
+                node, path, f"no value is written {text[:40]!r} with tag {node.tag!r}"
+            )
         if isinstance(value, float) and not math.isfinite(value):
             return self.broken(node, path, f"expected a finite number, got {text}")
+        if isinstance(value, int | float) and abs(value) > _LARGEST:
+            return self.broken(node, path, f"{text[:20]} is out of range; at most {_LARGEST:g}")
         return Leaf(self.at(node), value, text)
 
 
