@@ -20,6 +20,7 @@ from pydantic_core import CoreSchema, core_schema
 
 _NEAR = 1e-9
 """Relative distance from a whole number that decimal fractions of a unit may have."""
+_LARGEST = 1e18
 _NUMBER = re.compile(r"\s*([-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z/]*)\s*")
 _BYTES = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -35,11 +36,17 @@ def split(value: object, example: str) -> tuple[float, str]:
     if isinstance(value, bool):
         raise ValueError(f"expected a quantity such as {example}, got {str(value).lower()}")
     if isinstance(value, int | float):
-        return float(value), ""
+        return _bounded(float(value), value, example), ""
     match = _NUMBER.fullmatch(str(value))
     if match is None:
         raise ValueError(f"expected a quantity such as {example}, got {value!r}")
-    return float(match[1].replace("_", "")), match[2]
+    return _bounded(float(match[1].replace("_", "")), value, example), match[2]
+
+
+def _bounded(number: float, value: object, example: str) -> float:
+    if not abs(number) <= _LARGEST:
+        raise ValueError(f"expected a quantity of sensible size such as {example}, got {value!r}")
+    return number
 
 
 def _near(unit: str, known: Iterable[str]) -> str:
@@ -53,8 +60,6 @@ def _scaled(value: object, units: dict[str, int] | dict[str, float], example: st
     if unit and unit not in units:
         known = f"unit {unit!r} is not one of {', '.join(units)}"
         raise ValueError(f"{known}{_near(unit, units) or f'; write {example}'}")
-    if not math.isfinite(number):
-        raise ValueError(f"expected a finite quantity such as {example}, got {value!r}")
     return number * (units[unit] if unit else 1)
 
 
@@ -128,7 +133,7 @@ class Bandwidth(_Quantity):
             known = [f"{scale}/{time}" for time in ("s", "cycle") for scale in _BYTES]
             said = f"unit {unit!r} is not bytes per s or per cycle"
             raise ValueError(f"{said}{_near(unit, known) or f'; write {example}'}")
-        if number <= 0 or not math.isfinite(number):
+        if number <= 0:
             raise ValueError(f"expected a positive bandwidth, got {value!r}")
         return cls(number * _BYTES[size] if unit else number, per != "s")
 
@@ -164,7 +169,7 @@ class Delay(_Quantity):
         if unit and unit not in known:
             said = f"unit {unit!r} is not {', '.join(_SECONDS)} or cycles"
             raise ValueError(f"{said}{_near(unit, known) or f'; write {example}'}")
-        if number < 0 or not math.isfinite(number):
+        if number < 0:
             raise ValueError(f"expected a delay that is not negative, got {value!r}")
         in_cycles = unit in ("", "cycle", "cycles")
         return cls(number if in_cycles else number * _SECONDS[unit], in_cycles)
