@@ -1,0 +1,207 @@
+"""Loading: old forms, constant chains, branches, functions; and what is refused, with its list."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.graph.evaluate import evaluate
+from compiler.graph.prepare import prepare
+from compiler.graph.rewrite import ORIGIN, Array
+from compiler.load import load
+
+LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
+
+
+def model_of(text: str, opset: int) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
+
+
+def ops(model: ir.Model) -> list[str]:
+    return [node.op_type for node in model.graph]
+
+
+def by_runtime(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    return list(session.run(None, inputs))
+
+
+OLD_FORMS = {
+    "clip": (7, "g (float[2,3] x) => (float[2,3] y) { y = Clip <min = -0.5, max = 0.25> (x) }"),
+    "pad": (7, "g (float[2,3] x) => (float[4,3] y) { y = Pad <pads=[1,0,1,0], value=2.0> (x) }"),
+    "slice": (7, "g (float[4,3] x) => (float[2,3] y) { y = Slice <starts = [1], ends = [3]> (x) }"),
+    "squeeze": (11, "g (float[2,1,3] x) => (float[2,3] y) { y = Squeeze <axes = [1]> (x) }"),
+    "unsqueeze": (11, "g (float[2,3] x) => (float[2,1,3] y) { y = Unsqueeze <axes = [1]> (x) }"),
+    "sum": (11, "g (float[2,3] x) => (float[2] y) { y = ReduceSum <axes=[1], keepdims=0> (x) }"),
+    "max": (13, "g (float[2,3] x) => (float[2,1] y) { y = ReduceMax <axes = [-1]> (x) }"),
+    "softmax": (11, "g (float[2,3,4] x) => (float[2,3,4] y) { y = Softmax <axis = 1> (x) }"),
+    "log-softmax": (11, "g (float[2,3,4] x) => (float[2,3,4] y) { y = LogSoftmax (x) }"),
+    "split": (11, "g (float[5,2] x) => (float[2,2] y, float[3,2] z) "
+                  "{ y, z = Split <axis = 0, split = [2,3]> (x) }"),
+    "even-split": (13, "g (float[4,2] x) => (float[2,2] y, float[2,2] z) "
+                       "{ y, z = Split <axis = 0> (x) }"),
+    "upsample": (9, "g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> "
+                    "{ y = Upsample <mode = \"nearest\"> (x, s) }"),
+    "resize": (10, "g (float[1,1,2,2] x) => (float[1,1,4,4] y) <float[4] s = {1,1,2,2}> "
+                   "{ y = Resize <mode = \"linear\"> (x, s) }"),
+    "dropout": (11, "g (float[2,3] x) => (float[2,3] y) { d = Dropout <ratio = 0.5> (x) "
+                    "y = Relu (d) }"),
+    "top-k": (9, "g (float[2,3] x) => (float[2,1] y, int64[2,1] i) { y, i = TopK <k = 1> (x) }"),
+    "batch-norm": (8, "g (float[1,2,2] x) => (float[1,2,2] y) <float[2] s = {1,2}, "
+                      "float[2] b = {0,1}, float[2] m = {0,1}, float[2] v = {1,4}> "
+                      "{ y = BatchNormalization (x, s, b, m, v) }"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OLD_FORMS)
+def test_old_forms_keep_their_meaning(name: str) -> None:
+    opset, text = OLD_FORMS[name]
+    proto = model_of(text, opset)
+    model = load(model_of(text, opset), name)
+    shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
+    inputs = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
+    want = by_runtime(proto, inputs)
+    for got in (by_runtime(ir.to_proto(model), inputs), evaluate(prepare(model), inputs).values()):
+        for a, b in zip(want, got, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_shape_chain_folds_to_a_constant() -> None:
+    model = load(
+        model_of(
+            """g (float[2,3,4] x) => (float[2,12] y) <int64 zero = {0}, int64[1] rest = {-1}> {
+                 s = Shape (x)
+                 n = Gather (s, zero)
+                 axis = Constant <value_ints = [0]> ()
+                 u = Unsqueeze (n, axis)
+                 t = Concat <axis = 0> (u, rest)
+                 y = Reshape (x, t)
+               }""",
+            17,
+        ),
+        "chain",
+    )
+    assert ops(model) == ["Reshape"]
+    assert model.graph.outputs[0].shape == [2, 12]
+
+
+def test_the_taken_branch_of_a_constant_if_is_inlined() -> None:
+    text = """g (float[2] x) => (float[2] y) <bool c = {1}> {
+                y = If (c) <
+                  then_branch = t () => (float[2] a) { k = Relu (x) a = Neg (k) },
+                  else_branch = e () => (float[2] b) { b = Abs (x) }
+                >
+              }"""
+    model = load(model_of(text, 17), "branch")
+    assert ops(model) == ["Relu", "Neg"]
+    assert model.graph.outputs[0].name == "y"
+
+
+def test_an_if_on_data_stays() -> None:
+    text = """g (float[2] x, bool c) => (float[2] y) {
+                a = Relu (x)
+                y = If (c) <
+                  then_branch = t () => (float[2] p) { p = Neg (a) },
+                  else_branch = e () => (float[2] q) { q = Abs (a) }
+                >
+              }"""
+    assert ops(prepare(load(model_of(text, 17), "host"))) == ["Relu", "If"]
+
+
+def test_functions_are_inlined() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 17, "local" : 1]>
+              g (float[2] x) => (float[2] y) { y = local.twice (x) }
+              <domain: "local", opset_import: ["" : 17]>
+              twice (a) => (b) { b = Add (a, a) }"""
+    assert ops(load(onnx.parser.parse_model(text), "function")) == ["Add"]
+
+
+def test_every_node_has_a_name_and_an_origin() -> None:
+    text = "g (float[2] x) => (float[2] y) { [same] a = Relu (x) [same] b = Neg (a) y = Abs (b) }"
+    nodes = list(load(model_of(text, 17), "names").graph)
+    assert [node.name for node in nodes] == ["same", "same_1", "Abs_2"]
+    assert [node.metadata_props[ORIGIN] for node in nodes] == ["same", "same_1", "Abs_2"]
+
+
+def test_all_unknown_shapes_are_listed() -> None:
+    text = """g (float[2] x, float[N] w) => (int64[1,M] y, float[N] z) {
+                y = NonZero (x)
+                z = Relu (w)
+              }"""
+    with pytest.raises(UnsupportedModel) as caught:
+        load(model_of(text, 17), "unbound")
+    message = str(caught.value)
+    assert message.startswith("unbound: 3 values have no static shape")
+    assert all(part in message for part in ("w (graph input)", "y (NonZero", "z (Relu"))
+
+
+def test_contradicting_shapes_are_refused() -> None:
+    text = "g (float[2,3] x, float[2,3] w) => (float[2,3] y) { y = MatMul (x, w) }"
+    with pytest.raises(UnsupportedModel, match="MatMul"):
+        load(model_of(text, 17), "wrong")
+
+
+def test_opsets_before_seven_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="opset 6"):
+        load(model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", 6), "old")
+
+
+@pytest.mark.parametrize("name", ["light_resnet50", "light_vgg19", "light_densenet121"])
+def test_weights_made_by_the_graph_become_constants_without_memory(name: str) -> None:
+    model = prepare(load(onnx.load(LIGHT / f"{name}.onnx"), name))
+    assert "ConstantOfShape" not in ops(model)
+    weights = [node.inputs[1] for node in model.graph if node.op_type in ("Conv", "MatMul")]
+    assert weights and all(w is not None and w.const_value is not None for w in weights)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_random_chains_keep_their_meaning(data: st.DataObject) -> None:
+    """Unary, affine, window and normalizing operators in any order, before and after prepare."""
+    lines, weights, value = [], ["float[2,2,1,1] w = {1,-2,0.5,1}"], "x"
+    steps = {
+        "conv": "Conv ({0}, w)", "bn": "BatchNormalization ({0}, s, k, k, s)", "relu": "Relu ({0})",
+        "mul": "Mul ({0}, c)", "add": "Add (c, {0})", "sub": "Sub (c, {0})",
+        "softmax": "Softmax <axis = 1> ({0})", "norm": "InstanceNormalization ({0}, s, k)",
+        "sigmoid": "Sigmoid ({0})", "self": "Mul ({0}, x)",
+        "pool": "AveragePool <kernel_shape = [3,3], auto_pad = \"SAME_LOWER\"> ({0})",
+        "layer": "LayerNormalization ({0}, t)",
+    }  # fmt: skip
+    weights += ["float[2] s = {1.5,0.5}", "float[2] k = {0.25,-1}", "float[1,2,1,1] c = {2,-1}"]
+    weights += ["float[3] t = {1,2,3}"]
+    for index, name in enumerate(data.draw(st.lists(st.sampled_from(sorted(steps)), max_size=6))):
+        lines.append(f"v{index} = {steps[name].format(value)}")
+        value = f"v{index}"
+    body = "\n".join([*lines, f"y = Abs ({value})"])
+    text = f"g (float[1,2,3,3] x) => (float[1,2,3,3] y) <{', '.join(weights)}> {{ {body} }}"
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 3)).astype(np.float32)}
+    want = by_runtime(model_of(text, 17), inputs)[0]
+    got = evaluate(prepare(load(model_of(text, 17), "chain")), inputs)["y"]
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * max(1.0, float(want.max())))
+
+
+def test_does_not_fit_reads_well_and_survives_pickling() -> None:
+    error = DoesNotFit(
+        demand=626688,
+        bound=524288,
+        unit="B",
+        terms=(("weights", 294912), ("inputs", 331776)),
+        levers=("depth 1", "local 640 KiB"),
+        where="resnet/conv1: local memory",
+    )
+    assert str(error) == (
+        "resnet/conv1: local memory needs 612 KiB, has 512 KiB: "
+        "weights 288 KiB, inputs 324 KiB; try: depth 1, or local 640 KiB"
+    )
+    assert pickle.loads(pickle.dumps(error)) == error
