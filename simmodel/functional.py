@@ -1,0 +1,179 @@
+"""The executor: a program's own instructions, on bytes, through its own addresses.
+
+Every memory is one numpy array of bytes, as long as the program needs; an operand is a strided view
+of it. Instructions run in an order that queues, tokens and barriers allow, so the result is what
+any timing of the machine gives, provided that `simmodel.verify` accepts the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.arch import Arch
+from simmodel.dtype import NUMPY, is_float
+from simmodel.isa import HostCall, Instruction, View
+from simmodel.isa.base import decode, encode
+from simmodel.order import Choose, Dependencies, Timeline, dependencies, sequence, timeline
+from simmodel.overlap import conflicts
+from simmodel.places import Place, places
+from simmodel.program import Port, Program
+from simmodel.region import Operand
+
+Array = NDArray[Any]
+Bytes = NDArray[np.uint8]
+Host = Callable[[bytes, list[Array]], list[Array]]
+"""Runs a payload of the program on inputs, gives its outputs."""
+Step = Callable[[int], None]
+"""Executes one occurrence of a site."""
+
+
+def execute(
+    program: Program,
+    inputs: Mapping[str, Array],
+    arch: Arch,
+    host: Host | None = None,
+    order: Choose | None = None,
+) -> dict[str, Array]:
+    """Outputs of `program` by name, in the shapes and types of its ports.
+
+    Args:
+        program: a verified program for `arch`.
+        inputs: one array for each input port, in the port's shape.
+        host: runs the payloads of host calls; needed when there are any.
+        order: picks the queue that goes on (`simmodel.order.random_order`); default: a fixed order.
+
+    Raises:
+        Stuck: nothing can go on; the message says who waits for what.
+        ValueError: inputs do not match the ports, or an operand lies outside of memory.
+    """
+    line = timeline(program)
+    memories = allocate(line, arch)
+    for constant in program.constants:
+        raw = np.ascontiguousarray(constant.data).reshape(-1).view(np.uint8)
+        memories["dram", 0][constant.address : constant.address + raw.size] = raw
+    for port in program.inputs:
+        _place_input(port, inputs, memories)
+    edges = legal_edges(line, arch)
+    steps = [_step(line, site, arch, memories, host) for site in range(len(line.sites))]
+    sequence_of_sites = sequence(line, edges, order)
+    turns = line.turn[sequence_of_sites].tolist()
+    for site, turn in zip(line.site[sequence_of_sites].tolist(), turns, strict=True):
+        step = steps[site]
+        if step is not None:
+            step(turn)
+    return {port.name: _read_output(port, memories) for port in program.outputs}
+
+
+def legal_edges(line: Timeline, arch: Arch) -> Dependencies:
+    """All edges that the machine respects: on interlock machines the hardware's too."""
+    edges = dependencies(line)
+    if arch.front_end.sync == "interlock":
+        edges = edges.plus(*conflicts(line, arch))
+    return edges
+
+
+def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
+    """Zeroed arrays, as long as what the program touches of each memory instance."""
+    ends: dict[Place, int] = {("dram", 0): 1}
+    for site, core in zip(line.sites, line.owners, strict=True):
+        for operand, addresses in zip(site.operands, site.addresses, strict=True):
+            end = int(addresses.max()) + operand.span[1]
+            for spot in places(arch, operand, core):
+                ends[spot] = max(ends.get(spot, 1), end)
+    program, dram = line.program, ("dram", 0)
+    for port in (*program.inputs, *program.outputs):
+        ends[dram] = max(ends[dram], port.operand.address.base + port.operand.span[1])
+    for constant in program.constants:
+        ends[dram] = max(ends[dram], constant.address + constant.data.nbytes)
+    return {spot: np.zeros(end, np.uint8) for spot, end in ends.items()}
+
+
+def _bound(operand: Operand, memory: Bytes) -> Callable[[int], Array]:
+    """Gives the operand's array at an address."""
+    shape, strides, dtype = operand.shape, operand.strides, NUMPY[operand.dtype]
+
+    def at(address: int) -> Array:
+        return np.ndarray(shape, dtype, memory, address, strides)
+
+    return at
+
+
+def _step(
+    line: Timeline, site: int, arch: Arch, memories: dict[Place, Bytes], host: Host | None
+) -> Step | None:
+    """What one occurrence of site `site` does, with everything looked up once; None: nothing."""
+    core, operands = line.owners[site], line.sites[site].operands
+    instruction = line.sites[site].wide
+    if not instruction.writes():
+        return None
+    spots = [places(arch, operand, core) for operand in operands]
+    views = [_bound(o, memories[s[0]]) for o, s in zip(operands, spots, strict=True)]
+    rows = list(zip(*(a.tolist() for a in line.sites[site].addresses), strict=True))
+    effect = _host_effect(instruction, line.program, host) or instruction.execute
+    keys = [id(operand) for operand in operands]
+    copies = [
+        (index, _bound(operands[index], memories[spot]))
+        for index in range(len(operands))
+        for spot in spots[index][1:]
+    ]
+
+    def step(turn: int) -> None:
+        row = rows[turn]
+        arrays = {k: at(x) for k, at, x in zip(keys, views, row, strict=True)}
+        effect(lambda operand: arrays[id(operand)])
+        for index, at in copies:
+            at(row[index])[...] = arrays[keys[index]]
+
+    return step
+
+
+def _host_effect(
+    instruction: Instruction, program: Program, host: Host | None
+) -> Callable[[View], None] | None:
+    if not isinstance(instruction, HostCall):
+        return None
+    if host is None:
+        raise ValueError("the program calls the host, and `execute` was given no `host`")
+    payload = program.payloads[instruction.payload]
+
+    def effect(view: View) -> None:
+        results = host(payload, [view(operand).copy() for operand in instruction.inputs])
+        for operand, result in zip(instruction.outputs, results, strict=True):
+            target = view(operand)
+            target[...] = np.asarray(result).reshape(target.shape).astype(target.dtype)
+
+    return effect
+
+
+def _place_input(port: Port, inputs: Mapping[str, Array], memories: dict[Place, Bytes]) -> None:
+    if port.name not in inputs:
+        raise ValueError(f"input {port.name!r} is missing; given: {', '.join(inputs) or 'none'}")
+    values = np.asarray(inputs[port.name])
+    if values.shape != port.shape:
+        raise ValueError(f"input {port.name!r} has shape {values.shape}, expected {port.shape}")
+    target = _stored(port, memories)
+    values = values.astype(NUMPY[port.dtype], copy=False).reshape(target.shape)
+    if _quantized(port):
+        encode(values.astype(np.float32), port.operand, target)
+    else:
+        target[...] = values.astype(target.dtype, copy=False)
+
+
+def _read_output(port: Port, memories: dict[Place, Bytes]) -> Array:
+    raw = _stored(port, memories)
+    values = decode(raw, port.operand) if _quantized(port) else raw
+    result: Array = values.astype(NUMPY[port.dtype]).reshape(port.shape)
+    return result
+
+
+def _stored(port: Port, memories: dict[Place, Bytes]) -> Array:
+    return _bound(port.operand, memories["dram", 0])(port.operand.address.base)
+
+
+def _quantized(port: Port) -> bool:
+    """Whether the user's real values are stored as steps of a scale."""
+    return is_float(port.dtype) and not is_float(port.operand.dtype)

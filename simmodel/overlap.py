@@ -1,0 +1,319 @@
+"""Which accesses of a program touch the same bytes: exact, and in bulk.
+
+An access is one operand of one occurrence. Accesses of the same box at the same address in the same
+memory share a *region*; regions are few, so the geometry is done on them:
+
+    accesses -> regions -> pairs whose bounding intervals meet -> pairs whose bytes meet
+             -> groups (region, queue, reads or writes), each in order of time
+
+Two groups of different queues whose regions meet, one of them writing, are a *rivalry*. What has to
+hold between their accesses is then a search in sorted arrays (`Rivalries.next_at`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.arch import Arch
+from simmodel.order import Ints, Timeline
+from simmodel.places import Place, places
+from simmodel.region import Operand
+
+Bools = NDArray[np.bool_]
+Dims = tuple[tuple[int, int], ...]
+"""(extent, stride in bytes), largest stride first, all strides positive."""
+CHUNK = 1 << 20
+"""Pairs looked at together; bounds the memory that a program full of overlaps needs."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Runs of `run` bytes, repeated along `dims`; where it starts is kept apart."""
+
+    run: int
+    dims: Dims
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes from its first to its last, gaps included."""
+        return self.run + sum((extent - 1) * stride for extent, stride in self.dims)
+
+
+def box_of(operand: Operand) -> Box:
+    """The bytes of `operand`, relative to the lowest: `address + span[0]`."""
+    run, dims = operand.itemsize, []
+    pairs = zip(operand.shape, operand.strides, strict=True)
+    for stride, extent in sorted((abs(s), n) for n, s in pairs if n > 1 and s):
+        if stride <= run:
+            run += (extent - 1) * stride
+        else:
+            dims.append((extent, stride))
+    return Box(run, tuple(reversed(dims)))
+
+
+def meet(a: Box, b: Box, delta: Ints) -> Bools:
+    """Whether the bytes of `a` and of `b`, which starts `delta` bytes further, have one in common.
+
+    A common byte exists if the starts of two runs, one of each, differ by less than a run. The
+    difference is a sum over distinct strides of an integer times the stride, and every integer in a
+    range is possible; so the integers are chosen from the largest stride down, and only those kept
+    from which the rest can still reach the goal.
+    """
+    low, high = 1 - a.run, b.run - 1
+    levels = _levels(a, b)
+    asked, residue = np.arange(len(delta)), -delta
+    for index, (stride, least, most) in enumerate(levels):
+        rest = levels[index + 1 :]
+        reach_low = sum(s * lo for s, lo, _ in rest)
+        reach_high = sum(s * hi for s, _, hi in rest)
+        first = np.maximum(-((residue + reach_high - low) // stride), least)
+        last = np.minimum((high - reach_low - residue) // stride, most)
+        counts = np.maximum(last - first + 1, 0)
+        factors = ranges(first, counts)
+        asked = np.repeat(asked, counts)
+        residue = np.repeat(residue, counts) + factors * stride
+        if len(asked) > 2 * len(delta):
+            asked, residue = np.unique(np.stack([asked, residue]), axis=1)
+    found = np.zeros(len(delta), np.bool_)
+    found[asked[(residue >= low) & (residue <= high)]] = True
+    return found
+
+
+def _levels(a: Box, b: Box) -> list[tuple[int, int, int]]:
+    """Each distinct stride and the range of its factor in (place in a) - (place in b)."""
+    levels: dict[int, tuple[int, int]] = {}
+    for extent, stride in a.dims:
+        least, most = levels.get(stride, (0, 0))
+        levels[stride] = least, most + extent - 1
+    for extent, stride in b.dims:
+        least, most = levels.get(stride, (0, 0))
+        levels[stride] = least - extent + 1, most
+    return [(stride, *levels[stride]) for stride in sorted(levels, reverse=True)]
+
+
+def ranges(starts: Ints, counts: Ints) -> Ints:
+    """`starts[i], starts[i] + 1, ...`, `counts[i]` numbers for each i, one after another."""
+    offsets = np.cumsum(counts) - counts
+    result: Ints = np.arange(int(counts.sum())) + np.repeat(starts - offsets, counts)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class Accesses:
+    """Every access of a program, with its region."""
+
+    occurrence: Ints
+    write: Bools
+    region: Ints
+    operand: Ints
+    """Index into the operands of the occurrence's site."""
+    place: Ints
+    """Per region: index into `places`."""
+    box: Ints
+    """Per region: index into `boxes`."""
+    start: Ints
+    """Per region: lowest byte."""
+    places: tuple[Place, ...]
+    boxes: tuple[Box, ...]
+
+    @cached_property
+    def end(self) -> Ints:
+        """Per region: one past its highest byte."""
+        sizes = np.array([box.size for box in self.boxes], np.int64)
+        result: Ints = self.start + sizes[self.box] if len(self.box) else self.start
+        return result
+
+    @cached_property
+    def written(self) -> Bools:
+        """Per region: whether any access writes it."""
+        result = np.zeros(len(self.start), np.bool_)
+        result[self.region[self.write]] = True
+        return result
+
+
+def accesses(line: Timeline, arch: Arch) -> Accesses:
+    """Accesses and regions of all occurrences of `line`."""
+    spots: dict[Place, int] = {}
+    boxes: dict[Box, int] = {}
+    columns: list[tuple[Ints, int, int, int, int, Ints]] = []
+    parts = zip(line.sites, line.owners, line.occurrences, strict=True)
+    for site, core, found in parts:
+        reads = len(site.wide.reads())
+        for index, (operand, at) in enumerate(zip(site.operands, site.addresses, strict=True)):
+            box = boxes.setdefault(box_of(operand), len(boxes))
+            for spot in places(arch, operand, core):
+                number = spots.setdefault(spot, len(spots))
+                start = at + operand.span[0]
+                columns.append((found, int(index >= reads), index, number, box, start))
+    counts = [len(column[0]) for column in columns]
+
+    def spread(field: int) -> Ints:
+        return np.repeat(np.array([c[field] for c in columns], np.int64), counts)
+
+    none = np.empty(0, np.int64)
+    start = np.concatenate([none, *(column[5] for column in columns)])
+    place, box_of_access = spread(3), spread(4)
+    key = (place * max(len(boxes), 1) + box_of_access) * (1 << 42) + start
+    _, first, region = np.unique(key, return_index=True, return_inverse=True)
+    return Accesses(
+        np.concatenate([none, *(column[0] for column in columns)]),
+        spread(1).astype(np.bool_), region.astype(np.int64), spread(2),
+        place[first], box_of_access[first], start[first], tuple(spots), tuple(boxes),
+    )  # fmt: skip
+
+
+def touching(table: Accesses) -> tuple[Ints, Ints]:
+    """All pairs of different regions that have a byte in common and of which one is written."""
+    found = [
+        _exact(table, first, second)
+        for spot in range(len(table.places))
+        for first, second in _bounding(table, np.flatnonzero(table.place == spot))
+    ]
+    none = np.empty(0, np.int64)
+    return (
+        np.concatenate([none, *(pair[0] for pair in found)]),
+        np.concatenate([none, *(pair[1] for pair in found)]),
+    )
+
+
+def _bounding(table: Accesses, regions: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs among `regions` whose bounding intervals meet, each once, in chunks."""
+    regions = regions[np.argsort(table.start[regions], kind="stable")]
+    start, end, written = table.start[regions], table.end[regions], table.written[regions]
+    rank = np.arange(len(regions))
+    upto = np.searchsorted(start, end, side="left")
+    writers = rank[written]
+    for first, second in _chunked(writers, writers + 1, upto[writers] - writers - 1):
+        yield regions[first], regions[second]
+    # A region that is only read meets the later writers: search among writers alone.
+    readers = rank[~written]
+    begin = np.searchsorted(writers, readers)
+    stop = np.searchsorted(start[writers], end[readers], side="left")
+    for first, second in _chunked(readers, begin, stop - begin):
+        yield regions[first], regions[writers[second]]
+
+
+def _chunked(first: Ints, starts: Ints, counts: Ints) -> Iterator[tuple[Ints, Ints]]:
+    total = np.cumsum(counts)
+    at = 0
+    while at < len(first):
+        done = total[at - 1] if at else 0
+        upto = max(at + 1, int(np.searchsorted(total, done + CHUNK, side="right")))
+        piece = slice(at, upto)
+        yield np.repeat(first[piece], counts[piece]), ranges(starts[piece], counts[piece])
+        at = upto
+
+
+def _exact(table: Accesses, first: Ints, second: Ints) -> tuple[Ints, Ints]:
+    """Those pairs that have a byte in common."""
+    if not len(first):
+        return first, second
+    delta = table.start[second] - table.start[first]
+    shapes = table.box[first] * len(table.boxes) + table.box[second]
+    keep = np.ones(len(first), np.bool_)
+    order = np.argsort(shapes, kind="stable")
+    kinds, begins = np.unique(shapes[order], return_index=True)
+    for kind, where in zip(kinds.tolist(), np.split(order, begins[1:]), strict=True):
+        a, b = (table.boxes[index] for index in divmod(kind, len(table.boxes)))
+        if a.dims or b.dims:
+            different, back = np.unique(delta[where], return_inverse=True)
+            keep[where] = meet(a, b, different)[back]
+    return first[keep], second[keep]
+
+
+@dataclass(frozen=True, eq=False)
+class Rivalries:
+    """Groups of accesses, and the pairs of groups of which one writes what the other touches."""
+
+    line: Timeline
+    table: Accesses
+    access: Ints
+    """Accesses sorted by group, then by time."""
+    bounds: Ints
+    """Per group: where it starts in `access`; one more entry for the end."""
+    queue: Ints
+    """Per group."""
+    first: Ints
+    second: Ints
+    """Pairs of groups."""
+
+    @cached_property
+    def occurrence(self) -> Ints:
+        """Occurrences in the order of `access`."""
+        result: Ints = self.table.occurrence[self.access]
+        return result
+
+    def next_at(self, group: Ints, bound: Ints, key: Ints) -> tuple[Ints, Bools]:
+        """For each query: index of the first entry of `group` whose `key` is >= `bound`.
+
+        Args:
+            group, bound: one per query.
+            key: a number per entry of `access`, rising within each group.
+
+        Returns:
+            The index into `access`, and whether there is such an entry.
+        """
+        scale = int(max(key.max(initial=0), bound.max(initial=0))) + 2
+        groups = np.repeat(np.arange(len(self.queue)), np.diff(self.bounds))
+        index = np.searchsorted(groups * scale + key, group * scale + np.maximum(bound, 0))
+        return index, index < self.bounds[group + 1]
+
+    def askers(self, groups: Ints, others: Ints) -> tuple[Ints, Ints]:
+        """Every entry of each of `groups`, and the group of `others` that it faces."""
+        counts = self.bounds[groups + 1] - self.bounds[groups]
+        return ranges(self.bounds[groups], counts), np.repeat(others, counts)
+
+
+def rivalries(line: Timeline, arch: Arch, allowed: Callable[[Ints, Ints], Bools]) -> Rivalries:
+    """All rivalries between queues for which `allowed(queue, queue)` holds."""
+    table = accesses(line, arch)
+    queue = line.queue[table.occurrence]
+    tag = (table.region * max(len(line.queues), 1) + queue) * 2 + table.write
+    order = np.lexsort((table.occurrence, tag))
+    tags, begins = np.unique(tag[order], return_index=True)
+    bounds = np.append(begins, len(order)).astype(np.int64)
+    write = (tags % 2).astype(np.bool_)
+    queues, region = tags // 2 % max(len(line.queues), 1), tags // 2 // max(len(line.queues), 1)
+    own = np.flatnonzero(table.written)
+    one, two = touching(table)
+    one, two = np.concatenate([own, one]), np.concatenate([own, two])
+    limits = np.searchsorted(region, np.arange(len(table.start) + 1))
+    first, second = _product(limits, one, two)
+    keep = (write[first] | write[second]) & (queues[first] != queues[second])
+    keep &= (region[first] != region[second]) | (first < second)
+    first, second = first[keep], second[keep]
+    fit = allowed(queues[first], queues[second])
+    return Rivalries(line, table, order, bounds, queues, first[fit], second[fit])
+
+
+def _product(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
+    """All pairs of a group of region one[i] and a group of region two[i]."""
+    many, others = limits[one + 1] - limits[one], limits[two + 1] - limits[two]
+    first = ranges(limits[one], many)
+    repeats = np.repeat(others, many)
+    return np.repeat(first, repeats), ranges(np.repeat(limits[two], many), repeats)
+
+
+def conflicts(line: Timeline, arch: Arch) -> tuple[Ints, Ints]:
+    """Edges (target, source) that an interlock enforces: conflicts of one core in program order.
+
+    For each access only the latest conflicting one of each other queue: it stands for the rest.
+    """
+    core = np.array([owner for owner, _ in line.queues], np.int64)
+    found = rivalries(line, arch, lambda a, b: np.asarray(core[a] == core[b]))
+    both = np.concatenate([found.first, found.second])
+    others = np.concatenate([found.second, found.first])
+    asker, group = found.askers(both, others)
+    target = found.occurrence[asker]
+    following, _ = found.next_at(group, target, found.occurrence)
+    earlier = following > found.bounds[group]
+    target, source = target[earlier], found.occurrence[following[earlier] - 1]
+    key = target * max(len(line.queues), 1) + line.queue[source]
+    order = np.lexsort((source, key))
+    last = np.append(np.diff(key[order]) != 0, True)[: len(order)]
+    return target[order[last]], source[order[last]]

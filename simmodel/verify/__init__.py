@@ -1,0 +1,63 @@
+"""The verifier: proves before anything runs that a program means the same in every legal order.
+
+    static    every instruction exists on this machine, and what it names is declared
+    bounds    every operand, for all iterations, is inside its memory and aligned
+    sync      tokens have one giver and one taker and balance; barriers get their arrivals
+    deadlock  the queues, with their depths, can play the program to its end
+    hazards   conflicting accesses are ordered; what is read was written; outputs are complete
+
+Each stage assumes the ones before it, so the first stage that finds something ends the run.
+"""
+
+from __future__ import annotations
+
+from simmodel.arch import Arch
+from simmodel.functional import legal_edges
+from simmodel.order import Clocks, Stuck, sequence, timeline
+from simmodel.program import Program
+from simmodel.verify.bounds import operand_bounds, storage_bounds
+from simmodel.verify.finding import Finding, Report, VerifyError
+from simmodel.verify.hazards import guarded, race_findings, written_findings
+from simmodel.verify.static import static_findings
+from simmodel.verify.sync import barrier_findings, token_findings
+
+__all__ = ["Finding", "Report", "VerifyError", "findings", "verify"]
+
+
+def verify(program: Program, arch: Arch) -> Report:
+    """Check every rule of `program` on `arch`.
+
+    Raises:
+        VerifyError: it breaks some; `.findings` lists them.
+    """
+    report, found = _inspect(program, arch)
+    if report is None or found:
+        raise VerifyError(program.name, found)
+    return report
+
+
+def findings(program: Program, arch: Arch) -> tuple[Finding, ...]:
+    """What `verify` would complain about; empty for a valid program."""
+    return _inspect(program, arch)[1]
+
+
+def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding, ...]]:
+    found = static_findings(program, arch)
+    if found:
+        return None, tuple(found)
+    line = timeline(program)
+    found = [*operand_bounds(line, arch), *storage_bounds(program, arch)]
+    found += [*token_findings(line), *barrier_findings(line)]
+    if found:
+        return None, tuple(found)
+    edges = legal_edges(line, arch)
+    try:
+        order = sequence(line, edges, arch=arch)
+    except Stuck as stuck:
+        return None, (Finding("deadlock", str(stuck)),)
+    rivals = guarded(line, arch)
+    clocks = Clocks(line, edges, order)
+    found = [*race_findings(line, clocks, rivals), *written_findings(line, arch, order)]
+    issued = sum(line.sites[site].times for site in line.site.tolist())
+    report = Report(issued, len(line.site), len(line.queues), len(rivals.first))
+    return report, tuple(found)

@@ -1,0 +1,140 @@
+"""Hazards: unordered accesses of the same bytes, reads of bytes that nothing wrote.
+
+When no two unordered occurrences conflict, all legal orders leave the same bytes, so what is
+written before what is read can be followed in any one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.arch import Arch
+from simmodel.order import Clocks, Ints, Timeline
+from simmodel.overlap import Bools, Rivalries, accesses, rivalries
+from simmodel.places import Place
+from simmodel.program import Program
+from simmodel.region import Operand
+from simmodel.verify.finding import Finding, found_at
+
+LISTED = 20
+"""Hazards of one kind that are spelled out."""
+
+
+def guarded(line: Timeline, arch: Arch) -> Rivalries:
+    """Conflicting groups of accesses that only tokens and barriers can order."""
+    core = np.array([owner for owner, _ in line.queues], np.int64)
+    hardware = arch.front_end.sync == "interlock"
+
+    def allowed(first: Ints, second: Ints) -> Bools:
+        return np.asarray((core[first] != core[second]) | (not hardware))
+
+    return rivalries(line, arch, allowed)
+
+
+def race_findings(line: Timeline, clocks: Clocks, found: Rivalries) -> Iterator[Finding]:
+    """Pairs of occurrences that touch the same byte, one writing, in no order."""
+    sizes = np.diff(found.bounds)
+    swap = sizes[found.first] > sizes[found.second]
+    small = np.where(swap, found.second, found.first)
+    large = np.where(swap, found.first, found.second)
+    asker, group = found.askers(small, large)
+    one = found.occurrence[asker]
+    ended = clocks.ended(one, found.queue[group])
+    index, exists = found.next_at(group, ended, line.position[found.occurrence])
+    one, asker, index = one[exists], asker[exists], index[exists]
+    two = found.occurrence[index]
+    racing = np.flatnonzero(~clocks.before(one, two))
+    seen: set[tuple[int, int]] = set()
+    for where in racing.tolist():
+        pair = int(line.site[one[where]]), int(line.site[two[where]])
+        if pair in seen or len(seen) >= LISTED:
+            continue
+        seen.add(pair)
+        yield _race(found, int(found.access[asker[where]]), int(found.access[index[where]]))
+
+
+def _race(found: Rivalries, first: int, second: int) -> Finding:
+    line, table = found.line, found.table
+    one, two = (int(table.occurrence[access]) for access in (first, second))
+    role, number = table.places[table.place[table.region[first]]]
+    verbs = ["writes" if table.write[access] else "reads" for access in (first, second)]
+    starts = [int(table.start[table.region[access]]) for access in (first, second)]
+    message = (
+        f"{line.where(one)} {verbs[0]} and {line.where(two)} {verbs[1]} common bytes of "
+        f"{role} {number} (from {starts[0]} and {starts[1]}) in no order"
+    )
+    site = line.site[one]
+    instruction = line.sites[site].instruction
+    return found_at(line.program, "race", message, line.owners[site], instruction)
+
+
+class _Written:
+    """Which bytes of every memory have been written so far."""
+
+    def __init__(self, ends: dict[Place, int]) -> None:
+        self.marks = {spot: np.zeros(end, np.bool_) for spot, end in ends.items()}
+
+    def at(self, spot: Place, operand: Operand, address: int) -> NDArray[np.bool_]:
+        """Marks of the operand's bytes, one more dimension for the bytes of an element."""
+        shape = (*operand.shape, operand.itemsize)
+        return np.ndarray(shape, np.bool_, self.marks[spot], address, (*operand.strides, 1))
+
+
+def written_findings(line: Timeline, arch: Arch, order: Ints) -> Iterator[Finding]:
+    """Reads of bytes that were never written before, and outputs that are not complete."""
+    table = accesses(line, arch)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    # Bytes stay written, so each region matters only when it is first read or first written.
+    key = table.region * 2 + table.write
+    sorted_ = np.lexsort((rank[table.occurrence], key))
+    _, first = np.unique(key[sorted_], return_index=True)
+    work = sorted_[first]
+    work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
+    written = _initial(line.program, _ends(line.program, table.places, table.place, table.end))
+    seen: set[tuple[int, int]] = set()
+    for access in work.tolist():
+        occurrence, index = int(table.occurrence[access]), int(table.operand[access])
+        site, region = int(line.site[occurrence]), int(table.region[access])
+        operand = line.sites[site].operands[index]
+        address = int(table.start[region]) - operand.span[0]
+        marks = written.at(table.places[table.place[region]], operand, address)
+        if table.write[access]:
+            marks[...] = True
+        elif not marks.all() and (site, index) not in seen and len(seen) < LISTED:
+            seen.add((site, index))
+            missing = int(marks.size - np.count_nonzero(marks))
+            message = (
+                f"{line.where(occurrence)} reads {missing} bytes of {operand.memory} at {address} "
+                "that nothing has written"
+            )
+            instruction = line.sites[site].instruction
+            yield found_at(line.program, "unwritten", message, line.owners[site], instruction)
+    for port in line.program.outputs:
+        marks = written.at(("dram", 0), port.operand, port.operand.address.base)
+        if not marks.all():
+            missing = int(marks.size - np.count_nonzero(marks))
+            yield Finding("output", f"{missing} bytes of output {port.name!r} are never written")
+
+
+def _ends(program: Program, spots: tuple[Place, ...], place: Ints, end: Ints) -> dict[Place, int]:
+    ends = {("dram", 0): 1}
+    for index, spot in enumerate(spots):
+        ends[spot] = max(ends.get(spot, 1), int(end[place == index].max(initial=1)))
+    high = [c.address + c.data.nbytes for c in program.constants]
+    ports = (*program.inputs, *program.outputs)
+    high += [port.operand.address.base + port.operand.span[1] for port in ports]
+    ends["dram", 0] = max(ends["dram", 0], *high, 1)
+    return ends
+
+
+def _initial(program: Program, ends: dict[Place, int]) -> _Written:
+    written = _Written(ends)
+    for constant in program.constants:
+        written.marks["dram", 0][constant.address : constant.address + constant.data.nbytes] = True
+    for port in program.inputs:
+        written.at(("dram", 0), port.operand, port.operand.address.base)[...] = True
+    return written

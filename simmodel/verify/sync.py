@@ -1,0 +1,43 @@
+"""Tokens and barriers: one giver and one taker, balance, arrivals, and no wait without an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from simmodel.order import Ints, Timeline, TokenUse, barrier_uses, token_uses
+from simmodel.verify.finding import Finding
+
+
+def token_findings(line: Timeline) -> Iterator[Finding]:
+    """Tokens with several givers or takers, and tokens that do not balance."""
+    for use in token_uses(line):
+        for role, occurrences in (("signalled", use.givers), ("awaited", use.takers)):
+            engines = _engines(line, occurrences)
+            if len(engines) > 1:
+                message = f"token {use.name!r} is {role} by {' and '.join(engines)}"
+                yield Finding("token-queues", message, use.core)
+        yield from _balance(use)
+
+
+def _engines(line: Timeline, occurrences: Ints) -> list[str]:
+    return [line.queues[queue][1] for queue in np.unique(line.queue[occurrences])]
+
+
+def _balance(use: TokenUse) -> Iterator[Finding]:
+    given, taken = int(use.given.sum()), int(use.taken.sum())
+    if use.initial < 0:
+        yield Finding("balance", f"token {use.name!r} starts with {use.initial}", use.core)
+    if given != taken:
+        message = f"token {use.name!r} is given {given} and taken {taken} times"
+        yield Finding("balance", message, use.core)
+
+
+def barrier_findings(line: Timeline) -> Iterator[Finding]:
+    """Barriers whose arrivals differ from what is declared."""
+    uses = barrier_uses(line)
+    for name, declared in line.program.barriers.items():
+        arrivals = len(uses[name][0]) if name in uses else 0
+        if arrivals != declared:
+            yield Finding("barrier", f"barrier {name!r}: {arrivals} arrivals, declared {declared}")

@@ -1,0 +1,213 @@
+"""Small machines and hand-written programs that many tests share.
+
+`pipeline` is the shape of every compiled layer: load, multiply, requantize, store, with tokens and
+two buffers each; `relay` passes data from core to core through a barrier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+from simmodel.isa import Arrive, Await, Copy, Gemm, Instruction, Item, Loop, Sync, Unary
+from simmodel.program import Constant, Origin, Port, Program
+from simmodel.region import Address, Operand, Ring, contiguous
+
+
+def machine(sync: str = "tokens", cores: int = 1, **changes: Any) -> Arch:
+    """A small machine with every engine and memory; `changes` replace top-level fields."""
+    record: dict[str, Any] = {
+        "name": "test",
+        "clock": "1 GHz",
+        "cores": cores,
+        "memories": {
+            "dram": {"size": "4 MiB", "bandwidth": "16 B/cycle", "latency": "20 cycles"},
+            "local": {"size": "64 KiB", "banks": 4, "alignment": 16},
+            "shared": {"size": "128 KiB"},
+            "accumulators": {"size": "16 KiB"},
+        },
+        "matrix": {
+            "kind": "cube", "rows": 8, "cols": 8, "depth": 8, "depthwise": True,
+            "output": "accumulators", "writeback": ["bias", "clip", "requantize"], "rate": {"int8": 1.0, "fp16": 0.5},
+        },
+        "vector": {
+            "lanes": 16, "types": ["int8", "uint8", "int16", "int32", "fp16", "fp32"],
+            "reads": ["local", "accumulators"], "writes": ["local", "accumulators"],
+        },
+        "copy": {
+            "load": {"from": ["dram", "shared"], "to": ["local"], "bandwidth": "16 B/cycle"},
+            "store": {"from": ["local"], "to": ["dram", "shared"], "bandwidth": "16 B/cycle"},
+            "peer": {
+                "from": ["local"], "to": ["local"], "bandwidth": "16 B/cycle",
+                "broadcast": True, "peer": True,
+            },
+        },
+        "front_end": {"sync": sync, "queue_depth": 4, "tokens": 8},
+    }  # fmt: skip
+    return Arch.model_validate(record | changes)
+
+
+def at(
+    memory: str,
+    base: int,
+    shape: tuple[int, ...],
+    dtype: str = "int8",
+    *,
+    terms: dict[str, int] | None = None,
+    ring: Ring | None = None,
+    strides: tuple[int, ...] | None = None,
+    **more: Any,
+) -> Operand:
+    """An operand, contiguous unless `strides` are given."""
+    address = Address(base, tuple((terms or {}).items()), ring)
+    return Operand(
+        memory, address, shape, strides or contiguous(shape, size_of(dtype)), dtype, **more
+    )
+
+
+def constant(name: str, address: int, data: np.ndarray) -> Constant:
+    """A constant in DRAM."""
+    return Constant(name, address, data, data.nbytes)
+
+
+def port(name: str, operand: Operand, dtype: str | None = None) -> Port:
+    """A port whose user sees the stored shape."""
+    return Port(name, operand, operand.shape, dtype or operand.dtype)
+
+
+def program(
+    *cores: tuple[Item, ...],
+    tokens: tuple[dict[str, int], ...] = (),
+    barriers: dict[str, int] | None = None,
+    constants: tuple[Constant, ...] = (),
+    inputs: tuple[Port, ...] = (),
+    outputs: tuple[Port, ...] = (),
+    **more: Any,
+) -> Program:
+    """A program for `machine`, with one origin."""
+    return Program(
+        name="hand",
+        arch="test",
+        cores=cores,
+        tokens=tokens or tuple({} for _ in cores),
+        barriers=barriers or {},
+        constants=constants,
+        buffers=more.pop("buffers", ()),
+        inputs=inputs,
+        outputs=outputs,
+        origins=(Origin("node", 0, "MatMul"),),
+        **more,
+    )
+
+
+X, W, Y = 0, 4096, 8192
+"""DRAM addresses of the pipeline's input, weights and output."""
+TILES, ROWS, K, N = 6, 4, 16, 8
+
+
+def pipeline(sync: str = "tokens") -> Program:
+    """y = requantize(x @ w), tile by tile of ROWS rows, everything double-buffered.
+
+    Local: x tiles at 0 and 64, w at 1024, results at 2048 and 2080; sums in accumulators.
+    """
+    two_x, two_y = Ring(2, ROWS * K, 0, (("t", 1),)), Ring(2, ROWS * N, 0, (("t", 1),))
+    two_s = Ring(2, ROWS * N * 4, 0, (("t", 1),))
+    x = at("local", 0, (ROWS, 1, K), ring=two_x)
+    sums = at("accumulators", 0, (ROWS, 1, N), "int32", ring=two_s)
+    y = at("local", 2048, (ROWS, 1, N), ring=two_y, scale=64.0)
+    load_w = Copy(
+        engine="load", dst=at("local", 1024, (K, N)), src=at("dram", W, (K, N)),
+        signals=(("w", 1),),
+    )  # fmt: skip
+    load_x = Copy(
+        engine="load", dst=x, src=at("dram", X, (ROWS, 1, K), terms={"t": ROWS * K}),
+        waits=(("x_free", 1),), signals=(("x_full", 1),),
+    )  # fmt: skip
+    first = Gemm(engine="matrix", dst=sums, a=x, w=at("local", 1024, (K, N)))
+    multiply = replace(
+        first, waits=(("x_full", 1), ("s_free", 1)), signals=(("x_free", 1), ("s_full", 1))
+    )
+    scale = Unary(
+        engine="vector", function="move", dst=y, a=sums,
+        waits=(("s_full", 1), ("y_free", 1)), signals=(("s_free", 1), ("y_full", 1)),
+    )  # fmt: skip
+    store = Copy(
+        engine="store", dst=at("dram", Y, (ROWS, 1, N), terms={"t": ROWS * N}), src=y,
+        waits=(("y_full", 1),), signals=(("y_free", 1),),
+    )  # fmt: skip
+    wait = Sync(engine="matrix", waits=(("w", 1),))
+    stream: tuple[Item, ...] = (load_w, wait, Loop("t", TILES, (load_x, multiply, scale, store)))
+    tokens = {"w": 0, "x_full": 0, "x_free": 2, "s_full": 0, "s_free": 2, "y_full": 0, "y_free": 2}
+    if sync == "interlock":
+        stream, tokens = without_tokens(stream), {}
+    weights = np.arange(K * N, dtype=np.int64).reshape(K, N) % 23 - 11
+    return program(
+        stream,
+        tokens=(tokens,),
+        constants=(constant("w", W, weights.astype(np.int8)),),
+        inputs=(port("x", at("dram", X, (TILES * ROWS, K))),),
+        outputs=(port("y", at("dram", Y, (TILES * ROWS, N))),),
+    )
+
+
+def without_tokens(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """The same stream with nothing to wait for or signal."""
+    bare: list[Item] = []
+    for item in items:
+        if isinstance(item, Loop):
+            bare.append(replace(item, body=without_tokens(item.body)))
+        elif not isinstance(item, Sync) or isinstance(item, Arrive | Await):
+            bare.append(replace(item, waits=(), signals=()))
+    return tuple(bare)
+
+
+def pipeline_answer(x: np.ndarray) -> np.ndarray:
+    """What `pipeline` computes."""
+    weights = np.arange(K * N).reshape(K, N) % 23 - 11
+    sums = (x.astype(np.int64) @ weights).astype(np.float32)
+    return np.clip(np.rint(sums / np.float32(64)), -128, 127).astype(np.int8)
+
+
+def relay(cores: int = 2) -> Program:
+    """Core c loads its block of x, stores it to a scratch area; after a barrier core c stores to y
+    the block of core c + 1: a rotation."""
+    block, scratch, out = 32, 4096, 8192
+    streams = []
+    for core in range(cores):
+        neighbour = (core + 1) % cores
+        streams.append(
+            (
+                _move("load", ("dram", block * core), ("local", 0), block, signals=(("in", 1),)),
+                _move(
+                    "store", ("local", 0), ("dram", scratch + block * core), block,
+                    waits=(("in", 1),),
+                ),
+                Arrive(engine="store", barrier="all"),
+                Await(engine="load", barrier="all"),
+                _move(
+                    "load", ("dram", scratch + block * neighbour), ("local", 64), block,
+                    signals=(("again", 1),),
+                ),
+                _move(
+                    "store", ("local", 64), ("dram", out + block * core), block,
+                    waits=(("again", 1),),
+                ),
+            )
+        )  # fmt: skip
+    return program(
+        *streams,
+        tokens=tuple({"in": 0, "again": 0} for _ in range(cores)),
+        barriers={"all": cores},
+        inputs=(port("x", at("dram", 0, (cores, block))),),
+        outputs=(port("y", at("dram", out, (cores, block))),),
+    )
+
+
+def _move(
+    engine: str, source: tuple[str, int], target: tuple[str, int], size: int, **sync: Any
+) -> Instruction:
+    return Copy(engine=engine, src=at(*source, (size,)), dst=at(*target, (size,)), **sync)
