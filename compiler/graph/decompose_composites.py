@@ -44,11 +44,16 @@ class DecomposeComposites(GraphPass):
 
     leaves_none_of: ClassVar[frozenset[str]] = frozenset(
         {"Softmax", "LogSoftmax", "GlobalAveragePool", "GlobalMaxPool", "Flatten", "Squeeze",
-         "Unsqueeze", "LayerNormalization", "InstanceNormalization", "Sum", "Mean"}
+         "Unsqueeze", "LayerNormalization", "InstanceNormalization", "Sum", "Mean",
+         "DynamicQuantizeLinear"}
     )  # fmt: skip
 
     def rewrite(self, node: ir.Node) -> bool:
         """Expand one composite whose optional outputs nobody reads."""
+        if node.op_type == "DynamicQuantizeLinear" and not node.domain:
+            make = Rewriter(node, composite=node.name)
+            make.replace(*_dynamic_quantize(node, make))
+            return True
         expand = EXPANSIONS.get((node.domain, node.op_type))
         if node.op_type in ("Max", "Min") and not node.domain and len(node.inputs) != 2:
             expand = _chain(node.op_type)
@@ -209,6 +214,22 @@ def _chain(op_type: str, mean: bool = False) -> Expansion:
         return make.op("Mul", [total, make.like(np.asarray(1 / len(operands)), total)])
 
     return expand
+
+
+def _dynamic_quantize(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
+    """DynamicQuantizeLinear: the integers, their scale, their zero point."""
+    x = required(node, 0)
+    zero = make.like(np.asarray(0), x)
+    axes = range(len(static_shape(x)))
+    low = make.op("Min", [_reduce(make, "ReduceMin", x, axes, keepdims=0), zero])
+    high = make.op("Max", [_reduce(make, "ReduceMax", x, axes, keepdims=0), zero])
+    width = make.op("Sub", [high, low])
+    scale = make.op("Div", [width, make.like(np.asarray(255), x)])
+    steps = make.op("Round", [make.op("Sub", [zero, make.op("Div", [low, scale])])])
+    bounds = [make.like(np.asarray(bound), x) for bound in (0, 255)]
+    point = make.op("Clip", [steps, *bounds])
+    byte = make.op("Cast", [point], {"to": int(ir.DataType.UINT8)})
+    return make.op("QuantizeLinear", [x, scale, byte]), scale, byte
 
 
 def _reshape(node: ir.Node, make: Rewriter) -> ir.Value:

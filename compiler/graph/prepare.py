@@ -13,6 +13,7 @@ from compiler.graph.fold_constants import FoldConstants
 from compiler.graph.fold_pad import FoldPad
 from compiler.graph.fuse_activations import FuseActivations
 from compiler.graph.integer_operators import IntegerOperators
+from compiler.graph.normalize_axes import NormalizeAxes
 from compiler.graph.normalize_conv import NormalizeConv
 from compiler.graph.normalize_gemm import NormalizeGemm
 from compiler.graph.sink_dequantize import SinkDequantize
@@ -33,6 +34,7 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     DecomposeComposites(),
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants
+    NormalizeAxes(),  # last: the axes and shapes of whatever is left
 )
 """Every graph pass, in order."""
 
