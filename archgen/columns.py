@@ -1,0 +1,144 @@
+"""Every column of the frames that a study returns: its unit and its meaning, defined once.
+
+The one idea: a name with `<memory>`, `<cause>` or `<engine>` stands for a family of columns, one
+for each memory, cause or engine that the machines of the study have. `archgen explain columns`
+prints this page, and a test compares it with real frames.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+_PLACEHOLDER = re.compile(r"<[a-z]+>")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column, or with a `<placeholder>` a family of columns."""
+
+    name: str
+    kind: str
+    """Type of its values: text, whole, real, truth. Any of them may be missing."""
+    unit: str
+    meaning: str
+
+    def matches(self, name: str) -> bool:
+        """Whether `name` is this column or belongs to this family."""
+        pattern = "[a-z0-9_-]+".join(re.escape(part) for part in _PLACEHOLDER.split(self.name))
+        return re.fullmatch(pattern, name) is not None
+
+
+COLUMNS = (
+    Column("arch", "text", "", "name of the architecture"),
+    Column("model", "text", "", "the model as it was asked for: zoo name or file"),
+    Column("batch", "whole", "samples", "samples in one inference"),
+    Column("dtype", "text", "", "element type of the compiled network"),
+    Column(
+        "status",
+        "text",
+        "",
+        "ok, does_not_fit, unsupported (both are answers, see reason) or failed",
+    ),
+    Column("latency_cycles", "whole", "cycles", "first fetch to last result in DRAM, simulated"),
+    Column("latency_ms", "real", "ms", "latency_cycles at the architecture's clock"),
+    Column("throughput_ips", "real", "samples/s", "batch / latency"),
+    Column("macs", "whole", "MACs", "multiply-accumulates of the model, padding excluded"),
+    Column(
+        "matrix_utilization",
+        "real",
+        "fraction",
+        "macs / (latency_cycles x peak MACs per cycle of all cores for this dtype)",
+    ),
+    Column(
+        "roofline_cycles",
+        "whole",
+        "cycles",
+        "lower bound: the longer of macs at peak rate and least DRAM traffic at peak bandwidth",
+    ),
+    Column("efficiency", "real", "fraction", "roofline_cycles / latency_cycles"),
+    Column("bound", "text", "", "which side of the roofline is the longer: compute or dram"),
+    Column("dram_read_bytes", "whole", "bytes", "bytes read from DRAM, bursts included"),
+    Column("dram_write_bytes", "whole", "bytes", "bytes written to DRAM, bursts included"),
+    Column(
+        "peak_<memory>_bytes",
+        "whole",
+        "bytes",
+        "most bytes alive at once, worst core",
+    ),
+    Column("instructions", "whole", "instructions", "instructions executed by all cores"),
+    Column("program_bytes", "whole", "bytes", "size of the encoded instruction streams"),
+    Column(
+        "matrix_busy",
+        "real",
+        "fraction",
+        "share of the matrix engines' time spent executing; with all stall_<cause> it adds up to 1",
+    ),
+    Column(
+        "stall_<cause>",
+        "real",
+        "fraction",
+        "share of the matrix engines' time idle for that cause (see explain stalls)",
+    ),
+    Column("host_ops", "whole", "operators", "operators left to the host processor"),
+    Column(
+        "verified",
+        "truth",
+        "",
+        "whether the executed instructions gave the reference's outputs; missing: not checked",
+    ),
+    Column("max_abs_error", "real", "output units", "largest difference from the reference"),
+    Column("tolerance", "real", "output units", "largest difference that the element type excuses"),
+    Column("compile_s", "real", "s", "wall-clock time of the compiler"),
+    Column("verify_s", "real", "s", "wall-clock time of executing the instructions and comparing"),
+    Column("simulate_s", "real", "s", "wall-clock time of the event simulation"),
+    Column("note", "text", "", "what to know about the numbers: calibration, weak comparisons"),
+    Column("reason", "text", "", "why there is no result: the sum that does not fit, the operator"),
+)
+"""The frame of `Study.frame`: one row for each point."""
+
+LAYER_COLUMNS = (
+    Column("arch", "text", "", "name of the architecture"),
+    Column("model", "text", "", "the model as it was asked for"),
+    Column("batch", "whole", "samples", "samples in one inference"),
+    Column("dtype", "text", "", "element type of the compiled network"),
+    Column("node", "text", "", "ONNX node or nodes that the instructions come from"),
+    Column("operator", "text", "", "operator type"),
+    Column("group", "whole", "", "index of the group of layers that share a tile loop"),
+    Column("start_cycle", "whole", "cycles", "when its first instruction starts"),
+    Column("end_cycle", "whole", "cycles", "when its last instruction ends"),
+    Column("busy_<engine>_cycles", "whole", "cycles", "cycles that engine works for it, all cores"),
+    Column("<memory>_bytes", "whole", "bytes", "bytes it reads and writes in that memory"),
+    Column(
+        "stall_<cause>_cycles",
+        "whole",
+        "cycles",
+        "cycles that matrix engines wait for that cause before its instructions",
+    ),
+)
+"""The frame of `Study.layers`: one row for each node of each point."""
+
+
+def column(name: str, columns: Iterable[Column] = COLUMNS) -> Column | None:
+    """The definition that `name` falls under, exact names before families; None where undefined."""
+    candidates = sorted(columns, key=lambda known: "<" in known.name)
+    return next((known for known in candidates if known.matches(name)), None)
+
+
+def ordered(names: Iterable[str], columns: tuple[Column, ...] = COLUMNS) -> list[str]:
+    """Defined columns in the order of their definitions, families in order of appearance.
+
+    Columns without `<placeholder>` are always there. Raises KeyError for an undefined name.
+    """
+    families: dict[str, list[str]] = {}
+    for name in names:
+        found = column(name, columns)
+        if found is None:
+            raise KeyError(f"column {name!r} is not defined in archgen/columns.py")
+        if name not in families.setdefault(found.name, []):
+            families[found.name].append(name)
+    result: list[str] = []
+    for known in columns:
+        result += families.get(known.name, [] if "<" in known.name else [known.name])
+    return result

@@ -1,0 +1,57 @@
+"""Outcomes to DataFrames, with the columns and types that `archgen.columns` defines.
+
+The one idea: every value may be missing (a point that does not fit has no latency), so whole
+numbers and truth values use pandas' nullable types, and a frame has the same types whether it was
+just computed or read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from archgen.columns import COLUMNS, LAYER_COLUMNS, Column, column, ordered
+from archgen.point import Outcome, Row
+from archgen.reference import write_atomically
+
+LayerRow = Row
+_DTYPES = {"text": "string", "whole": "Int64", "real": "float64", "truth": "boolean"}
+
+
+def results_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """One row for each outcome, in their order; columns are `archgen.columns.COLUMNS`."""
+    return typed_frame([outcome.row for outcome in outcomes], COLUMNS)
+
+
+def layers_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """One row for each layer of each outcome; columns are `archgen.columns.LAYER_COLUMNS`."""
+    rows = [layer for outcome in outcomes for layer in outcome.layers]
+    return typed_frame(rows, LAYER_COLUMNS)
+
+
+def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFrame:
+    """`rows` as a frame whose columns are defined in `columns`; KeyError for one that is not."""
+    names = ordered([name for row in rows for name in row], columns)
+    series: dict[str, pd.Series] = {}
+    for name in names:
+        kind = _kind(name, columns)
+        values = [row.get(name) for row in rows]
+        series[name] = pd.Series(values, dtype=_DTYPES[kind])  # type: ignore[call-overload]
+    return pd.DataFrame(series, columns=names)
+
+
+def _kind(name: str, columns: tuple[Column, ...]) -> str:
+    found = column(name, columns)
+    if found is None:
+        raise KeyError(name)
+    return found.kind
+
+
+def save_frame(frame: pd.DataFrame, folder: Path) -> None:
+    """`results.parquet` and `results.csv` in `folder`, each written whole."""
+    write_atomically(
+        folder / "results.parquet", lambda target: frame.to_parquet(target, index=False)
+    )
+    write_atomically(folder / "results.csv", lambda target: frame.to_csv(target, index=False))

@@ -1,0 +1,72 @@
+"""One point of a study, and what became of it.
+
+The one idea: a point is small and picklable (a model travels as a name or path, never as weights),
+and an outcome is plain data: rows of numbers and text that JSON can hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from simmodel.arch import Arch
+
+Scalar = str | int | float | bool | None
+Row = dict[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One architecture, model, batch and element type."""
+
+    key: str
+    """SHA-256 (hex) of all that decides the result."""
+    arch: Arch
+    model: str
+    """Name in the zoo (with options), or path of an ONNX file."""
+    batch: int
+    dtype: str
+    dims: tuple[tuple[str, int], ...] = ()
+    calibration: str | None = None
+    """Path of an .npz file with one array for each input."""
+    verify: bool = True
+    host: bool = True
+    """Whether operators may be left to the host processor."""
+
+    @property
+    def label(self) -> str:
+        """`edge resnet50 b1 int8`."""
+        return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}"
+
+    def identity(self) -> Row:
+        """The columns that say which point it is."""
+        return {
+            "arch": self.arch.name,
+            "model": self.model,
+            "batch": self.batch,
+            "dtype": self.dtype,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a point: its row of the frame, its layers and further details."""
+
+    key: str
+    label: str
+    row: Row
+    layers: list[Row] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    """JSON-ready: metrics in full, the compiler's report, a traceback after a failure."""
+    reused: bool = False
+    """Whether it was read from an earlier run."""
+
+    @property
+    def status(self) -> str:
+        """ok, does_not_fit, unsupported or failed."""
+        return str(self.row["status"])
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing went wrong: an answer was found and not disproved."""
+        return self.status != "failed" and self.row.get("verified") is not False

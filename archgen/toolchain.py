@@ -1,0 +1,54 @@
+"""What a study needs of compiler and machine, as four functions from values to a value.
+
+The one idea: the workbench names no compiler and no simulator; it is given them. Workers receive
+the toolchain by reference, so its functions are defined at the top level of a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+from simmodel.metrics import Metrics
+
+from simmodel.arch import Arch
+from simmodel.program import Program
+from simmodel.trace import Trace
+
+Array = NDArray[Any]
+RunNode = Callable[[bytes, Sequence[Array]], list[Array]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to compile: a bound model, the machine, and how."""
+
+    name: str
+    proto: onnx.ModelProto = field(repr=False)
+    arch: Arch
+    dtype: str
+    """Element type of the network, one of `arch.types`."""
+    host: bool = True
+    """Whether operators may be left to the host processor."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A verified program, and what the compiler says about its decisions (JSON-ready)."""
+
+    program: Program
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Compiler, executor, simulator and meter."""
+
+    compile: Callable[[Request], Compiled]
+    execute: Callable[[Program, Mapping[str, Array], Arch, RunNode], Mapping[str, Array]]
+    """Outputs by name, from inputs by name."""
+    simulate: Callable[[Program, Arch], Trace]
+    measure: Callable[[Trace, Program, Arch], Metrics]
