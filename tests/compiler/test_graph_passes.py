@@ -8,6 +8,7 @@ rewrites what stands below the line.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,18 @@ import onnxruntime
 import pytest
 
 from compiler.graph.evaluate import evaluate
-from compiler.graph.prepare import GRAPH_PASSES
-from compiler.graph.rewrite import ARCHGEN, Array
+from compiler.graph.prepare import GRAPH_PASSES, prepare
+from compiler.graph.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array
 from compiler.load import load
-from compiler.passes import run_pass
+from compiler.passes import (
+    ContractBroken,
+    FixedPoint,
+    Pass,
+    PassFailed,
+    Result,
+    run_pass,
+    run_passes,
+)
 
 CASES = Path(__file__).parents[1] / "cases"
 PASSES = {step.name: step for step in GRAPH_PASSES}
@@ -103,3 +112,60 @@ def test_one_name_gives_file_class_and_cases(name: str) -> None:
     assert type(PASSES[name]).__module__ == f"compiler.graph.{name.replace('-', '_')}"
     assert len(list((CASES / name).glob("*.txt"))) >= 2
     assert "=>" in (type(PASSES[name]).__doc__ or "")
+
+
+@dataclass(frozen=True)
+class AddOne(Pass[int]):
+    """x => x + 1, up to a limit."""
+
+    limit: int = 3
+
+    def apply(self, ir: int) -> Result[int]:
+        return Result(min(ir + 1, self.limit), ir < self.limit)
+
+
+@dataclass(frozen=True)
+class NeedEven(Pass[int]):
+    """x => x, where x is even."""
+
+    def apply(self, ir: int) -> Result[int]:
+        return Result(ir, False)
+
+    def requires(self, ir: int) -> None:
+        if ir % 2:
+            raise ContractBroken(f"{ir} is odd")
+
+
+def test_a_broken_contract_names_the_pass_and_those_before_it() -> None:
+    with pytest.raises(PassFailed) as caught:
+        run_passes([AddOne(), NeedEven()], 0)
+    assert str(caught.value) == "need-even (requires): 1 is odd; ran before it: add-one"
+
+
+def test_a_fixed_point_stops_when_nothing_changes() -> None:
+    seen: list[tuple[str, bool]] = []
+    group = FixedPoint[int]((AddOne(limit=5),))
+    result = run_passes([group, group], 0, lambda step, r: seen.append((step.name, r.changed)))
+    assert result == Result(5, True)
+    assert seen == [("fixed-point", True), ("fixed-point", False)]
+
+
+def test_a_fixed_point_that_never_comes_is_an_error() -> None:
+    with pytest.raises(PassFailed, match="add-one still change the program after 2 rounds"):
+        run_passes([FixedPoint[int]((AddOne(),), limit=2)], 0)
+
+
+def test_a_graph_without_origins_is_refused() -> None:
+    model = load(parse("g (float[2] x) => (float[2] y) { y = Relu (x) }"), "g")
+    next(iter(model.graph)).metadata_props.clear()
+    with pytest.raises(PassFailed, match=r"fold-pad \(requires\): Relu_0: no origin"):
+        run_pass(PASSES["fold-pad"], model)
+
+
+def test_composites_mark_their_parts_and_origins_survive_fusion() -> None:
+    text = "g (float[2,3] x) => (float[2,3] y) { s = Sigmoid (x) m = Mul (s, x) y = Softmax (m) }"
+    model = prepare(load(parse(text), "g"))
+    first, *rest = model.graph
+    assert first.metadata_props[ORIGIN] == "Sigmoid_0+Mul_1"
+    assert {node.metadata_props[COMPOSITE] for node in rest} == {"Softmax_2"}
+    assert {node.metadata_props[ORIGIN] for node in rest} == {"Softmax_2"}
