@@ -2,9 +2,9 @@
 
 What was an attribute becomes a constant input (axes of Squeeze, Unsqueeze and every Reduce*,
 bounds of Slice and Clip, pads, split sizes, k of TopK), Upsample becomes Resize, Softmax over a
-flattened matrix becomes Reshape, Softmax over the last axis, Reshape, and inference-time Dropout
-becomes nothing. Operators are rewritten one at a time while the loader walks the graph, so the
-shapes of their inputs are known.
+flattened matrix becomes Reshape, Softmax over the last axis, Reshape, and inference-time Dropout,
+like a Cast to the same type, becomes nothing. Operators are rewritten one at a time while the
+loader walks the graph, so the shapes of their inputs are known.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.graph.rewrite import (
+    ARCHGEN,
     Rewriter,
     const,
     float_attr,
@@ -214,8 +215,36 @@ def _like_gelu(approximate: str) -> Upgrade:
     return upgrade
 
 
+def _cast(node: ir.Node, version: int) -> None:
+    """Cast and CastLike: to a type by name, and gone where the data has it already."""
+    del version
+    data = required(node, 0)
+    if node.op_type == "CastLike":
+        wanted = required(node, 1).dtype
+    else:
+        wanted = ir.DataType(node.attributes["to"].as_int())
+    make = Rewriter(node)
+    if wanted is not None and wanted == data.dtype:
+        make.replace(data)
+    elif wanted is not None and node.op_type == "CastLike":
+        make.replace(make.op("Cast", [data], {"to": int(wanted)}))
+
+
+def _swish(node: ir.Node, version: int) -> None:
+    del version
+    make = Rewriter(node)
+    data, alpha = required(node, 0), float_attr(node, "alpha", 1.0)
+    if alpha == 1.0:
+        make.replace(make.op("Silu", [data], domain=ARCHGEN))
+        return
+    gate = make.op("Sigmoid", [make.op("Mul", [data, make.like(np.asarray(alpha), data)])])
+    make.replace(make.op("Mul", [data, gate]))
+
+
 UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "BatchNormalization"): _batch_norm,
+    ("", "Cast"): _cast,
+    ("", "CastLike"): _cast,
     ("", "Clip"): _clip,
     ("", "Dropout"): _dropout,
     ("", "GridSample"): _grid_sample,
@@ -228,6 +257,7 @@ UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "Softmax"): _softmax,
     ("", "Split"): _split,
     ("", "Squeeze"): _axes_input,
+    ("", "Swish"): _swish,
     ("", "TopK"): _topk,
     ("", "Unsqueeze"): _axes_input,
     ("", "Upsample"): _upsample,

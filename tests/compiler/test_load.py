@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.graph.evaluate import evaluate
@@ -125,6 +126,26 @@ def test_functions_are_inlined() -> None:
               <domain: "local", opset_import: ["" : 17]>
               twice (a) => (b) { b = Add (a, a) }"""
     assert ops(load(onnx.parser.parse_model(text), "function")) == ["Add"]
+
+
+@pytest.mark.parametrize(
+    ("opset", "operator"),
+    [
+        (23, "Attention <is_causal = 1> (r, r, r)"),
+        (13, "MeanVarianceNormalization <axes = [0,2]> (r)"),
+        (24, "Swish <alpha = 1.5> (r)"),
+        (24, "Swish (r)"),
+        (19, "CastLike (r, x)"),
+    ],
+)
+def test_operators_defined_by_others_are_expanded(opset: int, operator: str) -> None:
+    text = f"g (float[1,2,3,4] x) => (float[1,2,3,4] y) {{ r = Abs (x) y = {operator} }}"
+    proto = model_of(text, opset)
+    model = prepare(load(model_of(text, opset), "defined"))
+    assert not set(ops(model)) & {operator.split()[0], "CastLike", "Softmax"}
+    inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)}
+    want = ReferenceEvaluator(proto).run(None, inputs)[0]
+    np.testing.assert_allclose(evaluate(model, inputs)["y"], want, rtol=1e-5, atol=1e-6)
 
 
 def test_every_node_has_a_name_and_an_origin() -> None:
