@@ -1,0 +1,240 @@
+"""Concatenation without copies: what is joined is written where it will lie.
+
+A buffer is re-placed as a whole: one tensor that covers it says where each of its elements goes,
+and every other view of it follows if it can be said with strides. The place of an element is read
+off its old address digit by digit, each dimension of the covering tensor being one digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+from compiler.nest.build import identity
+from compiler.nest.ir import HostNode, Nest, NestGraph, Step, Storage, Tensor
+from compiler.passes import ContractBroken, Pass, Result
+
+
+@dataclass(frozen=True)
+class JoinConcat(Pass[NestGraph]):
+    """Tensors that are concatenated move into the slices of the result's buffer.
+
+        buffer a 8                                      buffer y 16
+        buffer b 8                                      tensor a: int8[8, 1] at y + 0 by (2, 1)
+        buffer y 16                                     tensor b: int8[8, 1] at y + 1 by (2, 1)
+        tensor y.part0: int8[8, 1] at y + 0 by (2, 1)
+        tensor y.part1: int8[8, 1] at y + 1 by (2, 1)   a[...] = ...
+        a[...] = ...                               =>   b[...] = ...
+        b[...] = ...
+        y.part0[n=8, c=1] = move(a[n, c]) kind Concat
+        y.part1[n=8, c=1] = move(b[n, c]) kind Concat
+
+    From the last concatenation to the first: where one joins again what a later one has placed
+    side by side (as in networks that hand all earlier features on), it becomes a view. Copies
+    stay for graph inputs, constants, results of the host, tensors that two concatenations want
+    differently, and views that no strides can say.
+    """
+
+    def apply(self, ir: NestGraph) -> Result[NestGraph]:
+        """Join every concatenation of `ir`, the last one first."""
+        groups: dict[str, list[Nest]] = {}
+        for step in ir.steps:
+            if _joins(step, ir.tensors):
+                groups.setdefault(ir.tensors[step.tensor].storage.buffer, []).append(step)
+        joining = _Joining(ir)
+        for whole, moves in reversed(groups.items()):
+            joining.join(whole, moves)
+        return Result(joining.graph(), bool(joining.gone))
+
+    def ensures(self, ir: NestGraph) -> None:
+        """Every tensor lies inside its buffer."""
+        for tensor in ir.tensors.values():
+            size = ir.buffers.get(tensor.storage.buffer, 0)
+            if tensor.elements and not 0 <= tensor.storage.offset <= _last(tensor) < size:
+                raise ContractBroken(f"{tensor.name} is not inside {tensor.storage.buffer}")
+
+
+def _last(tensor: Tensor) -> int:
+    """Address of the last element."""
+    pairs = zip(tensor.shape, tensor.storage.strides, strict=True)
+    return tensor.storage.offset + sum((n - 1) * s for n, s in pairs)
+
+
+def _joins(step: Step, tensors: dict[str, Tensor]) -> TypeGuard[Nest]:
+    """Whether `step` copies a part of a concatenation as it is."""
+    if not isinstance(step, Nest) or step.kind != "Concat" or step.function != "move":
+        return False
+    if step != replace(step, reduce=None, bias=None, multiplier=None, scale=None, zero=0):
+        return False
+    if (step.low, step.high) != (-math.inf, math.inf):
+        return False
+    (access,) = step.operands
+    plain = (access.pad, access.scale, access.zero) == (None, None, 0)
+    source, target = tensors[access.tensor], tensors[step.tensor]
+    same = source.dtype == target.dtype and source.shape == target.shape
+    return plain and same and source.data is None and identity(access, step.rank)
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Where the elements of one buffer go in another."""
+
+    target: str
+    offset: int
+    digits: tuple[tuple[int, int, int], ...]
+    """(old stride, extent, new stride), slowest first; old strides are those of packed digits."""
+
+    @classmethod
+    def of(cls, tensor: Tensor, size: int, new: Storage) -> Placing | None:
+        """From a tensor's storage to `new`; None unless it covers its buffer of `size` once."""
+        old = tensor.storage
+        dims = zip(old.strides, tensor.shape, new.strides, strict=True)
+        digits: list[tuple[int, int, int]] = []
+        packed = 1
+        for stride, extent, target in sorted(d for d in dims if d[1] != 1):
+            if stride != packed:
+                return None
+            packed *= extent
+            if digits and target == digits[0][1] * digits[0][2]:
+                first = digits[0]
+                digits[0] = (first[0], first[1] * extent, first[2])
+            else:
+                digits.insert(0, (stride, extent, target))
+        if packed != size or old.offset != 0:
+            return None
+        return cls(new.buffer, new.offset, tuple(digits))
+
+    def apply(self, tensor: Tensor) -> Tensor | None:
+        """`tensor` in its new place; None where strides cannot say it."""
+        old = tensor.storage
+        if tensor.elements == 0:
+            return replace(tensor, storage=Storage(self.target, self.offset, old.strides))
+        reach = self._split(old.offset)
+        offset = self.offset + self._placed(reach)
+        strides = []
+        for extent, stride in zip(tensor.shape, old.strides, strict=True):
+            steps = self._split(stride)
+            strides.append(self._placed(steps))
+            reach = [r + (extent - 1) * s for r, s in zip(reach, steps, strict=True)]
+        if any(r >= extent for r, (_, extent, _) in zip(reach, self.digits, strict=True)):
+            return None
+        return replace(tensor, storage=Storage(self.target, offset, tuple(strides)))
+
+    def _split(self, address: int) -> list[int]:
+        """Digits of an old address or stride."""
+        result = []
+        for stride, _, _ in self.digits:
+            result.append(address // stride)
+            address %= stride
+        return result
+
+    def _placed(self, digits: Iterable[int]) -> int:
+        return sum(d * new for d, (_, _, new) in zip(digits, self.digits, strict=True))
+
+
+class _Joining:
+    """The graph while it changes."""
+
+    def __init__(self, graph: NestGraph) -> None:
+        self.source = graph
+        self.tensors = dict(graph.tensors)
+        self.buffers = dict(graph.buffers)
+        self.gone: list[Nest] = []
+        host = (name for s in graph.steps if isinstance(s, HostNode) for name in s.outputs)
+        constant = (name for name, tensor in graph.tensors.items() if tensor.data is not None)
+        self.fixed = {*graph.inputs, *graph.outputs, *host, *constant}
+        """Tensors whose buffer stays what it is."""
+
+    def join(self, whole: str, moves: list[Nest]) -> None:
+        """Do without the copies `moves` into the concatenation `whole`, as far as possible."""
+        if self._is_view_already(whole, moves):
+            return
+        for move in moves:
+            source = self.tensors[move.operands[0].tensor]
+            if self._replace(source, self.tensors[move.tensor].storage):
+                self.gone.append(move)
+
+    def _is_view_already(self, whole: str, moves: list[Nest]) -> bool:
+        """Make `whole` a view of its parts, where they lie side by side already."""
+        tensor = self.tensors.get(whole)
+        if tensor is None or self._written_by_others(tensor.storage.buffer, moves):
+            return False
+        pairs = [(self.tensors[m.operands[0].tensor], self.tensors[m.tensor]) for m in moves]
+        storage = side_by_side(tensor, pairs)
+        if storage is None or not self._replace(tensor, storage):
+            return False
+        self.gone += moves
+        return True
+
+    def _written_by_others(self, buffer: str, moves: list[Nest]) -> bool:
+        names = {move.tensor for move in moves}
+        nests = (step for step in self.source.steps if isinstance(step, Nest))
+        return any(
+            nest.tensor not in names and self.tensors[nest.tensor].storage.buffer == buffer
+            for nest in nests
+        )
+
+    def _replace(self, cover: Tensor, new: Storage) -> bool:
+        """Move the buffer that `cover` fills so that `cover` lies at `new`; whether it could."""
+        buffer = cover.storage.buffer
+        views = [t for t in self.tensors.values() if t.storage.buffer == buffer]
+        if buffer == new.buffer or any(view.name in self.fixed for view in views):
+            return False
+        placing = Placing.of(cover, self.buffers[buffer], new)
+        if placing is None:
+            return False
+        placed = [placing.apply(view) for view in views]
+        if any(view is None for view in placed):
+            return False
+        self.tensors |= {view.name: view for view in placed if view is not None}
+        del self.buffers[buffer]
+        return True
+
+    def graph(self) -> NestGraph:
+        """What is left, without the copies and their targets."""
+        gone = {id(move) for move in self.gone}
+        steps = tuple(step for step in self.source.steps if id(step) not in gone)
+        used = {access.tensor for s in steps if isinstance(s, Nest) for access in s.reads}
+        used |= {name for s in steps if isinstance(s, HostNode) for name in s.inputs}
+        for move in self.gone:
+            if move.tensor not in used and move.tensor not in self.source.outputs:
+                self.tensors.pop(move.tensor, None)
+        return replace(self.source, tensors=self.tensors, buffers=self.buffers, steps=steps)
+
+
+def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage | None:
+    """Where `whole` lies, as a view, if its parts lie next to each other in one buffer already.
+
+    `parts` are (part, its slice of `whole`), in order; None where they do not lie so.
+    """
+    first = parts[0][0]
+    axis = next((a for a, n in enumerate(whole.shape) if n != first.shape[a]), 0)
+    strides = [1] * len(whole.shape)
+    for part, _ in parts:
+        for a, (extent, stride) in enumerate(zip(part.shape, part.storage.strides, strict=True)):
+            strides[a] = stride if extent > 1 else strides[a]
+    if len(parts) > 1 and all(part.shape[axis] == 1 for part, _ in parts):
+        strides[axis] = parts[1][0].storage.offset - first.storage.offset
+    start = 0
+    for part, place in parts:
+        storage = Storage(
+            first.storage.buffer,
+            first.storage.offset + start * strides[axis],
+            tuple(strides),
+        )
+        there = whole.storage.offset + start * whole.storage.strides[axis]
+        if not _same(part, storage) or place.storage.offset != there:
+            return None
+        start += part.shape[axis]
+    complete = start == whole.shape[axis] and strides[axis] > 0
+    return replace(first.storage, strides=tuple(strides)) if complete else None
+
+
+def _same(part: Tensor, storage: Storage) -> bool:
+    """Whether `part` lies at `storage`; strides of single elements do not matter."""
+    own = part.storage
+    steps = zip(part.shape, own.strides, storage.strides, strict=True)
+    alike = all(extent == 1 or a == b for extent, a, b in steps)
+    return alike and (own.buffer, own.offset) == (storage.buffer, storage.offset)
