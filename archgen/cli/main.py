@@ -1,0 +1,87 @@
+"""The command `archgen`: mounts one verb per module, each imported only when it is called.
+
+The one idea: starting takes a few hundredths of a second, because a verb's module (and numpy,
+pandas, onnx behind it) is imported by name when the verb is used. This is the only module that
+imports inside functions. What a user did wrong ends as `error: ...` and exit code 2, never as a
+traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+
+import click
+
+VERBS = {
+    "check": "check architecture files, print peaks",
+    "study": "compile, check and simulate models on architectures",
+    "compile": "print the program that the compiler makes",
+    "models": "list the networks of the zoo",
+    "explain": "columns, stalls and laws of the results",
+    "schema": "JSON Schema of architecture files",
+}
+"""Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""
+
+USER_ERRORS = {
+    "archgen.models": ("ModelError",),
+    "archgen.schema.mistakes": ("ArchError",),
+    "archgen.sweep": ("StudyError",),
+    "compiler.errors": ("CompilerError",),
+}
+"""Exceptions about what the user gave; looked up only in modules that a verb has imported."""
+
+
+class Verbs(click.Group):
+    """A group whose commands are found by the name of their module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All verbs in the order of `VERBS`."""
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb's command, imported now."""
+        if cmd_name not in VERBS:
+            return None
+        found: click.Command = getattr(import_module(f"archgen.cli.{cmd_name}"), cmd_name)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The overview, from `VERBS` alone so that `--help` imports no verb."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("archgen"), "--version", message="archgen %(version)s")
+def cli() -> None:
+    """Which accelerator is best for this network?
+
+    One YAML file describes a machine; archgen compiles a network for it, executes and checks the
+    instructions, simulates them, and compares machines.
+
+    \b
+    archgen study soma-edge ethos-u65-like --model resnet50 --out results
+    """
+
+
+def main() -> None:
+    """Entry point of the console script; exits with 0, 1 (a result is bad) or 2 (wrong input)."""
+    try:
+        cli(prog_name="archgen")
+    except Exception as mistake:
+        if not is_user_error(mistake):
+            raise
+        for line in str(mistake).splitlines():
+            click.echo(f"error: {line}", err=True)
+        sys.exit(2)
+
+
+def is_user_error(mistake: Exception) -> bool:
+    """Whether `mistake` is about what the user gave rather than about archgen."""
+    for module, names in USER_ERRORS.items():
+        loaded = sys.modules.get(module)
+        if loaded and any(isinstance(mistake, getattr(loaded, name)) for name in names):
+            return True
+    return False

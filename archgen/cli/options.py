@@ -1,0 +1,75 @@
+"""Options that several verbs share, and the parsing of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import get_args
+
+import click
+
+from simmodel.arch import ElementType
+
+DTYPES = get_args(ElementType)
+
+
+class Batches(click.ParamType):
+    """`1,4,16`: one or more positive whole numbers."""
+
+    name = "batches"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, ...]:
+        """The numbers, in the order given."""
+        if isinstance(value, tuple):
+            return value
+        parts = [part.strip() for part in str(value).split(",")]
+        wrong = [part for part in parts if not (part.isascii() and part.isdigit() and int(part))]
+        if wrong:
+            shown = ", ".join(repr(part) for part in wrong)
+            self.fail(f"{shown}: expected positive whole numbers such as 1,4,16", param, ctx)
+        return tuple(int(part) for part in parts)
+
+
+class Dimension(click.ParamType):
+    """`name=value`: the size of a free input dimension."""
+
+    name = "name=value"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Name and size."""
+        if isinstance(value, tuple):
+            return str(value[0]), int(value[1])
+        name, equals, size = str(value).rpartition("=")
+        if not name or not equals or not size.isdigit() or not int(size):
+            self.fail(f"{value!r}: expected name=value, such as sequence=128", param, ctx)
+        return name, int(size)
+
+
+def as_dims(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
+    """Sizes by name; ClickException for a name that is given two different sizes."""
+    dims: dict[str, int] = {}
+    for name, size in pairs:
+        if dims.setdefault(name, size) != size:
+            raise click.UsageError(f"--dim {name} is given twice: {dims[name]} and {size}")
+    return dims
+
+
+dim_option = click.option(
+    "--dim", "dims", multiple=True, type=Dimension(), help="Size of a free input dimension."
+)
+dtype_option = click.option(
+    "--dtype",
+    type=click.Choice(DTYPES),
+    help="Element type of the network [default: the architecture's first].",
+)
+calibration_option = click.option(
+    "--calibration",
+    type=click.Path(dir_okay=False),
+    help="Samples for int8 quantization: .npz with one array per input [default: seeded noise].",
+)
+host_option = click.option(
+    "--host/--no-host", default=True, help="Whether operators may be left to the host processor."
+)
