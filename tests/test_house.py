@@ -1,0 +1,141 @@
+"""The house rules, checked: front pages, lengths, types, imports and names.
+
+The one idea: every rule looks at the syntax tree of each source file, so nothing is imported and a
+violation is listed as `file:line what`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("archgen", "compiler", "simmodel")
+LONG_FILE, LONGEST_FILE, LONGEST_FUNCTION = 400, 600, 60
+LAZY = "archgen/cli/main.py"
+PASS_FOLDER, CASE_FOLDER = ROOT / "compiler/graph", ROOT / "tests/cases"
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+TREES = {
+    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+    for path in (*SOURCES, *TESTS)
+}
+SOURCE_TREES = {name: tree for name, tree in TREES.items() if not name.startswith("tests/")}
+
+
+def functions(tree: ast.AST) -> Iterator[Function]:
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            yield node
+
+
+def violations(found: Iterator[str]) -> None:
+    listed = list(found)
+    assert not listed, "\n" + "\n".join(listed)
+
+
+def test_the_sources_are_found() -> None:
+    assert {name.split("/")[0] for name in SOURCE_TREES} == set(PACKAGES)
+
+
+def test_every_module_has_a_front_page() -> None:
+    violations(f"{name}: no docstring" for name, tree in TREES.items() if not doc_of(tree))
+
+
+def doc_of(tree: ast.Module) -> str:
+    return (ast.get_docstring(tree) or "").strip()
+
+
+def test_files_are_short() -> None:
+    lengths = {name: len((ROOT / name).read_text(encoding="utf-8").splitlines()) for name in TREES}
+    for name, length in lengths.items():
+        if length > LONG_FILE:
+            warnings.warn(f"{name} has {length} lines", stacklevel=1)
+    violations(f"{name}: {n} lines" for name, n in lengths.items() if n > LONGEST_FILE)
+
+
+def test_functions_are_short() -> None:
+    violations(
+        f"{name}:{function.lineno} {function.name} has {length(function)} lines"
+        for name, tree in TREES.items()
+        for function in functions(tree)
+        if length(function) > LONGEST_FUNCTION
+    )
+
+
+def length(function: Function) -> int:
+    return (function.end_lineno or 0) - function.lineno + 1
+
+
+def test_imports_stand_at_the_top() -> None:
+    violations(
+        f"{name}:{node.lineno} import in {function.name}"
+        for name, tree in SOURCE_TREES.items()
+        if name != LAZY
+        for function in functions(tree)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+
+
+def test_functions_have_return_types() -> None:
+    violations(
+        f"{name}:{function.lineno} {function.name}"
+        for name, tree in SOURCE_TREES.items()
+        for function in functions(tree)
+        if function.returns is None
+    )
+
+
+def test_public_functions_and_classes_are_documented() -> None:
+    violations(
+        f"{name}:{node.lineno} {node.name}"
+        for name, tree in SOURCE_TREES.items()
+        for node in public(tree)
+        if not ast.get_docstring(node)
+    )
+
+
+def public(tree: ast.Module) -> Iterator[ast.ClassDef | Function]:
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | Function) and not node.name.startswith("_"):
+            yield node
+
+
+def test_the_compiler_knows_no_architecture() -> None:
+    names = [path.stem for path in (ROOT / "archs").glob("*.yaml")]
+    assert names
+    known = re.compile(r"(?<![\w-])(" + "|".join(map(re.escape, names)) + r")(?![\w-])", re.I)
+    violations(
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in (ROOT / "compiler").rglob("*.py")
+        for match in known.finditer(path.read_text(encoding="utf-8"))
+    )
+
+
+def passes() -> dict[str, Path]:
+    """Class name -> file of every pass under `compiler/graph`."""
+    return {
+        node.name: path
+        for path in sorted(PASS_FOLDER.glob("*.py"))
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and any(ast.unparse(b) == "GraphPass" for b in node.bases)
+    }
+
+
+@pytest.mark.parametrize("name", passes())
+def test_class_file_and_cases_of_a_pass_agree(name: str) -> None:
+    words = re.sub(r"(?<!^)(?=[A-Z])", "-", name).lower()
+    assert passes()[name].stem == words.replace("-", "_")
+    assert any((CASE_FOLDER / words).iterdir()), f"no cases in tests/cases/{words}"
+
+
+def test_passes_are_found() -> None:
+    assert passes()
