@@ -36,9 +36,9 @@ class Machine:
         self.env = Environment()
         self.engine_names = (*arch.engines(), HOST)
         self.recorder = Recorder(self.engine_names) if trace else None
-        self.memories = Memories(arch)
-        self.links = Links(arch)
-        self._fabric = Fabric(self.recorder)
+        self.memories = Memories(self.env, arch)
+        self.links = Links(self.env, arch)
+        self._fabric = Fabric(self.env, self.recorder)
         self.engines = [self._engines_of(core) for core in range(arch.core_count)]
         self.host = self._engine(HOST, -1)
         self.works: list[list[Work]] = []

@@ -101,8 +101,6 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
     """Fix the traffic once and for all, or by occurrence where the banks touched decide."""
     instruction, core, memories = site.instruction, sockets.core, sockets.memories
     flows = tuple(flow for flow in instruction.traffic(sockets.arch) if flow.bytes)
-    if not flows:
-        return
     where = _positions(instruction, flows)
 
     def profile(addresses: Sequence[int]) -> Profile:
@@ -121,7 +119,7 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
     if any(memories.banked(flow.operand, core) for flow in flows):
         work.profile_at = _by_address(site, profile, sockets)
     else:
-        work.shared = profile([0] * len(site.operands))
+        work.profile = profile([0] * len(site.operands))
 
 
 def _positions(instruction: Instruction, flows: tuple[Bytes, ...]) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from simpy.events import Timeout
 from simmodel.machine.burst import Burst
 from simmodel.machine.flow import Fabric, Flow, Usage
 from simmodel.machine.recorder import Recorder
-from simmodel.machine.scoreboard import Hazards, Scoreboard
+from simmodel.machine.scoreboard import Hazards
 from simmodel.machine.token import Token
 from simmodel.machine.work import Profile, Work
 from simmodel.trace import BANDWIDTH, CONFLICT, FILL, FRONT_END
@@ -82,27 +82,22 @@ class Engine:
         self.awaited: Token | Hazards | None = None
         """What the head of the queue waits for."""
         self._fabric = fabric
-        self._flow = Flow(env)
+        self._flow = Flow()
         self._recorder = recorder
-        self._scoreboard: Scoreboard | None = None
         env.process(self._run())
 
-    def watch(self, scoreboard: Scoreboard) -> None:
-        """Report ends of instructions to the core's interlock."""
-        self._scoreboard = scoreboard
-
     def _run(self) -> Steps:
-        env, queue = self.env, self.queue
+        env, queue, fabric, flow = self.env, self.queue, self._fabric, self._flow
         entries = queue.entries
         while True:
             if not entries:
                 queue.bell = Event(env)
                 yield queue.bell
             work, issued, burst, hazards = entries[0]
-            if issued > env.now:
-                yield Timeout(env, issued - env.now)
             if issued > self.free:
                 work.lost[FRONT_END] += issued - self.free
+                if issued > env.now:
+                    yield Timeout(env, issued - env.now)
             for token, count in work.waits:
                 if token.count >= count and not token.waiters:
                     token.count -= count
@@ -112,23 +107,30 @@ class Engine:
                 yield from self._wait(work, hazards, hazards.clear())
 
             entries.popleft()
-            start = int(env.now)
+            start = now = int(env.now)
+            profile = work.profile or work.profile_at(work.count)
             if burst is None:
+                usage, length, cycles = profile.usage, profile.length, profile.cycles
                 queue.room += 1
-                if queue.blocked:
-                    queue.resume()
-                profile = work.shared
-                if profile is None and work.profile_at is not None:
-                    profile = work.profile_at(work.count)
-                if work.startup:
-                    yield Timeout(env, work.startup)
-                if profile is not None:
-                    yield from self._move(work, profile.usage, profile.length, profile)
-                elif work.cycles:
-                    yield Timeout(env, work.cycles)
             else:
-                yield from self._run_burst(work, burst, start)
-            self._end(work, start, hazards)
+                usage, cycles = self._start_burst(work, profile, burst, start)
+                length = cycles
+            if queue.blocked:
+                queue.resume()
+            if work.startup:
+                yield Timeout(env, work.startup)
+                now += work.startup
+            if cycles:
+                yield fabric.start(flow, usage, length, now)
+                due = now + cycles
+                now = int(env.now)
+                fabric.end(flow, now)
+                if now > due:
+                    self._charge(work, now - due)
+            work.lost[profile.cause] += profile.cycles - work.cycles
+            self._end(work, start, now)
+            if hazards is not None:
+                hazards.end()
 
     def _wait(self, work: Work, awaited: Token | Hazards, event: Event) -> Steps:
         since = self.env.now
@@ -138,44 +140,18 @@ class Engine:
         assert isinstance(cause, int)
         work.lost[cause if self.started else FILL] += int(self.env.now - since)
 
-    def _run_burst(self, work: Work, burst: Burst, start: int) -> Steps:
-        queue = self.queue
-        profile = work.shared
-        if profile is None and work.profile_at is not None:
-            profile = work.profile_at(work.count)
-        alone = work.cycles if profile is None else profile.cycles
-        pitch = work.startup + alone
+    def _start_burst(
+        self, work: Work, profile: Profile, burst: Burst, start: int
+    ) -> tuple[Usage, int]:
+        """What the whole burst uses, and for how many cycles behind its first start-up."""
+        pitch = work.startup + profile.cycles
         burst.start(start, pitch)
-        queue.releases.extend(burst.releases())
-        if queue.blocked:
-            queue.resume()
-        length = burst.length - work.startup
-        work.lost[FRONT_END] += burst.length - work.times * pitch
-        if work.startup:
-            yield Timeout(self.env, work.startup)
-        if profile is None:
-            yield Timeout(self.env, length)
-            return
-        times = work.times
-        scale = times * profile.length / length
-        usage = tuple((resource, demand * scale) for resource, demand in profile.usage)
-        work.lost[profile.cause] += (times - 1) * (alone - work.cycles)
-        yield from self._move(work, usage, length, profile)
-
-    def _move(self, work: Work, usage: Usage, length: float, profile: Profile) -> Steps:
-        """Work for `length` cycles, or longer where the granted bandwidth asks for it."""
-        env, flow = self.env, self._flow
-        flow.begin(usage, length)
-        planned = flow.finish
-        self._fabric.start(flow)
-        while flow.finish > env.now:
-            yield flow.alarm()
-        self._fabric.end(flow)
-        if profile.cycles > work.cycles:
-            work.lost[profile.cause] += profile.cycles - work.cycles
-        if env.now > planned:
-            flow.stop()
-            self._charge(work, int(env.now) - planned)
+        self.queue.releases.extend(burst.releases())
+        times, length = burst.times, burst.length - work.startup
+        work.lost[FRONT_END] += burst.length - times * pitch
+        work.lost[profile.cause] += (times - 1) * (profile.cycles - work.cycles)
+        scale = times * profile.length / max(1, length)
+        return tuple((resource, demand * scale) for resource, demand in profile.usage), length
 
     def _charge(self, work: Work, late: int) -> None:
         """Split the cycles that sharing cost between on-chip memories, and DRAM and links."""
@@ -184,18 +160,14 @@ class Engine:
         work.lost[BANDWIDTH] += bandwidth
         work.lost[CONFLICT] += late - bandwidth
 
-    def _end(self, work: Work, start: int, hazards: Hazards | None) -> None:
-        now = int(self.env.now)
+    def _end(self, work: Work, start: int, now: int) -> None:
         if self._recorder is not None:
             self._recorder.span(self, work, start, now)
         work.count += 1
         if work.first < 0:
             work.first = start
-        work.last = now
-        self.free = now
+        work.last = self.free = now
         if work.startup or work.cycles:
             self.started = True
         for token, count in work.signals:
             token.signal(count, work.cause)
-        if hazards is not None and self._scoreboard is not None:
-            self._scoreboard.end(hazards)

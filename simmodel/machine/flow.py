@@ -1,21 +1,24 @@
 """Bandwidth: flows over resources, shared max-min fairly in bytes (the fluid model).
 
-A `Flow` is one running instruction's traffic. At full speed 1.0 it does one cycle of work per cycle
-and moves `demand` bytes per cycle through each resource it uses. A resource whose flows together
-demand more than its limit is *crowded*, and its flows slow down. Only flows that crowded resources
-connect have to be looked at when one starts or ends; everything else keeps its speed.
+A `Flow` is one running instruction's traffic. Running *free* it does one cycle of work per cycle
+and moves `demand` bytes per cycle through each resource that it uses. A resource whose flows
+together demand more than its limit is *crowded*: it *binds* flows, which then all move the same
+`level` of bytes per cycle through it. A flow that stays bound is not touched when the level
+changes: the resource counts the bytes that each bound flow has moved since it began, and a flow
+ends when that counter reaches its goal. So a start or an end costs the same however many share.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
 
 from simpy import Environment, Event
 from simpy.events import Timeout
 
 from simmodel.machine.recorder import Recorder
-from simmodel.trace import BANDWIDTH, CONFLICT
+from simmodel.trace import BANDWIDTH
 
 SLACK = 1 + 1e-9
 """Demand may exceed a limit by this factor before the resource counts as crowded."""
@@ -23,32 +26,100 @@ ROUNDING = 1e-6
 """Cycles of work that float arithmetic may leave over."""
 
 
+class Alarm(Event):
+    """An event whose callbacks run at once when it rings, not as one more event of this cycle."""
+
+    def ring(self) -> None:
+        """Resume who waits for it."""
+        waiting, self.callbacks = self.callbacks, None  # type: ignore[assignment]
+        self._ok, self._value = True, None
+        for callback in waiting:
+            callback(self)
+
+
+def whole(cycles: float) -> int:
+    """Whole cycles, rounded up, not below zero."""
+    return max(0, math.ceil(cycles - ROUNDING))
+
+
+class Flow:
+    """One engine's traffic; engines run one instruction at a time, so each has one flow."""
+
+    __slots__ = ("alarm", "bound", "demand", "ended", "goal", "left", "lost", "since", "ticket",
+                 "usage")  # fmt: skip
+
+    def __init__(self) -> None:
+        self.usage: Usage = ()
+        self.left = 0.0
+        """Cycles of work that were left at `since`."""
+        self.since = 0
+        self.bound: Resource | None = None
+        self.demand = 0.0
+        """Bytes per cycle of work through the resource that binds it."""
+        self.goal = 0.0
+        """Reading of that resource's counter at which it ends."""
+        self.ticket = -1
+        self.alarm: Event | None = None
+        """What its engine waits for."""
+        self.ended = False
+        self.lost = [0.0, 0.0]
+        """Cycles lost to on-chip memories, and to DRAM and links."""
+
+    @property
+    def speed(self) -> float:
+        """Cycles of work per cycle, 1.0 when free."""
+        return 1.0 if self.bound is None else self.bound.level / self.demand
+
+
 class Resource:
     """Something with a limit in bytes per cycle: DRAM, a link, memory ports, a bank."""
 
-    __slots__ = ("_bytes_per_cycle", "_penalty", "_ways", "cause", "flows", "limit", "load", "name")
+    __slots__ = ("_armed", "_due", "_moved", "_penalty", "_since", "_tickets", "_ways", "binding",
+                 "bytes_per_cycle", "cause", "env", "flows", "level", "limit", "load",
+                 "name")  # fmt: skip
 
     def __init__(
-        self, name: str, bytes_per_cycle: float, cause: int, penalty: float = 0.0, ways: int = 1
+        self,
+        env: Environment,
+        name: str,
+        bytes_per_cycle: float,
+        cause: int,
+        conflicts: tuple[float, int] = (0.0, 1),
     ) -> None:
+        """`conflicts`: penalty of flows that meet, and the number of banks they may meet in."""
+        self.env = env
         self.name = name
+        self.bytes_per_cycle = bytes_per_cycle
+        """What a flow gets when there is no other."""
         self.cause = cause
         """What an instruction that this resource slows down is said to wait for."""
         self.flows: dict[Flow, float] = {}
         """Flow -> demand in bytes per cycle."""
         self.load = 0.0
         """Sum of all demands."""
-        self._bytes_per_cycle = bytes_per_cycle
-        self._penalty = penalty
-        self._ways = ways
         self.limit = bytes_per_cycle * SLACK
+        self.level = 0.0
+        """Bytes per cycle of each flow that it binds."""
+        self.binding = 0
+        """How many flows it binds."""
+        self._penalty, self._ways = conflicts
+        self._moved = 0.0
+        self._since = 0
+        self._due: list[tuple[float, int, Flow]] = []
+        self._armed = -1
+        self._tickets = count()
+
+    @property
+    def crowded(self) -> bool:
+        """Whether its flows demand more than there is."""
+        return self.load > self.limit
 
     def enter(self, flow: Flow, demand: float) -> bool:
         """Add a flow; whether the resource is crowded with it."""
         self.flows[flow] = demand
         self.load += demand
         if self._penalty:
-            self.limit = self._limit()
+            self._meet()
         return self.load > self.limit
 
     def leave(self, flow: Flow) -> bool:
@@ -58,18 +129,77 @@ class Resource:
         if not self.flows:
             self.load = 0.0
         if self._penalty:
-            self.limit = self._limit()
+            self._meet()
         return crowded
 
-    def _limit(self) -> float:
-        """Limit with the flows that meet here now: each further one costs part of the penalty."""
+    def _meet(self) -> None:
+        """Each flow that meets others here costs part of the penalty."""
         meeting = min(1.0, max(0, len(self.flows) - 1) / self._ways)
-        return self._bytes_per_cycle * SLACK / (1 + self._penalty * meeting)
+        self.limit = self.bytes_per_cycle * SLACK / (1 + self._penalty * meeting)
 
-    @property
-    def limit_alone(self) -> float:
-        """Bytes per cycle that one flow gets when there is no other."""
-        return self._bytes_per_cycle
+    def advance(self, now: int) -> None:
+        """Bring the counter up to `now`."""
+        if self.binding:
+            self._moved += self.level * (now - self._since)
+        else:
+            self._moved = 0.0
+        self._since = now
+
+    def bind(self, flow: Flow, now: int) -> None:
+        """From now on `flow`, which was free, moves at this resource's level."""
+        flow.left -= now - flow.since
+        flow.since = now
+        flow.bound = self
+        flow.demand = self.flows[flow]
+        flow.goal = self._moved + flow.left * flow.demand
+        flow.ticket = next(self._tickets)
+        self.binding += 1
+        heappush(self._due, (flow.goal, flow.ticket, flow))
+        waited, flow.alarm = flow.alarm, Alarm(self.env)
+        if waited is not None:
+            flow.alarm.callbacks, waited.callbacks = waited.callbacks, []
+
+    def release(self, flow: Flow, now: int) -> None:
+        """Stop binding `flow`, and settle what it lost."""
+        left = 0.0 if flow.ended else (flow.goal - self._moved) / flow.demand
+        flow.lost[self.cause == BANDWIDTH] += (now - flow.since) - (flow.left - left)
+        flow.left = left
+        flow.since = now
+        flow.bound = None
+        flow.ticket = -1
+        self.binding -= 1
+
+    def arm(self, now: int) -> None:
+        """See to it that the next flow to end is woken in time."""
+        due = self._due
+        while due and due[0][2].ticket != due[0][1]:
+            heappop(due)
+        if not due:
+            return
+        end = now + whole((due[0][0] - self._moved) / self.level)
+        if self._armed < now or end < self._armed:
+            self._armed = end
+            Timeout(self.env, end - now).callbacks.append(self._ring)
+
+    def _ring(self, event: Event) -> None:
+        """Wake the flows that have moved all their bytes; alarms that came too early are moved."""
+        now = int(event.env.now)
+        if self._armed != now:
+            return
+        self._armed = -1
+        self.advance(now)
+        reached = self._moved + ROUNDING * self.level
+        due = self._due
+        woken: list[Alarm] = []
+        while due and due[0][0] <= reached:
+            _, ticket, flow = heappop(due)
+            if flow.ticket == ticket and isinstance(flow.alarm, Alarm):
+                flow.ended = True
+                woken.append(flow.alarm)
+        for alarm in woken:
+            alarm.ring()
+        if not woken:
+            self.arm(now)
 
     @property
     def granted(self) -> float:
@@ -78,123 +208,114 @@ class Resource:
 
 
 Usage = tuple[tuple[Resource, float], ...]
-"""Resources and the bytes per cycle that a flow at full speed moves through each."""
-
-
-class Flow:
-    """One engine's traffic; engines run one instruction at a time, so each has one flow."""
-
-    __slots__ = ("_alarm", "_armed", "_cause", "_since", "env", "finish", "left", "lost", "speed",
-                 "usage")  # fmt: skip
-
-    def __init__(self, env: Environment) -> None:
-        self.env = env
-        self.usage: Usage = ()
-        self.left = 0.0
-        """Cycles of work left at full speed."""
-        self.speed = 1.0
-        self.finish = 0
-        """Cycle in which it ends if no speed changes."""
-        self.lost = [0.0, 0.0]
-        """Cycles lost to on-chip memories, and to DRAM and links."""
-        self._since = 0
-        self._cause = CONFLICT
-        self._alarm: Event | None = None
-        self._armed = 0
-
-    def begin(self, usage: Usage, length: float) -> None:
-        """Start `length` cycles of work now, at full speed."""
-        now = self.env.now
-        self.usage = usage
-        self.left = length
-        self.speed = 1.0
-        self._since = int(now)
-        self.finish = int(now) + math.ceil(length - ROUNDING)
-        self._alarm = None
-        if self.lost[0] or self.lost[1]:
-            self.lost = [0.0, 0.0]
-
-    def alarm(self) -> Event:
-        """An event at the present finish; the flow may be late then, but it is never early."""
-        self._armed = self.finish
-        self._alarm = Timeout(self.env, self.finish - self.env.now)
-        return self._alarm
-
-    def pace(self, speed: float, cause: int) -> None:
-        """Go on at `speed`, bounded by a resource of `cause`."""
-        self._account()
-        self.speed = speed
-        self._cause = cause
-        self.finish = self._since + max(0, math.ceil(self.left / speed - ROUNDING))
-        late = self._alarm
-        if late is None or self.finish >= self._armed or late.callbacks is None:
-            return
-        # SimPy cannot take back the late alarm: its callbacks move to a new one, and it rings idly.
-        waiting, late.callbacks = late.callbacks, []
-        self.alarm().callbacks = waiting
-
-    def stop(self) -> None:
-        """The work is done: settle what was lost."""
-        if self.speed < 1.0:
-            self._account()
-
-    def _account(self) -> None:
-        now = int(self.env.now)
-        passed = now - self._since
-        self.left -= passed * self.speed
-        if self.speed < 1.0:
-            self.lost[self._cause == BANDWIDTH] += passed * (1.0 - self.speed)
-        self._since = now
+"""Resources and the bytes per cycle that a free flow moves through each."""
+Binding = dict[Flow, Resource]
+Levels = dict[Resource, float]
 
 
 class Fabric:
     """Starts and ends flows, and shares crowded resources among them."""
 
-    def __init__(self, recorder: Recorder | None = None) -> None:
+    def __init__(self, env: Environment, recorder: Recorder | None = None) -> None:
+        self._env = env
         self._recorder = recorder
+        self._crowded: dict[Resource, None] = {}
 
-    def start(self, flow: Flow) -> None:
-        """Let `flow` take its share from now on."""
-        crowded = [r for r, demand in flow.usage if r.enter(flow, demand)]
-        if crowded:
-            self._share(crowded)
+    def start(self, flow: Flow, usage: Usage, length: float, now: int) -> Event:
+        """Begin `length` cycles of work; the event tells their end, after which call `end`."""
+        flow.usage = usage
+        flow.left = length
+        flow.since = now
+        flow.alarm = None
+        flow.ended = False
+        flow.lost = [0.0, 0.0]
+        seeds: list[Resource] | None = None
+        for resource, demand in usage:
+            if resource.enter(flow, demand):
+                self._crowded[resource] = None
+                seeds = [resource] if seeds is None else [*seeds, resource]
+        if seeds is not None:
+            self._share(seeds, now)
         if self._recorder is not None:
             self._record(self._recorder, flow)
+        alarm = flow.alarm
+        if alarm is None:
+            alarm = flow.alarm = Timeout(self._env, whole(length))
+        return alarm
 
-    def end(self, flow: Flow) -> None:
+    def end(self, flow: Flow, now: int) -> None:
         """Give what `flow` used to the others."""
-        freed = [resource for resource, _ in flow.usage if resource.leave(flow)]
-        if freed:
-            self._share(freed)
+        if flow.bound is not None:
+            flow.bound.advance(now)
+            flow.bound.release(flow, now)
+        seeds: list[Resource] | None = None
+        for resource, _ in flow.usage:
+            if resource.leave(flow):
+                seeds = [resource] if seeds is None else [*seeds, resource]
+                if not resource.crowded:
+                    del self._crowded[resource]
+        if seeds is not None:
+            self._share(seeds, now)
         if self._recorder is not None:
             self._record(self._recorder, flow)
 
-    def _share(self, seeds: list[Resource]) -> None:
-        flows, crowded = _connected(seeds)
-        if len(crowded) == 1:
-            speeds = _fill_one(crowded[0])
-        else:
-            speeds = _fill(flows, crowded)
+    def _share(self, seeds: list[Resource], now: int) -> None:
+        if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
+            self._share_alone(seeds[0], now)
+            return
+        flows, resources = _connected(seeds)
+        binding, levels = fill(flows, [r for r in resources if r.crowded])
+        for resource in resources:
+            resource.advance(now)
         for flow in flows:
-            speed, cause = speeds.get(flow, (1.0, CONFLICT))
-            if speed != flow.speed:
-                flow.pace(speed, cause)
+            self._rebind(flow, binding.get(flow), now)
+        for resource, level in levels.items():
+            resource.level = level
+            resource.arm(now)
+
+    def _share_alone(self, resource: Resource, now: int) -> None:
+        """Share the only resource that is crowded, or was."""
+        resource.advance(now)
+        flows = resource.flows
+        level = 0.0
+        if resource.crowded:
+            level = resource.limit / SLACK / len(flows)
+            if min(flows.values()) < level:
+                level = _level(resource)
+        if not level or resource.binding < len(flows):
+            for flow, demand in flows.items():
+                self._rebind(flow, resource if level and demand > level else None, now)
+        if level:
+            resource.level = level
+            resource.arm(now)
+
+    def _rebind(self, flow: Flow, resource: Resource | None, now: int) -> None:
+        if flow.bound is resource or flow.ended:
+            return
+        if flow.bound is not None:
+            flow.bound.release(flow, now)
+            if resource is None:
+                self._free(flow)
+        if resource is not None:
+            resource.bind(flow, now)
+
+    def _free(self, flow: Flow) -> None:
+        """Let a flow that was bound end by itself: its engine's callbacks move to a new alarm."""
+        waited = flow.alarm
+        flow.alarm = Timeout(self._env, whole(flow.left))
+        if waited is not None:
+            flow.alarm.callbacks, waited.callbacks = waited.callbacks, []
 
     def _record(self, recorder: Recorder, flow: Flow) -> None:
-        used = [resource for resource, _ in flow.usage]
-        flows, _ = _connected(used)
-        touched = dict.fromkeys([*used, *(r for f in flows for r, _ in f.usage)])
-        recorder.levels_of(touched, int(flow.env.now))
+        flows, _ = _connected([resource for resource, _ in flow.usage])
+        touched = dict.fromkeys(r for f in (flow, *flows) for r, _ in f.usage)
+        recorder.levels_of(touched, int(self._env.now))
 
 
-Speeds = dict[Flow, tuple[float, int]]
-"""Flow -> speed and the cause that bounds it."""
-
-
-def _connected(seeds: list[Resource]) -> tuple[Iterable[Flow], list[Resource]]:
-    """Flows that `seeds` and further crowded resources connect, and the crowded ones of these."""
+def _connected(seeds: list[Resource]) -> tuple[list[Flow], list[Resource]]:
+    """`seeds` and the crowded resources that flows connect with them, and all their flows."""
     flows: dict[Flow, None] = {}
-    seen = dict.fromkeys(seeds)
+    resources = dict.fromkeys(seeds)
     todo = list(seeds)
     while todo:
         for flow in todo.pop().flows:
@@ -202,72 +323,73 @@ def _connected(seeds: list[Resource]) -> tuple[Iterable[Flow], list[Resource]]:
                 continue
             flows[flow] = None
             for resource, _ in flow.usage:
-                if resource not in seen and resource.load > resource.limit:
-                    seen[resource] = None
+                if resource.load > resource.limit and resource not in resources:
+                    resources[resource] = None
                     todo.append(resource)
-    return flows, [resource for resource in seen if resource.load > resource.limit]
+    return list(flows), list(resources)
 
 
-def _fill_one(resource: Resource) -> Speeds:
-    """Equal bytes for all flows of the only crowded resource, but none more than it demands."""
-    speeds: Speeds = {}
-    room, count = resource.limit / SLACK, len(resource.flows)
-    for flow, demand in sorted(resource.flows.items(), key=_demand):
-        share = room / count
-        speed = 1.0 if demand <= share else share / demand
-        speeds[flow] = (speed, resource.cause)
-        room -= speed * demand
-        count -= 1
-    return speeds
+def _level(resource: Resource) -> float:
+    """Equal bytes for all flows of one crowded resource, but none more than it demands."""
+    room, waiting = resource.limit / SLACK, len(resource.flows)
+    for demand in sorted(resource.flows.values()):
+        if demand > room / waiting:
+            break
+        room -= demand
+        waiting -= 1
+    return room / waiting
 
 
-def _demand(item: tuple[Flow, float]) -> float:
-    return item[1]
+def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
+    """Progressive filling: which crowded resource binds which flow, and their levels.
 
-
-def _fill(flows: Iterable[Flow], crowded: list[Resource]) -> Speeds:
-    """Progressive filling over several crowded resources.
-
-    In each round every resource offers its room in equal parts. Flows that can run at full speed
-    are settled first; then a resource that bounds all of its flows settles them; where none does,
-    the slowest flow is settled.
+    In each round every resource offers its room in equal parts. Flows that no offer holds back are
+    free. Then a resource that holds back all of its remaining flows binds them at its offer; where
+    there is none, the one that holds back the slowest flow does, and its level is final.
     """
-    speeds: Speeds = {}
+    binding: Binding = {}
+    levels: Levels = {}
     room = {resource: resource.limit / SLACK for resource in crowded}
-    count = {resource: len(resource.flows) for resource in crowded}
-    waiting = dict.fromkeys(flows)
-    while waiting:
-        offers = {flow: _offer(flow, room, count) for flow in waiting}
-        for flow in _settled(offers, crowded):
-            speed, bound = offers[flow]
-            speeds[flow] = (speed, CONFLICT if bound is None else bound.cause)
-            del waiting[flow]
-            for resource, demand in flow.usage:
-                if resource in room:
-                    room[resource] = max(0.0, room[resource] - speed * demand)
-                    count[resource] -= 1
-    return speeds
+    waiting = {resource: len(resource.flows) for resource in crowded}
+    left = dict.fromkeys(flows)
+    while left:
+        offers = {r: levels.get(r, room[r] / waiting[r]) for r in crowded if waiting[r]}
+        bounds = {flow: _bound(flow, offers) for flow in left}
+        resource, settled = _settled(bounds, offers)
+        for flow in settled:
+            speed = bounds[flow][0]
+            del left[flow]
+            if resource is not None:
+                binding[flow] = resource
+                levels[resource] = offers[resource]
+            for used, demand in flow.usage:
+                if used in room:
+                    room[used] = max(0.0, room[used] - speed * demand)
+                    waiting[used] -= 1
+    return binding, levels
 
 
-Offers = dict[Flow, tuple[float, Resource | None]]
+Bounds = dict[Flow, tuple[float, Resource | None]]
 
 
-def _offer(
-    flow: Flow, room: dict[Resource, float], count: dict[Resource, int]
-) -> tuple[float, Resource | None]:
-    speed, bound = 1.0, None
+def _bound(flow: Flow, offers: Levels) -> tuple[float, Resource | None]:
+    """Speed of `flow` under `offers`, and the resource that holds it back."""
+    speed = 1.0
+    bound: Resource | None = None
     for resource, demand in flow.usage:
-        if resource in room and room[resource] < speed * demand * count[resource]:
-            speed, bound = room[resource] / (count[resource] * demand), resource
+        offer = offers.get(resource)
+        if offer is not None and offer < speed * demand:
+            speed, bound = offer / demand, resource
     return speed, bound
 
 
-def _settled(offers: Offers, crowded: list[Resource]) -> list[Flow]:
-    free = [flow for flow, (_, bound) in offers.items() if bound is None]
+def _settled(bounds: Bounds, offers: Levels) -> tuple[Resource | None, list[Flow]]:
+    free = [flow for flow, (_, bound) in bounds.items() if bound is None]
     if free:
-        return free
-    for resource in crowded:
-        mine = [flow for flow in resource.flows if flow in offers]
-        if mine and all(offers[flow][1] is resource for flow in mine):
-            return mine
-    return [min(offers, key=lambda flow: offers[flow][0])]
+        return None, free
+    for resource in offers:
+        mine = [flow for flow in resource.flows if flow in bounds]
+        if mine and all(bounds[flow][1] is resource for flow in mine):
+            return resource, mine
+    slowest = min(bounds.values(), key=lambda bound: bound[0])[1]
+    return slowest, [flow for flow, (_, bound) in bounds.items() if bound is slowest]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from simpy import Environment
+
 from simmodel.arch import Arch, Link
 from simmodel.isa import Copy
 from simmodel.machine.flow import Resource, Usage
@@ -25,7 +27,8 @@ def crossed(arch: Arch, copy: Copy) -> tuple[str, ...]:
 class Links:
     """All instances of all links, in both directions."""
 
-    def __init__(self, arch: Arch) -> None:
+    def __init__(self, env: Environment, arch: Arch) -> None:
+        self._env = env
         self._arch = arch
         self._lanes: dict[tuple[str, int, bool], Resource] = {}
         for name, link in arch.links.items():
@@ -40,11 +43,13 @@ class Links:
         rate = link.bandwidth.at(self._arch.clock)
         label = f"link.{name}" if link.scope == "chip" else f"link.{name}{index}"
         if not link.duplex:
-            both = Resource(label, rate, BANDWIDTH)
+            both = Resource(self._env, label, rate, BANDWIDTH)
             self._lanes[name, index, False] = self._lanes[name, index, True] = both
             return
         for outward, suffix in ((False, "in"), (True, "out")):
-            self._lanes[name, index, outward] = Resource(f"{label}.{suffix}", rate, BANDWIDTH)
+            self._lanes[name, index, outward] = Resource(
+                self._env, f"{label}.{suffix}", rate, BANDWIDTH
+            )
 
     def moved(self, copy: Copy, core: int) -> Usage:
         """Bytes of one `copy` issued by `core` through each link; a broadcast crosses once."""

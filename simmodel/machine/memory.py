@@ -7,6 +7,8 @@ access of some length meets all of them. With blocked banks each bank is a resou
 
 from __future__ import annotations
 
+from simpy import Environment
+
 from simmodel.arch import Arch, Dram, Memory, SharedMemory
 from simmodel.machine.flow import Resource, Usage
 from simmodel.region import Operand
@@ -16,20 +18,20 @@ from simmodel.trace import BANDWIDTH, CONFLICT
 class Ports:
     """One instance of a memory."""
 
-    def __init__(self, name: str, memory: Memory | Dram, arch: Arch) -> None:
+    def __init__(self, env: Environment, name: str, memory: Memory | Dram, arch: Arch) -> None:
         self.banked = isinstance(memory, Memory) and memory.mapping == "blocked"
         self.bank_size = memory.bank_size if isinstance(memory, Memory) else memory.size
         """Bytes in one bank; for DRAM all of it."""
         self._write: list[Resource]
         if isinstance(memory, Dram):
-            self._read = [Resource(name, arch.dram_bytes_per_cycle, BANDWIDTH)]
+            self._read = [Resource(env, name, arch.dram_bytes_per_cycle, BANDWIDTH)]
             self._write = self._read
             return
-        self._read = _directed(name, memory, False)
+        self._read = _directed(env, name, memory, False)
         self._write = self._read
         if memory.split_ports:
-            self._read = _directed(f"{name}.read", memory, False)
-            self._write = _directed(f"{name}.write", memory, True)
+            self._read = _directed(env, f"{name}.read", memory, False)
+            self._write = _directed(env, f"{name}.write", memory, True)
 
     def through(self, write: bool, low: int, high: int) -> list[Resource]:
         """Resources that an access to bytes `low` up to `high` uses, in equal parts."""
@@ -41,13 +43,13 @@ class Ports:
         return resources[min(first, last) : last + 1]
 
 
-def _directed(name: str, memory: Memory, write: bool) -> list[Resource]:
+def _directed(env: Environment, name: str, memory: Memory, write: bool) -> list[Resource]:
     if memory.mapping == "interleaved":
         bandwidth = memory.bytes_per_cycle(write)
-        return [Resource(name, bandwidth, CONFLICT, memory.conflict_penalty, memory.banks)]
+        return [Resource(env, name, bandwidth, CONFLICT, (memory.conflict_penalty, memory.banks))]
     one = memory.port_bytes(write)
     return [
-        Resource(f"{name}.bank{bank}", one, CONFLICT, memory.conflict_penalty)
+        Resource(env, f"{name}.bank{bank}", one, CONFLICT, (memory.conflict_penalty, 1))
         for bank in range(memory.banks)
     ]
 
@@ -55,7 +57,8 @@ def _directed(name: str, memory: Memory, write: bool) -> list[Resource]:
 class Memories:
     """All instances of all memories of the chip."""
 
-    def __init__(self, arch: Arch) -> None:
+    def __init__(self, env: Environment, arch: Arch) -> None:
+        self._env = env
         self._arch = arch
         self._instances: dict[tuple[str, int], int] = {}
         self._ports: list[Ports] = []
@@ -67,7 +70,7 @@ class Memories:
         for index in range(count):
             self._instances[role, index] = len(self._ports)
             name = role if count == 1 else f"{role}{index}"
-            self._ports.append(Ports(name, memory, self._arch))
+            self._ports.append(Ports(self._env, name, memory, self._arch))
 
     def _count(self, memory: Memory) -> int:
         if not isinstance(memory, SharedMemory):

@@ -16,10 +16,13 @@ from simmodel.machine.work import Span, Work
 class Hazards:
     """What one issued instruction still waits for, and who waits for it."""
 
-    __slots__ = ("_behind", "_bell", "_pending", "env", "reads", "work", "writes")
+    __slots__ = ("_behind", "_bell", "_flying", "_pending", "env", "reads", "work", "writes")
 
-    def __init__(self, env: Environment, work: Work, occurrence: int) -> None:
+    def __init__(
+        self, env: Environment, work: Work, occurrence: int, flying: dict[Hazards, None]
+    ) -> None:
         self.env = env
+        self._flying = flying
         self.work = work
         self.reads: Sequence[Span] = ()
         self.writes: Sequence[Span] = ()
@@ -53,7 +56,8 @@ class Hazards:
         earlier._behind.append(self)
 
     def end(self) -> None:
-        """Let those go that waited for this one alone."""
+        """The instruction has ended: let those go that waited for it alone."""
+        del self._flying[self]
         for later in self._behind:
             del later._pending[self]
             if not later._pending and later._bell is not None:
@@ -73,17 +77,12 @@ class Scoreboard:
 
     def issue(self, work: Work, occurrence: int) -> Hazards:
         """Note an instruction and find what it has to wait for."""
-        hazards = Hazards(self._env, work, occurrence)
+        hazards = Hazards(self._env, work, occurrence, self._flying)
         for earlier in self._flying:
             if earlier.work.engine is not work.engine and hazards.conflicts(earlier):
                 hazards.follow(earlier)
         self._flying[hazards] = None
         return hazards
-
-    def end(self, hazards: Hazards) -> None:
-        """An instruction has ended."""
-        del self._flying[hazards]
-        hazards.end()
 
 
 def _overlap(these: Sequence[Span], those: Sequence[Span]) -> bool:

@@ -29,25 +29,29 @@ class Profile:
     __slots__ = ("cause", "cycles", "length", "usage")
 
     def __init__(self, cycles: int, moved: Usage) -> None:
-        """`moved` are bytes of the whole instruction through each resource."""
-        slowest = max((amount / r.limit_alone for r, amount in moved), default=0.0)
+        """`moved` are bytes of the whole instruction through each resource, none of them 0."""
+        slowest = max((amount / r.bytes_per_cycle for r, amount in moved), default=0.0)
         self.length = max(float(cycles), slowest)
         """Cycles after the start-up at the granted bandwidth of an otherwise silent machine."""
         self.cycles = math.ceil(self.length - 1e-6)
         self.cause = CONFLICT
         """What bounds it alone, where that is not its own cycles."""
         for resource, amount in moved:
-            if amount / resource.limit_alone == slowest:
+            if amount / resource.bytes_per_cycle == slowest:
                 self.cause = resource.cause
-        self.usage: Usage = tuple((r, amount / self.length) for r, amount in moved if amount)
+        self.usage: Usage = tuple((r, amount / self.length) for r, amount in moved)
+
+
+def _no_profile(occurrence: int) -> Profile:
+    raise RuntimeError(f"occurrence {occurrence} of an instruction that is not connected")
 
 
 class Work:
     """One site on one core, and what is counted about it."""
 
     __slots__ = ("cause", "core", "count", "cycles", "engine", "first", "instruction", "issued",
-                 "last", "lost", "number", "profile_at", "shared", "signals", "spans_at", "startup",
-                 "times", "waits")  # fmt: skip
+                 "last", "lost", "number", "profile", "profile_at", "signals", "spans_at",
+                 "startup", "times", "waits")  # fmt: skip
 
     def __init__(
         self,
@@ -66,10 +70,10 @@ class Work:
         """What an engine waits for that waits for this work."""
         self.waits: Waits = ()
         self.signals: Waits = ()
-        self.shared: Profile | None = None
-        """The profile of every occurrence, where addresses do not matter; None: no traffic."""
-        self.profile_at: Callable[[int], Profile] | None = None
-        """Profile of an occurrence, where the banks that it touches decide."""
+        self.profile: Profile | None = None
+        """The profile of every occurrence; None where the banks that it touches decide."""
+        self.profile_at: Callable[[int], Profile] = _no_profile
+        """Profile of an occurrence, where `profile` is None."""
         self.spans_at: Callable[[int], tuple[Sequence[Span], Sequence[Span]]] | None = None
         """Bytes read and written by an occurrence, where the interlock watches them."""
         self.issued = 0

@@ -1,0 +1,142 @@
+"""Figures of merit of one run: what an architect compares.
+
+Only here do cycles become seconds. The roofline is the time below which no schedule can get: all
+multiply-accumulates at the chip's peak, or all compulsory bytes (constants once, inputs once,
+outputs once) at DRAM's peak, whichever is longer. `efficiency` says how near the run came to it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container
+from dataclasses import dataclass
+
+from simmodel.arch import Arch
+from simmodel.isa import Item, Loop, MatrixInstruction
+from simmodel.program import Buffer, Program
+from simmodel.trace import CAUSES, Trace
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """What one run of one program on one architecture amounts to."""
+
+    latency_cycles: int
+    """Core-clock cycles from the first issue to the end of the last instruction."""
+    latency_ms: float
+    """Milliseconds of one inference."""
+    throughput: float
+    """Inferences per second, each batch starting when the previous one has ended."""
+    dtype: str
+    """Element type of the matrix engine's operands, whose peak the next figures refer to."""
+    matrix_utilization: float
+    """The model's multiply-accumulates over what all matrix engines could do meanwhile, 0..1."""
+    matrix_busy: float
+    """Share of the matrix engines' cycles spent in instructions, start-up included, 0..1."""
+    dram_read_bytes: int
+    """Bytes that DRAM delivered, in whole bursts."""
+    dram_write_bytes: int
+    """Bytes that DRAM took, in whole bursts."""
+    compulsory_bytes: int
+    """Constants, inputs and outputs, each once, without packing."""
+    stalls: dict[str, float]
+    """Idle cycles of the matrix engine by cause, averaged over cores, as a share of latency."""
+    roofline_cycles: float
+    """Cycles that no schedule on this machine can undercut."""
+    bound: str
+    """Which of the two bounds is the longer: `compute` or `bandwidth`."""
+    efficiency: float
+    """Roofline over latency, 0..1."""
+    peak_bytes: dict[str, int]
+    """Role -> most bytes of buffers alive in the same step in one instance of the memory."""
+    instructions: int
+    """Instructions executed."""
+    program_bytes: int
+    """Size of all instruction streams, loops kept."""
+
+
+def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metrics:
+    """Metrics of `trace`, the run of `program` on `arch`; `batch` inferences ran in it."""
+    cycles = max(1, trace.cycles)
+    dtype = _dtype(program, arch)
+    peak = arch.peak_macs(dtype)
+    needed = compulsory_bytes(program)
+    compute = program.macs / peak if peak else 0.0
+    memory = needed / arch.dram_bytes_per_cycle
+    seconds = cycles / arch.clock
+    return Metrics(
+        latency_cycles=trace.cycles,
+        latency_ms=seconds * 1e3,
+        throughput=batch / seconds,
+        dtype=dtype,
+        matrix_utilization=compute / cycles,
+        matrix_busy=trace.busy("matrix") / (cycles * arch.core_count),
+        dram_read_bytes=trace.traffic["dram.read"],
+        dram_write_bytes=trace.traffic["dram.write"],
+        compulsory_bytes=needed,
+        stalls={c: trace.idle(c, "matrix") / (cycles * arch.core_count) for c in CAUSES},
+        roofline_cycles=max(compute, memory),
+        bound="compute" if compute >= memory else "bandwidth",
+        efficiency=max(compute, memory) / cycles,
+        peak_bytes=peak_bytes(program.buffers),
+        instructions=trace.issued,
+        program_bytes=program_bytes(program, arch),
+    )
+
+
+def compulsory_bytes(program: Program) -> int:
+    """Bytes that must cross DRAM's pins at least once: constants, inputs and outputs."""
+    constants = sum(constant.used or constant.data.nbytes for constant in program.constants)
+    ports = (*program.inputs, *program.outputs)
+    return constants + sum(port.operand.distinct for port in ports)
+
+
+def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
+    """Most bytes alive in one step, by memory role, in the core that needs most."""
+    live: dict[tuple[str, int | None], list[Buffer]] = defaultdict(list)
+    for buffer in buffers:
+        live[buffer.memory, buffer.core].append(buffer)
+    peaks: dict[str, int] = {}
+    for (memory, _), own in live.items():
+        peaks[memory] = max(peaks.get(memory, 0), _peak(own))
+    return peaks
+
+
+def _peak(buffers: list[Buffer]) -> int:
+    change: dict[int, int] = defaultdict(int)
+    for buffer in buffers:
+        change[buffer.first] += buffer.size
+        change[buffer.last + 1] -= buffer.size
+    level = peak = 0
+    for step in sorted(change):
+        level += change[step]
+        peak = max(peak, level)
+    return peak
+
+
+def program_bytes(program: Program, arch: Arch) -> int:
+    """Bytes of all instruction streams; each instruction and each loop counts once."""
+    size = arch.front_end.instruction_bytes
+    return size * sum(_static(stream) for stream in program.cores)
+
+
+def _static(items: tuple[Item, ...]) -> int:
+    return sum(1 + (_static(item.body) if isinstance(item, Loop) else 0) for item in items)
+
+
+def _dtype(program: Program, arch: Arch) -> str:
+    """Element type, of those whose rate is known, that most of the products have."""
+    macs: dict[str, int] = defaultdict(int)
+    for stream in program.cores:
+        _count(stream, 1, arch.matrix.rate, macs)
+    return max(macs, key=lambda name: macs[name], default=arch.types[0])
+
+
+def _count(
+    items: tuple[Item, ...], times: int, rates: Container[str], macs: dict[str, int]
+) -> None:
+    for item in items:
+        if isinstance(item, Loop):
+            _count(item.body, times * item.count, rates, macs)
+        elif isinstance(item, MatrixInstruction) and item.a.dtype in rates:
+            macs[item.a.dtype] += times * item.macs()
