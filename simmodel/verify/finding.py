@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simmodel.asm import print_item
 from simmodel.isa import Instruction
 from simmodel.program import Program
 
@@ -39,7 +40,7 @@ def found_at(
     """A finding about an instruction of `core`."""
     known = 0 <= instruction.origin < len(program.origins)
     node = program.origins[instruction.origin].node if known else ""
-    return Finding(rule, message, core, instruction.engine, instruction.MNEMONIC, node)
+    return Finding(rule, message, core, instruction.engine, print_item(instruction), node)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,197 @@
+"""Assembly: programs as text that a person reads and writes, and that parses back to the same.
+
+    program  = 'program' field* record* core*
+    record   = ('origin' | 'buffer' | 'input' | 'output') field*
+             | 'barrier' name count | 'payload' base64
+             | 'constant' name address type '[' extents ']' 'used' bytes 'hash' string
+    core     = 'core' number, then indented: ('token' name count)* item*
+    item     = 'loop' variable count, then indented: item*
+             | mnemonic engine field* ['wait' uses] ['signal' uses] ['!' origin]
+    field    = name '=' value              fields that have their default are left out
+    value    = number | name | string | 'none' | operand | '(' values ')'
+    operand  = memory '[' address ']' ':' type '[' extents ']' ['/{' strides '}']
+               ['*' scale] ['+' zero] ['@' core | '@{' cores '}']
+    address  = sum of numbers, factor '*' variable, 'ring(' slots ',' pitch ',' sum ')'
+    uses     = name count (',' name count)*
+
+One instruction per line, `;` starts a comment, strides are written where they are not row-major.
+Fields come from the dataclasses, so a new instruction needs no text code. The data of constants is
+kept apart (`constant_data`, for an npz file); the text holds their hashes. The compact form for
+machines is to stand beside this one, in `simmodel/binary.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.asm_line import PLAIN, WORDS, ParseError
+from simmodel.asm_reader import digest, parse_item, parse_program
+from simmodel.dtype import NAMES, size_of
+from simmodel.isa import Instruction, Item, Loop
+from simmodel.program import Constant, Program
+from simmodel.region import Address, Operand, Ring, Terms, contiguous
+
+__all__ = [
+    "ParseError",
+    "constant_data",
+    "parse_item",
+    "parse_program",
+    "print_item",
+    "print_operand",
+    "print_program",
+]
+INDENT = "  "
+
+
+def print_item(item: Item) -> str:
+    """`item` as text: one line, or a loop's line and its indented body."""
+    return "\n".join(_lines(item))
+
+
+def print_program(program: Program) -> str:
+    """`program` as text; `parse_program(text, constant_data(program))` gives it back."""
+    head = f"program name={_name(program.name)} arch={_name(program.arch)}"
+    lines = [head + (f" macs={program.macs}" if program.macs else "")]
+    for word in ("origin", "buffer", "input", "output"):
+        lines += [f"{word}{_fields(record)}" for record in getattr(program, f"{word}s")]
+    lines += [f"barrier {_name(name)} {count}" for name, count in program.barriers.items()]
+    lines += [f'payload "{base64.b64encode(data).decode()}"' for data in program.payloads]
+    lines += [_constant(constant) for constant in program.constants]
+    for core, (tokens, stream) in enumerate(zip(program.tokens, program.cores, strict=True)):
+        lines.append(f"core {core}")
+        lines += [f"{INDENT}token {_name(name)} {count}" for name, count in tokens.items()]
+        lines += [INDENT + line for line in _commented(stream, program)]
+    return "\n".join(lines) + "\n"
+
+
+def constant_data(program: Program) -> dict[str, NDArray[Any]]:
+    """The data of all constants by name, for `parse_program` or an npz file.
+
+    Raises:
+        ValueError: two constants have one name.
+    """
+    data = {constant.name: constant.data for constant in program.constants}
+    if len(data) < len(program.constants):
+        raise ValueError(f"program {program.name!r} has constants of the same name")
+    return data
+
+
+def _constant(constant: Constant) -> str:
+    shape = ",".join(map(str, constant.data.shape))
+    kind = NAMES[np.dtype(constant.data.dtype)]
+    head = f"constant {_name(constant.name)} {constant.address:#x} {kind}[{shape}]"
+    return f'{head} used {constant.used} hash "{digest(constant.data)}"'
+
+
+def _commented(stream: tuple[Item, ...], program: Program) -> Iterator[str]:
+    """Lines of a stream, with the model node in a comment wherever it changes."""
+    last = -1
+    for item in stream:
+        first = _first(item)
+        if first is None or first.origin == last or first.origin >= len(program.origins):
+            yield from _lines(item)
+            continue
+        last = first.origin
+        yield "; " + json.dumps(program.origins[last].node)[1:-1]
+        yield from _lines(item)
+
+
+def _first(item: Item) -> Instruction | None:
+    while isinstance(item, Loop):
+        if not item.body:
+            return None
+        item = item.body[0]
+    return item
+
+
+def _lines(item: Item) -> Iterator[str]:
+    if not isinstance(item, Loop):
+        yield _instruction(item)
+        return
+    yield f"loop {_name(item.variable)} {item.count}"
+    for inner in item.body:
+        for line in _lines(inner):
+            yield INDENT + line
+
+
+def _instruction(item: Instruction) -> str:
+    text = f"{item.MNEMONIC} {_name(item.engine)}{_fields(item)}"
+    for word, uses in (("wait", item.waits), ("signal", item.signals)):
+        if uses:
+            text += f" {word} " + ", ".join(f"{_name(name)} {count}" for name, count in uses)
+    return text + (f" !{item.origin}" if item.origin else "")
+
+
+APART = frozenset({"engine", "waits", "signals", "origin"})
+"""Fields of instructions that have a place of their own in the line."""
+
+
+def _fields(record: Any) -> str:
+    """` name=value` for every field that has not its default."""
+    parts = []
+    skipped = APART if isinstance(record, Instruction) else frozenset()
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.name not in skipped and (field.default is MISSING or value != field.default):
+            parts.append(f" {field.name}={_value(value)}")
+    return "".join(parts)
+
+
+def _value(value: Any) -> str:
+    match value:
+        case None:
+            return "none"
+        case Operand():
+            return print_operand(value)
+        case tuple():
+            return f"({', '.join(map(_value, value))})"
+        case str():
+            return _name(value)
+        case float():
+            return repr(float(value))
+    return str(int(value))
+
+
+def _name(name: str) -> str:
+    """`name`, in quotes where it could be taken for something else."""
+    return name if PLAIN.fullmatch(name) and name not in WORDS else json.dumps(name)
+
+
+def print_operand(operand: Operand) -> str:
+    """`local[0x40 + 16*i]:int8[4,16]` and the like."""
+    shape = ",".join(map(str, operand.shape))
+    text = f"{_name(operand.memory)}[{_address(operand.address)}]:{operand.dtype}[{shape}]"
+    if operand.strides != contiguous(operand.shape, size_of(operand.dtype)):
+        text += "/{" + ",".join(map(str, operand.strides)) + "}"
+    if operand.scale is not None:
+        text += f"*{float(operand.scale)!r}"
+    if operand.zero:
+        text += f"{operand.zero:+d}"
+    if len(operand.cores) == 1:
+        return f"{text}@{operand.cores[0]}"
+    return text + ("@{" + ",".join(map(str, operand.cores)) + "}" if operand.cores else "")
+
+
+def _address(address: Address) -> str:
+    parts = [hex(address.base), *_terms(address.terms)]
+    if address.ring is not None:
+        parts.append(_ring(address.ring))
+    return " + ".join(parts)
+
+
+def _ring(ring: Ring) -> str:
+    inner = _terms(ring.terms)
+    if ring.offset or not inner:
+        inner.append(str(ring.offset))
+    return f"ring({ring.slots}, {ring.pitch}, {' + '.join(inner)})"
+
+
+def _terms(terms: Terms) -> list[str]:
+    return [_name(name) if factor == 1 else f"{factor}*{_name(name)}" for name, factor in terms]

@@ -1,0 +1,237 @@
+"""One line of assembly: its tokens, and the values that they spell.
+
+A value's form alone tells its type, so reading one needs no context. The grammar is on the front
+page of `simmodel.asm`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from simmodel.dtype import NUMPY
+from simmodel.region import Address, Operand, Ring, Terms, contiguous
+
+WORDS = {"inf": float("inf"), "nan": float("nan"), "none": None}
+"""Bare words that are values."""
+PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+"""Names that need no quotes."""
+_TOKEN = re.compile(
+    r'(?P<string>"(?:[^"\\]|\\.)*")'
+    r"|(?P<number>0[xX][0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)"
+    rf"|(?P<name>{PLAIN.pattern})"
+    r"|(?P<mark>[\[\](){}:,*+/@=!-])"
+    r"|(?P<comment>;.*)|(?P<space>[ \t]+)|(?P<other>.)"
+)
+
+
+class ParseError(ValueError):
+    """Text that is no assembly; the message starts with line:column."""
+
+    def __init__(self, line: int, column: int, message: str) -> None:
+        self.line, self.column = line, column
+        super().__init__(f"{line}:{column}: {message}")
+
+
+@dataclass(frozen=True)
+class _Lexeme:
+    kind: str
+    text: str
+    column: int
+
+
+class Line:
+    """The tokens of one line, and where reading stands."""
+
+    def __init__(self, number: int, text: str) -> None:
+        self.number = number
+        self.indent = len(text) - len(text.lstrip(" "))
+        self.lexemes: list[_Lexeme] = []
+        self.at = 0
+        for match in _TOKEN.finditer(text):
+            kind, column = str(match.lastgroup), match.start() + 1
+            if kind == "other":
+                raise ParseError(number, column, f"unexpected {match[0]!r}")
+            if kind not in ("space", "comment"):
+                self.lexemes.append(_Lexeme(kind, match[0], column))
+        self.lexemes.append(_Lexeme("end", "end of line", len(text) + 1))
+
+    @property
+    def next(self) -> _Lexeme:
+        return self.lexemes[self.at]
+
+    def error(self, expected: str) -> ParseError:
+        """What to raise when the next token is not what was `expected`."""
+        return ParseError(
+            self.number, self.next.column, f"expected {expected}, found {self.next.text!r}"
+        )
+
+    def accept(self, text: str) -> bool:
+        """Step over `text` if it is next."""
+        if self.next.text != text or self.next.kind == "string":
+            return False
+        self.at += 1
+        return True
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            raise self.error(repr(text))
+
+    def take(self, kind: str, expected: str) -> str:
+        if self.next.kind != kind:
+            raise self.error(expected)
+        self.at += 1
+        return self.lexemes[self.at - 1].text
+
+    def followed_by(self, text: str) -> bool:
+        """Whether the token after the next is `text`."""
+        return self.next.kind != "end" and self.lexemes[self.at + 1].text == text
+
+    def finish(self) -> None:
+        if self.next.kind != "end":
+            raise self.error("the end of the line")
+
+    def name(self, expected: str) -> str:
+        """A bare or quoted name."""
+        if self.next.kind == "string":
+            return self.string(expected)
+        return self.take("name", expected)
+
+    def string(self, expected: str) -> str:
+        text = self.take("string", expected)
+        try:
+            return str(json.loads(text))
+        except json.JSONDecodeError as error:
+            self.at -= 1
+            raise self.error("a string with valid escapes") from error
+
+    def integer(self, expected: str = "a whole number") -> int:
+        sign = -1 if self.accept("-") else 1
+        number = self.number_value(expected)
+        if not isinstance(number, int):
+            self.at -= 1
+            raise self.error(expected)
+        return sign * number
+
+    def number_value(self, expected: str = "a number") -> int | float:
+        text = self.take("number", expected)
+        if text[:2] in ("0x", "0X"):
+            return int(text, 16)
+        return int(text) if text.isdigit() else float(text)
+
+
+def value(line: Line) -> Any:
+    """Number, name, string, operand, or a list of values in parentheses."""
+    if line.accept("("):
+        return _items(line, ")", value)
+    if line.next.kind == "string":
+        return line.string("a string")
+    if line.next.kind == "name":
+        if line.followed_by("["):
+            return _operand(line)
+        word = line.take("name", "a value")
+        return WORDS.get(word, word)
+    sign = -1 if line.accept("-") else 1
+    if line.next.text in ("inf", "nan"):
+        return sign * float(line.take("name", "a number"))
+    return sign * line.number_value("a value")
+
+
+def _items(line: Line, end: str, item: Any) -> tuple[Any, ...]:
+    """Values separated by commas up to `end`."""
+    found: list[Any] = []
+    while not line.accept(end):
+        if found:
+            line.expect(",")
+        found.append(item(line))
+    return tuple(found)
+
+
+def _operand(line: Line) -> Operand:
+    memory = line.name("a memory")
+    address = _address(line)
+    line.expect(":")
+    start = line.at
+    dtype, shape = typed_shape(line)
+    strides = contiguous(shape, NUMPY[dtype].itemsize)
+    if line.accept("/"):
+        line.expect("{")
+        strides = _items(line, "}", Line.integer)
+        if len(strides) != len(shape):
+            line.at = start
+            raise line.error(f"{len(strides)} extents, one for each stride")
+    scale = None
+    if line.accept("*"):
+        scale = _float(line)
+    zero = line.integer() if line.next.text == "-" else 0
+    if line.accept("+"):
+        zero = line.integer()
+    return Operand(memory, address, shape, strides, dtype, scale, zero, _cores(line))
+
+
+def _float(line: Line) -> float:
+    found = value(line)
+    if isinstance(found, int | float):
+        return float(found)
+    line.at -= 1
+    raise line.error("a scale")
+
+
+def typed_shape(line: Line) -> tuple[str, tuple[int, ...]]:
+    """`int8[4, 16]` and the like."""
+    dtype = line.name("an element type")
+    if dtype not in NUMPY:
+        line.at -= 1
+        raise line.error(f"one of {', '.join(NUMPY)}")
+    line.expect("[")
+    return dtype, _items(line, "]", Line.integer)
+
+
+def _cores(line: Line) -> tuple[int, ...]:
+    if not line.accept("@"):
+        return ()
+    if line.accept("{"):
+        return _items(line, "}", Line.integer)
+    return (line.integer("a core"),)
+
+
+def _address(line: Line) -> Address:
+    line.expect("[")
+    base, terms, ring = _linear(line, "]", True)
+    line.expect("]")
+    return Address(base, terms, ring)
+
+
+def _linear(line: Line, end: str, rings: bool) -> tuple[int, Terms, Ring | None]:
+    """A sum of numbers, factor * variable, and at most one ring, up to `end`."""
+    base, terms, ring = 0, [], None
+    while True:
+        sign = -1 if line.accept("-") else 1
+        if rings and ring is None and line.next.text == "ring" and line.followed_by("("):
+            ring = _ring(line)
+        elif line.next.kind in ("name", "string"):
+            terms.append((line.name("a loop variable"), sign))
+        else:
+            number = sign * line.integer("a number, a loop variable or a ring")
+            if line.accept("*"):
+                terms.append((line.name("a loop variable"), number))
+            else:
+                base += number
+        if line.next.text == end:
+            return base, tuple(terms), ring
+        if line.next.text != "-" and not line.accept("+"):
+            raise line.error(f"'+', '-' or '{end}'")
+
+
+def _ring(line: Line) -> Ring:
+    line.expect("ring")
+    line.expect("(")
+    slots = line.integer("the number of slots")
+    line.expect(",")
+    pitch = line.integer("the bytes from slot to slot")
+    line.expect(",")
+    offset, terms, _ = _linear(line, ")", False)
+    line.expect(")")
+    return Ring(slots, pitch, offset, terms)

@@ -1,0 +1,256 @@
+"""Reads assembly: lines to the dataclass that each names, blocks by indentation.
+
+The grammar is on the front page of `simmodel.asm`. The fields of a class say which values they
+take, so nothing here knows any particular instruction.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simmodel.asm_line import Line, ParseError, typed_shape, value
+from simmodel.dtype import NAMES, NUMPY
+from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
+from simmodel.program import Buffer, Constant, Origin, Port, Program
+
+_BY_MNEMONIC = {cls.MNEMONIC: cls for cls in INSTRUCTIONS}
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _fits(given: Any, hint: Any) -> bool:
+    """Whether `given` is of the type `hint`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(given, part) for part in parts)
+    if origin is tuple:
+        if not isinstance(given, tuple):
+            return False
+        kinds = parts[:1] * len(given) if parts[-1] is Ellipsis else parts
+        return len(kinds) == len(given) and all(map(_fits, given, kinds))
+    return isinstance(given, (int, float) if hint is float else hint)
+
+
+def _fields(line: Line, cls: type, stop: tuple[str, ...] = ()) -> dict[str, Any]:
+    """`name=value` pairs for fields of `cls`."""
+    hints, found = _hints(cls), {}
+    while line.next.kind == "name" and line.next.text not in stop:
+        field = line.next.text
+        if field not in hints or field in found or field in ("waits", "signals", "MNEMONIC"):
+            raise line.error(f"another field of {cls.__name__}")
+        line.at += 1
+        line.expect("=")
+        start = line.at
+        found[field] = value(line)
+        if not _fits(found[field], hints[field]):
+            line.at = start
+            kind = getattr(hints[field], "__name__", hints[field])
+            raise line.error(f"{kind} for {field}")
+    return found
+
+
+def _build(line: Line, cls: Any, values: dict[str, Any]) -> Any:
+    line.finish()
+    needed = [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    missing = [name for name in needed if name not in values]
+    if missing:
+        raise line.error(f"{', '.join(f'{name}=' for name in missing)} for {cls.__name__}")
+    return cls(**values)
+
+
+def _counted(line: Line, word: str) -> tuple[tuple[str, int], ...]:
+    if not line.accept(word):
+        return ()
+    found = [(line.name("a token"), line.integer("a count"))]
+    while line.accept(","):
+        found.append((line.name("a token"), line.integer("a count")))
+    return tuple(found)
+
+
+def _instruction(line: Line) -> Instruction:
+    mnemonic = line.take("name", "an instruction")
+    if mnemonic not in _BY_MNEMONIC:
+        line.at -= 1
+        raise line.error(f"loop, {', '.join(_BY_MNEMONIC)}")
+    cls = _BY_MNEMONIC[mnemonic]
+    engine = line.name("an engine")
+    values = _fields(line, cls, ("wait", "signal"))
+    values |= {"waits": _counted(line, "wait"), "signals": _counted(line, "signal")}
+    values["origin"] = line.integer("an origin") if line.accept("!") else 0
+    instruction: Instruction = _build(line, cls, {"engine": engine, **values})
+    return instruction
+
+
+class _Reader:
+    """All lines of a text that hold something, and the next one to read."""
+
+    def __init__(self, text: str) -> None:
+        lines = [Line(n, row) for n, row in enumerate(text.split("\n"), 1)]
+        self.lines = [line for line in lines if line.next.kind != "end"]
+        self.last = len(lines)
+        self.at = 0
+
+    @property
+    def next(self) -> Line | None:
+        return self.lines[self.at] if self.at < len(self.lines) else None
+
+    def block(self, indent: int) -> tuple[Item, ...]:
+        """Items of all following lines that are indented by at least `indent`."""
+        items: list[Item] = []
+        level = None
+        while (line := self.next) is not None and line.indent >= indent:
+            level = line.indent if level is None else level
+            if line.indent != level:
+                raise line.error(f"an indentation of {level} spaces, not {line.indent}")
+            items.append(self.item(line))
+        return tuple(items)
+
+    def item(self, line: Line) -> Item:
+        self.at += 1
+        if not line.accept("loop"):
+            return _instruction(line)
+        variable, count = line.name("a loop variable"), line.integer("a count")
+        line.finish()
+        return Loop(variable, count, self.block(line.indent + 1))
+
+
+def parse_item(text: str) -> Item:
+    """The instruction or loop that `text` holds.
+
+    Raises:
+        ParseError: with line, column and what was expected.
+    """
+    reader = _Reader(text)
+    if reader.next is None:
+        raise ParseError(1, 1, "expected an instruction or a loop")
+    item = reader.item(reader.next)
+    if reader.next is not None:
+        raise reader.next.error("the end of the text")
+    return item
+
+
+class _ProgramReader:
+    """Collects the records of a program, in the order of the text."""
+
+    def __init__(self, text: str, constants: Mapping[str, NDArray[Any]]) -> None:
+        self.reader, self.data = _Reader(text), constants
+        self.values: dict[str, Any] = {}
+        names = "cores tokens constants buffers inputs outputs origins payloads"
+        self.lists: dict[str, list[Any]] = {name: [] for name in names.split()}
+        self.barriers: dict[str, int] = {}
+
+    def read(self) -> Program:
+        line = self.reader.next
+        if line is None:
+            raise ParseError(1, 1, "expected a program")
+        line.expect("program")
+        self.values = _fields(line, Program)
+        line.finish()
+        self.reader.at += 1
+        while (line := self.reader.next) is not None:
+            self.record(line)
+        missing = [name for name in ("name", "arch") if name not in self.values]
+        if missing:
+            raise ParseError(1, 1, f"expected {missing[0]}= for the program")
+        lists = {name: tuple(found) for name, found in self.lists.items()}
+        return Program(**(self.values | lists), barriers=self.barriers)
+
+    def record(self, line: Line) -> None:
+        kinds = {"origin": Origin, "buffer": Buffer, "input": Port, "output": Port}
+        word = line.take("name", "a record")
+        self.reader.at += 1
+        if word in kinds:
+            built = _build(line, kinds[word], _fields(line, kinds[word]))
+            self.lists[f"{word}s"].append(built)
+        elif word == "barrier":
+            self.barriers |= [(line.name("a barrier"), line.integer("a count"))]
+        elif word == "token":
+            if not self.lists["tokens"]:
+                raise line.error("a core before its tokens, so not")
+            self.lists["tokens"][-1] |= [(line.name("a token"), line.integer("a count"))]
+        elif word == "payload":
+            self.lists["payloads"].append(_payload(line))
+        elif word == "constant":
+            self.lists["constants"].append(_constant(line, self.data))
+        elif word == "core":
+            self.core(line)
+        else:
+            line.at -= 1
+            raise line.error(f"{', '.join(kinds)}, barrier, payload, constant, core or token")
+        line.finish()
+
+    def core(self, line: Line) -> None:
+        number = line.integer("a core")
+        if number != len(self.lists["cores"]):
+            line.at -= 1
+            raise line.error(f"core {len(self.lists['cores'])}")
+        self.lists["tokens"].append({})
+        while (record := self.reader.next) is not None and record.next.text == "token":
+            self.record(record)
+        self.lists["cores"].append(self.reader.block(line.indent + 1))
+
+
+def _payload(line: Line) -> bytes:
+    text = line.string("a payload in base64")
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        line.at -= 1
+        raise line.error("a payload in base64") from error
+
+
+def digest(data: NDArray[Any]) -> str:
+    """Hash of an array's bytes, short enough to read."""
+    return hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()[:16]
+
+
+def _constant(line: Line, data: Mapping[str, NDArray[Any]]) -> Constant:
+    start = line.at
+    name, address = line.name("a constant"), line.integer("an address")
+    dtype, shape = typed_shape(line)
+    line.expect("used")
+    used = line.integer("a number of bytes")
+    line.expect("hash")
+    expected = line.string("a hash")
+    if name not in data:
+        line.at = start
+        raise line.error("a constant whose data is given")
+    raw = np.ascontiguousarray(data[name])
+    if raw.dtype != NUMPY[dtype] and raw.dtype.itemsize == NUMPY[dtype].itemsize:
+        raw = raw.view(NUMPY[dtype])  # archives forget the types that numpy does not have
+    if raw.shape != shape or raw.dtype != NUMPY[dtype] or digest(raw) != expected:
+        line.at = start
+        kind = NAMES.get(raw.dtype, str(raw.dtype))
+        given = f"{kind}{list(raw.shape)} with hash {digest(raw)}"
+        raise line.error(f"{dtype}{list(shape)} with hash {expected}, given {given}, for")
+    return Constant(name, address, raw, used)
+
+
+def parse_program(text: str, constants: Mapping[str, NDArray[Any]] | None = None) -> Program:
+    """The program that `text` holds.
+
+    Args:
+        text: as printed by `simmodel.asm.print_program`.
+        constants: data of its constants by name (`simmodel.asm.constant_data`).
+
+    Raises:
+        ParseError: with line, column and what was expected.
+    """
+    return _ProgramReader(text, constants or {}).read()
