@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from simmodel.asm_line import PLAIN, WORDS, ParseError
 from simmodel.asm_reader import digest, parse_item, parse_program
-from simmodel.dtype import NAMES, size_of
+from simmodel.dtype import NAMES, SIZES, size_of
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.program import Constant, Program
 from simmodel.region import Address, Operand, Ring, Terms, contiguous
@@ -168,7 +168,8 @@ def print_operand(operand: Operand) -> str:
     """`local[0x40 + 16*i]:int8[4,16]` and the like."""
     shape = ",".join(map(str, operand.shape))
     text = f"{_name(operand.memory)}[{_address(operand.address)}]:{operand.dtype}[{shape}]"
-    if operand.strides != contiguous(operand.shape, size_of(operand.dtype)):
+    known = operand.dtype in SIZES  # messages about what is not print it too
+    if not known or operand.strides != contiguous(operand.shape, size_of(operand.dtype)):
         text += "/{" + ",".join(map(str, operand.strides)) + "}"
     if operand.scale is not None:
         text += f"*{float(operand.scale)!r}"

@@ -32,7 +32,8 @@ def machine(sync: str = "tokens", cores: int = 1, **changes: Any) -> Arch:
         },
         "matrix": {
             "kind": "cube", "rows": 8, "cols": 8, "depth": 8, "depthwise": True,
-            "output": "accumulators", "writeback": ["bias", "clip", "requantize"], "rate": {"int8": 1.0, "fp16": 0.5},
+            "output": "accumulators", "writeback": ["bias", "clip", "requantize"],
+            "rate": {"int8": 1.0, "fp16": 0.5},
         },
         "vector": {
             "lanes": 16, "types": ["int8", "uint8", "int16", "int32", "fp16", "fp32"],
