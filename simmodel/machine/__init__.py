@@ -1,1 +1,62 @@
-"""The SimPy machine."""
+"""The machine floor: a SimPy model of one architecture that runs one program.
+
+The rules of its time, in enough detail to work out any small program by hand. One test per number
+stands in tests/simmodel/test_laws.py.
+
+1.  CLOCK. Time is whole core-clock cycles from 0. What happens in one cycle happens in order of
+    insertion, so two runs of a program give the same trace.
+2.  ISSUE. The front end issues instructions in stream order. The first is issued in cycle 0, each
+    next one `interval` cycles later, where interval = max(1 / issue_width, instruction_bytes per
+    instruction / fetch bandwidth). Fractions add up exactly; an instruction is issued in the cycle
+    that its time falls into (rounded down), and may start in that cycle.
+3.  QUEUES. Each engine has a queue of `queue_depth` slots, the host one for the chip. An
+    instruction takes a slot when it is issued and frees it when it starts. The front end waits for
+    a slot with everything behind it; it goes on in the cycle in which the slot is freed, and
+    `interval` counts from there.
+4.  START. An engine runs one instruction at a time, in the order of its queue. One starts when it
+    heads the queue, the previous one has ended, it has been issued, and its tokens have been
+    taken, one after another in the order of `waits`. Whoever waits for a token first gets it
+    first. Tokens that an instruction signals are visible in the cycle in which it ends.
+5.  DURATION. start-up + max(cycles, time of the traffic), rounded up to a whole cycle. The traffic
+    begins when the start-up is over. Its bytes are spread evenly over the work: an instruction
+    that gets a share of the bandwidth it could use is slowed down by that share as a whole.
+    Synchronization instructions (Sync, Arrive, Await) take no time.
+6.  ROUTES. The bytes of each operand (`Instruction.traffic`) go through their memory: all of DRAM
+    is one resource for both directions; the ports of an on-chip memory are one resource per
+    instance where banks are interleaved, one per bank where they are blocked (bytes in equal parts
+    to the banks touched), each per direction where reads and writes have ports of their own.
+    Copies cross every link from the source's role to the target's: the source's bytes, once. A
+    broadcast writes its bytes into each target. A duplex link is one resource per direction
+    (outward: towards shared memory or DRAM), else one.
+7.  SHARING. Instructions that together demand more of a resource than it has share it max-min
+    fairly: equal bytes per cycle for each, but none more than it can use. Shares change only when
+    traffic starts or ends. With several crowded resources: whoever no share holds back is settled
+    first, then a resource that holds back all that remain on it, else the one that holds back the
+    slowest.
+8.  CONFLICTS. While k > 1 instructions have traffic in one bank, its bytes per cycle are divided by
+    1 + conflict_penalty; with interleaved banks those of the memory by 1 + conflict_penalty *
+    min(1, (k - 1) / banks).
+9.  DRAM. A copy pays the latency once, in its start-up, and runs no faster than outstanding *
+    request bytes per latency. Each contiguous run moves whole bursts.
+10. INTERLOCK. On machines without tokens an instruction starts only when no earlier one of its core
+    is unfinished whose operands overlap its own, one of the two being written. Operands count with
+    their bounding range of addresses, in every memory.
+11. BARRIERS. `Arrive` counts when it heads its queue and the previous instruction has ended;
+    `Await` waits until the last arrival and lets its queue go on in that cycle. A barrier stays
+    open.
+12. BURSTS. A site that repeats n times (`Site.times`) is simulated as one entry. Alone, each of the
+    n takes d = start-up + max(cycles, traffic alone); item k starts at max(s + k d, issue of item
+    k), with s the start of the first, and everything else follows rules 2 to 4 item by item, so
+    the result is that of n instructions. The traffic of all follows the first start-up at its
+    average rate, so only under contention a burst differs from n instructions; the front end then
+    takes the starts of items as they would be without.
+13. ACCOUNTS. Each cycle of each engine up to the end of the program is busy (start-up + cycles of
+    each instruction) or idle for one cause of `simmodel.trace.CAUSES`. A wait counts for the cause
+    of the one who ended it, waits before the first instruction that does work as `fill`; what an
+    instruction takes beyond its own cycles as `conflict` or `bandwidth`, after the resource that
+    held it back, in proportion to the work each kept it from.
+14. SILENCE. When nothing can happen any more and instructions are left, the run ends with
+    `Deadlock`, which lists every waiting queue head and front end.
+15. HOST. One host serves all cores, in the order in which they issued; its calls wait for and signal
+    tokens of the core that issued them.
+"""

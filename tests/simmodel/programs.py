@@ -9,6 +9,7 @@ from simmodel.isa import Copy, Gemm, Item, ScalarNop, Unary
 from simmodel.isa.base import Sync
 from simmodel.program import Origin, Program
 from simmodel.region import Address, Operand, Terms, contiguous
+from simmodel.simulate import simulate
 
 KIB = 1024
 
@@ -53,11 +54,12 @@ def box(
     terms: Terms = (),
     dtype: str = "int8",
     cores: tuple[int, ...] = (),
+    strides: tuple[int, ...] | None = None,
 ) -> Operand:
-    """A contiguous operand."""
+    """An operand, contiguous unless `strides` are given."""
     size = {"int8": 1, "int32": 4}[dtype]
     place = Address(address, terms)
-    return Operand(memory, place, shape, contiguous(shape, size), dtype, cores=cores)
+    return Operand(memory, place, shape, strides or contiguous(shape, size), dtype, cores=cores)
 
 
 def load(amount: int, at: int = 0, waits: Sync = (), signals: Sync = (), **more: Any) -> Copy:
@@ -101,13 +103,15 @@ def gemm(m: int, n: int, k: int, waits: Sync = (), signals: Sync = (), **more: A
     )
 
 
-def relu(amount: int, at: int = 0, to: int = 0, waits: Sync = (), signals: Sync = ()) -> Unary:
-    """`amount` elements on the vector engine."""
+def relu(
+    amount: int, at: int = 0, to: int = 0, waits: Sync = (), signals: Sync = (), terms: Terms = ()
+) -> Unary:
+    """`amount` elements on the vector engine; `terms` move both operands."""
     return Unary(
         engine="vector",
         function="relu",
-        a=box("local", at, amount),
-        dst=box("local", to, amount),
+        a=box("local", at, amount, terms=terms),
+        dst=box("local", to, amount, terms=terms),
         waits=waits,
         signals=signals,
     )
@@ -138,3 +142,11 @@ def program(
         origins=more.get("origins", (Origin("node", 0, "Conv"),)),
         macs=more.get("macs", 0),
     )
+
+
+def spans(program: Program, arch: Arch) -> list[tuple[str, int, int]]:
+    """(engine, start, end) of every instruction or burst, in order of their ends."""
+    trace = simulate(program, arch, trace=True)
+    assert trace.spans is not None
+    found = zip(trace.spans.engine, trace.spans.start, trace.spans.end, strict=True)
+    return [(trace.engine_names[engine], int(start), int(end)) for engine, start, end in found]
