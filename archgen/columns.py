@@ -58,7 +58,7 @@ COLUMNS = (
         "lower bound: the longer of macs at peak rate and least DRAM traffic at peak bandwidth",
     ),
     Column("efficiency", "real", "fraction", "roofline_cycles / latency_cycles"),
-    Column("bound", "text", "", "which side of the roofline is the longer: compute or dram"),
+    Column("bound", "text", "", "which side of the roofline is the longer: compute or bandwidth"),
     Column("dram_read_bytes", "whole", "bytes", "bytes read from DRAM, bursts included"),
     Column("dram_write_bytes", "whole", "bytes", "bytes written to DRAM, bursts included"),
     Column(
@@ -108,13 +108,16 @@ LAYER_COLUMNS = (
     Column("group", "whole", "", "index of the group of layers that share a tile loop"),
     Column("start_cycle", "whole", "cycles", "when its first instruction starts"),
     Column("end_cycle", "whole", "cycles", "when its last instruction ends"),
+    Column("macs", "whole", "MACs", "multiply-accumulates executed, padding excluded"),
+    Column("instructions", "whole", "instructions", "instructions executed by all cores"),
     Column("busy_<engine>_cycles", "whole", "cycles", "cycles that engine works for it, all cores"),
-    Column("<memory>_bytes", "whole", "bytes", "bytes it reads and writes in that memory"),
+    Column("<memory>_read_bytes", "whole", "bytes", "bytes read from that memory, all cores"),
+    Column("<memory>_write_bytes", "whole", "bytes", "bytes written to that memory, all cores"),
     Column(
         "stall_<cause>_cycles",
         "whole",
         "cycles",
-        "cycles that matrix engines wait for that cause before its instructions",
+        "idle cycles by cause of all engines whose next or running instruction was its own",
     ),
 )
 """The frame of `Study.layers`: one row for each node of each point."""

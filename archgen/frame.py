@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,6 +18,9 @@ from archgen.point import Outcome, Row
 from archgen.reference import write_atomically
 
 LayerRow = Row
+Frame = pd.DataFrame
+Record = dict[str, Any]
+"""One row of a frame, by column."""
 _DTYPES = {"text": "string", "whole": "Int64", "real": "float64", "truth": "boolean"}
 
 
@@ -38,7 +42,7 @@ def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFram
     for name in names:
         kind = _kind(name, columns)
         values = [row.get(name) for row in rows]
-        series[name] = pd.Series(values, dtype=_DTYPES[kind])  # type: ignore[call-overload]
+        series[name] = pd.Series(values, dtype=_DTYPES[kind])
     return pd.DataFrame(series, columns=names)
 
 
@@ -55,3 +59,13 @@ def save_frame(frame: pd.DataFrame, folder: Path) -> None:
         folder / "results.parquet", lambda target: frame.to_parquet(target, index=False)
     )
     write_atomically(folder / "results.csv", lambda target: frame.to_csv(target, index=False))
+
+
+def records(frame: Frame) -> list[Record]:
+    """The rows of `frame`."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def is_wrong(row: Record) -> bool:
+    """Whether the outputs of a point were compared and found wrong."""
+    return not pd.isna(row["verified"]) and not row["verified"]

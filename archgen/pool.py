@@ -48,7 +48,7 @@ def run_points(points: Iterable[Point], tools: Toolchain, jobs: int) -> Iterator
 def _until_broken(
     waiting: deque[Point], tools: Toolchain, jobs: int
 ) -> Generator[Outcome, None, list[Point]]:
-    """Take points from `waiting` until there are none or a worker dies; then: the points at risk."""
+    """Take points from `waiting` until none is left or a worker dies; then: the points at risk."""
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, _context(), _start_worker, (tools,))
     running: dict[Future[Outcome], Point] = {}

@@ -20,7 +20,7 @@ class Stall:
 STALLS: dict[str, Stall] = {
     "data": Stall(
         "the copy that loads an operand had not ended",
-        "more on-chip memory (deeper buffering, longer groups), more DRAM bandwidth, a larger batch",
+        "more on-chip memory (deeper buffers, longer groups), more DRAM bandwidth, a larger batch",
     ),
     "store": Stall(
         "the copy that frees a buffer had not ended",

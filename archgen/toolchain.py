@@ -6,20 +6,20 @@ the toolchain by reference, so its functions are defined at the top level of a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import onnx
 from numpy.typing import NDArray
-from simmodel.metrics import Metrics
 
 from simmodel.arch import Arch
+from simmodel.metrics import Metrics
 from simmodel.program import Program
 from simmodel.trace import Trace
 
 Array = NDArray[Any]
-RunNode = Callable[[bytes, Sequence[Array]], list[Array]]
+RunNode = Callable[[bytes, list[Array]], list[Array]]
 
 
 @dataclass(frozen=True)
@@ -51,4 +51,5 @@ class Toolchain:
     execute: Callable[[Program, Mapping[str, Array], Arch, RunNode], Mapping[str, Array]]
     """Outputs by name, from inputs by name."""
     simulate: Callable[[Program, Arch], Trace]
-    measure: Callable[[Trace, Program, Arch], Metrics]
+    measure: Callable[[Trace, Program, Arch, int], Metrics]
+    """The last argument is the batch."""

@@ -85,8 +85,8 @@ def compare(
     verdict = False if wrong else True if proved else None
     if worst is None:
         return Comparison(verdict, None, None, "; ".join(notes))
-    error = worst[1] if math.isfinite(worst[1]) else None
-    return Comparison(verdict, error, worst[2], "; ".join(notes))
+    finite = worst[1] if math.isfinite(worst[1]) else None
+    return Comparison(verdict, finite, worst[2], "; ".join(notes))
 
 
 def _largest_difference(actual: Array, reference: Array) -> float:
@@ -171,7 +171,7 @@ class Rounding:
         weights = self.initializers.get(node.input[1])
         if weights is None:
             return 1
-        dims = list(weights.dims)
+        dims: list[int] = list(weights.dims)
         if node.op_type == "Conv":
             return max(1, math.prod(dims[1:]))
         transposed = any(a.name == "transB" and a.i for a in node.attribute)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable
-from itertools import chain, repeat
 
 import click
 
@@ -17,9 +16,9 @@ _INDENT, _WIDTH = 26, 72
 
 
 def _item(name: str, text: str) -> str:
-    names = chain([name], repeat(""))
-    lines = textwrap.wrap(text, _WIDTH)
-    return "\n".join(f"  {label:{_INDENT}}{line}" for label, line in zip(names, lines, strict=False))
+    first, *rest = textwrap.wrap(text, _WIDTH)
+    lines = [f"{name:{_INDENT}}{first}", *(" " * _INDENT + line for line in rest)]
+    return textwrap.indent("\n".join(lines), "  ")
 
 
 def _column(known: Column) -> str:

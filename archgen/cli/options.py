@@ -12,7 +12,7 @@ from simmodel.arch import ElementType
 DTYPES = get_args(ElementType)
 
 
-class Batches(click.ParamType):
+class Batches(click.ParamType[tuple[int, ...]]):
     """`1,4,16`: one or more positive whole numbers."""
 
     name = "batches"
@@ -31,7 +31,7 @@ class Batches(click.ParamType):
         return tuple(int(part) for part in parts)
 
 
-class Dimension(click.ParamType):
+class Dimension(click.ParamType[tuple[str, int]]):
     """`name=value`: the size of a free input dimension."""
 
     name = "name=value"

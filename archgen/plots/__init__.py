@@ -11,11 +11,11 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from archgen.frame import Frame
 from archgen.plots.latency import latency_figure
 from archgen.plots.memory import memory_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.stalls import stalls_figure
-from archgen.plots.style import Frame
 from archgen.reference import write_atomically
 from simmodel.arch import Arch
 

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from archgen.frame import Frame, is_wrong, records
 from archgen.plots.style import (
     BLUE,
     INK,
     SETTINGS,
     VERMILION,
-    Frame,
     Panel,
     bar_figure,
     split_panels,
@@ -47,36 +47,30 @@ def latency_figure(frame: Frame) -> Figure:
 
 
 def _wrong_key(frame: Frame) -> list[Line2D]:
-    if not frame["verified"].eq(False).fillna(False).any():
+    if not any(is_wrong(row) for row in records(frame)):
         return []
     return [Line2D([], [], color=VERMILION, lw=7, label="wrong outputs")]
 
 
 def _draw(axes: Axes, panel: Panel) -> None:
-    values = panel.rows["latency_ms"].dropna().astype(float)
-    bounds = [
-        float(row.latency_ms * row.efficiency)
-        for row in panel.rows.itertuples()
-        if row.status == "ok"
-    ]
+    done = {place: row for place, row in enumerate(panel.rows) if row["status"] == "ok"}
     axes.set_xlabel("latency [ms]")
     write_refusals(axes, panel)
-    if values.empty:
+    if not done:
         axes.set_xticks([])
         return
-    least, most = min(values.min(), *bounds), values.max()
-    if most / max(least, 1e-12) > _LOG_FROM:
+    bounds = [row["latency_ms"] * row["efficiency"] for row in done.values()]
+    least, most = min(bounds), max(row["latency_ms"] for row in done.values())
+    if least > 0 and most / least > _LOG_FROM:
         axes.set_xscale("log")
         axes.set_xlim(10 ** (math.floor(math.log10(least) * 2 - 0.2) / 2), most * 4)
     else:
         axes.set_xlim(0, most * 1.25)
-    for place, row in enumerate(panel.rows.itertuples()):
-        if row.status != "ok":
-            continue
-        wrong = row.verified is False
-        axes.barh(place, row.latency_ms, height=0.66, color=VERMILION if wrong else BLUE)
-        axes.plot([row.latency_ms * row.efficiency], [place], "|", color=INK, ms=11, mew=2)
+    for place, row in done.items():
+        latency = row["latency_ms"]
+        axes.barh(place, latency, height=0.66, color=VERMILION if is_wrong(row) else BLUE)
+        axes.plot([latency * row["efficiency"]], [place], "|", color=INK, ms=11, mew=2)
         axes.annotate(
-            f"{row.latency_ms:.3g}", (row.latency_ms, place), (4, 0),
+            f"{latency:.3g}", (latency, place), (4, 0),
             textcoords="offset points", va="center", fontsize=8,
         )  # fmt: skip

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from archgen.frame import Frame
 from archgen.plots.style import (
     GREY,
     INK,
     MEMORIES,
     PALE,
     SETTINGS,
-    Frame,
     Panel,
     bar_figure,
     split_panels,
@@ -52,7 +52,7 @@ def _draw(axes: Axes, panel: Panel, archs: Mapping[str, Arch]) -> None:
     axes.set_xticks(range(0, 101, 25))
     axes.axvline(100, color=INK, lw=1)
     write_refusals(axes, panel)
-    for place, (_, row) in enumerate(panel.rows.iterrows()):
+    for place, row in enumerate(panel.rows):
         if row["status"] != "ok":
             continue
         memories = archs[str(row["arch"])].memories.on_chip()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.plots.style import CYCLE, GREY, INK, MARKERS, SETTINGS, Frame, square_figure, workload
+from archgen.frame import Frame, Record, records
+from archgen.plots.style import CYCLE, GREY, INK, MARKERS, SETTINGS, square_figure, workload
 from simmodel.arch import Arch
 
 _GIGA = 1e9
@@ -24,20 +24,20 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     peaks by architecture name. Points without a result are listed in their panel.
     """
     names = list(dict.fromkeys(frame["arch"].astype(str)))
-    loads = list(dict.fromkeys(workload(row) for _, row in frame.iterrows()))
+    loads = list(dict.fromkeys(workload(row) for row in records(frame)))
     marks = {
         load: (CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]) for i, load in enumerate(loads)
     }
     figure, grid = square_figure(len(names), "Roofline: compute rate over DRAM intensity")
-    span = _intensities(frame, archs)
+    span = _intensities(records(frame), archs)
     for axes, name in zip(grid, names, strict=True):
-        _draw(axes, frame[frame["arch"] == name], archs[name], span, marks)
+        _draw(axes, records(frame[frame["arch"] == name]), archs[name], span, marks)
     for axes in grid:
-        if axes.get_subplotspec().is_first_col():
+        place = axes.get_subplotspec()
+        if place is not None and place.is_first_col():
             axes.set_ylabel("rate [GMAC/s]")
-    for axes in grid[-4:]:
-        axes.set_xlabel("intensity [MAC / DRAM byte]")
-        axes.tick_params(labelbottom=True)
+        if place is not None and place.is_last_row():
+            axes.set_xlabel("intensity [MAC / DRAM byte]")
     handles = [
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
@@ -45,20 +45,23 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     return figure
 
 
-def _intensities(frame: Frame, archs: Mapping[str, Arch]) -> tuple[float, float]:
+def _moved(row: Record) -> float:
+    return float(row["dram_read_bytes"] + row["dram_write_bytes"])
+
+
+def _intensities(rows: list[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
     """The range of the common axis: all points and all ridges."""
-    done = frame[frame["status"] == "ok"]
-    moved = (done["dram_read_bytes"] + done["dram_write_bytes"]).astype(float)
-    values = [v for v in done["macs"].astype(float) / moved if np.isfinite(v) and v > 0]
-    for name, dtype in set(zip(frame["arch"], frame["dtype"], strict=True)):
-        values.append(archs[name].peak_macs(dtype) / archs[name].dram_bytes_per_cycle)
+    values = [row["macs"] / _moved(row) for row in rows if row["status"] == "ok"]
+    for row in rows:
+        arch = archs[row["arch"]]
+        values.append(arch.peak_macs(row["dtype"]) / arch.dram_bytes_per_cycle)
     values = [value for value in values if value > 0] or [1.0]
     return min(values) / 4, max(values) * 4
 
 
 def _draw(
     axes: Axes,
-    rows: Frame,
+    rows: list[Record],
     arch: Arch,
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
@@ -68,17 +71,16 @@ def _draw(
     axes.set_yscale("log")
     axes.set_xlim(*span)
     axes.margins(y=0.12)
-    for dtype in dict.fromkeys(rows["dtype"].astype(str)):
+    for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
         _roof(axes, arch, dtype, span)
     refused = []
-    for _, row in rows.iterrows():
+    for row in rows:
         colour, marker = marks[workload(row)]
         if row["status"] != "ok" or not row["macs"]:
             refused.append(workload(row))
             continue
-        moved = row["dram_read_bytes"] + row["dram_write_bytes"]
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / _GIGA
-        axes.plot(row["macs"] / moved, rate, marker, color=colour, ms=7, mec="white", mew=0.6)
+        axes.plot(row["macs"] / _moved(row), rate, marker, color=colour, ms=7, mec="white", mew=0.6)
     if refused:
         shown = refused if len(refused) < 4 else [*refused[:3], f"and {len(refused) - 3} more"]
         axes.text(

@@ -7,11 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from archgen.frame import Frame
 from archgen.plots.style import (
     BUSY,
     CAUSES,
     SETTINGS,
-    Frame,
     Panel,
     bar_figure,
     split_panels,
@@ -50,7 +50,7 @@ def _draw(axes: Axes, panel: Panel, columns: dict[str, str]) -> None:
     axes.set_xlabel("share of time [%]")
     axes.set_xlim(0, 100)
     write_refusals(axes, panel)
-    for place, (_, row) in enumerate(panel.rows.iterrows()):
+    for place, row in enumerate(panel.rows):
         if row["status"] != "ok":
             continue
         left = 0.0

@@ -1,4 +1,4 @@
-"""One look for all figures: sizes, a palette safe for colour-blind readers, and how rows are laid out.
+"""One look for all figures: sizes, a palette safe for colour-blind readers, the layout of rows.
 
 The one idea: bars lie on their side, so that long names stay readable, and a figure grows with its
 rows. What repeats most becomes rows: architectures within a panel for each workload, or workloads
@@ -12,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-Frame = pd.DataFrame
+from archgen.frame import Frame, Record, records
 
 # Okabe and Ito's palette, and two greys.
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
@@ -36,7 +35,7 @@ MEMORIES: Mapping[str, str] = {
     "shared": ORANGE, "local": BLUE, "weights": GREEN, "accumulators": PURPLE,
 }  # fmt: skip
 
-SETTINGS: dict[str, Any] = {
+SETTINGS: Any = {
     "font.size": 9, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.edgecolor": GREY, "axes.labelcolor": INK, "text.color": INK,
     "xtick.color": INK, "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False,
@@ -52,11 +51,11 @@ class Panel:
     """Some rows of the frame under one title, with a label for each."""
 
     title: str
-    rows: Frame
+    rows: list[Record]
     labels: list[str]
 
 
-def workload(row: pd.Series) -> str:
+def workload(row: Record) -> str:
     """`resnet50, batch 4` (the batch only where it is not 1)."""
     batch = int(row["batch"])
     name = str(row["model"])
@@ -66,17 +65,21 @@ def workload(row: pd.Series) -> str:
 
 def split_panels(frame: Frame) -> list[Panel]:
     """Panels by workload with a row for each architecture, or the other way round."""
-    named = frame.assign(workload=[workload(row) for _, row in frame.iterrows()])
-    mixed = named.groupby("arch")["dtype"].nunique().max() > 1
-    archs = [f"{a} {d}" if mixed else str(a) for a, d in zip(named.arch, named.dtype, strict=True)]
-    named = named.assign(machine=archs)
-    outer, inner = "workload", "machine"
-    if named["machine"].nunique() < named["workload"].nunique():
-        outer, inner = inner, outer
-    return [
-        Panel(str(title), rows, rows[inner].astype(str).tolist())
-        for title, rows in named.groupby(outer, sort=False)
-    ]
+    rows = records(frame)
+    types: dict[str, set[str]] = {}
+    for row in rows:
+        types.setdefault(row["arch"], set()).add(row["dtype"])
+    mixed = any(len(names) > 1 for names in types.values())
+    machines = [f"{row['arch']} {row['dtype']}" if mixed else str(row["arch"]) for row in rows]
+    workloads = [workload(row) for row in rows]
+    outer, inner = workloads, machines
+    if len(set(machines)) < len(set(workloads)):
+        outer, inner = machines, workloads
+    panels = {title: Panel(title, [], []) for title in dict.fromkeys(outer)}
+    for title, label, row in zip(outer, inner, rows, strict=True):
+        panels[title].rows.append(row)
+        panels[title].labels.append(label)
+    return list(panels.values())
 
 
 def shape_of(count: int) -> tuple[int, int]:
@@ -120,14 +123,14 @@ def square_figure(count: int, title: str) -> tuple[Figure, list[Axes]]:
     return figure, flat[:count]
 
 
-def refusal(row: pd.Series) -> str:
+def refusal(row: Record) -> str:
     """What stands where a bar would be: `does not fit`."""
     return _STATUS_TEXT.get(str(row["status"]), str(row["status"]))
 
 
 def write_refusals(axes: Axes, panel: Panel) -> None:
     """Name the points without a result in their rows, at the left end."""
-    for place, (_, row) in enumerate(panel.rows.iterrows()):
+    for place, row in enumerate(panel.rows):
         if row["status"] != "ok":
             axes.annotate(
                 refusal(row), (0, place), (4, 0), xycoords=("axes fraction", "data"),

@@ -1,0 +1,112 @@
+"""The functions of `import archgen`: each from values to a value, none printing anything.
+
+arch = archgen.load_arch("soma-edge")
+model = archgen.load_model("resnet50", batch=1)
+program = archgen.compile_model(model, arch)
+trace = archgen.simulate(program, arch)
+archgen.measure(trace, program, arch)
+archgen.study(["soma-edge"], ["resnet50"]).frame
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from archgen.models import SourceModel, open_model
+from archgen.reference import run_node
+from archgen.run import load_calibration, prepare
+from archgen.schema import load_arch
+from archgen.standard import STANDARD
+from archgen.sweep import Study, StudyError, study
+from archgen.toolchain import Request
+from compiler.errors import UnsupportedModel
+from simmodel.arch import Arch
+from simmodel.metrics import Metrics, measure
+from simmodel.program import Program
+from simmodel.simulate import simulate
+from simmodel.trace import Trace
+
+__all__ = [
+    "Arch",
+    "Metrics",
+    "Program",
+    "SourceModel",
+    "Study",
+    "StudyError",
+    "Trace",
+    "compile_model",
+    "execute",
+    "load_arch",
+    "load_model",
+    "measure",
+    "simulate",
+    "study",
+]
+
+Array = NDArray[Any]
+
+
+def load_model(
+    spec: str | PathLike[str], *, batch: int | None = None, dims: Mapping[str, int] | None = None
+) -> SourceModel:
+    """The network `spec` with every input dimension bound.
+
+    Args:
+        spec: zoo name (`resnet50`, `resnet50:image=160`) or path of an ONNX file.
+        batch: samples in one inference; default: what the file fixes, else 1.
+        dims: sizes of free input dimensions, by name or as `input:axis`.
+
+    Raises:
+        ModelError: with what is wrong and what would be right.
+    """
+    return open_model(spec if isinstance(spec, Path) else fspath(spec), batch, dims)
+
+
+def compile_model(
+    model: SourceModel,
+    arch: Arch,
+    *,
+    dtype: str | None = None,
+    host: bool = True,
+    calibration: str | PathLike[str] | None = None,
+) -> Program:
+    """A verified program that computes `model` on `arch`.
+
+    Args:
+        model: from `load_model`; a float model is quantized first when `dtype` is int8.
+        arch: from `load_arch`.
+        dtype: element type of the network; default: the first of `arch.types`.
+        host: whether operators may be left to the host processor.
+        calibration: .npz file with samples for quantization; default: seeded noise.
+
+    Raises:
+        DoesNotFit: the machine cannot hold it; the error has the sum and the levers.
+        UnsupportedModel: an operator or element type that this machine cannot be given.
+        ModelError: the model cannot be quantized, or `calibration` does not suit it.
+    """
+    chosen = dtype or arch.types[0]
+    if chosen not in arch.types:
+        known = ", ".join(arch.types)
+        raise UnsupportedModel(f"{arch.name} runs networks of {known}, not {chosen}")
+    samples = load_calibration(None if calibration is None else fspath(calibration))
+    prepared = prepare(model, chosen, samples)
+    return STANDARD.compile(Request(prepared.name, prepared.proto, arch, chosen, host)).program
+
+
+def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mapping[str, Array]:
+    """Outputs of `program` by name, computed by its own instructions in its own memory.
+
+    Args:
+        program: from `compile_model` for this `arch`.
+        inputs: one array for each input of the model, in its shape and element type.
+        arch: the machine.
+
+    Raises:
+        ValueError: an input is missing or has another shape.
+    """
+    return STANDARD.execute(program, inputs, arch, run_node)

@@ -1,0 +1,70 @@
+"""What a study prints: the columns that answer "which one?", and sentences for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from archgen.frame import Record, is_wrong, records
+
+_KIB = 1024
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+_CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("latency_ms", "ms", "{:.4g}".format),
+    ("throughput_ips", "samples/s", "{:.4g}".format),
+    ("matrix_utilization", "matrix use", _percent),
+    ("efficiency", "of roofline", _percent),
+    ("bound", "bound", str),
+    ("dram_read_bytes", "DRAM read MB", lambda v: f"{v / 1e6:.2f}"),
+    ("dram_write_bytes", "write MB", lambda v: f"{v / 1e6:.2f}"),
+    ("peak_local_bytes", "local KiB", lambda v: f"{v / _KIB:.0f}"),
+    ("host_ops", "host ops", str),
+)
+
+
+def results_table(frame: pd.DataFrame) -> Table:
+    """One row for each point; figures are missing where there is no result."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("architecture", no_wrap=True)
+    for heading in ("model", "batch", "dtype", "status"):
+        table.add_column(heading, overflow="fold")
+    cells = [cell for cell in _CELLS if cell[0] in frame]
+    for _, heading, _show in cells:
+        table.add_column(heading, justify="right")
+    table.add_column("verified", justify="right")
+    for row in records(frame):
+        named = [str(row[name]) for name in ("arch", "model", "batch", "dtype", "status")]
+        shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
+        verdict = "" if pd.isna(row["verified"]) else ("yes" if row["verified"] else "NO")
+        style = "red" if row["status"] == "failed" or verdict == "NO" else None
+        table.add_row(*named, *shown, verdict, style=style)
+    return table
+
+
+def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
+    """Reasons, wrong outputs and notes once each, then what was reused and where results are."""
+    rows = records(frame)
+    for row in (row for row in rows if row["status"] != "ok"):
+        yield f"{_name(row)}: {row['status']}: {row['reason']}"
+    for row in filter(is_wrong, rows):
+        error, allowed = row["max_abs_error"], row["tolerance"]
+        yield f"{_name(row)}: outputs are wrong by {error:.3g}, tolerance {allowed:.3g}"
+    for note in dict.fromkeys(frame["note"].dropna()):
+        yield f"note: {note}"
+    total = len(frame)
+    again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
+    yield f"{total} points{again if reused else ''}; results and plots are in {out}"
+
+
+def _name(row: Record) -> str:
+    return f"{row['arch']} {row['model']} batch {row['batch']} {row['dtype']}"

@@ -1,0 +1,161 @@
+"""One point of a study from model to row: prepare, compile, execute and compare, simulate, measure.
+
+The one idea: whatever happens becomes an outcome. What the compiler refuses is an answer with its
+reason; an unexpected error is kept with its traceback, so that one point never stops the others.
+A workbench lives as long as its process and keeps what consecutive points share: the opened model,
+its quantized form, inputs and reference outputs.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from archgen.cache import cache_dir, content_hash
+from archgen.models import ModelError, SourceModel, open_model
+from archgen.point import Outcome, Point, Row
+from archgen.quantize import Quantized, quantize
+from archgen.reference import cached_reference, content_key, run_node, sample_inputs
+from archgen.rows import layer_rows, metrics_row
+from archgen.toolchain import Request, Toolchain
+from archgen.verify import Comparison, compare
+from compiler.errors import DoesNotFit, UnsupportedModel
+from simmodel.program import Program
+
+Array = NDArray[Any]
+Result = TypeVar("Result")
+_KEPT_MODELS = 2
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model as it is compiled: bound, and quantized where the element type asks for it."""
+
+    name: str
+    proto: onnx.ModelProto = field(repr=False)
+    key: str
+    note: str
+
+
+def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
+    """Arrays of an .npz file by input name; None for no path. Raises ModelError."""
+    if path is None:
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError) as mistake:
+        raise ModelError(f"calibration {path}: not an .npz file of arrays: {mistake}") from None
+
+
+def prepare(
+    source: SourceModel, dtype: str, calibration: Mapping[str, Array] | None = None
+) -> Prepared:
+    """`source` for element type `dtype`: quantized for int8, as it is otherwise."""
+    if dtype != "int8":
+        return Prepared(source.name, source.proto, source.content_key, "")
+    made: Quantized = quantize(source, calibration, cache_dir())
+    given = content_key(calibration) if calibration else "seeded"
+    key = content_hash({"model": source.content_key, "calibration": given, "note": made.note})
+    return Prepared(source.name, made.proto, key, made.note)
+
+
+class Workbench:
+    """Runs points one after the other and keeps the last models that they needed."""
+
+    def __init__(self, tools: Toolchain) -> None:
+        self.tools = tools
+        self._prepared: OrderedDict[tuple[Any, ...], Prepared] = OrderedDict()
+
+    def run(self, point: Point) -> Outcome:
+        """What becomes of `point`; never raises for anything about the point itself."""
+        row: Row = point.identity()
+        if point.dtype not in point.arch.types:
+            known = ", ".join(point.arch.types)
+            reason = f"{point.arch.name} runs networks of {known}, not {point.dtype}"
+            return _refused(point, "unsupported", reason)
+        try:
+            return self._finished(point, row)
+        except DoesNotFit as answer:
+            return _refused(point, "does_not_fit", str(answer))
+        except (UnsupportedModel, ModelError) as answer:
+            return _refused(point, "unsupported", str(answer))
+        except Exception as mistake:
+            return failure(point, mistake)
+
+    def _finished(self, point: Point, row: Row) -> Outcome:
+        arch, tools = point.arch, self.tools
+        model = self._prepare(point)
+        request = Request(model.name, model.proto, arch, point.dtype, point.host)
+        compiled, compile_s = _timed(lambda: tools.compile(request))
+        program = compiled.program
+        checked: Comparison | None = None
+        verify_s: float | None = None
+        if point.verify:
+            checked, verify_s = _timed(lambda: self._verify(point, model, program))
+        trace, simulate_s = _timed(lambda: tools.simulate(program, arch))
+        metrics = tools.measure(trace, program, arch, point.batch)
+        row |= {"status": "ok", **metrics_row(metrics, program, arch)}
+        row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
+        notes = [model.note]
+        if checked is not None:
+            row |= {
+                "verified": checked.verified,
+                "max_abs_error": checked.max_abs_error,
+                "tolerance": checked.tolerance,
+            }
+            notes.append(checked.note)
+        row["note"] = "; ".join(filter(None, notes)) or None
+        layers = [point.identity() | layer for layer in layer_rows(trace)]
+        details = {"report": compiled.report, "traffic": dict(trace.traffic)}
+        return Outcome(point.key, point.label, row, layers, details)
+
+    def _prepare(self, point: Point) -> Prepared:
+        integer = point.dtype == "int8"
+        wanted = (point.model, point.batch, point.dims, integer, point.calibration)
+        if wanted in self._prepared:
+            self._prepared.move_to_end(wanted)
+            return self._prepared[wanted]
+        source = open_model(point.model, point.batch, dict(point.dims))
+        made = prepare(source, point.dtype, load_calibration(point.calibration))
+        self._prepared[wanted] = made
+        if len(self._prepared) > _KEPT_MODELS:
+            self._prepared.popitem(last=False)
+        return made
+
+    def _verify(self, point: Point, model: Prepared, program: Program) -> Comparison:
+        inputs = sample_inputs(model.proto)
+        expected = cached_reference(model.proto, model.key, inputs, cache_dir())
+        actual = self.tools.execute(program, inputs, point.arch, run_node)
+        return compare(actual, expected, model.proto, point.dtype)
+
+
+def _refused(point: Point, status: str, reason: str) -> Outcome:
+    row = point.identity() | {"status": status, "reason": reason}
+    return Outcome(point.key, point.label, row)
+
+
+def failure(point: Point, mistake: BaseException | str) -> Outcome:
+    """The outcome of a point that ended in an unexpected error (or in `mistake`, a sentence)."""
+    if isinstance(mistake, str):
+        reason, trace = mistake, ""
+    else:
+        reason = f"{type(mistake).__name__}: {mistake}"
+        trace = "".join(traceback.format_exception(mistake))
+    row = point.identity() | {"status": "failed", "reason": reason}
+    return Outcome(point.key, point.label, row, details={"traceback": trace})
+
+
+def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    started = time.perf_counter()
+    result = work()
+    return result, round(time.perf_counter() - started, 3)
