@@ -68,7 +68,7 @@ class Builder:
         key = name if dtype == self.stored(data.dtype) else f"{name}:{dtype}"
         if key in self.tensors:
             return self.tensors[key]
-        raw = np.ascontiguousarray(data, dtype=NUMPY[dtype])
+        raw = np.asarray(data, dtype=NUMPY[dtype], order="C")
         self.create(key, raw.shape, dtype)
         self.tensors[key] = replace(self.tensors[key], data=raw)
         return self.tensors[key]

@@ -25,9 +25,11 @@ from compiler.nest.ir import (
     Storage,
     Tensor,
     at,
+    row_major,
 )
 from compiler.ops.geometry import Geometry
 from compiler.ops.node import Lowering, Node, NoNest
+from simmodel.dtype import is_float
 
 
 def conv(node: Node) -> None:
@@ -43,28 +45,51 @@ def quantized_conv(node: Node) -> None:
 
 
 def _conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
-    kernel = node.constant(weight) if node.data(weight) is not None else None
-    if kernel is None:
+    if node.data(weight) is None:
         raise NoNest("Conv with computed weights")
-    groups = int(node.attribute("group", 1))
-    spatial = x.shape[2:]
-    if len(spatial) not in (1, 2):
-        raise NoNest(f"Conv in {len(spatial)} dimensions")
+    kernel = node.constant(weight)
+    _check_spatial(node, x)
     geometry = Geometry.of(node, kernel.shape[2:])
-    out_shape = node.shape()
-    order = (0, *range(2, len(out_shape)), 1)
-    out = node.build.create(node.out, out_shape, codes.get("dtype", node.dtype()), order)
-    name = str(node.value(weight).name)
+    out = node.build.create(
+        node.out, node.shape(), codes.get("dtype", node.dtype()), channels_last(len(x.shape))
+    )
     x, point = _subsampled(node, x, geometry)
-    channels, width = x.shape[1] // groups, out_shape[1] // groups
+    name = str(node.value(weight).name)
+    windows(node, x, out, (name, kernel), point, codes, weight + 1)
+
+
+def _check_spatial(node: Node, x: Tensor) -> None:
+    if len(x.shape) not in (3, 4):
+        raise NoNest(f"{node.op} in {len(x.shape) - 2} dimensions")
+
+
+def channels_last(rank: int) -> tuple[int, ...]:
+    """Order of the axes of an image tensor in memory."""
+    return (0, *range(2, rank), 1)
+
+
+def windows(
+    node: Node,
+    x: Tensor,
+    out: Tensor,
+    weights: tuple[str, Array],
+    point: Geometry,
+    codes: dict[str, Any],
+    bias: int,
+) -> None:
+    """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
+    name, kernel = weights
+    groups = int(node.attribute("group", 1))
+    channels, width = x.shape[1] // groups, out.shape[1] // groups
     if groups > 1 and channels == 1 and width == 1:
-        _depthwise(node, x, point, out, (name, kernel), codes)
+        _depthwise(node, x, point, out, weights, codes, bias)
         return
     if groups > 1:
-        x = _split_channels(node, x, groups, f"{node.out}.x")
-        out = _split_channels(node, out, groups, f"{node.out}.grouped")
+        x = _split_channels(node, x, groups, f"{out.name}.groups")
+        out = _split_channels(node, out, groups, f"{out.name}.grouped")
         kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
-    w = node.build.constant(name if groups == 1 else f"{name}.grouped", kernel)
+        name = f"{name}.{groups}groups"
+    w = node.build.constant(name, kernel)
     lead = 1 if groups > 1 else 0
     rank = len(out.shape)
     dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]
@@ -73,7 +98,7 @@ def _conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
     left = Access(x.name, (at(0), *group, at(rank), *window), *point.pad(codes))
     taps = tuple(at(rank + 1 + axis) for axis in range(len(point.kernel)))
     right = Access(w.name, (*group, at(1 + lead), at(rank), *taps), None, None, 0)
-    _finish(node, out, dims, (left, right), codes, (0, *range(1, 2 + lead)), weight + 1)
+    _finish(node, out, dims, (left, right), codes, tuple(range(1, 2 + lead)), bias)
 
 
 def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geometry]:
@@ -84,7 +109,7 @@ def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geom
     steps = (1, 1, *geometry.strides)
     strides = tuple(s * k for s, k in zip(x.storage.strides, steps, strict=True))
     storage = replace(x.storage, strides=strides)
-    view = node.build.view(f"{node.out}.x", shape, storage, x)
+    view = node.build.view(f"{node.out}.sampled", shape, storage, x)
     return view, Geometry(geometry.kernel, None, None, None)
 
 
@@ -104,15 +129,17 @@ def _depthwise(
     out: Tensor,
     weights: tuple[str, Array],
     codes: dict[str, Any],
+    bias: int,
 ) -> None:
     name, kernel = weights
-    w = node.build.constant(name, kernel.reshape(kernel.shape[0], *kernel.shape[2:]))
+    shape = (kernel.shape[0], *kernel.shape[2:])
+    w = node.build.constant(f"{name}.depthwise", kernel.reshape(shape))
     rank = len(out.shape)
     left = Access(x.name, (at(0), at(1), *point.index(2, rank)), *point.pad(codes))
     taps = tuple(at(rank + axis) for axis in range(len(point.kernel)))
     right = Access(w.name, (at(1), *taps))
     dims = [*_out_dims(out.shape), *point.dims()]
-    _finish(node, out, dims, (left, right), codes, (0, 1), 2)
+    _finish(node, out, dims, (left, right), codes, (1,), bias)
 
 
 def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:
@@ -133,18 +160,36 @@ def quantized_matmul(node: Node) -> None:
 
 
 def _matmul(node: Node, codes: dict[str, Any]) -> None:
-    a, b = node.tensor(0), node.tensor(1)
-    if min(len(node.value(0).shape or ()), len(node.value(1).shape or ())) < 2:
-        raise NoNest("MatMul with a vector operand")
-    shape = node.shape()
+    a, b = _matrices(node)
+    dtype = codes.get("dtype", node.dtype())
+    if not codes and not is_float(dtype):
+        raise NoNest("MatMul of integers without their zero points")
+    lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*lead, a.shape[-2], b.shape[-1])
     rank = len(shape)
-    out = node.build.create(node.out, shape, codes.get("dtype", node.dtype()))
+    vectors = shape != node.shape()
+    out = node.build.create(f"{node.out}.matrix" if vectors else node.out, shape, dtype)
     batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(shape[:-2])]
     dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
     left = _batched(a, shape, (at(rank - 2), at(rank)))
     right = _batched(b, shape, (at(rank), at(rank - 1)))
     left = replace(left, zero=codes.get("a_zero", 0))
     _finish(node, out, dims, (left, right), codes, (rank - 1,), 2)
+    if vectors:
+        storage = replace(out.storage, strides=row_major(node.shape()))
+        node.build.view(node.out, node.shape(), storage, out)
+
+
+def _matrices(node: Node) -> tuple[Tensor, Tensor]:
+    """Both operands; a vector becomes a row on the left, a column on the right."""
+    a, b = node.tensor(0), node.tensor(1)
+    if len(a.shape) == 1:
+        storage = replace(a.storage, strides=(a.shape[0], *a.storage.strides))
+        a = node.build.view(f"{node.out}.row", (1, *a.shape), storage, a)
+    if len(b.shape) == 1:
+        storage = replace(b.storage, strides=(*b.storage.strides, 1))
+        b = node.build.view(f"{node.out}.column", (*b.shape, 1), storage, b)
+    return a, b
 
 
 def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) -> Access:
@@ -164,13 +209,16 @@ def _codes(node: Node, left: str, right: str) -> dict[str, Any]:
     if b_zero.size != 1:
         raise NoNest("weights with a zero point per channel")
     real = kind == "float32"
-    y_scale = 1.0 if real else float(node.attribute("y_scale"))
     codes: dict[str, Any] = {
-        "a_zero": int(node.attribute(f"{left}_zero", 0)),
+        "a_zero": int(np.asarray(node.attribute(f"{left}_zero", 0)).reshape(-1)[0]),
         "b_zero": int(b_zero[0]),
-        "factor": (a_scale * b_scale / y_scale).astype(np.float32),
         "dtype": node.build.real if real else kind,
+        "accumulator": "int32",
     }
+    if kind == "int32":
+        return codes
+    y_scale = 1.0 if real else float(node.attribute("y_scale"))
+    codes["factor"] = (a_scale * b_scale / y_scale).astype(np.float32)
     if not real:
         zero = int(node.attribute("y_zero", 0))
         codes["zero"] = zero
@@ -196,7 +244,6 @@ def _finish(
     """Append the nest; `channel` are the output dims that bias and factors run over."""
     left, right = operands
     right = replace(right, zero=codes.get("b_zero", 0))
-    channel = channel[1:] if len(channel) > 1 else channel
     extents = tuple(out.shape[axis] for axis in channel)
     index = tuple(at(axis) for axis in channel)
 
@@ -205,10 +252,11 @@ def _finish(
         return Access(node.build.constant(name, np.ascontiguousarray(full), dtype).name, index)
 
     factor = codes.get("factor")
-    accumulator = "int32" if factor is not None else "fp32"
     added = None
     if node.has(bias):
-        added = per_channel(f"{node.value(bias).name}.bias", node.constant(bias), accumulator)
+        accumulator = codes.get("accumulator", "fp32")
+        name = f"{node.value(bias).name}.bias{'x'.join(map(str, extents))}"
+        added = per_channel(name, node.constant(bias), accumulator)
     nest = Nest(
         tensor=out.name,
         dims=tuple(dims),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import TypeGuard
 
 import numpy as np
 
+from compiler.nest.ir import Array
 from compiler.ops.node import Lowering, Node, NoNest
 from simmodel.dtype import is_float
 
@@ -57,6 +59,8 @@ def binary(node: Node) -> None:
         raise NoNest(f"{node.op} of integers")
     count = len(node.node.inputs)
     total = node.tensor(0)
+    if node.op == "Pow" and _simple_power(node):
+        return
     if count == 1:
         node.build.elementwise(node.out, node.shape(), "move", [total], node.dtype())
         return
@@ -68,6 +72,25 @@ def binary(node: Node) -> None:
         total = node.build.elementwise(name, shape, BINARY[node.op], operands, node.dtype())
 
 
+POWERS = {0.5: "sqrt", 1.0: "move", 2.0: "square", -1.0: "reciprocal", -0.5: "rsqrt"}
+"""Exponents that are functions of their own."""
+
+
+def _simple_power(node: Node) -> bool:
+    """Lower x to the power of one constant that has a cheaper function; whether it did."""
+    exponent = node.data(1)
+    function = POWERS.get(float(exponent.reshape(()))) if _single(exponent) else None
+    x = node.tensor(0)
+    if function is None or x.shape != node.shape():
+        return False
+    node.build.elementwise(node.out, node.shape(), function, [x], node.dtype())
+    return True
+
+
+def _single(array: Array | None) -> TypeGuard[Array]:
+    return array is not None and array.size == 1
+
+
 def where(node: Node) -> None:
     """y = a where chosen, else b."""
     operands = [node.tensor(position) for position in range(3)]
@@ -77,26 +100,66 @@ def where(node: Node) -> None:
 def clip(node: Node) -> None:
     """y = x limited to [low, high]."""
     limits = [-math.inf, math.inf]
+    x, kind = node.tensor(0), node.dtype()
     for position in (1, 2):
-        if node.has(position):
-            limits[position - 1] = float(node.constant(position).reshape(()))
-    node.build.elementwise(
-        node.out,
-        node.shape(),
-        "move",
-        [node.tensor(0)],
-        node.dtype(),
-        low=limits[0],
-        high=limits[1],
-    )
+        if not node.has(position):
+            continue
+        data = node.data(position)
+        if data is not None:
+            limits[position - 1] = float(data.reshape(()))
+            continue
+        bound = node.tensor(position)
+        function = "max" if position == 1 else "min"
+        x = node.build.elementwise(f"{node.out}.{function}", x.shape, function, [x, bound], kind)
+    low, high = min(limits), limits[1]  # where low exceeds high, everything becomes high
+    node.build.elementwise(node.out, x.shape, "move", [x], kind, low=low, high=high)
 
 
 def cast(node: Node) -> None:
     """y = x in another element type; fractions are cut off towards zero when y is an integer."""
-    x = node.tensor(0)
-    if is_float(x.dtype) and not is_float(node.dtype()):
-        raise NoNest("Cast from real to integer")
-    node.build.elementwise(node.out, node.shape(), "move", [x], node.dtype())
+    x, kind = node.tensor(0), node.dtype()
+    if not is_float(x.dtype) or is_float(kind) or kind == "bool":
+        node.build.elementwise(node.out, node.shape(), "move", [x], kind)
+        return
+    make, out = node.build.elementwise, node.out
+    node.build.composite = node.build.composite or out
+    size = make(f"{out}.size", x.shape, "abs", [x], x.dtype)
+    whole = make(f"{out}.whole", x.shape, "floor", [size], x.dtype)
+    sign = make(f"{out}.sign", x.shape, "sign", [x], x.dtype)
+    make(out, x.shape, "mul", [whole, sign], kind)
+
+
+def softsign(node: Node) -> None:
+    """y = x / (1 + |x|)."""
+    x, kind = node.tensor(0), node.dtype()
+    make, out = node.build.elementwise, node.out
+    node.build.composite = node.build.composite or out
+    one = node.build.constant(f"{out}.one", np.ones((), np.float32))
+    size = make(f"{out}.size", x.shape, "abs", [x], kind)
+    divisor = make(f"{out}.divisor", x.shape, "add", [size, one], kind)
+    make(out, x.shape, "div", [x, divisor], kind)
+
+
+def celu(node: Node) -> None:
+    """y = x where positive, else alpha * (exp(x / alpha) - 1): Elu between two scalings."""
+    x, kind = node.tensor(0), node.dtype()
+    alpha = float(node.attribute("alpha", 1.0))
+    make, out = node.build.elementwise, node.out
+    node.build.composite = node.build.composite or out
+    inner = make(f"{out}.inner", x.shape, "elu", [x], kind, (1 / alpha, 0), parameters=(1.0,))
+    make(out, x.shape, "move", [inner], kind, (alpha, 0))
+
+
+def thresholded_relu(node: Node) -> None:
+    """y = x where it exceeds alpha, else 0."""
+    x, kind = node.tensor(0), node.dtype()
+    make, out = node.build.elementwise, node.out
+    node.build.composite = node.build.composite or out
+    alpha = np.array(node.attribute("alpha", 1.0), np.float32)
+    limit = node.build.constant(f"{out}.alpha", alpha)
+    chosen = make(f"{out}.chosen", x.shape, "greater", [x, limit], "bool")
+    zero = node.build.constant(f"{out}.zero", np.zeros((), np.float32))
+    make(out, x.shape, "select", [chosen, x, zero], kind)
 
 
 def quantize(node: Node) -> None:
@@ -131,6 +194,9 @@ TABLE: dict[str, Lowering] = {
     "Where": where,
     "Clip": clip,
     "Cast": cast,
+    "Softsign": softsign,
+    "Celu": celu,
+    "ThresholdedRelu": thresholded_relu,
     "QuantizeLinear": quantize,
     "DequantizeLinear": dequantize,
 }

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from compiler.errors import UnsupportedModel
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
-from compiler.ops import contraction, elementwise, movement, reduce
+from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
 from compiler.ops.node import Lowering, Node, NoNest, numpy_type, static_shape
 from simmodel.dtype import NAMES
 
@@ -21,6 +21,8 @@ TABLE: dict[str, Lowering] = {
     **contraction.TABLE,
     **reduce.TABLE,
     **movement.TABLE,
+    **resize.TABLE,
+    **transposed.TABLE,
 }
 """Operator type -> how it becomes nests."""
 

@@ -1,18 +1,17 @@
 """Data movement: views where strides can say it, one copying nest where they cannot.
 
 Concatenation is a view from the other side: its inputs are given places inside one buffer after
-all nests are known (`compiler.nest.join`), so their producers write there directly.
+all nests are known (`compiler.nest.join_concat`), so their producers write there directly.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
 
 from compiler.nest.build import plain, reshaped
-from compiler.nest.ir import Access, Affine, Storage, Tensor, at, row_major
+from compiler.nest.ir import Access, Affine, Array, Storage, Tensor, at, row_major
 from compiler.ops.node import Lowering, Node, NoNest
 
 
@@ -85,22 +84,71 @@ def expand(node: Node) -> None:
     node.build.view(node.out, shape, replace(x.storage, strides=tuple(strides)), x)
 
 
+MOST_RUNS = 32
+"""Into how many copies a choice of positions may fall before it is left to the host."""
+
+
 def gather(node: Node) -> None:
-    """Constant positions along an axis, evenly spaced: a slice."""
+    """Constant positions along an axis: a view where they are evenly spaced, else copies."""
     x, indices = node.tensor(0), node.constant(1)
     axis = int(node.attribute("axis", 0)) % len(x.shape)
     flat = indices.reshape(-1).astype(np.int64) % x.shape[axis]
-    steps = np.unique(np.diff(flat))
-    if len(steps) > 1 or (len(steps) and steps[0] < 1):
-        raise NoNest("Gather of positions that are not evenly spaced")
-    step = int(steps[0]) if len(steps) else 1
-    stride = x.storage.strides[axis]
-    offset = x.storage.offset + int(flat[0]) * stride
-    inner = [stride * step] if indices.ndim else []
-    if indices.ndim > 1:
-        raise NoNest("Gather with a matrix of positions")
-    strides = (*x.storage.strides[:axis], *inner, *x.storage.strides[axis + 1 :])
-    node.build.view(node.out, node.shape(), Storage(x.storage.buffer, offset, strides), x)
+    if flat.size == 0:
+        raise NoNest("Gather of nothing")
+    taken = take(node, x, axis, flat, node.out if indices.ndim == 1 else f"{node.out}.flat")
+    if indices.ndim != 1:
+        inner = row_major(indices.shape)
+        stride = taken.storage.strides[axis]
+        before, after = taken.storage.strides[:axis], taken.storage.strides[axis + 1 :]
+        strides = (*before, *(n * stride for n in inner), *after)
+        node.build.view(node.out, node.shape(), replace(taken.storage, strides=strides), taken)
+
+
+def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
+    """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run.
+
+    Raises NoNest where there are more than `MOST_RUNS` runs.
+    """
+    runs = _runs([int(p) for p in positions])
+    if len(runs) == 1:
+        return _run_of(node, x, axis, runs[0], name)
+    if len(runs) > MOST_RUNS:
+        raise NoNest(f"{node.op} of positions in {len(runs)} separate runs")
+    shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
+    out = node.build.create(name, shape, x.dtype, order_like(x))
+    start = 0
+    for number, run in enumerate(runs):
+        source = _run_of(node, x, axis, run, f"{name}.from{number}")
+        offset = start * out.storage.strides[axis]
+        storage = replace(out.storage, offset=offset)
+        target = node.build.view(f"{name}.to{number}", source.shape, storage, out)
+        access = node.build.access(source, source.shape)
+        node.build.add(plain(target.name, source.shape, "move", (access,)))
+        start += run[2]
+    return out
+
+
+def _runs(positions: list[int]) -> list[tuple[int, int, int]]:
+    """(first, step, count) of evenly spaced runs that follow each other."""
+    runs: list[tuple[int, int, int]] = []
+    for position in positions:
+        first, step, count = runs[-1] if runs else (0, 0, 0)
+        if count == 1 and position > first:
+            runs[-1] = (first, position - first, 2)
+        elif count > 1 and position == first + step * count:
+            runs[-1] = (first, step, count + 1)
+        else:
+            runs.append((position, 1, 1))
+    return runs
+
+
+def _run_of(node: Node, x: Tensor, axis: int, run: tuple[int, int, int], name: str) -> Tensor:
+    first, step, count = run
+    strides = list(x.storage.strides)
+    offset = x.storage.offset + first * strides[axis]
+    strides[axis] *= step
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    return node.build.view(name, shape, Storage(x.storage.buffer, offset, tuple(strides)), x)
 
 
 def concat(node: Node) -> None:
@@ -124,79 +172,129 @@ def concat(node: Node) -> None:
 
 
 def pad(node: Node) -> None:
-    """A border of one value around the input."""
-    if node.attribute("mode", "constant") != "constant":
-        raise NoNest(f"Pad by {node.attribute('mode')}")
+    """A border around the input: of one value, or of the input's own positions."""
     x, shape = node.tensor(0), node.shape()
     rank = len(shape)
     amounts = [int(n) for n in node.constant(1)]
-    axes = range(rank)
-    if node.has(3):
-        axes = [int(a) % rank for a in node.constant(3)]  # type: ignore[assignment]
-    before = dict(zip(axes, amounts, strict=False))
+    axes = [int(a) % rank for a in node.constant(3)] if node.has(3) else list(range(rank))
+    half = len(amounts) // 2
+    before = dict(zip(axes, amounts[:half], strict=True))
+    after = dict(zip(axes, amounts[half:], strict=True))
+    mode = str(node.attribute("mode", "constant"))
+    if mode != "constant":
+        _pad_by_positions(node, x, [(before.get(a, 0), after.get(a, 0)) for a in range(rank)], mode)
+        return
     value = float(node.constant(2).reshape(())) if node.has(2) else 0.0
     index = tuple(at(axis, 1, -before.get(axis, 0)) for axis in range(rank))
-    out = node.build.create(node.out, shape, node.dtype(), _order(x))
+    out = node.build.create(node.out, shape, node.dtype(), order_like(x))
     node.build.add(plain(out.name, shape, "move", (Access(x.name, index, value),)))
 
 
-def _order(x: Tensor) -> tuple[int, ...]:
+def _pad_by_positions(node: Node, x: Tensor, pads: list[tuple[int, int]], mode: str) -> None:
+    if min(min(pair) for pair in pads) < 0:
+        raise NoNest(f"Pad by {mode} with negative amounts")
+    changed = [axis for axis, pair in enumerate(pads) if any(pair)]
+    node.build.composite = node.build.composite or node.out
+    for axis in changed:
+        positions = np.pad(np.arange(x.shape[axis]), pads[axis], mode=mode)  # type: ignore[call-overload]
+        name = node.out if axis == changed[-1] else f"{node.out}.axis{axis}"
+        x = take(node, x, axis, positions, name)
+    if not changed:
+        node.build.view(node.out, x.shape, x.storage, x)
+
+
+def order_like(x: Tensor) -> tuple[int, ...]:
+    """Axes of `x` as they lie in memory, slowest first."""
     return tuple(int(a) for a in np.argsort([-s for s in x.storage.strides], kind="stable"))
 
 
-def resize(node: Node) -> None:
-    """Nearest-neighbour enlargement by whole factors."""
-    x, shape = node.tensor(0), node.shape()
-    factors = tuple(n // m for n, m in zip(shape, x.shape, strict=True))
-    whole = all(n == m * f for n, m, f in zip(shape, x.shape, factors, strict=True))
-    mode = node.attribute("coordinate_transformation_mode", "half_pixel")
-    rounding = node.attribute("nearest_mode", "round_prefer_floor")
-    # Which source each output takes agrees with plain repetition for these two conventions only.
-    plain_repeat = (mode, rounding) == ("asymmetric", "floor") or mode == "half_pixel"
-    if node.attribute("mode", "nearest") != "nearest" or not whole or not plain_repeat:
-        raise NoNest("Resize other than nearest by whole factors")
-    out = node.build.create(node.out, shape, node.dtype(), _order(x))
+def repeated(
+    node: Node, x: Tensor, name: str, factors: tuple[int, ...], tiled: bool = False
+) -> None:
+    """`x` with each element (`tiled`: each whole axis) repeated `factors` times."""
+    shape = tuple(n * f for n, f in zip(x.shape, factors, strict=True))
+    out = node.build.create(name, shape, x.dtype, order_like(x))
     split_shape: list[int] = []
     strides: list[int] = []
     index: list[Affine] = []
-    for axis, factor in enumerate(factors):
+    for axis, (extent, factor) in enumerate(zip(x.shape, factors, strict=True)):
         stride = out.storage.strides[axis]
-        index.append(at(len(split_shape)))
-        split_shape.append(x.shape[axis])
-        strides.append(stride * factor)
-        if factor > 1:
-            split_shape.append(factor)
-            strides.append(stride)
+        own, other = (
+            (extent, stride * (1 if tiled else factor)),
+            (factor, stride * (extent if tiled else 1)),
+        )
+        index.append(at(len(split_shape) + (tiled and factor > 1)))
+        for n, s in (other, own) if tiled else (own, other):
+            if factor > 1 or (n, s) == own:
+                split_shape.append(n)
+                strides.append(s)
     storage = replace(out.storage, strides=tuple(strides))
-    name = f"{node.out}.split"
-    node.build.view(name, tuple(split_shape), storage, out)
-    node.build.add(plain(name, tuple(split_shape), "move", (Access(x.name, tuple(index)),)))
+    view = node.build.view(f"{name}.split", tuple(split_shape), storage, out)
+    node.build.add(plain(view.name, view.shape, "move", (Access(x.name, tuple(index)),)))
+
+
+def tile(node: Node) -> None:
+    """The whole input again and again along each axis."""
+    x = node.tensor(0)
+    factors = tuple(int(n) for n in node.constant(1))
+    if x.elements == 0 or 0 in factors:
+        raise NoNest("Tile of nothing")
+    repeated(node, x, node.out, factors, tiled=True)
 
 
 def depth_to_space(node: Node) -> None:
-    """Channels become pixels: a view with split and permuted axes, then a dense copy."""
+    """Channels become pixels: one copy between two views with split axes."""
     x = node.tensor(0)
     n, c, h, w = x.shape
     b = int(node.attribute("blocksize"))
     deep = c // (b * b)
-    first = (b, b, deep) if node.attribute("mode", "DCR") == "DCR" else (deep, b, b)
-    order = (0, 3, 4, 1, 5, 2) if node.attribute("mode", "DCR") == "DCR" else (0, 1, 4, 2, 5, 3)
-    strides = reshaped(x.shape, x.storage.strides, (n, *first, h, w))
-    if strides is None:
-        raise NoNest("DepthToSpace of such a layout")
-    shape = (n, *first, h, w)
-    moved = tuple(shape[a] for a in order)
-    storage = replace(x.storage, strides=tuple(strides[a] for a in order))
-    view = node.build.view(f"{node.out}.view", moved, storage, x)
-    dense_copy = _materialized(node, view, f"{node.out}.dense")
-    final = Storage(dense_copy.storage.buffer, 0, row_major(node.shape()))
-    node.build.view(node.out, node.shape(), final, dense_copy)
-    assert math.prod(moved) == math.prod(node.shape())
+    sn, sc, sh, sw = x.storage.strides
+    # Axes of the copy: n, deep, h, row in the block, w, column in the block.
+    dcr = node.attribute("mode", "DCR") == "DCR"
+    channel, row, column = (sc, sc * b * deep, sc * deep) if dcr else (sc * b * b, sc * b, sc)
+    source = replace(x.storage, strides=(sn, channel, sh, row, sw, column))
+    _between(node, x, source, (n, deep, h, b, w, b), pixels_made=True)
+
+
+def space_to_depth(node: Node) -> None:
+    """Pixels of a block become channels: the copy of depth_to_space, the other way."""
+    x = node.tensor(0)
+    n, c, h, w = x.shape
+    b = int(node.attribute("blocksize"))
+    sn, sc, sh, sw = x.storage.strides
+    source = replace(x.storage, strides=(sn, sc, sh * b, sh, sw * b, sw))
+    _between(node, x, source, (n, c, h // b, b, w // b, b), pixels_made=False)
+
+
+def _between(
+    node: Node, x: Tensor, source: Storage, shape: tuple[int, ...], pixels_made: bool
+) -> None:
+    """Copy `x`, seen at `source` in `shape` (n, c, h, row, w, column), into a result in NHWC."""
+    out = node.build.create(node.out, node.shape(), x.dtype, (0, 2, 3, 1))
+    c, b = shape[1], shape[3]
+    sn, sc, sh, sw = out.storage.strides
+    made = (sn, sc, sh * b, sh, sw * b, sw)
+    strides = made if pixels_made else (sn, sc, sh, sc * c * b, sw, sc * c)
+    node.build.view(f"{node.out}.blocks", shape, source, x)
+    target = node.build.view(f"{node.out}.split", shape, replace(out.storage, strides=strides), out)
+    index = tuple(at(axis) for axis in range(6))
+    node.build.add(plain(target.name, shape, "move", (Access(f"{node.out}.blocks", index),)))
+
+
+def trilu(node: Node) -> None:
+    """The upper or lower triangle, zeros elsewhere: a choice by a constant mask."""
+    x = node.tensor(0)
+    k = int(node.constant(1).reshape(())) if node.has(1) else 0
+    full = np.ones(x.shape[-2:], np.bool_)
+    mask = np.triu(full, k) if node.attribute("upper", 1) else np.tril(full, k)
+    kept = node.build.constant(f"{node.out}.mask", mask)
+    zero = node.build.constant(f"{node.out}.zero", np.zeros(1, np.float32), x.dtype)
+    node.build.elementwise(node.out, x.shape, "select", [kept, x, zero], node.dtype())
 
 
 TABLE: dict[str, Lowering] = {
     "Reshape": reshape, "Flatten": reshape, "Squeeze": reshape, "Unsqueeze": reshape,
     "Identity": reshape, "Dropout": reshape, "Transpose": transpose, "Slice": slicing,
     "Split": split, "Expand": expand, "Gather": gather, "Concat": concat, "Pad": pad,
-    "Resize": resize, "DepthToSpace": depth_to_space,
+    "DepthToSpace": depth_to_space, "SpaceToDepth": space_to_depth, "Tile": tile, "Trilu": trilu,
 }  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 from compiler.nest.ir import Access, Array, Dim, Nest, Tensor, at, dense, order_of
 from compiler.ops.geometry import Geometry
 from compiler.ops.node import Lowering, Node, NoNest
+from simmodel.dtype import is_float
 
 REDUCE = {
     "ReduceMean": "sum", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",
@@ -17,18 +18,76 @@ REDUCE = {
 }  # fmt: skip
 
 
+COMPOSED = {
+    "ReduceL1": ("abs", None), "ReduceSumSquare": ("square", None), "ReduceL2": ("square", "sqrt"),
+    "ReduceLogSum": (None, "log"),
+}  # fmt: skip
+"""Sums of a function, and a function of that sum."""
+
+
 def reduction(node: Node) -> None:
     """Sum, mean, largest, smallest or product over axes."""
     x = node.tensor(0)
-    rank = len(x.shape)
-    axes = _axes(node, rank)
-    kept_shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
-    order = order_of(x.shape, x.storage.strides)
-    keep = node.op.startswith("Global") or bool(node.attribute("keepdims", 1))
-    name = node.out if keep else f"{node.out}.kept"
-    out = node.build.create(name, kept_shape, node.dtype(), order)
-    count = math.prod(x.shape[axis] for axis in axes)
+    axes = _axes(node, len(x.shape))
     mean = node.op in ("ReduceMean", "GlobalAveragePool")
+    if x.elements == 0 or (mean and not is_float(node.dtype())):
+        raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
+    count = math.prod(x.shape[axis] for axis in axes)
+    scale = 1.0 / count if mean else None
+    out = _total(node, x, axes, _kept_name(node), REDUCE[node.op], scale)
+    _dropped(node, out, axes)
+
+
+def composed(node: Node) -> None:
+    """The sum of a function of each element, and a function of that."""
+    x, axes = _real_input(node)
+    before, after = COMPOSED[node.op]
+    if before is not None:
+        x = node.build.elementwise(f"{node.out}.each", x.shape, before, [x], node.dtype())
+    name = _kept_name(node)
+    total = _total(node, x, axes, name if after is None else f"{node.out}.total", "sum")
+    if after is not None:
+        total = node.build.elementwise(name, total.shape, after, [total], node.dtype())
+    _dropped(node, total, axes)
+
+
+def log_sum_exp(node: Node) -> None:
+    """log(sum(exp(x))), safe from overflow: the largest element is taken out first."""
+    x, axes = _real_input(node)
+    make, out, kind = node.build.elementwise, node.out, node.dtype()
+    top = _total(node, x, axes, f"{out}.top", "max")
+    powers = make(f"{out}.below", x.shape, "sub", [x, top], kind)
+    powers = make(f"{out}.powers", x.shape, "exp", [powers], kind)
+    total = _total(node, powers, axes, f"{out}.total", "sum")
+    logarithm = make(f"{out}.log", total.shape, "log", [total], kind)
+    result = make(_kept_name(node), total.shape, "add", [logarithm, top], kind)
+    _dropped(node, result, axes)
+
+
+def _real_input(node: Node) -> tuple[Tensor, set[int]]:
+    x = node.tensor(0)
+    if x.elements == 0 or not is_float(node.dtype()):
+        raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
+    node.build.composite = node.build.composite or node.out
+    return x, _axes(node, len(x.shape))
+
+
+def _kept_name(node: Node) -> str:
+    """Name of the result with its reduced axes."""
+    return node.out if _keeps(node) else f"{node.out}.kept"
+
+
+def _keeps(node: Node) -> bool:
+    return node.op.startswith("Global") or bool(node.attribute("keepdims", 1))
+
+
+def _total(
+    node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None = None
+) -> Tensor:
+    """`x`, scaled, reduced over `axes`, which stay with extent 1."""
+    rank = len(x.shape)
+    kept_shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
+    out = node.build.create(name, kept_shape, node.dtype(), order_of(x.shape, x.storage.strides))
     index = []
     dims = [Dim(f"d{axis}", n) for axis, n in enumerate(kept_shape)]
     for axis in range(rank):
@@ -37,10 +96,9 @@ def reduction(node: Node) -> None:
             dims.append(Dim(f"r{axis}", x.shape[axis]))
         else:
             index.append(at(axis))
-    read = Access(x.name, tuple(index), None, 1.0 / count if mean else None)
-    node.build.add(Nest(out.name, tuple(dims), rank, "move", (read,), REDUCE[node.op]))
-    if not keep:
-        _dropped(node, out, axes)
+    read = Access(x.name, tuple(index), None, scale)
+    node.build.add(Nest(name, tuple(dims), rank, "move", (read,), reduce))
+    return out
 
 
 def _axes(node: Node, rank: int) -> set[int]:
@@ -57,13 +115,17 @@ def _axes(node: Node, rank: int) -> set[int]:
 
 
 def _dropped(node: Node, kept: Tensor, axes: set[int]) -> None:
+    """The result without its reduced axes, where those go."""
+    if _keeps(node):
+        return
     strides = tuple(s for axis, s in enumerate(kept.storage.strides) if axis not in axes)
     node.build.view(node.out, node.shape(), replace(kept.storage, strides=strides), kept)
 
 
 def pool(node: Node) -> None:
     """Largest or mean value of each window."""
-    if len(node.node.outputs) > 1 and node.node.outputs[1].uses():
+    indices = node.node.outputs[1:]
+    if any(value.uses() or value.is_graph_output() for value in indices):
         raise NoNest("MaxPool with indices")
     x = node.tensor(0)
     spatial = len(x.shape) - 2
@@ -138,8 +200,45 @@ def _counts(node: Node, x: Tensor, point: Geometry) -> Array:
     return result
 
 
+def local_response(node: Node) -> None:
+    """y = x / (bias + alpha / size * sum of squares over nearby channels) ** beta.
+
+    The sum is a 1x1 convolution by a band of ones, so that the matrix engine does it.
+    """
+    x = node.tensor(0)
+    size, channels, kind = int(node.attribute("size")), x.shape[1], node.dtype()
+    alpha, beta = (
+        float(node.attribute("alpha", 0.0001)),
+        float(node.attribute("beta", 0.75)),
+    )
+    make, out, rank = node.build.elementwise, node.out, len(x.shape)
+    node.build.composite = node.build.composite or out
+    squares = make(f"{out}.squares", x.shape, "square", [x], kind, (math.sqrt(alpha / size), 0))
+    distance = np.arange(channels)[None] - np.arange(channels)[:, None]
+    band = (distance >= -((size - 1) // 2)) & (distance <= size // 2)
+    weights = node.build.constant(f"{out}.band", band.astype(np.float32))
+    base = np.full(channels, float(node.attribute("bias", 1.0)), np.float32)
+    bias = node.build.constant(f"{out}.base", base, "fp32")
+    sums = node.build.create(
+        f"{out}.sums", x.shape, kind, order_of(x.shape, squares.storage.strides)
+    )
+    dims = [*(Dim(f"d{axis}", n) for axis, n in enumerate(x.shape)), Dim("c", channels)]
+    left = Access(squares.name, tuple(at(rank if axis == 1 else axis) for axis in range(rank)))
+    right = Access(weights.name, (at(1), at(rank)))
+    node.build.add(
+        Nest(sums.name, tuple(dims), rank, "mul", (left, right), "sum",
+             bias=Access(bias.name, (at(1),)))
+    )  # fmt: skip
+    exponent = node.build.constant(f"{out}.exponent", np.array(-beta, np.float32))
+    factors = make(f"{out}.factors", x.shape, "pow", [sums, exponent], kind)
+    make(out, x.shape, "mul", [x, factors], kind)
+
+
 TABLE: dict[str, Lowering] = {
     **dict.fromkeys(REDUCE, reduction),
+    **dict.fromkeys(COMPOSED, composed),
+    "ReduceLogSumExp": log_sum_exp,
+    "LRN": local_response,
     "MaxPool": pool,
     "AveragePool": pool,
 }

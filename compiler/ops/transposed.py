@@ -1,0 +1,105 @@
+"""Transposed convolution as ordinary ones, one per phase of its stride.
+
+    y[q * s + phase] = sum j: x[q - j] * k[j * s + phase]
+
+Output positions of one phase see the same taps, so each phase is a small dense convolution that
+writes every s-th row and column of the result: no zeros are inserted and none are multiplied.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.nest.build import plain
+from compiler.nest.ir import Array, Tensor
+from compiler.ops.contraction import channels_last, windows
+from compiler.ops.geometry import Geometry
+from compiler.ops.node import Lowering, Node, NoNest
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Along one axis: the outputs first, first + stride, ... and the taps that they see."""
+
+    first: int
+    count: int
+    taps: tuple[int, ...]
+    """Positions in the kernel, in the order in which a window over the input meets them."""
+    pads: tuple[int, int]
+
+
+def _phase(phase: int, stride: int, kernel: int, pad: int, extents: tuple[int, int]) -> _Phase:
+    given, made = extents
+    first = (phase - pad) % stride
+    taps = tuple(reversed(range(phase, kernel, stride)))
+    start = (first + pad) // stride - (len(taps) - 1)
+    count = max(0, -(-(made - first) // stride))
+    end = start + count - 1 + len(taps) - 1
+    return _Phase(first, count, taps, (-start, end - given + 1))
+
+
+def conv_transpose(node: Node) -> None:
+    """Transposed convolution in one or two spatial dimensions, with groups."""
+    x, kernel = node.tensor(0), node.constant(1)
+    spatial = len(x.shape) - 2
+    dilations = node.attribute("dilations") or (1,) * spatial
+    if spatial not in (1, 2) or max(dilations) > 1:
+        raise NoNest(f"ConvTranspose in {spatial} dimensions with dilations {tuple(dilations)}")
+    strides = tuple(node.attribute("strides") or (1,) * spatial)
+    pads = tuple(node.attribute("pads") or (0,) * 2 * spatial)
+    shape = node.shape()
+    out = node.build.create(node.out, shape, node.dtype(), channels_last(len(shape)))
+    node.build.composite = node.build.composite or node.out
+    kernel = _outputs_first(kernel, int(node.attribute("group", 1)))
+    for phases in itertools.product(*(range(s) for s in strides)):
+        axes = [
+            _phase(phase, strides[a], kernel.shape[2 + a], pads[a], (x.shape[2 + a], shape[2 + a]))
+            for a, phase in enumerate(phases)
+        ]
+        if all(axis.count for axis in axes):
+            _lower_phase(node, x, out, kernel, axes, strides)
+
+
+def _outputs_first(kernel: Array, groups: int) -> Array:
+    """[in, out / groups, taps] -> [out, in / groups, taps], as convolutions have it."""
+    inputs, width = kernel.shape[:2]
+    split = kernel.reshape(groups, inputs // groups, width, *kernel.shape[2:])
+    return np.swapaxes(split, 1, 2).reshape(groups * width, inputs // groups, *kernel.shape[2:])
+
+
+def _lower_phase(
+    node: Node,
+    x: Tensor,
+    out: Tensor,
+    kernel: Array,
+    axes: list[_Phase],
+    strides: tuple[int, ...],
+) -> None:
+    steps = out.storage.strides
+    name = ".".join([out.name, "phase", *(str(axis.first) for axis in axes)])
+    offset = sum(axis.first * step for axis, step in zip(axes, steps[2:], strict=True))
+    moved = (*steps[:2], *(step * s for step, s in zip(steps[2:], strides, strict=True)))
+    shape = (*out.shape[:2], *(axis.count for axis in axes))
+    view = node.build.view(name, shape, replace(out.storage, offset=offset, strides=moved), out)
+    taps = kernel[np.ix_(*map(range, kernel.shape[:2]), *(axis.taps for axis in axes))]
+    if taps.size == 0:
+        _fill(node, view)
+        return
+    pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
+    weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
+    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, None), {}, 2)
+
+
+def _fill(node: Node, view: Tensor) -> None:
+    """Outputs that no tap reaches hold the bias."""
+    bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
+    column = bias.reshape(-1, *(1,) * (len(view.shape) - 2))
+    value = node.build.constant(f"{node.out}.untouched", column)
+    access = node.build.access(value, view.shape)
+    node.build.add(plain(view.name, view.shape, "move", (access,)))
+
+
+TABLE: dict[str, Lowering] = {"ConvTranspose": conv_transpose}
