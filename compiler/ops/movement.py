@@ -244,41 +244,50 @@ def tile(node: Node) -> None:
 
 def depth_to_space(node: Node) -> None:
     """Channels become pixels: one copy between two views with split axes."""
-    x = node.tensor(0)
+    x, b = node.tensor(0), int(node.attribute("blocksize"))
     n, c, h, w = x.shape
-    b = int(node.attribute("blocksize"))
     deep = c // (b * b)
-    sn, sc, sh, sw = x.storage.strides
-    # Axes of the copy: n, deep, h, row in the block, w, column in the block.
-    dcr = node.attribute("mode", "DCR") == "DCR"
-    channel, row, column = (sc, sc * b * deep, sc * deep) if dcr else (sc * b * b, sc * b, sc)
-    source = replace(x.storage, strides=(sn, channel, sh, row, sw, column))
-    _between(node, x, source, (n, deep, h, b, w, b), pixels_made=True)
+    out = node.build.create(node.out, node.shape(), x.dtype, (0, 2, 3, 1))
+    shape = (n, deep, h, b, w, b)
+    _copied(node, x, _deep(node, x, deep, b), out, _wide(out, b), shape)
 
 
 def space_to_depth(node: Node) -> None:
     """Pixels of a block become channels: the copy of depth_to_space, the other way."""
-    x = node.tensor(0)
+    x, b = node.tensor(0), int(node.attribute("blocksize"))
     n, c, h, w = x.shape
-    b = int(node.attribute("blocksize"))
-    sn, sc, sh, sw = x.storage.strides
-    source = replace(x.storage, strides=(sn, sc, sh * b, sh, sw * b, sw))
-    _between(node, x, source, (n, c, h // b, b, w // b, b), pixels_made=False)
-
-
-def _between(
-    node: Node, x: Tensor, source: Storage, shape: tuple[int, ...], pixels_made: bool
-) -> None:
-    """Copy `x`, seen at `source` in `shape` (n, c, h, row, w, column), into a result in NHWC."""
     out = node.build.create(node.out, node.shape(), x.dtype, (0, 2, 3, 1))
-    c, b = shape[1], shape[3]
-    sn, sc, sh, sw = out.storage.strides
-    made = (sn, sc, sh * b, sh, sw * b, sw)
-    strides = made if pixels_made else (sn, sc, sh, sc * c * b, sw, sc * c)
-    node.build.view(f"{node.out}.blocks", shape, source, x)
-    target = node.build.view(f"{node.out}.split", shape, replace(out.storage, strides=strides), out)
-    index = tuple(at(axis) for axis in range(6))
-    node.build.add(plain(target.name, shape, "move", (Access(f"{node.out}.blocks", index),)))
+    shape = (n, c, h // b, b, w // b, b)
+    _copied(node, x, _wide(x, b), out, _deep(node, out, c, b), shape)
+
+
+def _deep(node: Node, t: Tensor, channels: int, b: int) -> tuple[int, ...]:
+    """Strides (n, c, h, row, w, column) of `t`, whose channels hold blocks of b x b pixels."""
+    sn, sc, sh, sw = t.storage.strides
+    if node.attribute("mode", "DCR") == "DCR":
+        return (sn, sc, sh, sc * b * channels, sw, sc * channels)
+    return (sn, sc * b * b, sh, sc * b, sw, sc)
+
+
+def _wide(t: Tensor, b: int) -> tuple[int, ...]:
+    """Strides (n, c, h, row, w, column) of `t`, whose rows and columns hold the blocks."""
+    sn, sc, sh, sw = t.storage.strides
+    return (sn, sc, sh * b, sh, sw * b, sw)
+
+
+def _copied(
+    node: Node,
+    x: Tensor,
+    read: tuple[int, ...],
+    out: Tensor,
+    written: tuple[int, ...],
+    shape: tuple[int, ...],
+) -> None:
+    """Copy `x`, seen in `shape` by strides `read`, to `out`, seen by strides `written`."""
+    build = node.build
+    source = build.view(f"{node.out}.read", shape, replace(x.storage, strides=read), x)
+    target = build.view(f"{node.out}.written", shape, replace(out.storage, strides=written), out)
+    build.add(plain(target.name, shape, "move", (build.access(source, shape),)))
 
 
 def trilu(node: Node) -> None:
