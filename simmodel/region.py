@@ -149,7 +149,8 @@ def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
     """Extents of the joint walk over `operands` of one rank, innermost last.
 
-    Dimensions that every operand walks as one are merged; those of extent 1 are dropped.
+    Dimensions that every operand walks as one are merged; those of extent 1 are dropped. Along a
+    dimension where it has extent 1 and others more, an operand stands still, whatever its stride.
     """
     columns = zip(*(operand.shape for operand in operands), strict=True)
     extents = [max(column) for column in columns]
@@ -157,7 +158,7 @@ def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
     for axis in range(len(extents) - 1, -1, -1):
         if extents[axis] == 1:
             continue
-        steps = tuple(operand.strides[axis] for operand in operands)
+        steps = tuple(o.strides[axis] if o.shape[axis] > 1 else 0 for o in operands)
         if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
             kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
         else:
