@@ -126,7 +126,10 @@ def _independent(instruction: Instruction, turns: Turns) -> bool:
     for target in instruction.writes():
         if target.address.step(variable) == 0 and not _accumulates(instruction, variable):
             return False
-    return not _carries(widened(instruction, turns))
+    if isinstance(instruction, MatrixInstruction) and not _multiplies(instruction, variable):
+        return False
+    wide = widened(instruction, turns)
+    return not _carries(wide) and not any(_covers_itself(target) for target in wide.writes())
 
 
 def _ring_uses(address: Address, variable: str) -> bool:
@@ -137,8 +140,32 @@ def _accumulates(instruction: Instruction, variable: str) -> bool:
     """Whether iterations of `variable` add products into the same sums."""
     if not isinstance(instruction, MatrixInstruction) or instruction.partial is None:
         return False
-    same = instruction.partial.address == instruction.dst.address
-    return same and instruction.multiplier is None and instruction.bias is None
+    partial, target = instruction.partial, instruction.dst
+    same = (partial.address, partial.dtype) == (target.address, target.dtype)
+    clipped = instruction.low > -math.inf or instruction.high < math.inf
+    scaled = target.scale is not None or target.zero != 0
+    written_back = clipped or scaled or instruction.multiplier or instruction.bias
+    return same and not written_back
+
+
+def _multiplies(instruction: MatrixInstruction, variable: str) -> bool:
+    """Whether `variable` is a row, column, reduction or batch dimension of one product."""
+    left, right, target = (
+        operand.address.step(variable) != 0
+        for operand in (instruction.a, instruction.w, instruction.dst)
+    )
+    return (left or right) if target else (left and right)
+
+
+def _covers_itself(target: Operand) -> bool:
+    """Whether iterations that move `target` may write one byte twice: then their order counts."""
+    covered = target.itemsize
+    moving = zip(target.shape, target.strides, strict=True)
+    for stride, extent in sorted((abs(s), n) for n, s in moving if n > 1 and s):
+        if stride < covered:
+            return True
+        covered += (extent - 1) * stride
+    return False
 
 
 def _carries(wide: Instruction) -> bool:

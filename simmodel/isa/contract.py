@@ -18,7 +18,7 @@ from simmodel.isa.base import Array
 
 
 def contract(left: Array, left_dims: str, right: Array, right_dims: str, out_dims: str) -> Array:
-    """Sum of products over the dimensions that `out_dims` lacks.
+    """Sum of products over the dimensions that `out_dims` lacks, each of which both operands have.
 
     Args:
         left, right: operands whose axes are named, one letter each, by `left_dims`, `right_dims`.
@@ -33,28 +33,36 @@ def contract(left: Array, left_dims: str, right: Array, right_dims: str, out_dim
     inner = [d for d in left_dims if d in right_dims and d not in out_dims]
     extent = dict(zip(left_dims, left.shape, strict=True))
     extent |= dict(zip(right_dims, right.shape, strict=True))
-    kind = _exact_type(left, right, math.prod(extent[d] for d in inner))
-    a = _arranged(left, left_dims, (batch, rows, inner), kind)
-    b = _arranged(right, right_dims, (batch, inner, cols), kind)
+    kind = exact_type(left, right, math.prod(extent[d] for d in inner))
+    a = _arranged(left.astype(kind, copy=False), left_dims, (batch, rows, inner))
+    b = _arranged(right.astype(kind, copy=False), right_dims, (batch, inner, cols))
     product = (a @ b).reshape([extent[d] for d in (*batch, *rows, *cols)])
     order = "".join((*batch, *rows, *cols))
     result: Array = product.transpose([order.index(d) for d in out_dims])
     return result
 
 
-def _arranged(array: Array, dims: str, parts: tuple[list[str], ...], kind: type) -> Array:
+def _arranged(array: Array, dims: str, parts: tuple[list[str], ...]) -> Array:
     moved = array.transpose([dims.index(d) for part in parts for d in part])
     sizes = dict(zip(dims, array.shape, strict=True))
-    shape = [math.prod(sizes[d] for d in part) for part in parts]
-    result: Array = np.ascontiguousarray(moved, dtype=kind).reshape(shape)
-    return result
+    return moved.reshape([math.prod(sizes[d] for d in part) for part in parts])
 
 
-def _exact_type(left: Array, right: Array, length: int) -> type:
+def exact_type(left: Array, right: Array, length: int) -> type:
+    """The floating-point type in which sums of `length` products are exact (integers), or fp32."""
     if not (np.issubdtype(left.dtype, np.integer) and np.issubdtype(right.dtype, np.integer)):
-        return np.float64 if left.dtype == np.float64 else np.float32
-    largest = _largest(left) * _largest(right) * length
-    return np.float32 if largest < 2**24 else np.float64
+        return np.float64 if np.float64 in (left.dtype, right.dtype) else np.float32
+    if _bound(left) * _bound(right) * length < EXACT:
+        return np.float32
+    return np.float32 if _largest(left) * _largest(right) * length < EXACT else np.float64
+
+
+EXACT = 2**24
+"""Below it, fp32 holds every integer."""
+
+
+def _bound(array: Array) -> int:
+    return max(-int(np.iinfo(array.dtype).min), int(np.iinfo(array.dtype).max))
 
 
 def _largest(array: Array) -> int:

@@ -81,7 +81,8 @@ class Copy(Instruction):
             return
         before = self.before or (0,) * len(self.src.shape)
         skip = target.ndim - len(before)
-        inner = tuple(slice(b, b + n) for b, n in zip(before, self.src.shape, strict=True))
+        extents = self.src.shape[skip:]
+        inner = tuple(slice(b, b + n) for b, n in zip(before, extents, strict=True))
         target[...] = np.asarray(self.fill).astype(target.dtype)
         target[(slice(None),) * skip + inner] = source
 
