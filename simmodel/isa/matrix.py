@@ -21,7 +21,7 @@ from numpy.lib.stride_tricks import as_strided
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float
 from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
-from simmodel.isa.contract import contract
+from simmodel.isa.contract import contract, exact_type
 from simmodel.isa.cycles import product_cycles, streams
 from simmodel.region import Operand
 
@@ -70,7 +70,7 @@ class MatrixInstruction(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         m, n, k, positions = self.extents()
-        return product_cycles(arch.matrix, self.a.dtype, m, n, k, positions)
+        return int(product_cycles(arch.matrix, self.a.dtype, m, n, k, positions))
 
     def traffic(self, arch: Arch) -> tuple[Flow, ...]:
         m, n, k, positions = self.extents()
@@ -95,14 +95,21 @@ class MatrixInstruction(Instruction):
         target = view(self.dst)
         lead = len(self.dst.shape) - self.RESULT_RANK
         if self.partial is not None:
-            total = total + _once(view(self.partial), self.partial, lead).astype(exact)
+            total = total + _once(view(self.partial), self.dst, lead).astype(exact)
         if self.bias is not None:
-            total = total + view(self.bias).astype(exact)
+            total = total + self._per_channel(self.bias, view).astype(exact)
         if self.multiplier is not None:
-            total = total.astype(np.float32) * view(self.multiplier)
+            total = total.astype(np.float32) * self._per_channel(self.multiplier, view)
         if self.low > -INFINITY or self.high < INFINITY:
             total = np.clip(total, self.low, self.high)
         encode(total, self.dst, _once(target, self.dst, lead))
+
+    def _per_channel(self, operand: Operand, view: View) -> Array:
+        """Values per output channel, to meet sums that lack the loops that do not move dst."""
+        lead = len(self.dst.shape) - self.RESULT_RANK
+        values = view(operand)
+        values = values.reshape(*values.shape[:lead], *(1,) * (self.RESULT_RANK - 1), -1)
+        return _once(values, self.dst, lead)
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.matrix
@@ -129,21 +136,22 @@ def _centred(raw: Array, operand: Operand) -> Array:
     return raw if operand.zero == 0 else raw.astype(np.int32) - operand.zero
 
 
+def _moving(operand: Operand, lead: int) -> tuple[bool, ...]:
+    """Which of the `lead` dimensions that surrounding loops put in front move the operand."""
+    front = zip(operand.shape[:lead], operand.strides[:lead], strict=True)
+    return tuple(extent > 1 and stride != 0 for extent, stride in front)
+
+
 def _once(array: Array, operand: Operand, lead: int) -> Array:
-    """The array without the leading repetitions that a surrounding reduction loop adds."""
-    front = operand.strides[:lead]
-    return array[tuple(0 if stride == 0 else slice(None) for stride in front)]
+    """The array without the leading dimensions that do not move `operand`."""
+    return array[tuple(slice(None) if moves else 0 for moves in _moving(operand, lead))]
 
 
-def _lead(operand: Operand, lead: int) -> tuple[tuple[int | slice, ...], str]:
-    """Index and letters of the `lead` dimensions that surrounding loops put in front.
-
-    A loop that does not move the operand contributes nothing: index 0, no letter.
-    """
-    front = operand.strides[:lead]
-    index = tuple(0 if stride == 0 else slice(None) for stride in front)
-    letters = "".join(chr(ord("A") + axis) for axis, stride in enumerate(front) if stride)
-    return index, letters
+def _letters(operand: Operand, lead: int) -> str:
+    """A letter for each surrounding loop that moves the operand."""
+    return "".join(
+        chr(ord("A") + axis) for axis, moves in enumerate(_moving(operand, lead)) if moves
+    )
 
 
 def _product(
@@ -151,10 +159,14 @@ def _product(
 ) -> Array:
     a_dims, w_dims, out_dims = dims
     lead = len(instruction.dst.shape) - instruction.RESULT_RANK
-    a_index, a_lead = _lead(instruction.a, lead)
-    w_index, w_lead = _lead(instruction.w, lead)
-    _, d_lead = _lead(instruction.dst, lead)
-    left, right = a[a_index], w[w_index]
+    a_lead, w_lead = _letters(instruction.a, lead), _letters(instruction.w, lead)
+    d_lead = _letters(instruction.dst, lead)
+    left, right = _once(a, instruction.a, lead), _once(w, instruction.w, lead)
+    kind = exact_type(left, right, math.prod(w.shape[:-1]))
+    left, right = left.astype(kind, "C", copy=False), right.astype(kind, "C", copy=False)
+    if isinstance(instruction, Windowed):
+        # Windows of what has been converted: each element is converted once, not once per window.
+        left = instruction.windowed(left)
     return contract(left, a_lead + a_dims, right, w_lead + w_dims, d_lead + out_dims)
 
 
@@ -252,7 +264,7 @@ class Conv(Windowed):
         return self.dst.shape[-3] * self.dst.shape[-2], n, c, i * j
 
     def sums(self, a: Array, w: Array) -> Array:
-        return _product(self, self.windowed(a), w, ("yxijc", "ijcn", "yxn"))
+        return _product(self, a, w, ("yxijc", "ijcn", "yxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity != "conv":
@@ -271,15 +283,19 @@ class DepthwiseConv(Windowed):
         return self.dst.shape[-3] * self.dst.shape[-2], c, 1, i * j
 
     def sums(self, a: Array, w: Array) -> Array:
-        view = self.windowed(a)
-        exact = np.float32 if is_float(self.a.dtype) else np.int32
+        seen = self.windowed(a)
+        exact: type = np.float32 if is_float(self.a.dtype) else np.int64
+        if self.a.itemsize == 1:
+            exact = np.int32
         total: Array = np.zeros(self.dst.shape, exact)
         for i in range(w.shape[-3]):
             for j in range(w.shape[-2]):
-                total = total + view[..., i, j, :].astype(exact) * w[
-                    ..., None, None, i, j, :
-                ].astype(exact)
-        return total
+                weights: Array = w[..., None, None, i, j, :].astype(exact)
+                total += seen[..., i, j, :].astype(exact) * weights
+        lead = len(self.dst.shape) - 3
+        still = tuple(axis for axis, moves in enumerate(_moving(self.dst, lead)) if not moves)
+        result: Array = total.sum(axis=still, dtype=exact) if still else total
+        return result
 
     def traffic(self, arch: Arch) -> tuple[Flow, ...]:
         first, *others = super().traffic(arch)
