@@ -28,13 +28,14 @@ class FuseTails:
 
     def apply(self, graph: NestGraph) -> tuple[Group | HostNode, ...]:
         """Groups and host nodes in an order in which they can run."""
-        removable, read = private(graph), readers(graph)
+        removable = private(graph)
+        uses = {name: len(found) for name, found in readers(graph).items()}
         parts: list[list[Nest] | HostNode] = []
         for step in graph.steps:
             if isinstance(step, HostNode):
                 parts.append(step)
                 continue
-            home = self._home(step, parts, removable, {n: len(r) for n, r in read.items()})
+            home = self._home(step, parts, removable, uses)
             if home is None:
                 parts.append([step])
                 continue

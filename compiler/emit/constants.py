@@ -1,0 +1,141 @@
+"""Constants in DRAM: weights packed tile by tile, so that each tile is one contiguous transfer.
+
+Blocks lie in order of batch position, column tile, reduction tile; within a block kernel positions
+come first, then the reduction, columns last. Block addresses are affine in the tile loops.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.nest.ir import Access, Array, Nest
+from compiler.plan.ir import Plan
+from compiler.plan.make_plan import packed_order
+from compiler.plan.ranges import Region, scaled, summed
+from compiler.tile.roles import Roles, roles
+from simmodel.dtype import size_of
+from simmodel.region import Address, Operand, Terms
+
+
+@dataclass(frozen=True)
+class Packed:
+    """One group's packed weights."""
+
+    tensor: str
+    buffer: str
+    """Name under which the packed bytes stand in DRAM."""
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    """Axes of the tensor in packed order."""
+    batch: tuple[int, ...]
+    """Axes of batch dims."""
+    col: int | None
+    k: int | None
+
+    def operand(self, region: Region, places: object) -> Operand:
+        """The block of `region`: contiguous, in the tensor's logical dimensions."""
+        size = size_of(self.dtype)
+        offset, terms = 0, ()  # type: tuple[int, Terms]
+        stride = math.prod(n for a, n in enumerate(self.shape) if a not in self.batch)
+        for axis in reversed(self.batch):
+            span = region.ranges[axis]
+            offset += span.start * stride
+            terms = summed(terms, scaled(span.terms, stride))
+            stride *= self.shape[axis]
+        offset, terms = self._inside(region, offset, terms)
+        shape = tuple(span.size for span in region.ranges)
+        strides = [0] * len(shape)
+        step = size
+        for axis in reversed(self.order):
+            strides[axis] = step
+            step *= shape[axis]
+        base = places.dram[self.buffer]  # type: ignore[attr-defined]
+        address = Address(base + offset * size, scaled(terms, size))
+        return Operand("dram", address, shape, tuple(strides), self.dtype)
+
+    def _inside(self, region: Region, offset: int, terms: Terms) -> tuple[int, Terms]:
+        taps = math.prod(
+            n for a, n in enumerate(self.shape) if a not in (*self.batch, self.col, self.k)
+        )
+        deep = 1 if self.k is None else self.shape[self.k]
+        width = 1
+        if self.col is not None:
+            span = region.ranges[self.col]
+            width = span.size
+            offset += span.start * taps * deep
+            terms = summed(terms, scaled(span.terms, taps * deep))
+        if self.k is not None:
+            span = region.ranges[self.k]
+            offset += span.start * taps * width
+            terms = summed(terms, scaled(span.terms, taps * width))
+        return offset, terms
+
+
+def packed(plan: Plan) -> Packed | None:
+    """How the group's weights are packed, or None when it has no constant weights to pack."""
+    group = plan.tiled.group
+    head = group.head
+    if not plan.computes or plan.computes[0].route.engine != "matrix":
+        return None
+    weights = head.operands[1]
+    tensor = group.tensors[weights.tensor]
+    if tensor.data is None:
+        return None
+    found = roles(head)
+    axes = _axes(weights, found)
+    name = f"{tensor.name}#{group.index}"
+    return Packed(tensor.name, name, tensor.dtype, tensor.shape, packed_order(head), *axes)
+
+
+def _axes(weights: Access, found: Roles) -> tuple[tuple[int, ...], int | None, int | None]:
+    def axis(dim: int | None) -> int | None:
+        if dim is None:
+            return None
+        hits = (a for a, affine in enumerate(weights.index) if affine.coefficient(dim))
+        return next(hits, None)
+
+    batch = tuple(a for a in (axis(dim) for dim in found.batch) if a is not None)
+    return batch, axis(found.col), axis(found.k)
+
+
+def packed_data(pack: Packed, plan: Plan, data: Array) -> Array:
+    """The packed elements of `data`, one block after another."""
+    ordered = data.transpose(pack.order)
+    lead = len(pack.batch)
+    cols = _cuts(plan, pack.col, plan.tiled.group.head, reduction=False)
+    deep = _cuts(plan, pack.k, plan.tiled.group.head, reduction=True)
+    blocks = []
+    for index in np.ndindex(ordered.shape[:lead]):
+        matrix = ordered[index]
+        for start, stop in cols:
+            part = matrix[..., start:stop] if pack.col is not None else matrix
+            for low, high in deep:
+                axis = part.ndim - (2 if pack.col is not None else 1)
+                piece = part.take(range(low, high), axis) if len(deep) > 1 else part
+                blocks.append(np.ascontiguousarray(piece).ravel())
+    return np.concatenate(blocks)
+
+
+def _cuts(plan: Plan, axis: int | None, head: Nest, *, reduction: bool) -> list[tuple[int, int]]:
+    """Tile borders along the columns or the reduction, over all cores."""
+    if axis is None:
+        return [(0, 1)]
+    found = roles(head)
+    dim = found.k if reduction else found.col
+    assert dim is not None
+    loop = next(
+        (lp for lp in plan.tiled.loops if lp.dim == dim and lp.reduction == reduction), None
+    )
+    if reduction:
+        parts = [(0, head.dims[dim].extent)]
+    else:
+        parts = sorted({part[dim] for part in plan.tiled.parts})
+    cuts = []
+    for start, size in parts:
+        step = loop.size if loop is not None else size
+        cuts += [(s, min(s + step, start + size)) for s in range(start, start + size, step)]
+    return cuts

@@ -1,0 +1,176 @@
+"""Making instructions fit the machine's ranks and extents by wrapping hardware loops around them.
+
+A loop dimension is taken off every operand at once: the operand loses the dimension, its address
+gains a term. What remains is exactly the instruction that the engine has, and the loops cost what
+they cost on a machine with such instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import count
+
+from simmodel.arch import Arch
+from simmodel.isa import Copy, Instruction, Item, Loop, Reduce, VectorInstruction, Window
+from simmodel.region import Operand, walk
+
+
+@dataclass
+class Names:
+    """Fresh loop variables within one program."""
+
+    def __post_init__(self) -> None:
+        self._numbers = count()
+
+    def fresh(self) -> str:
+        """A variable that nothing else uses."""
+        return f"v{next(self._numbers)}"
+
+
+def _operands(instruction: Instruction) -> dict[str, Operand]:
+    values = ((f.name, getattr(instruction, f.name)) for f in fields(instruction))
+    return {name: value for name, value in values if isinstance(value, Operand)}
+
+
+def _with_axes(operand: Operand, axes: Sequence[int]) -> Operand:
+    """The operand with only `axes`, in that order."""
+    shape = tuple(operand.shape[a] for a in axes)
+    return replace(operand, shape=shape, strides=tuple(operand.strides[a] for a in axes))
+
+
+def taken(instruction: Instruction, axis: int, variable: str, start: int, size: int) -> Instruction:
+    """`instruction` on positions start + size * variable .. of dimension `axis`.
+
+    With `size` 1 the dimension disappears, else it has that extent.
+    """
+    changes = {}
+    for name, operand in _operands(instruction).items():
+        stride = operand.strides[axis] if operand.shape[axis] > 1 else 0
+        address = operand.address.plus(stride * start)
+        if stride and variable:
+            address = replace(address, terms=(*address.terms, (variable, stride * size)))
+        if size == 1:
+            rest = [a for a in range(len(operand.shape)) if a != axis]
+            changes[name] = replace(_with_axes(operand, rest), address=address)
+        else:
+            extent = size if operand.shape[axis] > 1 else 1
+            shape = (*operand.shape[:axis], extent, *operand.shape[axis + 1 :])
+            changes[name] = replace(operand, address=address, shape=shape)
+    return replace(instruction, **changes)  # type: ignore[arg-type]
+
+
+def merged(instruction: Instruction) -> Instruction:
+    """`instruction` with neighbouring dimensions merged where every operand walks them as one."""
+    operands = _operands(instruction)
+    if len({len(o.shape) for o in operands.values()}) != 1:
+        return instruction
+    lists = list(operands.values())
+    extents = [max(column) for column in zip(*(o.shape for o in lists), strict=True)]
+    groups: list[list[int]] = []
+    for axis in range(len(extents) - 1, -1, -1):
+        if extents[axis] == 1:
+            continue
+        if groups and _continues(lists, axis, groups[-1]):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    groups.reverse()
+    return replace(instruction, **{n: _merge(o, groups) for n, o in operands.items()})  # type: ignore[arg-type]
+
+
+def _continues(operands: list[Operand], axis: int, inner: list[int]) -> bool:
+    for operand in operands:
+        uniform = all((operand.shape[a] == 1) == (operand.shape[axis] == 1) for a in inner)
+        size = 1
+        for a in inner:
+            size *= operand.shape[a]
+        if not uniform or operand.strides[axis] != size * operand.strides[inner[0]]:
+            return False
+    return True
+
+
+def _merge(operand: Operand, groups: list[list[int]]) -> Operand:
+    shape, strides = [], []
+    for group in groups:
+        extent = 1
+        for axis in group:
+            extent *= operand.shape[axis]
+        shape.append(extent)
+        strides.append(operand.strides[group[0]])
+    if not groups:
+        return replace(operand, shape=(1,), strides=(operand.itemsize,))
+    return replace(operand, shape=tuple(shape), strides=tuple(strides))
+
+
+def legal_vector(instruction: VectorInstruction, arch: Arch, names: Names) -> list[Item]:
+    """The same work in instructions of the vector engine's rank and extent."""
+    limit = arch.vector.max_extent
+    if isinstance(instruction, Window):
+        return _chunked(instruction, len(instruction.dst.shape) - 1, limit, names)
+    whole = _sorted_axes(instruction)
+    return _peeled(merged(whole), arch.vector.rank, limit, names)
+
+
+def _sorted_axes(instruction: VectorInstruction) -> Instruction:
+    """Dimensions in the order of the result's strides, reduced ones innermost."""
+    dst = instruction.dst
+    source = instruction.reads()[0]
+    reduced = [
+        isinstance(instruction, Reduce) and n == 1 and m > 1
+        for n, m in zip(dst.shape, source.shape, strict=True)
+    ]
+
+    def rank(axis: int) -> tuple[int, int]:
+        stride = source.strides[axis] if reduced[axis] else dst.strides[axis]
+        return int(reduced[axis]), -stride if source.shape[axis] > 1 or dst.shape[axis] > 1 else 0
+
+    order = sorted(range(len(dst.shape)), key=rank)
+    operands = _operands(instruction)
+    return replace(instruction, **{n: _with_axes(o, order) for n, o in operands.items()})  # type: ignore[arg-type]
+
+
+def _peeled(instruction: Instruction, rank: int, limit: int | None, names: Names) -> list[Item]:
+    lists = list(_operands(instruction).values())
+    depth = len(lists[0].shape)
+    if depth <= rank:
+        return _chunked(instruction, depth - 1, limit, names)
+    extent = max(operand.shape[0] for operand in lists)
+    variable = names.fresh()
+    inner = taken(instruction, 0, variable, 0, 1)
+    return [Loop(variable, extent, tuple(_peeled(inner, rank, limit, names)))]
+
+
+def _chunked(instruction: Instruction, axis: int, limit: int | None, names: Names) -> list[Item]:
+    """Chunks of at most `limit` positions along `axis`."""
+    extent = max(o.shape[axis] for o in _operands(instruction).values() if len(o.shape) > axis)
+    if limit is None or extent <= limit:
+        return [instruction]
+    whole, rest = divmod(extent, limit)
+    items: list[Item] = []
+    variable = names.fresh()
+    body = taken(instruction, axis, variable if whole > 1 else "", 0, limit)
+    items.append(Loop(variable, whole, (body,)) if whole > 1 else body)
+    if rest:
+        last = taken(instruction, axis, "", whole * limit, rest)
+        items.append(last)
+    return items
+
+
+def legal_copy(instruction: Copy, arch: Arch, names: Names) -> list[Item]:
+    """The same transfer within the copy engine's rank; dimensions with a border stay inside."""
+    rank = arch.copy_[instruction.engine].rank
+    if len(walk((instruction.src, instruction.dst))) <= rank:
+        return [instruction]
+    src, dst = instruction.src, instruction.dst
+    free = [a for a, (n, m) in enumerate(zip(src.shape, dst.shape, strict=True)) if n == m > 1]
+    if not free:
+        return [instruction]
+    axis = max(free, key=lambda a: abs(dst.strides[a]))
+    variable = names.fresh()
+    inner = taken(instruction, axis, variable, 0, 1)
+    before = instruction.before
+    if before:
+        inner = replace(inner, before=(*before[:axis], *before[axis + 1 :]))  # type: ignore[call-arg]
+    assert isinstance(inner, Copy)
+    return [Loop(variable, src.shape[axis], tuple(legal_copy(inner, arch, names)))]

@@ -1,0 +1,360 @@
+"""Matrix instructions of one product over one tile, in the machine's granularity.
+
+    conv     one instruction for the tile
+    gemm     one instruction per kernel position, sums kept between them
+    tile     loops over array-sized pieces of each of those
+
+The first piece of a reduction starts the sums, the last one finishes them where the engine can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from compiler.emit.legal import Names
+from compiler.emit.tile import Places, Tile, read_operand, written_operand
+from compiler.emit.vector import Windows, looped, picked
+from compiler.plan.ir import Compute
+from compiler.tile.roles import Roles, roles
+from simmodel.arch import Arch
+from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
+from simmodel.isa import Tile as TileProduct
+from simmodel.isa.matrix import tile_limits
+from simmodel.region import Operand
+
+
+@dataclass(frozen=True)
+class Product:
+    """Operands of one tile's product, by loop of the nest, and what finishing it takes."""
+
+    a: Operand
+    w: Operand
+    sums: Operand | None
+    out: Operand
+    finish: dict[str, Any]
+    """Fields of the last instruction: bias, multiplier, low, high."""
+    opens: bool
+    closes: bool
+    """Whether the last piece writes the finished result."""
+
+
+@dataclass(frozen=True)
+class MatrixEmitter:
+    """Emits one compute step on the matrix engine."""
+
+    arch: Arch
+    names: Names
+    places: Places
+    origin: int
+
+    def items(self, compute: Compute, tile: Tile) -> list[Item]:
+        """Instructions of `compute` for `tile`."""
+        nest, found = compute.nest, roles(compute.nest)
+        a, w = (
+            read_operand(compute, access, index, tile, self.places)
+            for index, access in enumerate(nest.operands)
+        )
+        out = written_operand(compute, compute.writes, tile, self.places)
+        out = replace(out, scale=nest.scale, zero=nest.zero)
+        sums = None
+        if compute.sums is not None:
+            sums = written_operand(compute, compute.sums, tile, self.places)
+        closes = tile.closes and compute.route.direct
+        finish = self._finish(compute, tile) if closes else {}
+        product = Product(a, w, sums, out, finish, tile.opens, closes)
+        channel = found.col if found.cols else (found.batch[-1] if nest.depthwise else None)
+        walked = (found.y, found.x, channel)
+        lead = [d for d in range(nest.rank) if d not in walked and out.shape[d] > 1]
+        counts = [(self.names.fresh(), out.shape[d]) for d in lead]
+        product = _led(product, lead, counts)
+        if nest.depthwise:
+            return looped(self._depthwise(compute, tile, product, found), counts)
+        if self.arch.matrix.granularity == "conv" and found.taps:
+            return looped(self._conv(compute, tile, product, found), counts)
+        return looped(self._gemms(compute, tile, product, found), counts)
+
+    def _finish(self, compute: Compute, tile: Tile) -> dict[str, Any]:
+        nest = compute.nest
+        fields: dict[str, Any] = {"low": nest.low, "high": nest.high}
+        for name, access in (("bias", nest.bias), ("multiplier", nest.multiplier)):
+            if access is not None:
+                index = nest.reads.index(access)
+                fields[name] = read_operand(compute, access, index, tile, self.places)
+        return fields
+
+    def _make(
+        self, kind: type[MatrixInstruction], product: Product, dims: dict[str, list[int | None]],
+        *, first: bool, last: bool, **fields: Any,
+    ) -> MatrixInstruction:  # fmt: skip
+        """One instruction; `dims` picks each operand's dimensions from the nest's loops."""
+        target = product.out if last and product.closes else product.sums
+        assert target is not None
+        partial = None if first and product.opens else product.sums
+        finish = dict(product.finish) if last and product.closes else {}
+        for name in ("bias", "multiplier"):
+            if name in finish:
+                finish[name] = _per_column(finish[name], dims["out"])
+        return kind(
+            engine="matrix",
+            origin=self.origin,
+            a=fields.pop("a", None) or picked(product.a, dims["a"]),
+            w=picked(product.w, dims["w"]),
+            dst=picked(target, dims["out"]),
+            partial=None if partial is None else picked(partial, dims["out"]),
+            **finish,
+            **fields,
+        )
+
+    def _conv(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
+        geometry = Windows.of(compute, tile, found)
+        a = _window_input(compute, tile, product.a, geometry, found.k)
+        dims: dict[str, list[int | None]] = {
+            "a": [],
+            "w": [*geometry.taps, found.k, found.col],
+            "out": [found.y, found.x, found.col],
+        }
+        return [
+            self._make(
+                Conv, product, dims, first=True, last=True, a=a,
+                stride=geometry.stride, dilation=geometry.dilation,
+            )
+        ]  # fmt: skip
+
+    def _depthwise(
+        self, compute: Compute, tile: Tile, product: Product, found: Roles
+    ) -> list[Item]:
+        geometry = Windows.of(compute, tile, found)
+        channel = found.batch[-1]
+        a = _window_input(compute, tile, product.a, geometry, channel)
+        dims: dict[str, list[int | None]] = {
+            "a": [],
+            "w": [*geometry.taps, channel],
+            "out": [found.y, found.x, channel],
+        }
+        return [
+            self._make(
+                DepthwiseConv, product, dims, first=True, last=True, a=a,
+                stride=geometry.stride, dilation=geometry.dilation,
+            )
+        ]  # fmt: skip
+
+    def _gemms(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
+        """One product per kernel position."""
+        loops = tile.loops(compute.position)
+        dims: dict[str, list[int | None]] = {
+            "a": [found.y, found.x, found.k],
+            "w": [found.k, found.col],
+            "out": [found.y, found.x, found.col],
+        }
+        taps = [tap.dim for tap in found.taps]
+        positions = _positions([loops[d].size for d in taps])
+        items: list[Item] = []
+        for number, position in enumerate(positions):
+            offsets = dict(zip(taps, position, strict=True))
+            moved = replace(
+                product,
+                a=_shifted(product.a, offsets),
+                w=_shifted(product.w, offsets),
+            )
+            first, last = number == 0, number == len(positions) - 1
+            if self.arch.matrix.granularity == "tile":
+                items += self._tiles(moved, dims, first=first, last=last)
+            else:
+                items.append(self._make(Gemm, moved, dims, first=first, last=last))
+        return items
+
+    def _tiles(
+        self, product: Product, dims: dict[str, list[int | None]], *, first: bool, last: bool
+    ) -> list[Item]:
+        """Array-sized pieces: reduction outermost, then columns, then pixels."""
+        rows, _ = tile_limits(self.arch)
+        depth = dims["a"][2]
+        extent = 1 if depth is None else product.a.shape[depth]
+        items: list[Item] = []
+        for start, size, count, opens, closes in _pieces(extent, rows, first=first, last=last):
+            variable = self.names.fresh() if count > 1 else ""
+            part = product
+            if depth is not None and extent > 1:
+                part = replace(
+                    product,
+                    a=_cut(product.a, depth, variable, start, size),
+                    w=_cut(product.w, depth, variable, start, size),
+                )
+            whole = self._make(Gemm, part, dims, first=opens, last=closes)
+            body = self._columns(whole)
+            items += [Loop(variable, count, tuple(body))] if count > 1 else body
+        return items
+
+    def _columns(self, whole: MatrixInstruction) -> list[Item]:
+        """`whole` (a Gemm) cut into columns of the array."""
+        _, cols = tile_limits(self.arch)
+        items: list[Item] = []
+        width = whole.dst.shape[-1]
+        for start, size, count, _, _ in _pieces(width, cols, first=False, last=False):
+            variable = self.names.fresh() if count > 1 else ""
+            part = _cut_product(whole, variable, start, size)
+            body = self._pixels(part)
+            items += [Loop(variable, count, tuple(body))] if count > 1 else body
+        return items
+
+    def _pixels(self, part: MatrixInstruction) -> list[Item]:
+        """`part` cut into rows of pixels, as many as one instruction takes."""
+        flat = _flattened(part)
+        if flat is not None:
+            return self._lines(flat)
+        rows = part.dst.shape[0]
+        variable = self.names.fresh()
+        line = _line(part, variable)
+        return [Loop(variable, rows, tuple(self._lines(line)))]
+
+    def _lines(self, line: dict[str, Any]) -> list[Item]:
+        limit = self.arch.matrix.max_pixels or line["dst"].shape[0]
+        items: list[Item] = []
+        for start, size, count, _, _ in _pieces(
+            line["dst"].shape[0], limit, first=False, last=False
+        ):
+            variable = self.names.fresh() if count > 1 else ""
+            fields = dict(line)
+            for name in ("a", "dst", "partial"):
+                if fields.get(name) is not None:
+                    fields[name] = _cut(fields[name], 0, variable, start, size)
+            product = TileProduct(**fields)
+            items += [Loop(variable, count, (product,))] if count > 1 else [product]
+        return items
+
+
+def _pieces(
+    extent: int, limit: int, *, first: bool, last: bool
+) -> list[tuple[int, int, int, bool, bool]]:
+    """(start, size, count, is first, is last) of equal runs; the marked ends stand alone."""
+    sizes = [limit] * (extent // limit) + ([extent % limit] if extent % limit else [])
+    runs: list[list[Any]] = []
+    start = 0
+    for number, size in enumerate(sizes):
+        opens = first and number == 0
+        closes = last and number == len(sizes) - 1
+        same = runs and runs[-1][1] == size and not (runs[-1][3] or runs[-1][4] or opens or closes)
+        if same:
+            runs[-1][2] += 1
+        else:
+            runs.append([start, size, 1, opens, closes])
+        start += size
+    return [tuple(run) for run in runs]
+
+
+def _cut(operand: Operand, dim: int, variable: str, start: int, size: int) -> Operand:
+    """Positions start + size * variable .. of one dimension."""
+    stride = operand.strides[dim] if operand.shape[dim] > 1 else 0
+    address = operand.address.plus(stride * start)
+    if variable and stride:
+        address = replace(address, terms=(*address.terms, (variable, stride * size)))
+    extent = size if operand.shape[dim] > 1 else 1
+    shape = (*operand.shape[:dim], extent, *operand.shape[dim + 1 :])
+    return replace(operand, address=address, shape=shape)
+
+
+def _cut_product(
+    whole: MatrixInstruction, variable: str, start: int, size: int
+) -> MatrixInstruction:
+    changes: dict[str, Any] = {}
+    for name in ("w", "dst", "partial", "bias", "multiplier"):
+        operand = getattr(whole, name)
+        if operand is not None:
+            changes[name] = _cut(operand, len(operand.shape) - 1, variable, start, size)
+    return replace(whole, **changes)
+
+
+def _fields(part: MatrixInstruction) -> dict[str, Any]:
+    """A Gemm's fields without its first row dimension: those of a Tile."""
+    kept = ("engine", "origin", "low", "high")
+    fields: dict[str, Any] = {name: getattr(part, name) for name in kept}
+    fields["w"] = part.w
+    for name in ("bias", "multiplier"):
+        operand = getattr(part, name)
+        fields[name] = None if operand is None else _drop(operand)
+    return fields
+
+
+def _drop(operand: Operand) -> Operand:
+    return replace(operand, shape=operand.shape[1:], strides=operand.strides[1:])
+
+
+def _flattened(part: MatrixInstruction) -> dict[str, Any] | None:
+    """The pixels as one dimension, where every operand walks both rows as one."""
+    fields = _fields(part)
+    for name in ("a", "dst", "partial"):
+        operand: Operand | None = getattr(part, name)
+        if operand is None:
+            fields[name] = None
+            continue
+        y, x = operand.shape[:2]
+        if y > 1 and x > 1 and operand.strides[0] != x * operand.strides[1]:
+            return None
+        stride = operand.strides[1] if x > 1 else operand.strides[0]
+        fields[name] = replace(
+            operand, shape=(y * x, operand.shape[2]), strides=(stride, operand.strides[2])
+        )
+    return fields
+
+
+def _line(part: MatrixInstruction, variable: str) -> dict[str, Any]:
+    """One row of pixels, moved by `variable`."""
+    fields = _fields(part)
+    for name in ("a", "dst", "partial"):
+        operand = getattr(part, name)
+        fields[name] = None if operand is None else _drop(_cut(operand, 0, variable, 0, 1))
+    return fields
+
+
+def _led(product: Product, lead: list[int], counts: list[tuple[str, int]]) -> Product:
+    """Operands that `lead` loops move: the loops' variables enter their addresses."""
+
+    def move(operand: Operand | None) -> Operand | None:
+        if operand is None:
+            return None
+        address = operand.address
+        for dim, (variable, _) in zip(lead, counts, strict=True):
+            if operand.strides[dim]:
+                address = replace(address, terms=(*address.terms, (variable, operand.strides[dim])))
+        return replace(operand, address=address)
+
+    finish = {
+        name: move(value) if isinstance(value, Operand) else value
+        for name, value in product.finish.items()
+    }
+    a, w, out = move(product.a), move(product.w), move(product.out)
+    assert a is not None and w is not None and out is not None
+    return replace(product, a=a, w=w, out=out, sums=move(product.sums), finish=finish)
+
+
+def _per_column(operand: Operand, out_dims: list[int | None]) -> Operand:
+    """Bias or multiplier with dst's rank: extent 1 wherever it does not move."""
+    narrow = picked(operand, out_dims)
+    shape = tuple(
+        n if s and d is not None else 1
+        for n, s, d in zip(narrow.shape, narrow.strides, out_dims, strict=True)
+    )
+    return replace(narrow, shape=shape)
+
+
+def _window_input(
+    compute: Compute, tile: Tile, a: Operand, geometry: Windows, channel: int | None
+) -> Operand:
+    """Input [h, w, c] that the tile's windows cover."""
+    buffer = tile.plan.buffers[compute.reads[0]]
+    strides = [buffer.strides[axis] if axis is not None else a.itemsize for axis in geometry.axes]
+    deep = (1, a.itemsize) if channel is None else (a.shape[channel], a.strides[channel])
+    return replace(a, shape=(*geometry.extent, deep[0]), strides=(strides[0], strides[1], deep[1]))
+
+
+def _positions(sizes: list[int]) -> list[tuple[int, ...]]:
+    positions: list[tuple[int, ...]] = [()]
+    for size in sizes:
+        positions = [(*p, i) for p in positions for i in range(size)]
+    return positions
+
+
+def _shifted(operand: Operand, offsets: dict[int, int]) -> Operand:
+    offset = sum(operand.strides[dim] * position for dim, position in offsets.items())
+    return replace(operand, address=operand.address.plus(offset))

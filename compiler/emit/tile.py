@@ -1,0 +1,151 @@
+"""One tile at emission: where its loops stand, and the operands that follow from that.
+
+`Tile` turns (nest, access) into operands of on-chip buffers and of DRAM. All addresses are affine
+in the tile loops' variables, so the same operands serve every tile of a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from compiler.nest.ir import Access, Tensor
+from compiler.plan.ir import Buffer, Compute, Plan
+from compiler.plan.ranges import Key, Needs, Range, Region, key_of, needs, scaled, summed, touched
+from simmodel.dtype import size_of
+from simmodel.region import Address, Operand, Ring, Terms
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How often the tile loops have turned so far: an affine count for ring buffers."""
+
+    offset: int = 0
+    terms: Terms = ()
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Loop positions of one tile, for one segment of every loop entered so far."""
+
+    plan: Plan
+    out: tuple[Range, ...]
+    split: Mapping[int, Range]
+    turns: tuple[Turn, ...]
+    """By level: turns[l] counts the iterations of the first l loops."""
+    opens: bool = True
+    closes: bool = True
+
+    @cached_property
+    def needs(self) -> Needs:
+        """Regions that this tile needs."""
+        return needs(self.plan.tiled.group, self.out, self.split)
+
+    def loops(self, position: int) -> tuple[Range, ...]:
+        """Ranges of the loops of the nest at `position` in the group."""
+        return self.needs.loops[position]
+
+    def tensor(self, name: str) -> Tensor:
+        """A tensor of the network."""
+        return self.plan.tiled.group.tensors[name]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Addresses: of on-chip buffers by name, of DRAM buffers by name."""
+
+    chip: Mapping[str, tuple[int, int]]
+    """(address, bytes from slot to slot)."""
+    dram: Mapping[str, int]
+
+
+def slot_address(buffer: Buffer, tile: Tile, places: Places) -> Address:
+    """Address of the slot of `buffer` that this tile uses."""
+    base, pitch = places.chip[buffer.name]
+    if buffer.slots == 1:
+        return Address(base)
+    turn = tile.turns[buffer.level]
+    if not turn.terms:
+        return Address(base + pitch * (turn.offset % buffer.slots))
+    terms = tuple((v, s % buffer.slots) for v, s in turn.terms if s % buffer.slots)
+    if not terms:
+        return Address(base + pitch * (turn.offset % buffer.slots))
+    return Address(base, (), Ring(buffer.slots, pitch, turn.offset % buffer.slots, terms))
+
+
+def moved(address: Address, offset: int, terms: Terms = ()) -> Address:
+    """`address` plus a constant and terms."""
+    return Address(address.base + offset, summed(address.terms, terms), address.ring)
+
+
+def region_origin(tile: Tile, key: Key) -> tuple[Range, ...]:
+    """Where the buffer's first element lies in the tensor, border included."""
+    region = tile.needs.regions[key]
+    return tuple(
+        Range(span.start - before, size, span.terms)
+        for span, before, size in zip(region.ranges, region.before, region.padded, strict=True)
+    )
+
+
+def read_operand(
+    compute: Compute, access: Access, index: int, tile: Tile, places: Places
+) -> Operand:
+    """Operand of one access of a nest, with one dimension for each of the nest's loops."""
+    buffer = tile.plan.buffers[compute.reads[index]]
+    loops = tile.loops(compute.position)
+    if access.tensor in tile.plan.tiled.group.inside:
+        origin = _inside_origin(tile, access.tensor)
+    else:
+        origin = region_origin(tile, key_of(access))
+    address = slot_address(buffer, tile, places)
+    spans = touched(access, loops)
+    for span, first, stride in zip(spans, origin, buffer.strides, strict=True):
+        terms = summed(span.terms, scaled(first.terms, -1))
+        address = moved(address, (span.start - first.start) * stride, scaled(terms, stride))
+    strides = tuple(
+        sum(
+            affine.coefficient(dim) * s
+            for affine, s in zip(access.index, buffer.strides, strict=True)
+        )
+        for dim in range(len(loops))
+    )
+    shape = tuple(span.size for span in loops)
+    return Operand(buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero)
+
+
+def _inside_origin(tile: Tile, tensor: str) -> tuple[Range, ...]:
+    group = tile.plan.tiled.group
+    for position, nest in enumerate(group.nests):
+        if nest.tensor == tensor:
+            return tile.loops(position)[: nest.rank]
+    raise KeyError(tensor)
+
+
+def written_operand(compute: Compute, name: str, tile: Tile, places: Places) -> Operand:
+    """Operand of a buffer that has the shape of the nest's result."""
+    buffer = tile.plan.buffers[name]
+    rank = compute.nest.rank
+    shape = tuple(span.size for span in tile.loops(compute.position)[:rank])
+    address = slot_address(buffer, tile, places)
+    return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
+
+
+def dram_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
+    """Operand of a box of a tensor in DRAM."""
+    size = size_of(tensor.dtype)
+    offset = tensor.storage.offset * size
+    terms: Terms = ()
+    strides = tuple(s * size for s in tensor.storage.strides)
+    for span, stride in zip(ranges, strides, strict=True):
+        offset += span.start * stride
+        terms = summed(terms, scaled(span.terms, stride))
+    base = places.dram[tensor.storage.buffer]
+    shape = tuple(span.size for span in ranges)
+    return Operand("dram", Address(base + offset, terms), shape, strides, tensor.dtype)
+
+
+def inner_operand(buffer: Buffer, region: Region, tile: Tile, places: Places) -> Operand:
+    """Operand of the whole padded region inside a buffer."""
+    address = slot_address(buffer, tile, places)
+    return Operand(buffer.role, address, region.padded, buffer.strides, buffer.dtype)

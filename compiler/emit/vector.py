@@ -1,0 +1,276 @@
+"""Vector instructions of one nest over one tile.
+
+A nest is a short chain: its own function, then the bias, then the multiplier; only the last link
+clips and encodes. Values between links stay in scratch, in the widest type that the engine has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from compiler.emit.legal import Names, legal_vector
+from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
+from compiler.plan.ir import Compute
+from compiler.tile.roles import Roles, roles
+from simmodel.arch import Arch
+from simmodel.isa import Binary, Item, Loop, Reduce, Ternary, Unary, VectorInstruction, Window
+from simmodel.region import Address, Operand
+
+Link = Callable[[Operand], list[VectorInstruction]]
+"""Makes the instructions that write one link's result into the given operand."""
+
+
+@dataclass(frozen=True)
+class VectorEmitter:
+    """Emits one compute step on the vector engine."""
+
+    arch: Arch
+    names: Names
+    places: Places
+    origin: int
+
+    def items(self, compute: Compute, tile: Tile) -> list[Item]:
+        """Instructions of `compute`, within the engine's ranks and extents."""
+        links = self._links(compute, tile)
+        nest = compute.nest
+        final = replace(
+            written_operand(compute, compute.writes, tile, self.places),
+            scale=nest.scale,
+            zero=nest.zero,
+        )
+        items: list[Item] = []
+        for number, link in enumerate(links):
+            last = number == len(links) - 1
+            target = final if last else self._scratch(compute, tile)
+            made = link(target)
+            if last:
+                made[-1] = replace(made[-1], low=nest.low, high=nest.high)
+            for instruction in made:
+                items += self._legal(instruction)
+        return items
+
+    def _legal(self, instruction: VectorInstruction) -> list[Item]:
+        return legal_vector(instruction, self.arch, self.names)
+
+    def _scratch(self, compute: Compute, tile: Tile) -> Operand:
+        return written_operand(compute, compute.scratch[0], tile, self.places)
+
+    def _links(self, compute: Compute, tile: Tile) -> list[Link]:
+        nest = compute.nest
+        links: list[Link] = []
+        if compute.route.engine == "matrix":
+            assert compute.sums is not None
+            source = written_operand(compute, compute.sums, tile, self.places)
+            if nest.bias is None and nest.multiplier is None:
+                return [lambda dst: [self._unary("move", dst, source)]]
+        else:
+            links.append(self._main(compute, tile))
+            source = self._scratch(compute, tile) if compute.scratch else None  # type: ignore[assignment]
+        for access, function in ((nest.bias, "add"), (nest.multiplier, "mul")):
+            if access is None:
+                continue
+            index = nest.reads.index(access)
+            operand = self._late(compute, index, tile)
+            links.append(self._binary(function, source, operand))
+            source = self._scratch(compute, tile) if compute.scratch else source
+        return links
+
+    def _late(self, compute: Compute, index: int, tile: Tile) -> Operand:
+        """Bias or multiplier, with the result's dims only."""
+        operand = read_operand(compute, compute.nest.reads[index], index, tile, self.places)
+        rank = compute.nest.rank
+        return replace(operand, shape=operand.shape[:rank], strides=operand.strides[:rank])
+
+    def _unary(self, function: str, dst: Operand, a: Operand, *parameters: float) -> Unary:
+        return Unary(
+            engine="vector", origin=self.origin, function=function, dst=dst, a=a,
+            parameters=tuple(parameters),
+        )  # fmt: skip
+
+    def _binary(self, function: str, a: Operand, b: Operand) -> Link:
+        return lambda dst: [
+            Binary(engine="vector", origin=self.origin, function=function, dst=dst, a=a, b=b)
+        ]
+
+    def _main(self, compute: Compute, tile: Tile) -> Link:
+        nest = compute.nest
+        reads = [
+            read_operand(compute, access, index, tile, self.places)
+            for index, access in enumerate(nest.operands)
+        ]
+        if nest.elementwise:
+            return lambda dst: [self._elementwise(compute, dst, reads)]
+        found = roles(nest)
+        if not found.taps:
+            return lambda dst: [self._reduce(compute, dst, reads[0])]
+        if self.arch.vector.window:
+            return lambda dst: self._window(compute, dst, reads, found, tile)
+        return lambda dst: self._taps(compute, dst, reads, tile)
+
+    def _elementwise(
+        self, compute: Compute, dst: Operand, reads: list[Operand]
+    ) -> VectorInstruction:
+        nest = compute.nest
+        if len(reads) == 1:
+            return self._unary(nest.function, dst, reads[0], *nest.parameters)
+        if len(reads) == 2:
+            return self._binary(nest.function, reads[0], reads[1])(dst)[0]
+        return Ternary(
+            engine="vector", origin=self.origin, function=nest.function, dst=dst,
+            a=reads[0], b=reads[1], c=reads[2],
+        )  # fmt: skip
+
+    def _reduce(self, compute: Compute, dst: Operand, a: Operand) -> VectorInstruction:
+        extra = len(a.shape) - len(dst.shape)
+        wide = replace(
+            dst,
+            shape=(*dst.shape, *(1,) * extra),
+            strides=(*dst.strides, *(dst.itemsize,) * extra),
+        )
+        function = compute.nest.reduce
+        assert function is not None
+        return Reduce(engine="vector", origin=self.origin, function=function, dst=wide, a=a)
+
+    def _window(
+        self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: Tile
+    ) -> list[VectorInstruction]:
+        """One window instruction; output dims beyond rows and channels become leading ones."""
+        nest = compute.nest
+        geometry = Windows.of(compute, tile, found)
+        channel = _channel(dst, found)
+        lead = [d for d in range(nest.rank) if d not in (found.y, found.x, channel)]
+        lead = [d for d in lead if dst.shape[d] > 1]
+        a, buffer = reads[0], tile.plan.buffers[compute.reads[0]]
+        walked = [*lead, found.y, found.x, channel]
+        shape = [dst.shape[d] for d in lead] + [*geometry.extent, _size(dst, channel)]
+        strides = [a.strides[d] for d in lead]
+        strides += [buffer.strides[axis] if axis is not None else 0 for axis in geometry.axes]
+        strides.append(a.strides[channel] if channel is not None else a.itemsize)
+        window = Window(
+            engine="vector", origin=self.origin, function=str(nest.reduce),
+            dst=picked(dst, walked), a=replace(a, shape=tuple(shape), strides=tuple(strides)),
+            w=self._weights(reads, lead, geometry, channel) if len(reads) > 1 else None,
+            kernel=geometry.kernel, stride=geometry.stride, dilation=geometry.dilation,
+        )  # fmt: skip
+        return [window]
+
+    def _weights(
+        self, reads: list[Operand], lead: list[int], geometry: Windows, channel: int | None
+    ) -> Operand:
+        dims = [*lead, *geometry.taps, channel]
+        return picked(reads[1], dims)
+
+    def _taps(
+        self, compute: Compute, dst: Operand, reads: list[Operand], tile: Tile
+    ) -> list[VectorInstruction]:
+        """A window tap by tap: the first starts the result, the others join in."""
+        nest = compute.nest
+        rank = nest.rank
+        ranges = [range(span.size) for span in tile.loops(compute.position)[rank:]]
+        positions = [()] if not ranges else [(i,) for i in ranges[0]]
+        for more in ranges[1:]:
+            positions = [(*p, i) for p in positions for i in more]
+        made: list[VectorInstruction] = []
+        scratch = self._scratch(compute, tile)
+        for number, position in enumerate(positions):
+            target = dst if number == len(positions) - 1 else scratch
+            operands = [_at_tap(operand, rank, position) for operand in reads]
+            made.append(self._tap(compute, target, operands, scratch if number else None))
+        return made
+
+    def _tap(
+        self, compute: Compute, dst: Operand, reads: list[Operand], earlier: Operand | None
+    ) -> VectorInstruction:
+        join = {"sum": "add", "max": "max", "min": "min"}[str(compute.nest.reduce)]
+        if len(reads) == 1:
+            if earlier is None:
+                return self._unary("move", dst, reads[0])
+            return self._binary(join, reads[0], earlier)(dst)[0]
+        if earlier is None:
+            return self._binary("mul", reads[0], reads[1])(dst)[0]
+        return Ternary(
+            engine="vector", origin=self.origin, function="fma", dst=dst,
+            a=reads[0], b=reads[1], c=earlier,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Kernel, stride, dilation and input extent of a tile, for rows y and x."""
+
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    extent: tuple[int, int]
+    """Input positions that the tile's window covers."""
+    axes: tuple[int | None, int | None]
+    """Axes of the input tensor."""
+    taps: tuple[int | None, int | None]
+    """Loops over kernel positions."""
+
+    @classmethod
+    def of(cls, compute: Compute, tile: Tile, found: Roles) -> Windows:
+        """Geometry of `compute` in `tile`; a missing row dimension has extent 1."""
+        loops = tile.loops(compute.position)
+        sides = []
+        for row in (found.y, found.x):
+            tap = next((t for t in found.taps if t.row == row and row is not None), None)
+            size = loops[row].size if row is not None else 1
+            if tap is None:
+                axis = _axis(compute, row)
+                step = _coefficient(compute, row)
+                sides.append((1, step, 1, (size - 1) * step + 1, axis, None))
+                continue
+            kernel = loops[tap.dim].size
+            extent = (size - 1) * tap.stride + (kernel - 1) * tap.dilation + 1
+            sides.append((kernel, tap.stride, tap.dilation, extent, tap.axis, tap.dim))  # type: ignore[arg-type]
+        y, x = sides
+        return cls(*zip(y, x, strict=True))  # type: ignore[arg-type]
+
+
+def _axis(compute: Compute, row: int | None) -> int | None:
+    if row is None:
+        return None
+    index = compute.nest.operands[0].index
+    return next((axis for axis, affine in enumerate(index) if affine.coefficient(row)), None)
+
+
+def _coefficient(compute: Compute, row: int | None) -> int:
+    axis = _axis(compute, row)
+    if axis is None or row is None:
+        return 1
+    return abs(compute.nest.operands[0].index[axis].coefficient(row)) or 1
+
+
+def _channel(dst: Operand, found: Roles) -> int | None:
+    """The output dim that is neither row: the fastest one that has more than one position."""
+    others = [d for d in range(len(dst.shape)) if d not in (found.y, found.x)]
+    moving = [d for d in others if dst.shape[d] > 1]
+    return min(moving, key=lambda d: dst.strides[d]) if moving else None
+
+
+def _size(operand: Operand, dim: int | None) -> int:
+    return 1 if dim is None else operand.shape[dim]
+
+
+def picked(operand: Operand, dims: list[int | None]) -> Operand:
+    """The operand with only `dims`, in that order; None stands for a dimension of extent 1."""
+    shape = tuple(_size(operand, dim) for dim in dims)
+    strides = tuple(operand.itemsize if dim is None else operand.strides[dim] for dim in dims)
+    return replace(operand, shape=shape, strides=strides)
+
+
+def _at_tap(operand: Operand, rank: int, position: tuple[int, ...]) -> Operand:
+    offset = sum(i * s for i, s in zip(position, operand.strides[rank:], strict=True))
+    address: Address = moved(operand.address, offset)
+    return replace(
+        operand, address=address, shape=operand.shape[:rank], strides=operand.strides[:rank]
+    )
+
+
+def looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:
+    """`items` inside loops, outermost first."""
+    for variable, count in reversed(counts):
+        items = [Loop(variable, count, tuple(items))]
+    return items

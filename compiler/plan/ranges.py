@@ -1,0 +1,156 @@
+"""Ranges of tensor positions that loops move, and the regions that a tile of a group needs.
+
+A range is `start + sum(step * variable)` for `size` positions: the same for all iterations of the
+loops, so one instruction serves every tile of a segment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.fuse.group import Group
+from compiler.nest.ir import Access, Nest
+from simmodel.region import Terms
+
+
+@dataclass(frozen=True)
+class Range:
+    """Positions start .. start + size along one dimension, moved by loops."""
+
+    start: int
+    size: int
+    terms: Terms = ()
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box of a tensor, clipped to it, and the border that was cut off."""
+
+    ranges: tuple[Range, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Sizes with the border."""
+        sides = zip(self.before, self.ranges, self.after, strict=True)
+        return tuple(b + r.size + a for b, r, a in sides)
+
+    @property
+    def bordered(self) -> bool:
+        """Whether anything was cut off."""
+        return any(self.before) or any(self.after)
+
+
+def scaled(terms: Terms, factor: int) -> Terms:
+    """`terms`, each step times `factor`."""
+    return tuple((name, step * factor) for name, step in terms) if factor else ()
+
+
+def summed(*parts: Terms) -> Terms:
+    """Terms of a sum: steps of one variable added up, those that cancel dropped."""
+    total: dict[str, int] = {}
+    for terms in parts:
+        for name, step in terms:
+            total[name] = total.get(name, 0) + step
+    return tuple((name, step) for name, step in total.items() if step)
+
+
+def touched(access: Access, loops: Sequence[Range]) -> tuple[Range, ...]:
+    """Positions that `access` touches while the loops run over their ranges."""
+    result = []
+    for affine in access.index:
+        low = affine.constant
+        size = 1
+        terms: list[Terms] = []
+        for dim, factor in affine.terms:
+            loop = loops[dim]
+            low += factor * (loop.start if factor > 0 else loop.start + loop.size - 1)
+            size += abs(factor) * (loop.size - 1)
+            terms.append(scaled(loop.terms, factor))
+        result.append(Range(low, size, summed(*terms)))
+    return tuple(result)
+
+
+def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:
+    """The part inside a tensor of `shape`. A range that loops move is clipped nowhere."""
+    inside, before, after = [], [], []
+    for span, extent in zip(ranges, shape, strict=True):
+        low = min(max(span.start, 0), extent)
+        high = (
+            extent if span.start + span.size > extent and not span.terms else span.start + span.size
+        )
+        front = min(max(0, -span.start), span.size)
+        inside.append(replace(span, start=low, size=max(0, high - low)))
+        before.append(front)
+        after.append(span.size - front - inside[-1].size)
+    return Region(tuple(inside), tuple(before), tuple(after))
+
+
+def joined(a: tuple[Range, ...], b: tuple[Range, ...], shape: tuple[int, ...]) -> tuple[Range, ...]:
+    """Smallest ranges that hold both; everything, where loops move them differently."""
+    result = []
+    for one, two, extent in zip(a, b, shape, strict=True):
+        if one.terms != two.terms:
+            result.append(Range(0, extent))
+            continue
+        low = min(one.start, two.start)
+        high = max(one.start + one.size, two.start + two.size)
+        result.append(Range(low, high - low, one.terms))
+    return tuple(result)
+
+
+Key = tuple[str, float | None]
+"""A tensor as one buffer holds it: its name and the value of its border (None: no border)."""
+
+
+def key_of(access: Access) -> Key:
+    """Which buffer `access` reads."""
+    return access.tensor, access.pad
+
+
+@dataclass(frozen=True)
+class Needs:
+    """For one tile of a group: loop ranges of every nest, and regions of everything read."""
+
+    loops: tuple[tuple[Range, ...], ...]
+    """Per nest, ranges of its dims."""
+    regions: Mapping[Key, Region]
+
+
+def needs(group: Group, out: Sequence[Range], split: Mapping[int, Range]) -> Needs:
+    """What the tile `out` of the group's result needs, backwards through the group.
+
+    Args:
+        group: nests in order.
+        out: ranges of the result's dims.
+        split: ranges of the head's reduction dims that are not taken whole.
+    """
+    wanted: dict[str, tuple[Range, ...]] = {group.result.name: tuple(out)}
+    touches: dict[Key, tuple[Range, ...]] = {}
+    loops: list[tuple[Range, ...]] = []
+    for nest in reversed(group.nests):
+        ranges = _nest_ranges(nest, wanted[nest.tensor], split if nest is group.head else {})
+        loops.append(ranges)
+        for access in nest.reads:
+            spans = touched(access, ranges)
+            key = key_of(access)
+            shape = group.tensors[access.tensor].shape
+            touches[key] = joined(touches[key], spans, shape) if key in touches else spans
+            if access.tensor in group.inside:
+                inner = clipped(spans, shape).ranges
+                known = wanted.get(access.tensor)
+                wanted[access.tensor] = inner if known is None else joined(known, inner, shape)
+    shapes = group.tensors
+    regions = {key: clipped(spans, shapes[key[0]].shape) for key, spans in touches.items()}
+    return Needs(tuple(reversed(loops)), regions)
+
+
+def _nest_ranges(
+    nest: Nest, out: tuple[Range, ...], split: Mapping[int, Range]
+) -> tuple[Range, ...]:
+    reductions = (
+        split.get(dim, Range(0, nest.dims[dim].extent)) for dim in range(nest.rank, len(nest.dims))
+    )
+    return (*out, *reductions)

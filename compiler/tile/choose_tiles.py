@@ -1,0 +1,77 @@
+"""Tile sizes, loop order and the split over cores, by the cost model.
+
+Sums of products have a search over rows, columns, reduction and both loop orders, done for all
+candidates at once with numpy. Other groups walk their result in slabs that fit, as large as
+overlapping load, work and store leaves sensible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.errors import DoesNotFit
+from compiler.fuse.group import Group
+from compiler.plan.make_plan import MakePlan
+from compiler.tile.ir import Tiled
+from compiler.tile.machine import route
+from compiler.tile.search import Candidate, search
+from compiler.tile.slabs import slabs
+from simmodel.arch import Arch
+
+TRIES = 24
+"""Candidates of a group that are planned before it is refused."""
+
+
+@dataclass(frozen=True)
+class ChooseTiles:
+    """Choose loops and cores for each group.
+
+    before:
+        {conv 56x56x64 -> 56x56x64; add}
+    after:
+        for rows in steps of 14: for columns in steps of 32: {conv; add}   on 2 cores by rows
+    """
+
+    slots: int = 2
+    """Slots of streamed buffers."""
+    cores: int | None = None
+    """Most cores to use; default all."""
+
+    def apply(self, group: Group, arch: Arch) -> Tiled:
+        """The cheapest tiling that fits; DoesNotFit with the smallest one's sum otherwise."""
+        candidates = sorted(self._candidates(group, arch), key=lambda t: t.estimate.total)
+        refusal: DoesNotFit | None = None
+        for tiled in (
+            candidates[:TRIES] + sorted(candidates[TRIES:], key=lambda t: _tile_volume(t))[:TRIES]
+        ):
+            try:
+                MakePlan(self.slots).apply(tiled, arch)
+            except DoesNotFit as why:
+                refusal = why if refusal is None or why.demand < refusal.demand else refusal
+                continue
+            return tiled
+        if refusal is None:
+            raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
+        raise refusal
+
+    def _candidates(self, group: Group, arch: Arch) -> Iterator[Tiled]:
+        cores = min(self.cores or arch.core_count, arch.core_count)
+        product = route(group.head, group.tensors, arch).engine == "matrix"
+        if product and not group.head.depthwise:
+            for found in search(group, arch, cores, self.slots):
+                yield _tiled(group, found)
+            return
+        yield from slabs(group, arch, cores, self.slots)
+
+
+def _tile_volume(tiled: Tiled) -> int:
+    volume = 1
+    sizes = {loop.dim: loop.size for loop in tiled.loops}
+    for dim, (_, extent) in enumerate(tiled.parts[0]):
+        volume *= sizes.get(dim, extent)
+    return volume
+
+
+def _tiled(group: Group, found: Candidate) -> Tiled:
+    return Tiled(group, found.loops, found.parts, found.estimate)

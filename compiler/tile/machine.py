@@ -1,0 +1,99 @@
+"""What this machine does with a nest: which engine, through which memory, in one go or two.
+
+The only place where the compiler asks whether a sum of products can be finished on write-back; cost
+model, plan and emission all get the same answer from here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from compiler.nest.ir import Nest, Tensor
+from simmodel.arch import Arch
+from simmodel.dtype import accumulator_of, is_float, product_type
+
+
+@dataclass(frozen=True)
+class Route:
+    """How one nest runs on a machine."""
+
+    engine: str
+    """matrix, vector, or copy: a pure move between memories."""
+    direct: bool = True
+    """Matrix engine: the result is finished on write-back; else the vector engine finishes it."""
+    sums: str = "local"
+    """Memory role of partial sums."""
+
+
+def route(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Route:
+    """Engine and path for `nest` on `arch`."""
+    source = tensors[nest.operands[0].tensor].dtype
+    if nest.contraction or (nest.depthwise and arch.matrix.depthwise):
+        sums = "accumulators" if arch.memories.accumulators is not None else "local"
+        return Route("matrix", _finishes(nest, tensors, arch), sums)
+    if _pure_move(nest, tensors, source):
+        return Route("copy")
+    return Route("vector")
+
+
+def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:
+    read = nest.operands[0]
+    plain = nest.function == "move" and nest.elementwise and nest.parameters == ()
+    kept = source == tensors[nest.tensor].dtype and (nest.scale, nest.zero) == (None, 0)
+    raw = read.scale is None and read.zero == 0
+    return plain and kept and raw and nest.low == -math.inf and nest.high == math.inf
+
+
+def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
+    """Write-back abilities that finishing `nest` in one go takes."""
+    wanted = set()
+    source, target = tensors[nest.operands[0].tensor].dtype, tensors[nest.tensor].dtype
+    if nest.bias is not None:
+        wanted.add("bias")
+    if nest.low > -math.inf or nest.high < math.inf:
+        wanted.add("clip")
+    integer_result = not is_float(target) and target != accumulator_of(source)
+    if nest.multiplier is not None or nest.scale is not None or integer_result:
+        wanted.add("requantize")
+    return wanted
+
+
+def _finishes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
+    wanted = needs(nest, tensors)
+    if not wanted <= set(arch.matrix.writeback):
+        return False
+    raw_path = arch.matrix.output == "local" or bool(arch.matrix.writeback)
+    return bool(wanted) or raw_path
+
+
+def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+    """Why no engine of `arch` can run `nest`, or None."""
+    way = route(nest, tensors, arch)
+    types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
+    if way.engine == "copy":
+        return None
+    if way.engine == "matrix":
+        operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
+        if len(operands) > 1 or arch.matrix.peak(operands.pop()) == 0:
+            return f"no {'/'.join(sorted(types))} products on the matrix engine"
+        return None if way.direct else _vector_lacks(nest, tensors, arch, finishing=True)
+    return _vector_lacks(nest, tensors, arch, finishing=False)
+
+
+def _vector_lacks(
+    nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
+) -> str | None:
+    have: set[str] = set(arch.vector.types)
+    wanted = {tensors[nest.tensor].dtype}
+    if finishing:
+        wanted.add(accumulator_of(tensors[nest.operands[0].tensor].dtype))
+    else:
+        wanted |= {tensors[access.tensor].dtype for access in nest.reads}
+    missing = sorted(wanted - have)
+    return f"the vector engine has no {', '.join(missing)}" if missing else None
+
+
+def temporary_type(arch: Arch) -> str:
+    """Element type of intermediate values between vector instructions."""
+    return "fp32" if "fp32" in arch.vector.types else "fp16"

@@ -1,0 +1,103 @@
+"""Tilings of groups without a sum of products: slabs of the result, halved until they fit.
+
+Loops are cut from the slowest dimension inwards, so slabs stay contiguous in memory. Dimensions
+that some operator of the group reduces over are never cut: they would be needed whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from compiler.cost import transfer
+from compiler.fuse.group import Group
+from compiler.nest.ir import Nest, order_of
+from compiler.tile.ir import Estimate, Tiled, TileLoop
+from compiler.tile.partition import boxes, grids
+from compiler.tile.search import _cost_class
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+LONGEST = 2048
+"""Most tiles of one core in a slab tiling."""
+
+
+def slabs(group: Group, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
+    """Tilings of `group` from whole parts down to single rows, each with its estimate."""
+    del slots
+    shape = group.result.shape
+    order = order_of(shape, group.result.storage.strides)
+    free = [d for d in order if shape[d] > 1 and not _reduced(group, d)]
+    grid = _best_grid(shape, free, cores)
+    grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
+    parts = boxes(shape, grid, grain)
+    sizes = [max(part[d][1] for part in parts) for d in range(len(shape))]
+    tiles = list(sizes)
+    while True:
+        loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
+        yield Tiled(group, loops, parts, _estimate(group, arch, parts, tiles, sizes))
+        cut = next((d for d in free if tiles[d] > 1), None)
+        count = math.prod(-(-sizes[d] // tiles[d]) for d in range(len(sizes)))
+        if cut is None or count > LONGEST:
+            return
+        tiles[cut] = -(-tiles[cut] // 2)
+
+
+def _best_grid(shape: tuple[int, ...], free: list[int], cores: int) -> dict[int, int]:
+    best: dict[int, int] = {}
+    for grid in grids(shape, free, cores):
+        if math.prod(grid.values()) > math.prod(best.values()):
+            best = grid
+    return best
+
+
+def _reduced(group: Group, dim: int) -> bool:
+    """Whether some nest of the group reduces over dimension `dim` of the result, untiled."""
+    return any(_collapses(nest, dim, group) for nest in group.nests)
+
+
+def _collapses(nest: Nest, dim: int, group: Group) -> bool:
+    if nest.reduce is None or nest.depthwise or len(nest.shape) != len(group.result.shape):
+        return False
+    inner = range(nest.rank, len(nest.dims))
+    index = nest.operands[0].index
+    if dim >= len(index):
+        return False
+    affine = index[dim]
+    reduced = any(affine.coefficient(d) for d in inner)
+    return reduced and not affine.coefficient(dim)
+
+
+def _estimate(
+    group: Group, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int]
+) -> Estimate:
+    count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
+    elements = math.prod(tiles)
+    lanes = arch.vector.lanes
+    startup = arch.vector.startup.cycles(arch.clock)
+    vector = 0.0
+    for nest in group.nests:
+        inner = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+        cost = float(getattr(arch.vector.cost, _cost_class(nest)))
+        vector += count * (startup + cost * inner * math.ceil(elements / lanes))
+    scale = elements * count / max(1, group.result.elements)
+    loaded = sum(
+        group.tensors[name].elements * size_of(group.tensors[name].dtype) * scale
+        for name in group.inputs
+    )
+    stored = elements * size_of(group.result.dtype)
+    cores = len(parts)
+    load_engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
+    store_engine = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
+    load = transfer(
+        arch,
+        load_engine,
+        count * len(group.inputs),
+        loaded / count / max(1, len(group.inputs)),
+        cores,
+    )
+    store = transfer(arch, store_engine, count, stored, cores)
+    shared = cores * (loaded + stored * count)
+    memory = max(load, store, shared / arch.dram_bytes_per_cycle)
+    fill = (load + store + vector) / count
+    return Estimate(max(vector, memory) + fill, 0.0, vector, memory, shared)
