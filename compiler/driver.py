@@ -1,0 +1,178 @@
+"""The driver: model and architecture in, program out.
+
+It calls the stages in order and hands on what a stage refuses: a group that fits in no tile is
+taken apart, an operator that fits in no tile alone is an error with the sum that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import onnx
+import onnx_ir as ir
+
+from compiler.alloc.off_chip import GRAIN
+from compiler.emit.program import Placed, ProgramEmitter
+from compiler.emit.program import Step as ProgramStep
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.fuse.group import Group
+from compiler.graph.prepare import prepare
+from compiler.load import load
+from compiler.nest.ir import HostNode, Nest, NestGraph
+from compiler.ops.lower import lower, payload_of
+from compiler.passes import run_passes
+from compiler.stages import NEST_PASSES, Stages
+from compiler.tile.ir import Tiled
+from compiler.tile.machine import temporary_type
+from simmodel.arch import Arch
+from simmodel.program import Program
+from simmodel.units import show_bytes
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """What the user may choose; everything else is decided from the architecture."""
+
+    dtype: str | None = None
+    """Element type of the network; default the architecture's first."""
+    host: bool = True
+    """Whether operators may fall back to the host."""
+    stages: Stages = Stages()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided for one group."""
+
+    group: Group
+    tiled: Tiled
+
+
+@dataclass(frozen=True)
+class CompileResult:
+    """The program and how it came about."""
+
+    program: Program
+    host: tuple[HostNode, ...] = ()
+    """Operators that run on the host, with reasons."""
+    decisions: tuple[Decision, ...] = field(default=(), compare=False)
+
+
+def prepared(proto: onnx.ModelProto, name: str) -> ir.Model:
+    """The network after loading and all graph passes: independent of any machine."""
+    return prepare(load(proto, name))
+
+
+def compile_model(
+    model: onnx.ModelProto | ir.Model, arch: Arch, options: CompileOptions | None = None
+) -> CompileResult:
+    """Compile a network for a machine.
+
+    Args:
+        model: an ONNX model with fixed input shapes, or what `prepared` made of one (it is not
+            changed, so several machines can share it).
+        arch: the machine.
+        options: element type, host fallback, options of the passes.
+
+    Returns:
+        The program, the operators left to the host, and the decision for every group.
+
+    Raises:
+        UnsupportedModel: operators that can run nowhere.
+        DoesNotFit: the sum that exceeds a memory, and what would make it fit.
+    """
+    options = options or CompileOptions()
+    model = prepared(model, model.graph.name) if isinstance(model, onnx.ModelProto) else model
+    dtype = options.dtype or arch.types[0]
+    if dtype not in arch.types:
+        raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
+    graph = nests(model, arch, dtype, options)
+    steps = tuple(_placed(graph, arch, options.stages))
+    emitter = ProgramEmitter(graph, arch, steps)
+    _check_dram(emitter, arch)
+    program = emitter.program()
+    host = tuple(step for step in steps if isinstance(step, HostNode))
+    decided = tuple(
+        Decision(s.plan.tiled.group, s.plan.tiled) for s in steps if isinstance(s, Placed)
+    )
+    return CompileResult(program, host, decided)
+
+
+def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:
+    """The network as nests that `arch` can run, and host nodes for the rest."""
+    real = temporary_type(arch) if dtype.startswith("int") else dtype
+    graph = run_passes(NEST_PASSES, lower(model, real)).ir
+    place = replace(options.stages.host, allowed=options.host)
+    return place.apply(graph, arch, _Fallback(model, graph).host_node)
+
+
+class _Fallback:
+    """Turns nests back into the model's nodes, for the host."""
+
+    def __init__(self, model: ir.Model, graph: NestGraph) -> None:
+        self.model = model
+        self.graph = graph
+        self.makers = {str(o.name): node for node in model.graph for o in node.outputs}
+
+    def host_node(self, nest: Nest) -> HostNode | None:
+        """The nodes between what the nest reads and what it writes, as one payload."""
+        nodes: list[ir.Node] = []
+        stop = {access.tensor for access in nest.reads}
+        if not self._collect(nest.tensor, stop, nodes):
+            return None
+        payload, inputs = payload_of(nodes, self.model)
+        return HostNode(
+            inputs=inputs, outputs=(nest.tensor,), payload=payload, origin=nest.origin,
+            kind=nest.kind, reason="", operations=self.graph.tensors[nest.tensor].elements,
+        )  # fmt: skip
+
+    def _collect(self, name: str, stop: set[str], nodes: list[ir.Node]) -> bool:
+        node = self.makers.get(name)
+        if node is None or node.domain not in ("", "com.microsoft"):
+            return False
+        if node in nodes:
+            return True
+        for value in node.inputs:
+            if value is None or value.const_value is not None or str(value.name) in stop:
+                continue
+            if not self._collect(str(value.name), stop, nodes):
+                return False
+        nodes.append(node)
+        return True
+
+
+def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramStep]:
+    for part in stages.fuse.apply(graph):
+        if isinstance(part, HostNode):
+            yield part
+            continue
+        yield from _fitted(part, arch, stages)
+
+
+def _fitted(group: Group, arch: Arch, stages: Stages) -> Iterable[Placed]:
+    """The group placed, or its nests one by one where the whole does not fit."""
+    try:
+        tiled = stages.tile.apply(group, arch)
+        plan = stages.plan.apply(tiled, arch)
+        return (Placed(plan, stages.alloc.apply(plan, arch)),)
+    except DoesNotFit:
+        if len(group.nests) == 1:
+            raise
+        parts = (Group(group.index, (nest,), group.tensors) for nest in group.nests)
+        return tuple(placed for part in parts for placed in _fitted(part, arch, stages))
+
+
+def _check_dram(emitter: ProgramEmitter, arch: Arch) -> None:
+    size = arch.memories.dram.size
+    if emitter.end <= size:
+        return
+    weights = sum(data.nbytes for data in emitter.data.values())
+    raise DoesNotFit(
+        demand=emitter.end,
+        bound=size,
+        unit="B",
+        terms=(("constants", weights), ("feature maps", emitter.end - weights)),
+        levers=(f"memories.dram.size of at least {show_bytes(-(-emitter.end // GRAIN) * GRAIN)}",),
+        where=f"{emitter.graph.name}: DRAM",
+    )

@@ -1,0 +1,44 @@
+"""Every stage of the compiler, in order, on one page.
+
+    ONNX -> graph -> nests -> groups -> tiles -> plans -> placement -> program
+
+Each entry is a pass or the place where one stands; the fields of a pass are its options.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.alloc.on_chip import PlaceBuffers
+from compiler.fuse.fuse_tails import FuseTails
+from compiler.graph.prepare import GRAPH_PASSES
+from compiler.nest.fold_bias import FoldBias
+from compiler.nest.fold_clips import FoldClips
+from compiler.nest.fold_conversions import FoldConversions
+from compiler.nest.ir import NestGraph
+from compiler.nest.place_on_host import PlaceOnHost
+from compiler.passes import Pass
+from compiler.plan.make_plan import MakePlan
+from compiler.tile.choose_tiles import ChooseTiles
+
+NEST_PASSES: tuple[Pass[NestGraph], ...] = (
+    FoldBias(),  # first: a bias must stand right behind its product
+    FoldConversions(),  # before clips, so that a clip meets the encoding it is joined with
+    FoldClips(),
+    FoldConversions(),  # a quantization behind a clip that has just gone
+)
+"""Rewrites of nest graphs."""
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The passes between nests and program, with their options."""
+
+    host: PlaceOnHost = PlaceOnHost()
+    fuse: FuseTails = FuseTails()
+    tile: ChooseTiles = ChooseTiles()
+    plan: MakePlan = MakePlan()
+    alloc: PlaceBuffers = PlaceBuffers()
+
+
+__all__ = ["GRAPH_PASSES", "NEST_PASSES", "Stages"]
