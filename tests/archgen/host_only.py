@@ -1,0 +1,121 @@
+"""A compiler for tests: it leaves the whole model to the host, in one instruction.
+
+Its programs pass the verifier, execute and simulate like any other, so everything around the
+compiler is tested with real parts. Names of the models choose what goes wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.toolchain import Compiled, Request, Toolchain
+from compiler.errors import DoesNotFit, UnsupportedModel
+from simmodel.dtype import NAMES, size_of
+from simmodel.functional import execute
+from simmodel.isa import HostCall
+from simmodel.metrics import measure
+from simmodel.program import Buffer, Origin, Port, Program
+from simmodel.region import Address, Operand, contiguous
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+LOG = "HOST_ONLY_LOG"
+"""Environment variable with the path of a file that gets a line for each compilation."""
+
+
+def small_model(path: Path, weights: float = 1.0) -> Path:
+    """A file with y = Relu(x W), x of shape (n, 8) with n free, W of shape (8, 16)."""
+    values = weights * np.random.default_rng(0).standard_normal((8, 16)).astype(np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Relu", ["p"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 16])],
+        [numpy_helper.from_array(values, "w")],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+def compile_host_only(request: Request) -> Compiled:
+    """One host call for the whole model."""
+    if log := os.environ.get(LOG):
+        with Path(log).open("a", encoding="utf-8") as file:
+            file.write(f"{request.arch.name} {request.name}\n")
+    _mishap(request.name)
+    address = 0
+    ports: dict[str, Port] = {}
+    for value in (*request.proto.graph.input, *request.proto.graph.output):
+        port = _port(value, address)
+        ports[value.name] = port
+        address += port.operand.bytes
+    inputs = tuple(ports[value.name] for value in request.proto.graph.input)
+    outputs = tuple(ports[value.name] for value in request.proto.graph.output)
+    call = HostCall(
+        payload=0,
+        inputs=tuple(port.operand for port in inputs),
+        outputs=tuple(port.operand for port in outputs),
+        operations=64,
+    )
+    count = request.arch.core_count
+    program = Program(
+        name=request.name,
+        arch=request.arch.name,
+        cores=((call,), *[()] * (count - 1)),
+        tokens=tuple({} for _ in range(count)),
+        barriers={},
+        constants=(),
+        buffers=tuple(
+            Buffer(port.name, "dram", port.operand.address.base, port.operand.bytes)
+            for port in ports.values()
+        ),
+        inputs=inputs,
+        outputs=outputs,
+        origins=(Origin("whole", 0, "Model"),),
+        payloads=(_payload(request).SerializeToString(),),
+        macs=8 * 16,
+    )
+    verify(program, request.arch)
+    return Compiled(program, {"compiler": "host only"})
+
+
+def _port(value: onnx.ValueInfoProto, address: int) -> Port:
+    kind = value.type.tensor_type
+    shape = tuple(dim.dim_value for dim in kind.shape.dim)
+    dtype = NAMES[helper.tensor_dtype_to_np_dtype(kind.elem_type)]
+    strides = contiguous(shape, size_of(dtype))
+    operand = Operand("dram", Address(address), shape, strides, dtype)
+    return Port(value.name, operand, shape, dtype)
+
+
+def _mishap(name: str) -> None:
+    if name.startswith("huge"):
+        raise DoesNotFit(2048, 1024, "B", (("weights", 2048),), ("a larger memory",), "l1")
+    if name.startswith("odd"):
+        raise UnsupportedModel("operator Odd")
+    if name.startswith("crash"):
+        raise RuntimeError("something broke")
+    if name.startswith("kill"):
+        os._exit(9)
+
+
+def _payload(request: Request) -> onnx.ModelProto:
+    """The model itself, or one with another weight where the name asks for a wrong result."""
+    if not request.name.startswith("wrong"):
+        return request.proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(request.proto)
+    for tensor in copy.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and values.size > 1:
+            tensor.CopyFrom(numpy_helper.from_array(values * np.float32(1.5), tensor.name))
+    return copy
+
+
+HOST_ONLY = Toolchain(compile_host_only, execute, simulate, measure)

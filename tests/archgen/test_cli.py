@@ -1,0 +1,139 @@
+"""The command line: every verb helps, starts fast, and answers mistakes with sentences."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from host_only import small_model
+
+import archgen
+from archgen.cli.main import USER_ERRORS, VERBS, cli
+from archgen.columns import COLUMNS
+from archgen.zoo.catalog import CATALOG
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments)
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The real program, in a process of its own."""
+    code = "from archgen.cli.main import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
+    result = invoke(verb, "--help")
+    assert result.exit_code == 0
+    assert len(result.output.splitlines()) > 8
+
+
+def test_the_overview_lists_every_verb() -> None:
+    text = invoke("--help").output
+    assert all(verb in text for verb in VERBS)
+
+
+def test_help_imports_no_heavy_package() -> None:
+    code = (
+        "import sys; from archgen.cli.main import cli; cli(['--help'], standalone_mode=False);"
+        "print([m for m in ('numpy', 'pandas', 'onnx', 'matplotlib', 'rich') if m in sys.modules])"
+    )
+    started = time.perf_counter()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.splitlines()[-1] == "[]"
+    assert time.perf_counter() - started < 2  # half a second, with room for a busy machine
+
+
+def test_models_lists_the_zoo() -> None:
+    text = invoke("models").output
+    assert all(name in text for name in CATALOG)
+
+
+def test_explain_columns_prints_every_definition() -> None:
+    text = invoke("explain", "columns").output
+    assert all(known.name in text for known in COLUMNS)
+
+
+@pytest.mark.parametrize("topic", ["stalls", "laws"])
+def test_explain_has_the_topic(topic: str) -> None:
+    result = invoke("explain", topic)
+    assert result.exit_code == 0
+    assert len(result.output) > 400
+
+
+def test_wrong_input_is_listed_without_a_traceback(tmp_path: Path) -> None:
+    result = command(
+        "study", "nowhere.yaml", "-m", "resnet51", "-m", "no.onnx", "-o", str(tmp_path / "out")
+    )
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    for part in ("nowhere.yaml", "resnet51", "did you mean", "no.onnx"):
+        assert part in result.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--batch", "1,x"],
+        ["--batch", "0"],
+        ["--dim", "n"],
+        ["--dim", "n=0"],
+        ["--dtype", "int9"],
+        ["--jobs", "0"],
+        ["--dim", "n=1", "--dim", "n=2"],
+    ],
+)
+def test_wrong_options_are_usage_errors(arguments: list[str], tmp_path: Path) -> None:
+    model = small_model(tmp_path / "small.onnx")
+    result = invoke("study", "soma-edge", "-m", str(model), *arguments)
+    assert result.exit_code == 2
+    assert "Usage" in result.output
+
+
+def test_unknown_verbs_are_refused() -> None:
+    assert invoke("stduy").exit_code == 2
+
+
+def test_user_errors_exist() -> None:
+    for module, names in USER_ERRORS.items():
+        for name in names:
+            assert issubclass(getattr(import_module(module), name), Exception)
+
+
+def test_verbs_are_commands_of_their_names() -> None:
+    for verb in VERBS:
+        found = cli.get_command(click.Context(cli), verb)
+        assert found is not None
+        assert found.name == verb
+
+
+def test_public_names_are_documented_functions_and_classes() -> None:
+    for name in archgen.__all__:
+        found = getattr(archgen, name)
+        assert callable(found)
+        assert found.__doc__
+        assert getattr(archgen, name) is found
+    with pytest.raises(AttributeError, match="nonsense"):
+        archgen.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_the_stub_names_what_the_package_exports() -> None:
+    stub = Path(archgen.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+    named = [line.rsplit(" ", 1)[-1] for line in stub.splitlines() if line.startswith("from")]
+    assert named == archgen.__all__

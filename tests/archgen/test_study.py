@@ -1,0 +1,218 @@
+"""Studies with a compiler that leaves everything to the host: points, store, failures, workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from host_only import HOST_ONLY, LOG, small_model
+
+from archgen.cache import Store, code_version
+from archgen.columns import COLUMNS, LAYER_COLUMNS, column
+from archgen.point import Outcome
+from archgen.schema import load_arch
+from archgen.sweep import Study, StudyError, study
+
+FP16, INT8 = "ascend-310-like", "soma-edge"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+
+
+def model(folder: Path, name: str = "small") -> Path:
+    return small_model(folder / f"{name}.onnx")
+
+
+def compiled(folder: Path) -> int:
+    """How many points were compiled so far."""
+    log = folder / "log"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def one(folder: Path, name: str, **options: object) -> pd.Series:
+    frame = study([FP16], [model(folder, name)], tools=HOST_ONLY, **options).frame  # type: ignore[arg-type]
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+def test_a_float_model_is_run_checked_and_measured(tmp_path: Path) -> None:
+    row = one(tmp_path, "small")
+    arch = load_arch(FP16)
+    assert (row["status"], row["verified"], row["dtype"]) == ("ok", True, "fp16")
+    assert row["latency_ms"] == pytest.approx(row["latency_cycles"] / arch.clock * 1e3)
+    assert row["host_ops"] == 1
+    assert row["max_abs_error"] <= row["tolerance"]
+    shares = [row[name] for name in row.index if name.startswith("stall_")]
+    assert row["matrix_busy"] + sum(shares) == pytest.approx(1)
+
+
+def test_int8_is_quantized_and_says_from_what(tmp_path: Path) -> None:
+    row = study([INT8], [model(tmp_path)], tools=HOST_ONLY).frame.iloc[0]
+    assert (row["dtype"], row["status"], row["verified"]) == ("int8", "ok", True)
+    assert "seeded random samples" in row["note"]
+
+
+def test_wrong_outputs_are_found(tmp_path: Path) -> None:
+    result = study([FP16, INT8], [model(tmp_path, "wrong")], tools=HOST_ONLY)
+    assert result.frame["verified"].tolist() == [False, False]
+    assert not result.good
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "reason", "good"),
+    [
+        ("huge", "does_not_fit", "needs 2 KiB, has 1 KiB", True),
+        ("odd", "unsupported", "operator Odd", True),
+        ("crash", "failed", "RuntimeError: something broke", False),
+    ],
+)
+def test_what_goes_wrong_is_a_row(
+    tmp_path: Path, name: str, status: str, reason: str, good: bool
+) -> None:
+    result = study([FP16], [model(tmp_path, name), model(tmp_path)], tools=HOST_ONLY)
+    assert result.frame["status"].tolist() == [status, "ok"]
+    assert reason in result.frame["reason"][0]
+    assert pd.isna(result.frame["latency_cycles"][0])
+    assert result.good is good
+
+
+def test_a_type_that_one_machine_lacks_is_an_answer(tmp_path: Path) -> None:
+    frame = study([FP16, INT8], [model(tmp_path)], dtype="fp16", tools=HOST_ONLY).frame
+    assert frame["status"].tolist() == ["ok", "unsupported"]
+
+
+def test_every_column_is_defined_and_every_plain_definition_is_a_column(tmp_path: Path) -> None:
+    result = study([FP16, INT8], [model(tmp_path)], tools=HOST_ONLY)
+    for frame, columns in ((result.frame, COLUMNS), (result.layers, LAYER_COLUMNS)):
+        assert all(column(name, columns) for name in frame)
+        matched = {known.name for name in frame for known in columns if known.matches(name)}
+        assert matched == {known.name for known in columns}
+
+
+def test_a_second_run_takes_the_stored_points(tmp_path: Path) -> None:
+    out, archs, models = tmp_path / "out", [FP16, INT8], [model(tmp_path)]
+    first = study(archs, models, out=out, tools=HOST_ONLY)
+    assert (first.reused, compiled(tmp_path)) == (0, 2)
+    second = study(archs, models, out=out, tools=HOST_ONLY)
+    assert (second.reused, compiled(tmp_path)) == (2, 2)
+    pd.testing.assert_frame_equal(first.frame, second.frame)
+    pd.testing.assert_frame_equal(first.layers, second.layers)
+    study(archs, models, out=out, fresh=True, tools=HOST_ONLY)
+    assert compiled(tmp_path) == 4
+
+
+def test_changed_weights_or_options_are_other_points(tmp_path: Path) -> None:
+    out, path = tmp_path / "out", tmp_path / "small.onnx"
+    small_model(path)
+    study([FP16], [path], out=out, tools=HOST_ONLY)
+    small_model(path, weights=2.0)
+    assert study([FP16], [path], out=out, tools=HOST_ONLY).reused == 0
+    assert study([FP16], [path], [1, 2], out=out, tools=HOST_ONLY).reused == 1
+    assert study([FP16], [path], verify=False, out=out, tools=HOST_ONLY).reused == 0
+
+
+def test_failed_points_are_run_again(tmp_path: Path) -> None:
+    out, path = tmp_path / "out", model(tmp_path, "crash")
+    study([FP16], [path], out=out, tools=HOST_ONLY)
+    assert study([FP16], [path], out=out, tools=HOST_ONLY).reused == 0
+    details = next((out / "runs").glob("*.json")).read_text()
+    assert "Traceback" in json.loads(details)["details"]["traceback"]
+
+
+def test_the_folder_holds_frames_plots_and_details(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = study([FP16], [model(tmp_path)], out=out, tools=HOST_ONLY)
+    pngs = {"latency.png", "roofline.png", "memory.png", "stalls.png"}
+    assert {path.name for path in out.iterdir()} == pngs | {
+        "results.csv", "results.parquet", "runs",
+    }  # fmt: skip
+    pd.testing.assert_frame_equal(pd.read_parquet(out / "results.parquet"), result.frame)
+    assert list(pd.read_csv(out / "results.csv")) == list(result.frame)
+    layers = pd.read_parquet(next((out / "runs").glob("*.layers.parquet")))
+    pd.testing.assert_frame_equal(layers, result.layers)
+
+
+def test_a_damaged_or_foreign_file_is_not_taken(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.save(Outcome("a" * 64, "edge net", {"status": "ok"}))
+    assert store.load("edge net", "a" * 64) is not None
+    assert store.load("edge net", "a" * 63 + "b") is None
+    path = next((tmp_path / "runs").glob("*.json"))
+    path.write_text(path.read_text()[:-20])
+    assert store.load("edge net", "a" * 64) is None
+
+
+def test_all_wrong_inputs_are_listed_at_once(tmp_path: Path) -> None:
+    with pytest.raises(StudyError) as caught:
+        study(["nowhere.yaml"], ["resnet51", tmp_path / "none.onnx"], [0], tools=HOST_ONLY)
+    text = str(caught.value)
+    for part in ("nowhere.yaml", "resnet51", "none.onnx", "batch 0"):
+        assert part in text
+
+
+def test_workers_give_the_same_frame_and_survive_a_death(tmp_path: Path) -> None:
+    names = ["small", "kill", "huge"]
+    result = study([FP16], [model(tmp_path, n) for n in names], tools=HOST_ONLY, jobs=2)
+    assert result.frame["status"].tolist() == ["ok", "failed", "does_not_fit"]
+    assert "worker process died" in result.frame["reason"][1]
+    alone = one(tmp_path, "small")
+    assert result.frame["latency_cycles"][0] == alone["latency_cycles"]
+
+
+def test_an_interrupted_study_keeps_what_is_finished(tmp_path: Path) -> None:
+    script = f"""
+import time
+from host_only import HOST_ONLY
+from archgen.sweep import study
+def observe(outcome, done, total):
+    print("finished", flush=True)
+    time.sleep(60)
+study([{FP16!r}, {INT8!r}], [{str(model(tmp_path))!r}], out={str(tmp_path / "out")!r},
+      tools=HOST_ONLY, observe=observe)
+"""
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")])},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"finished\n"
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) != 0
+    assert len(pd.read_parquet(tmp_path / "out/results.parquet")) == 1
+    again = study([FP16, INT8], [model(tmp_path)], out=tmp_path / "out", tools=HOST_ONLY)
+    assert (again.reused, len(again.frame)) == (1, 2)
+
+
+def test_points_are_observed_as_they_finish(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    study(
+        [FP16, INT8],
+        [model(tmp_path)],
+        tools=HOST_ONLY,
+        verify=False,
+        observe=lambda outcome, done, total: seen.append((outcome.status, done, total)),
+    )
+    assert seen == [("ok", 1, 2), ("ok", 2, 2)]
+
+
+def test_an_empty_study_has_a_frame() -> None:
+    assert Study((), ()).frame.empty
+
+
+def test_code_version_is_a_hash_of_sources() -> None:
+    assert len(code_version()) == 64
