@@ -31,8 +31,8 @@ stands in tests/simmodel/test_laws.py.
 7.  SHARING. Instructions that together demand more of a resource than it has share it max-min
     fairly: equal bytes per cycle for each, but none more than it can use. Shares change only when
     traffic starts or ends. With several crowded resources: whoever no share holds back is settled
-    first, then a resource that holds back all that remain on it, else the one that holds back the
-    slowest.
+    first, then a resource that holds back all that remain on it, else (first by name among equals)
+    the one that holds back the slowest.
 8.  CONFLICTS. While k > 1 instructions have traffic in one bank, its bytes per cycle are divided by
     1 + conflict_penalty; with interleaved banks those of the memory by 1 + conflict_penalty *
     min(1, (k - 1) / banks).
@@ -57,6 +57,6 @@ stands in tests/simmodel/test_laws.py.
     held it back, in proportion to the work each kept it from.
 14. SILENCE. When nothing can happen any more and instructions are left, the run ends with
     `Deadlock`, which lists every waiting queue head and front end.
-15. HOST. One host serves all cores, in the order in which they issued; its calls wait for and signal
-    tokens of the core that issued them.
+15. HOST. One host serves all cores, in the order in which they issued; its calls wait for and
+    signal tokens of the core that issued them.
 """

@@ -45,7 +45,7 @@ def whole(cycles: float) -> int:
 class Flow:
     """One engine's traffic; engines run one instruction at a time, so each has one flow."""
 
-    __slots__ = ("alarm", "bound", "demand", "ended", "goal", "left", "lost", "since", "ticket",
+    __slots__ = ("alarm", "bound", "demand", "ended", "goal", "left", "lost", "since", "turn",
                  "usage")  # fmt: skip
 
     def __init__(self) -> None:
@@ -58,7 +58,8 @@ class Flow:
         """Bytes per cycle of work through the resource that binds it."""
         self.goal = 0.0
         """Reading of that resource's counter at which it ends."""
-        self.ticket = -1
+        self.turn = 0
+        """Counts each start and end of being bound, so that old entries are recognized."""
         self.alarm: Event | None = None
         """What its engine waits for."""
         self.ended = False
@@ -74,7 +75,7 @@ class Flow:
 class Resource:
     """Something with a limit in bytes per cycle: DRAM, a link, memory ports, a bank."""
 
-    __slots__ = ("_armed", "_due", "_moved", "_penalty", "_since", "_tickets", "_ways", "binding",
+    __slots__ = ("_armed", "_due", "_moved", "_order", "_penalty", "_since", "_ways", "binding",
                  "bytes_per_cycle", "cause", "env", "flows", "level", "limit", "load",
                  "name")  # fmt: skip
 
@@ -105,9 +106,9 @@ class Resource:
         self._penalty, self._ways = conflicts
         self._moved = 0.0
         self._since = 0
-        self._due: list[tuple[float, int, Flow]] = []
+        self._due: list[tuple[float, int, Flow, int]] = []
         self._armed = -1
-        self._tickets = count()
+        self._order = count()
 
     @property
     def crowded(self) -> bool:
@@ -152,9 +153,9 @@ class Resource:
         flow.bound = self
         flow.demand = self.flows[flow]
         flow.goal = self._moved + flow.left * flow.demand
-        flow.ticket = next(self._tickets)
+        flow.turn += 1
         self.binding += 1
-        heappush(self._due, (flow.goal, flow.ticket, flow))
+        heappush(self._due, (flow.goal, next(self._order), flow, flow.turn))
         waited, flow.alarm = flow.alarm, Alarm(self.env)
         if waited is not None:
             flow.alarm.callbacks, waited.callbacks = waited.callbacks, []
@@ -166,13 +167,13 @@ class Resource:
         flow.left = left
         flow.since = now
         flow.bound = None
-        flow.ticket = -1
+        flow.turn += 1
         self.binding -= 1
 
     def arm(self, now: int) -> None:
         """See to it that the next flow to end is woken in time."""
         due = self._due
-        while due and due[0][2].ticket != due[0][1]:
+        while due and due[0][2].turn != due[0][3]:
             heappop(due)
         if not due:
             return
@@ -192,8 +193,8 @@ class Resource:
         due = self._due
         woken: list[Alarm] = []
         while due and due[0][0] <= reached:
-            _, ticket, flow = heappop(due)
-            if flow.ticket == ticket and isinstance(flow.alarm, Alarm):
+            _, _, flow, turn = heappop(due)
+            if flow.turn == turn and isinstance(flow.alarm, Alarm):
                 flow.ended = True
                 woken.append(flow.alarm)
         for alarm in woken:
@@ -280,11 +281,15 @@ class Fabric:
         level = 0.0
         if resource.crowded:
             level = resource.limit / SLACK / len(flows)
-            if min(flows.values()) < level:
+            least = min(flows.values())
+            if least <= level:
                 level = _level(resource)
-        if not level or resource.binding < len(flows):
-            for flow, demand in flows.items():
-                self._rebind(flow, resource if level and demand > level else None, now)
+            if least <= level or resource.binding < len(flows):
+                for flow, demand in flows.items():
+                    self._rebind(flow, resource if demand > level else None, now)
+        else:
+            for flow in flows:
+                self._rebind(flow, None, now)
         if level:
             resource.level = level
             resource.arm(now)
@@ -391,5 +396,6 @@ def _settled(bounds: Bounds, offers: Levels) -> tuple[Resource | None, list[Flow
         mine = [flow for flow in resource.flows if flow in bounds]
         if mine and all(bounds[flow][1] is resource for flow in mine):
             return resource, mine
-    slowest = min(bounds.values(), key=lambda bound: bound[0])[1]
+    held = [(speed, bound.name, bound) for speed, bound in bounds.values() if bound is not None]
+    slowest = min(held, key=lambda entry: entry[:2])[2]
     return slowest, [flow for flow, (_, bound) in bounds.items() if bound is slowest]
