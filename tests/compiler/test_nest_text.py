@@ -1,0 +1,143 @@
+"""A printed graph parses back to itself, whatever it holds; mistakes name their line."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.nest.ir import (
+    Access,
+    Affine,
+    Dim,
+    HostNode,
+    Nest,
+    NestGraph,
+    Storage,
+    Tensor,
+)
+from compiler.nest.text import constants, parse_graph, payloads, print_graph, print_step
+
+names = st.one_of(
+    st.sampled_from(
+        ["x", "conv_1.out", "/block.0/Add_output_0", "input", "of", 'a "b"', "é\n", ""]
+    ),
+    st.text(max_size=6),
+)
+floats = st.one_of(st.sampled_from([math.inf, -math.inf, 0.1, 1e-30]), st.floats(allow_nan=False))
+small = st.integers(-9, 9)
+
+
+@st.composite
+def nests(draw: st.DrawFn) -> Nest:
+    """Any nest at all; what it says need not make sense."""
+    loops = draw(st.lists(names, min_size=1, max_size=4, unique=True))
+    dims = tuple(Dim(name, draw(st.integers(1, 99))) for name in loops)
+    terms = st.lists(st.tuples(st.integers(0, len(dims) - 1), small), max_size=3).map(tuple)
+    indices = st.lists(st.builds(Affine, terms, small), max_size=3).map(tuple)
+    optional = st.one_of(st.none(), floats)
+    accesses = st.builds(Access, names, indices, optional, optional, small)
+    reduce = draw(st.sampled_from([None, "sum", "max"]))
+    return Nest(
+        tensor=draw(names),
+        dims=dims,
+        rank=len(dims) if reduce is None else draw(st.integers(0, len(dims))),
+        function=draw(st.sampled_from(["mul", "move", "not"])),
+        operands=tuple(draw(st.lists(accesses, min_size=1, max_size=3))),
+        reduce=reduce,
+        parameters=tuple(draw(st.lists(floats, max_size=2))),
+        bias=draw(st.one_of(st.none(), accesses)),
+        multiplier=draw(st.one_of(st.none(), accesses)),
+        low=draw(floats),
+        high=draw(floats),
+        scale=draw(optional),
+        zero=draw(small),
+        origin=draw(names),
+        kind=draw(names),
+        composite=draw(st.one_of(st.none(), names)),
+    )
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> NestGraph:
+    """A graph of unrelated parts."""
+    known = draw(st.lists(names, min_size=1, max_size=4, unique=True))
+    tensors = {}
+    for name in known:
+        shape = tuple(draw(st.lists(st.integers(0, 9), max_size=3)))
+        storage = Storage(draw(st.sampled_from(known)), draw(small), shape)
+        data = np.zeros(shape, np.int8) if draw(st.booleans()) else None
+        tensors[name] = Tensor(name, shape, "int8", storage, data)
+    outputs = st.lists(names, min_size=1, max_size=2).map(tuple)
+    hosts = st.builds(
+        HostNode, outputs, outputs, st.just(b"model"), names, names, names, st.integers(0, 9)
+    )
+    ports = {name: "fp32" for name in known if draw(st.booleans())}
+    return NestGraph(
+        draw(names),
+        tensors,
+        {name: draw(st.integers(0, 99)) for name in known},
+        tuple(draw(st.lists(st.one_of(nests(), hosts), max_size=3))),
+        tuple(known[:1]),
+        tuple(known[1:]),
+        ports,
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs())
+def test_round_trip(graph: NestGraph) -> None:
+    text = print_graph(graph)
+    parsed = parse_graph(text, constants(graph), payloads(graph))
+    assert parsed == graph
+    assert {n for n, t in parsed.tensors.items() if t.data is not None} == set(constants(graph))
+    assert print_graph(parsed) == text
+
+
+TEXT = """\
+graph net
+buffer x 48
+tensor x: int8[1, 4, 4, 3] at x + 0 by (48, 1, 12, 3)
+constant w: int8[2] at w + 0 by (1)
+input x: fp32
+output "y:0"
+"y:0"[n=1, o=2] = clip(sum over i=3 of
+    mul(x[n, 2*o + i - 1] pad 0.0 zero 3, w[o]) + b[o] * f[o], 0.0, inf) scale 0.1 zero -3
+    origin conv_1 kind Conv
+host (p, q) = TopK(x, "y:0") reason "no nest" operations 64 origin topk
+"""
+
+
+def test_the_grammar_as_people_write_it() -> None:
+    w = np.array([1, 2], np.int8)
+    graph = parse_graph(TEXT, {"w": w}, {"p": b"model"})
+    nest, host = graph.steps
+    assert isinstance(nest, Nest) and isinstance(host, HostNode)
+    assert nest.operands[0].index[1] == Affine(((1, 2), (2, 1)), -1)
+    assert (nest.low, nest.high, nest.scale, nest.zero) == (0.0, math.inf, 0.1, -3)
+    assert nest.bias is not None and nest.bias.tensor == "b"
+    assert host.inputs == ("x", "y:0") and host.payload == b"model"
+    assert print_step(nest) == (
+        '"y:0"[n=1, o=2] = clip(sum over i=3 of mul(x[n, 2*o + i - 1] pad 0.0 zero 3, w[o])'
+        " + b[o] * f[o], 0.0, inf) scale 0.1 zero -3 origin conv_1 kind Conv"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("buffer x", "buffer x"),
+        ("tensor x: int8[1 at x + 0 by (1)", "expected ','"),
+        ("y[i=4] = move(x[j])", "'j'"),
+        ("y[i=4] = move(x[i]) twice", "nothing may follow"),
+        ("y[i=4] = move(x[i ? 2])", "cannot read"),
+        ("constant w: int8[2] at w + 0 by (1)", "'w'"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(line: str, message: str) -> None:
+    with pytest.raises(ValueError, match=r"line \d|.") as caught:
+        parse_graph("graph g\n" + line)
+    assert message in str(caught.value)
