@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
@@ -212,3 +213,60 @@ def _move(
     engine: str, source: tuple[str, int], target: tuple[str, int], size: int, **sync: Any
 ) -> Instruction:
     return Copy(engine=engine, src=at(*source, (size,)), dst=at(*target, (size,)), **sync)
+
+
+WINDOW = 48
+"""Bytes of DRAM and of local memory that `random_programs` move about."""
+
+
+@st.composite
+def random_programs(draw: st.DrawFn, cores: int = 2) -> Program:
+    """Copies among a few bytes, with some of the tokens and barriers that would order them.
+
+    Every core first loads its local window; whether the rest is free of races is left to chance.
+    """
+    streams, tokens, meeting = [], [], draw(st.booleans())
+    for _ in range(cores):
+        first = _move("load", ("dram", 0), ("local", 0), WINDOW)
+        items: list[Instruction] = [first]
+        for _ in range(draw(st.integers(1, 4))):
+            items.append(draw(_transfers()))
+            if meeting and len(items) == 2:
+                engine = items[1].engine
+                items.append(Arrive(engine=engine, barrier="meet"))
+                items += [Await(engine=e, barrier="meet") for e in ("load", "store", "peer")]
+        counts: dict[str, int] = {}
+        for _ in range(draw(st.integers(0, 6))):
+            giver = draw(st.integers(0, len(items) - 2))
+            taker = draw(st.integers(giver + 1, len(items) - 1))
+            name = f"t{len(counts)}"
+            counts[name] = 0
+            items[giver] = replace(items[giver], signals=(*items[giver].signals, (name, 1)))
+            items[taker] = replace(items[taker], waits=(*items[taker].waits, (name, 1)))
+        streams.append(tuple(items))
+        tokens.append(counts)
+
+    return program(
+        *streams,
+        tokens=tuple(tokens),
+        barriers={"meet": cores} if meeting else {},
+        inputs=(port("x", at("dram", 0, (WINDOW,))),),
+        outputs=(port("y", at("dram", 0, (WINDOW,))),),
+    )
+
+
+@st.composite
+def _transfers(draw: st.DrawFn) -> Instruction:
+    engine, source, target = draw(
+        st.sampled_from(
+            [("load", "dram", "local"), ("store", "local", "dram"), ("peer", "local", "local")]
+        )
+    )
+    rows, run = draw(st.integers(1, 3)), draw(st.integers(1, 6))
+
+    def operand(memory: str) -> Operand:
+        stride = draw(st.integers(run, 12))
+        start = draw(st.integers(0, WINDOW - (rows - 1) * stride - run))
+        return at(memory, start, (rows, run), strides=(stride, 1))
+
+    return Copy(engine=engine, src=operand(source), dst=operand(target))

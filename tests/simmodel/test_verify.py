@@ -11,6 +11,7 @@ import pytest
 from handmade import (
     ROWS,
     TILES,
+    WINDOW,
     K,
     N,
     at,
@@ -19,14 +20,16 @@ from handmade import (
     pipeline,
     port,
     program,
+    random_programs,
     relay,
+    without_tokens,
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simmodel.functional import execute
 from simmodel.isa import Arrive, Await, Copy, HostCall, Instruction, Loop, ScalarNop, Sync
-from simmodel.order import Stuck, random_order
+from simmodel.order import Stuck, Timeline, dependencies, random_order, sequence, timeline
 from simmodel.overlap import Box, meet
 from simmodel.program import Buffer, Program
 from simmodel.region import Operand, Ring
@@ -350,3 +353,90 @@ def test_without_one_wait_or_signal_the_verifier_objects(place: int, kind: str) 
 def test_being_stuck_names_who_waits_for_whom() -> None:
     with pytest.raises(Stuck, match=r"core 0 load #0 \(sync\) waits for core 0 store #0"):
         execute(crossed(), {}, machine())
+
+
+def bytes_of(line: Timeline, occurrence: int, reads: bool) -> set[tuple[str, int, int]]:
+    """(memory, core, byte) of everything that an occurrence reads or writes."""
+    site = line.sites[line.site[occurrence]]
+    operands = site.instruction.reads() if reads else site.instruction.writes()
+    core = line.owners[line.site[occurrence]]
+    found = set()
+    for operand in operands:
+        owner = 0 if operand.memory == "dram" else core
+        for index in np.ndindex(*operand.shape):
+            offset = sum(i * s for i, s in zip(index, operand.strides, strict=True))
+            start = operand.address.base + offset
+            found |= {(operand.memory, owner, start + b) for b in range(operand.itemsize)}
+    return found
+
+
+def has_race(base: Program) -> bool:
+    """By definition: all pairs of occurrences, all bytes, the closure of all edges."""
+    line = timeline(base)
+    count = len(line.site)
+    before = np.zeros((count, count), np.bool_)
+    for members in line.members:
+        before[members[:-1], members[1:]] = True
+    edges = dependencies(line)
+    before[edges.source, edges.target] = True
+    for middle in range(count):
+        before |= before[:, middle : middle + 1] & before[middle : middle + 1, :]
+    touched = [(bytes_of(line, o, True), bytes_of(line, o, False)) for o in range(count)]
+    return any(
+        not before[one, two]
+        and not before[two, one]
+        and touched[one][1] & (touched[two][0] | touched[two][1])
+        for one in range(count)
+        for two in range(count)
+        if one != two
+    )
+
+
+@given(random_programs())
+@settings(max_examples=300, deadline=None)
+def test_races_are_found_exactly_where_the_definition_has_them(base: Program) -> None:
+    sequence(timeline(base), dependencies(timeline(base)))  # never stuck by construction
+    found = {finding.rule for finding in findings(base, machine(cores=2))}
+    assert found <= {"race"} and bool(found) == has_race(base)
+
+
+@given(random_programs(), st.integers(0, 2**16))
+@settings(max_examples=300, deadline=None)
+def test_accepted_programs_mean_the_same_in_every_order(base: Program, seed: int) -> None:
+    arch = machine(cores=2)
+    if findings(base, arch):
+        return
+    x = np.arange(WINDOW, dtype=np.int8)
+    orders = [None, *(random_order(seed + k) for k in range(4))]
+    results = {execute(base, {"x": x}, arch, order=order)["y"].tobytes() for order in orders}
+    assert len(results) == 1
+
+
+@given(random_programs(cores=1), st.integers(0, 2**16))
+@settings(max_examples=100, deadline=None)
+def test_an_interlock_makes_every_order_that_of_the_stream(base: Program, seed: int) -> None:
+    arch = machine("interlock")
+    bare = replace(base, tokens=({},), cores=(without_tokens(base.cores[0]),))
+    x = np.arange(WINDOW, dtype=np.int8)
+    got = execute(bare, {"x": x}, arch, order=random_order(seed))["y"]
+    data = {"dram": x.copy(), "local": np.zeros(WINDOW, np.int8)}
+    for item in bare.cores[0]:
+        if isinstance(item, Copy):
+            item.execute(
+                lambda o: np.ndarray(o.shape, np.int8, data[o.memory], o.address.base, o.strides)
+            )
+    assert got.tolist() == data["dram"].tolist()
+    assert not findings(bare, arch)
+
+
+def test_chance_gives_both_sound_and_racing_programs() -> None:
+    """The two properties above would be empty if one kind never came up."""
+    seen = set()
+
+    @given(random_programs())
+    @settings(max_examples=120, deadline=None, database=None, derandomize=True)
+    def collect(base: Program) -> None:
+        seen.add(bool(findings(base, machine(cores=2))))
+
+    collect()
+    assert seen == {True, False}
