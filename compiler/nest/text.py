@@ -8,7 +8,7 @@
     output y: fp32
     y[n=1, o=8, h=4, w=4] = clip(sum over c=3, i=3, j=3 of
         mul(x[n, c, 2*h + i - 1, 2*w + j - 1] pad 0.0 zero 3, w[o, c, i, j])
-        + b[o] * f[o], -inf, 6.0) scale 0.1 zero 3 origin conv_1 kind Conv
+        + b[o] * f[o], -inf, 6.0) as scale 0.1 zero 3 origin conv_1 kind Conv
     host (p, q) = TopK(y) reason "no nest" origin topk_1 operations 64
 
 A name is written bare where it is a word, in quotes otherwise. Numbers of constants and payloads
@@ -105,7 +105,9 @@ def _nest(nest: Nest) -> str:
         value += f" * {_access(nest.multiplier, names)}"
     if (nest.low, nest.high) != (float("-inf"), float("inf")):
         value = f"clip({value}, {float(nest.low)!r}, {float(nest.high)!r})"
-    value += _code(nest.scale, nest.zero) + _source(nest.origin, nest.kind, nest.composite)
+    code = _code(nest.scale, nest.zero)
+    value += f" as{code}" if code else ""
+    value += _source(nest.origin, nest.kind, nest.composite)
     return f"{_name(nest.tensor)}[{', '.join(loops[: nest.rank])}] = {value}"
 
 
@@ -338,6 +340,7 @@ def parse_nest(words: _Words) -> Nest:
         words.expect(",")
         high = words.number()
         words.expect(")")
+    words.skip("as")
     return Nest(
         tensor, tuple(dims), rank, function, operands, reduce, parameters, bias, multiplier,
         low, high,

@@ -40,6 +40,8 @@ def nests(draw: st.DrawFn) -> Nest:
     indices = st.lists(st.builds(Affine, terms, small), max_size=3).map(tuple)
     optional = st.one_of(st.none(), floats)
     accesses = st.builds(Access, names, indices, optional, optional, small)
+    limits = st.one_of(st.just((-math.inf, math.inf)), st.tuples(floats, floats))
+    low, high = draw(limits)
     reduce = draw(st.sampled_from([None, "sum", "max"]))
     return Nest(
         tensor=draw(names),
@@ -51,8 +53,8 @@ def nests(draw: st.DrawFn) -> Nest:
         parameters=tuple(draw(st.lists(floats, max_size=2))),
         bias=draw(st.one_of(st.none(), accesses)),
         multiplier=draw(st.one_of(st.none(), accesses)),
-        low=draw(floats),
-        high=draw(floats),
+        low=low,
+        high=high,
         scale=draw(optional),
         zero=draw(small),
         origin=draw(names),
@@ -105,7 +107,7 @@ constant w: int8[2] at w + 0 by (1)
 input x: fp32
 output "y:0"
 "y:0"[n=1, o=2] = clip(sum over i=3 of
-    mul(x[n, 2*o + i - 1] pad 0.0 zero 3, w[o]) + b[o] * f[o], 0.0, inf) scale 0.1 zero -3
+    mul(x[n, 2*o + i - 1] pad 0.0 zero 3, w[o]) + b[o] * f[o], 0.0, inf) as scale 0.1 zero -3
     origin conv_1 kind Conv
 host (p, q) = TopK(x, "y:0") reason "no nest" operations 64 origin topk
 """
@@ -122,7 +124,7 @@ def test_the_grammar_as_people_write_it() -> None:
     assert host.inputs == ("x", "y:0") and host.payload == b"model"
     assert print_step(nest) == (
         '"y:0"[n=1, o=2] = clip(sum over i=3 of mul(x[n, 2*o + i - 1] pad 0.0 zero 3, w[o])'
-        " + b[o] * f[o], 0.0, inf) scale 0.1 zero -3 origin conv_1 kind Conv"
+        " + b[o] * f[o], 0.0, inf) as scale 0.1 zero -3 origin conv_1 kind Conv"
     )
 
 
