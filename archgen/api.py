@@ -95,7 +95,8 @@ def compile_model(
         raise UnsupportedModel(f"{arch.name} runs networks of {known}, not {chosen}")
     samples = load_calibration(None if calibration is None else fspath(calibration))
     prepared = prepare(model, chosen, samples)
-    return STANDARD.compile(Request(prepared.name, prepared.proto, arch, chosen, host)).program
+    loaded = STANDARD.load(prepared.proto, prepared.name)
+    return STANDARD.compile(Request(prepared.name, loaded, arch, chosen, host)).program
 
 
 def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mapping[str, Array]:

@@ -90,7 +90,12 @@ COLUMNS = (
     ),
     Column("max_abs_error", "real", "output units", "largest difference from the reference"),
     Column("tolerance", "real", "output units", "largest difference that the element type excuses"),
-    Column("compile_s", "real", "s", "wall-clock time of the compiler"),
+    Column(
+        "compile_s",
+        "real",
+        "s",
+        "wall-clock time of compiling for the machine, and of proving the program valid",
+    ),
     Column("verify_s", "real", "s", "wall-clock time of executing the instructions and comparing"),
     Column("simulate_s", "real", "s", "wall-clock time of the event simulation"),
     Column("note", "text", "", "what to know about the numbers: calibration, weak comparisons"),

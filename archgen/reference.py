@@ -83,9 +83,17 @@ def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
     """Runs a small serialized model on ``inputs`` in the order of its graph inputs; its session
     is kept, so repeated runs of one node are cheap."""
     session = _node_session(model)
-    names = [value.name for value in session.get_inputs()]
-    results: list[Array] = session.run(None, dict(zip(names, inputs, strict=True)))
+    ports = session.get_inputs()
+    feeds = {
+        port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
+        for port, array in zip(ports, inputs, strict=True)
+    }
+    results: list[Array] = session.run(None, feeds)
     return results
+
+
+_NUMPY_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+"""Real values may be stored in another precision than the model computes in."""
 
 
 def content_key(arrays: Mapping[str, Array]) -> str:

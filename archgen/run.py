@@ -69,12 +69,20 @@ def prepare(
     return Prepared(source.name, made.proto, key, made.note)
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """A prepared model and what the compiler loaded from it."""
+
+    model: Prepared
+    loaded: Any
+
+
 class Workbench:
     """Runs points one after the other and keeps the last models that they needed."""
 
     def __init__(self, tools: Toolchain) -> None:
         self.tools = tools
-        self._prepared: OrderedDict[tuple[Any, ...], Prepared] = OrderedDict()
+        self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
@@ -94,8 +102,9 @@ class Workbench:
 
     def _finished(self, point: Point, row: Row) -> Outcome:
         arch, tools = point.arch, self.tools
-        model = self._prepare(point)
-        request = Request(model.name, model.proto, arch, point.dtype, point.host)
+        kept = self._prepare(point)
+        model = kept.model
+        request = Request(model.name, kept.loaded, arch, point.dtype, point.host)
         compiled, compile_s = _timed(lambda: tools.compile(request))
         program = compiled.program
         checked: Comparison | None = None
@@ -119,18 +128,19 @@ class Workbench:
         details = {"report": compiled.report, "traffic": dict(trace.traffic)}
         return Outcome(point.key, point.label, row, layers, details)
 
-    def _prepare(self, point: Point) -> Prepared:
+    def _prepare(self, point: Point) -> _Kept:
         integer = point.dtype == "int8"
         wanted = (point.model, point.batch, point.dims, integer, point.calibration)
-        if wanted in self._prepared:
-            self._prepared.move_to_end(wanted)
-            return self._prepared[wanted]
+        if wanted in self._kept:
+            self._kept.move_to_end(wanted)
+            return self._kept[wanted]
         source = open_model(point.model, point.batch, dict(point.dims))
         made = prepare(source, point.dtype, load_calibration(point.calibration))
-        self._prepared[wanted] = made
-        if len(self._prepared) > _KEPT_MODELS:
-            self._prepared.popitem(last=False)
-        return made
+        kept = _Kept(made, self.tools.load(made.proto, made.name))
+        self._kept[wanted] = kept
+        if len(self._kept) > _KEPT_MODELS:
+            self._kept.popitem(last=False)
+        return kept
 
     def _verify(self, point: Point, model: Prepared, program: Program) -> Comparison:
         inputs = sample_inputs(model.proto)

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
-from compiler.driver import CompileOptions, compile_model
+from typing import Any
 
 from archgen.toolchain import Compiled, Request, Toolchain
+from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from simmodel.functional import execute
 from simmodel.metrics import measure
 from simmodel.simulate import simulate
+from simmodel.verify import verify
 
 
 def compile_request(request: Request) -> Compiled:
     """The verified program that answers `request`; raises CompilerError when it is refused."""
     options = CompileOptions(dtype=request.dtype, host=request.host)
-    result = compile_model(request.proto, request.arch, options)
-    return Compiled(result.program, result.report)
+    result = compile_model(request.model, request.arch, options)
+    verify(result.program, request.arch)
+    return Compiled(result.program, report(result))
 
 
-STANDARD = Toolchain(compile_request, execute, simulate, measure)
+def report(result: CompileResult) -> dict[str, Any]:
+    """The compiler's decisions as JSON holds them: groups of nodes, operators left to the host."""
+    return {
+        "groups": [
+            {"group": made.group.index, "nodes": [nest.origin for nest in made.group.nests]}
+            for made in result.decisions
+        ],
+        "host": [
+            {"node": node.origin, "operator": node.kind, "reason": node.reason}
+            for node in result.host
+        ],
+    }
+
+
+STANDARD = Toolchain(prepared, compile_request, execute, simulate, measure)

@@ -1,4 +1,4 @@
-"""What a study needs of compiler and machine, as four functions from values to a value.
+"""What a study needs of compiler and machine, as functions from values to a value.
 
 The one idea: the workbench names no compiler and no simulator; it is given them. Workers receive
 the toolchain by reference, so its functions are defined at the top level of a module.
@@ -24,10 +24,10 @@ RunNode = Callable[[bytes, list[Array]], list[Array]]
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile: a bound model, the machine, and how."""
+    """What to compile: what `Toolchain.load` made of a model, the machine, and how."""
 
     name: str
-    proto: onnx.ModelProto = field(repr=False)
+    model: Any = field(repr=False)
     arch: Arch
     dtype: str
     """Element type of the network, one of `arch.types`."""
@@ -47,6 +47,8 @@ class Compiled:
 class Toolchain:
     """Compiler, executor, simulator and meter."""
 
+    load: Callable[[onnx.ModelProto, str], Any]
+    """The part of compiling that depends on no machine, from a bound model and its name."""
     compile: Callable[[Request], Compiled]
     execute: Callable[[Program, Mapping[str, Array], Arch, RunNode], Mapping[str, Array]]
     """Outputs by name, from inputs by name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rich.table import Table
 from archgen.frame import Record, is_wrong, records
 
 _KIB = 1024
+_LINES, _LONGEST_LINE = 4, 180
 
 
 def _percent(value: float) -> str:
@@ -45,9 +47,8 @@ def results_table(frame: pd.DataFrame) -> Table:
     for row in records(frame):
         named = [str(row[name]) for name in ("arch", "model", "batch", "dtype", "status")]
         shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
-        verdict = "" if pd.isna(row["verified"]) else ("yes" if row["verified"] else "NO")
-        style = "red" if row["status"] == "failed" or verdict == "NO" else None
-        table.add_row(*named, *shown, verdict, style=style)
+        style = "red" if row["status"] == "failed" or is_wrong(row) else None
+        table.add_row(*named, *shown, _verdict(row), style=style)
     return table
 
 
@@ -55,15 +56,35 @@ def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
     """Reasons, wrong outputs and notes once each, then what was reused and where results are."""
     rows = records(frame)
     for row in (row for row in rows if row["status"] != "ok"):
-        yield f"{_name(row)}: {row['status']}: {row['reason']}"
+        yield f"{_name(row)}: {row['status']}: {shortened(str(row['reason']))}"
     for row in filter(is_wrong, rows):
-        error, allowed = row["max_abs_error"], row["tolerance"]
-        yield f"{_name(row)}: outputs are wrong by {error:.3g}, tolerance {allowed:.3g}"
+        yield f"{_name(row)}: outputs are wrong{_error(row)}"
     for note in dict.fromkeys(frame["note"].dropna()):
         yield f"note: {note}"
     total = len(frame)
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     yield f"{total} points{again if reused else ''}; results and plots are in {out}"
+
+
+def _verdict(row: Record) -> str:
+    if pd.isna(row["verified"]):
+        return ""
+    return "NO" if is_wrong(row) else "yes"
+
+
+def shortened(reason: str) -> str:
+    """The first lines of `reason`, none of them too long, and how many there are besides."""
+    lines = reason.splitlines()
+    shown = [textwrap.shorten(line, _LONGEST_LINE, placeholder=" ...") for line in lines[:_LINES]]
+    if len(lines) > _LINES:
+        shown.append(f"... and {len(lines) - _LINES} more lines, see reason in results.csv")
+    return "\n    ".join(shown)
+
+
+def _error(row: Record) -> str:
+    if pd.isna(row["max_abs_error"]):
+        return ": missing, of another shape or not finite"
+    return f" by {row['max_abs_error']:.3g}, tolerance {row['tolerance']:.3g}"
 
 
 def _name(row: Record) -> str:

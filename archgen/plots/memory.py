@@ -34,10 +34,9 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     Each row holds one thin bar for each on-chip memory of its machine.
     """
     panels = split_panels(frame)
-    present = [
-        role for role in MEMORIES if any(role in a.memories.on_chip() for a in archs.values())
-    ]
-    bars = max(len(arch.memories.on_chip()) for arch in archs.values())
+    machines = [archs[name].memories.on_chip() for name in dict.fromkeys(frame["arch"])]
+    present = [role for role in MEMORIES if any(role in machine for machine in machines)]
+    bars = max(map(len, machines))
     figure, grid = bar_figure(panels, "Peak of on-chip memories", max(0.3, _BAR * bars))
     for axes, panel in zip(grid, panels, strict=True):
         _draw(axes, panel, archs)

@@ -10,7 +10,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.frame import Frame, Record, records
-from archgen.plots.style import CYCLE, GREY, INK, MARKERS, SETTINGS, square_figure, workload
+from archgen.plots.style import (
+    CYCLE,
+    GREY,
+    INK,
+    MARKERS,
+    SETTINGS,
+    legend_columns,
+    square_figure,
+    workload,
+)
 from simmodel.arch import Arch
 
 _GIGA = 1e9
@@ -41,7 +50,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     handles = [
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(5, len(handles)))
+    figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns(figure, loads))
     return figure
 
 

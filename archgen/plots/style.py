@@ -8,6 +8,7 @@ within a panel for each architecture. A colour means the same engine, cause or m
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,10 @@ SETTINGS: Any = {
     "axes.axisbelow": True, "axes.grid": True, "grid.color": "#EEEEEE", "legend.frameon": False,
     "figure.facecolor": "white",
 }  # fmt: skip
-_ROW, _HEAD, _WIDTH = 0.30, 0.75, 4.8
+_ROW, _HEAD, _AXES_WIDTH = 0.30, 0.75, 3.4
+_LETTER = 0.085
+"""Inches, generously, of a letter."""
+_TITLE_LETTERS = 34
 _STATUS_TEXT = {"does_not_fit": "does not fit", "unsupported": "unsupported", "failed": "failed"}
 
 
@@ -82,6 +86,12 @@ def split_panels(frame: Frame) -> list[Panel]:
     return list(panels.values())
 
 
+def legend_columns(figure: Figure, labels: Sequence[str]) -> int:
+    """How many columns of a legend with these labels the figure is wide enough for."""
+    longest = max(len(label) for label in labels) * _LETTER + 0.5
+    return max(1, min(len(labels), int(figure.get_figwidth() / longest)))
+
+
 def shape_of(count: int) -> tuple[int, int]:
     """Rows and columns of a grid for `count` panels."""
     columns = min(count, 3 if count != 4 else 2)
@@ -95,13 +105,14 @@ def bar_figure(
     rows, columns = shape_of(len(panels))
     longest = max(len(panel.labels) for panel in panels)
     height = 1.0 + rows * (_HEAD + row_height * max(longest, 2))
-    figure = Figure(figsize=(max(6.4, _WIDTH * columns), height), layout="constrained")
+    width = _AXES_WIDTH + _LETTER * max(len(label) for panel in panels for label in panel.labels)
+    figure = Figure(figsize=(max(6.4, width * columns), height), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     figure.suptitle(title, fontweight="bold", x=0.01, ha="left")
     for spare in grid[len(panels) :]:
         spare.set_axis_off()
     for axes, panel in zip(grid, panels, strict=False):
-        axes.set_title(panel.title)
+        axes.set_title(textwrap.fill(panel.title, _TITLE_LETTERS))
         axes.set_yticks(range(len(panel.labels)), panel.labels)
         axes.set_ylim(max(len(panel.labels), 2) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)

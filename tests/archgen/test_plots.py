@@ -1,0 +1,121 @@
+"""Figures: for any size of study, everything inside the picture and nothing on top of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.transforms import BboxBase
+
+from archgen.columns import COLUMNS
+from archgen.frame import Frame, typed_frame
+from archgen.plots import latency_figure, memory_figure, roofline_figure, save_plots, stalls_figure
+from archgen.plots.style import CAUSES as COLOURS
+from archgen.plots.style import MEMORIES
+from archgen.point import Row
+from archgen.schema import load_arch, shipped_names
+from simmodel.arch import Arch
+from simmodel.trace import CAUSES
+
+ARCHS = {name: load_arch(name) for name in shipped_names()}
+MODELS = ["resnet50", "folder/some_rather_long_file_name_of_a_network.onnx", "vit_b16:image=384"]
+
+
+def row(arch: Arch, model: str, batch: int, index: int) -> Row:
+    named: Row = {"arch": arch.name, "model": model, "batch": batch, "dtype": arch.types[0]}
+    if index % 7 == 3:
+        return named | {"status": "does_not_fit", "reason": "too large"}
+    cycles = 10_000 * (index + 1) ** 2
+    share = 1 / (len(CAUSES) + 1)
+    named |= {
+        "status": "ok", "latency_cycles": cycles, "latency_ms": cycles / arch.clock * 1e3,
+        "macs": 10**9, "efficiency": 0.5, "dram_read_bytes": 10**6 * (index + 1),
+        "dram_write_bytes": 10**5, "matrix_busy": share, "verified": index % 5 != 4,
+    }  # fmt: skip
+    named |= {f"stall_{cause}": share for cause in CAUSES}
+    for role, memory in arch.memories.on_chip().items():
+        named[f"peak_{role}_bytes"] = memory.size // 2
+    return named
+
+
+def frame(archs: int, models: int, batches: tuple[int, ...] = (1,)) -> Frame:
+    chosen = list(ARCHS.values())[:archs]
+    points = [(a, m, b) for m in MODELS[:models] for b in batches for a in chosen]
+    return typed_frame([row(*point, index) for index, point in enumerate(points)], COLUMNS)
+
+
+def figures(data: Frame) -> list[Figure]:
+    return [
+        latency_figure(data),
+        roofline_figure(data, ARCHS),
+        memory_figure(data, ARCHS),
+        stalls_figure(data),
+    ]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (2, 3), (len(ARCHS), 3)])
+def test_nothing_leaves_the_picture_or_covers_its_neighbours(size: tuple[int, int]) -> None:
+    for figure in figures(frame(*size, batches=(1, 16))):
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        renderer = canvas.get_renderer()
+        boxes = [axes.get_tightbbox(renderer) for axes in figure.axes if axes.axison]
+        boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
+        for index, box in enumerate(boxes):
+            assert box is not None
+            assert min(box.x0, box.y0) >= -2
+            assert box.x1 <= figure.bbox.x1 + 2
+            assert box.y1 <= figure.bbox.y1 + 2
+            assert not any(overlap(box, other) > 2 for other in boxes[index + 1 :])
+
+
+def overlap(one: BboxBase | None, other: BboxBase | None) -> float:
+    """Pixels by which two boxes overlap, in the direction in which they overlap least."""
+    assert one is not None
+    assert other is not None
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return float(min(width, height))
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+def test_a_refused_point_is_named_and_has_no_bar() -> None:
+    data = frame(4, 1)
+    for figure in (latency_figure(data), memory_figure(data, ARCHS), stalls_figure(data)):
+        assert texts(figure).count("does not fit") == 1
+        rows = {round(patch.get_y() + patch.get_height() / 2) for patch in figure.axes[0].patches}
+        assert rows == {0, 1, 2}
+    assert any(text.startswith("no result") for text in texts(roofline_figure(data, ARCHS)))
+
+
+def test_only_refused_points_can_be_drawn() -> None:
+    data = frame(4, 1).iloc[3:]
+    for figure in figures(data.reset_index(drop=True)):
+        FigureCanvasAgg(figure).draw()
+
+
+def test_what_repeats_most_becomes_rows() -> None:
+    many_archs, many_models = latency_figure(frame(5, 1)), latency_figure(frame(1, 3))
+    assert [len(axes.get_yticks()) for axes in many_archs.axes] == [5]
+    assert [len(axes.get_yticks()) for axes in many_models.axes] == [3]
+
+
+def test_stalls_fill_the_bar() -> None:
+    axes = stalls_figure(frame(1, 1)).axes[0]
+    assert max(patch.get_x() + patch.get_width() for patch in axes.patches) == pytest.approx(100)
+
+
+def test_every_cause_and_memory_has_its_own_colour() -> None:
+    assert set(COLOURS) == set(CAUSES)
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    assert len(set(MEMORIES.values())) == len(MEMORIES)
+
+
+def test_plots_are_saved_as_png(tmp_path: Path) -> None:
+    for path in save_plots(frame(2, 1), ARCHS, tmp_path):
+        assert path.read_bytes().startswith(b"\x89PNG")
