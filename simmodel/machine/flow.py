@@ -75,9 +75,9 @@ class Flow:
 class Resource:
     """Something with a limit in bytes per cycle: DRAM, a link, memory ports, a bank."""
 
-    __slots__ = ("_armed", "_due", "_moved", "_order", "_penalty", "_since", "_ways", "binding",
-                 "bytes_per_cycle", "cause", "env", "flows", "level", "limit", "load",
-                 "name")  # fmt: skip
+    __slots__ = ("_armed", "_due", "_moved", "_order", "_since", "_ways", "binding",
+                 "bytes_per_cycle", "cause", "env", "flows", "level", "limit", "load", "name",
+                 "penalty")  # fmt: skip
 
     def __init__(
         self,
@@ -103,7 +103,8 @@ class Resource:
         """Bytes per cycle of each flow that it binds."""
         self.binding = 0
         """How many flows it binds."""
-        self._penalty, self._ways = conflicts
+        self.penalty, self._ways = conflicts
+        """Extra time, as a fraction, while flows meet."""
         self._moved = 0.0
         self._since = 0
         self._due: list[tuple[float, int, Flow, int]] = []
@@ -115,28 +116,10 @@ class Resource:
         """Whether its flows demand more than there is."""
         return self.load > self.limit
 
-    def enter(self, flow: Flow, demand: float) -> bool:
-        """Add a flow; whether the resource is crowded with it."""
-        self.flows[flow] = demand
-        self.load += demand
-        if self._penalty:
-            self._meet()
-        return self.load > self.limit
-
-    def leave(self, flow: Flow) -> bool:
-        """Remove a flow; whether the resource was crowded with it."""
-        crowded = self.load > self.limit
-        self.load -= self.flows.pop(flow)
-        if not self.flows:
-            self.load = 0.0
-        if self._penalty:
-            self._meet()
-        return crowded
-
-    def _meet(self) -> None:
-        """Each flow that meets others here costs part of the penalty."""
+    def meet(self) -> None:
+        """A flow has come or gone: each that meets others here costs part of the penalty."""
         meeting = min(1.0, max(0, len(self.flows) - 1) / self._ways)
-        self.limit = self.bytes_per_cycle * SLACK / (1 + self._penalty * meeting)
+        self.limit = self.bytes_per_cycle * SLACK / (1 + self.penalty * meeting)
 
     def advance(self, now: int) -> None:
         """Bring the counter up to `now`."""
@@ -223,7 +206,11 @@ class Fabric:
         self._crowded: dict[Resource, None] = {}
 
     def start(self, flow: Flow, usage: Usage, length: float, now: int) -> Event:
-        """Begin `length` cycles of work; the event tells their end, after which call `end`."""
+        """Begin `length` cycles of work; the event tells their end, after which call `end`.
+
+        The bookkeeping of the resources stands here and in `end`, not in methods of theirs, because
+        it is run for every instruction.
+        """
         flow.usage = usage
         flow.left = length
         flow.since = now
@@ -232,7 +219,11 @@ class Fabric:
         flow.lost = [0.0, 0.0]
         seeds: list[Resource] | None = None
         for resource, demand in usage:
-            if resource.enter(flow, demand):
+            resource.flows[flow] = demand
+            resource.load += demand
+            if resource.penalty:
+                resource.meet()
+            if resource.load > resource.limit:
                 self._crowded[resource] = None
                 seeds = [resource] if seeds is None else [*seeds, resource]
         if seeds is not None:
@@ -250,10 +241,16 @@ class Fabric:
             flow.bound.advance(now)
             flow.bound.release(flow, now)
         seeds: list[Resource] | None = None
-        for resource, _ in flow.usage:
-            if resource.leave(flow):
+        for resource, demand in flow.usage:
+            crowded = resource.load > resource.limit
+            flows = resource.flows
+            del flows[flow]
+            resource.load = resource.load - demand if flows else 0.0
+            if resource.penalty:
+                resource.meet()
+            if crowded:
                 seeds = [resource] if seeds is None else [*seeds, resource]
-                if not resource.crowded:
+                if resource.load <= resource.limit:
                     del self._crowded[resource]
         if seeds is not None:
             self._share(seeds, now)
@@ -286,8 +283,10 @@ class Fabric:
                 level = _level(resource)
             if least <= level or resource.binding < len(flows):
                 for flow, demand in flows.items():
-                    self._rebind(flow, resource if demand > level else None, now)
-        else:
+                    binding = resource if demand > level else None
+                    if flow.bound is not binding:
+                        self._rebind(flow, binding, now)
+        elif resource.binding:
             for flow in flows:
                 self._rebind(flow, None, now)
         if level:

@@ -61,46 +61,49 @@ class FrontEnd:
         for index in self._order:
             work = works[index]
             queue = work.engine.queue
-            if queue.room:
-                queue.room -= 1
-            else:
-                yield from self._slot(queue, work, None)
-            ticks = self._ticks
+            if not queue.room and not queue.releases:
+                yield self._blocked(queue, work)
+                self._resumed()
+            ticks = self._take(queue)
             hazards = None
             if scoreboard is not None:
                 hazards = scoreboard.issue(work, work.issued)
                 work.issued += 1
+            self._ticks = ticks + interval
             if work.times == 1:
-                self._ticks = ticks + interval
                 queue.push((work, ticks // per_cycle, None, hazards))
-            else:
-                burst = Burst(work.times, queue.depth, interval, per_cycle)
-                burst.stamps.append(ticks)
-                self._ticks = ticks + interval
-                queue.push((work, ticks // per_cycle, burst, hazards))
-                yield from self._issue_rest(queue, work, burst)
+                continue
+            burst = Burst(work.times, queue.depth, interval, per_cycle)
+            burst.stamps.append(ticks)
+            queue.push((work, ticks // per_cycle, burst, hazards))
+            yield from self._issue_rest(queue, work, burst)
 
     def _issue_rest(self, queue: Queue, work: Work, burst: Burst) -> Generator[Queue, None, None]:
         """Issue the items of a burst behind the first while slots are free before it starts."""
         while len(burst.stamps) < burst.times:
-            yield from self._slot(queue, work, burst)
-            if burst.started:
-                self._ticks = burst.next_issue
-                return
-            burst.stamps.append(self._ticks)
-            self._ticks += self._interval
+            if not queue.room and not queue.releases:
+                yield self._blocked(queue, work)
+                self._resumed()
+                if burst.started:
+                    self._ticks = burst.next_issue
+                    return
+            ticks = self._take(queue)
+            burst.stamps.append(ticks)
+            self._ticks = ticks + self._interval
 
-    def _slot(self, queue: Queue, work: Work, burst: Burst | None) -> Generator[Queue, None, None]:
-        """Take a slot of `queue`, as soon as there is one; a started burst needs none."""
-        while not queue.room and not queue.releases:
-            self.stuck = work
-            queue.blocked.append(self)
-            yield queue
-            self.stuck = None
-            self._ticks = max(self._ticks, int(self._env.now) * self._per_cycle)
-            if burst is not None and burst.started:
-                return
+    def _blocked(self, queue: Queue, work: Work) -> Queue:
+        """Ask `queue` to resume this front end when it has a free slot."""
+        self.stuck = work
+        queue.blocked.append(self)
+        return queue
+
+    def _resumed(self) -> None:
+        self.stuck = None
+        self._ticks = max(self._ticks, int(self._env.now) * self._per_cycle)
+
+    def _take(self, queue: Queue) -> int:
+        """Take a slot that is free, or will be; the ticks of the issue into it."""
         if queue.room:
             queue.room -= 1
-        else:
-            self._ticks = max(self._ticks, queue.releases.popleft() * self._per_cycle)
+            return self._ticks
+        return max(self._ticks, queue.releases.popleft() * self._per_cycle)

@@ -24,7 +24,8 @@ def crowd(
         flow = Flow()
         flow.usage = tuple((resources[name], amount) for name, amount in demand.items())
         for resource, amount in flow.usage:
-            resource.enter(flow, amount)
+            resource.flows[flow] = amount
+            resource.load += amount
         flows.append(flow)
     return flows, resources
 
