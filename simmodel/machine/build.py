@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import gc
 
-from simpy import Environment
-
 from simmodel.arch import Arch
 from simmodel.errors import Deadlock, NotRunnable
 from simmodel.expand import Expansion, expand
 from simmodel.isa import HOST
+from simmodel.machine.clock import Clock
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine
 from simmodel.machine.flow import Fabric
@@ -33,7 +32,7 @@ class Machine:
 
     def __init__(self, arch: Arch, trace: bool = False) -> None:
         self.arch = arch
-        self.env = Environment()
+        self.env = Clock()
         self.engine_names = (*arch.engines(), HOST)
         self.recorder = Recorder(self.engine_names) if trace else None
         self.memories = Memories(self.env, arch)

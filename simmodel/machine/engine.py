@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from simpy import Environment, Event
+from simpy import Event
 from simpy.events import Timeout
 
 from simmodel.machine.burst import Burst
+from simmodel.machine.clock import Clock
 from simmodel.machine.flow import Fabric, Flow, Usage
 from simmodel.machine.recorder import Recorder
 from simmodel.machine.scoreboard import Hazards
@@ -24,7 +25,8 @@ from simmodel.trace import BANDWIDTH, CONFLICT, FILL, FRONT_END
 if TYPE_CHECKING:
     from simmodel.machine.front_end import FrontEnd
 
-Steps = Generator[Event, object, None]
+Steps = Generator[Event, int, None]
+"""Yields events; what waits for a token or for operands is sent the cause."""
 Entry = tuple[Work, int, Burst | None, Hazards | None]
 """Work, the cycle of its issue, and where it applies the burst and the interlock's hazards."""
 
@@ -64,7 +66,7 @@ class Engine:
 
     def __init__(
         self,
-        env: Environment,
+        env: Clock,
         name: str,
         core: int,
         depth: int,
@@ -80,7 +82,7 @@ class Engine:
         self.started = False
         """Whether an instruction other than synchronization has started."""
         self.awaited: Token | Hazards | None = None
-        """What the head of the queue waits for."""
+        """What it waits for, or last waited for."""
         self._fabric = fabric
         self._flow = Flow()
         self._recorder = recorder
@@ -101,13 +103,19 @@ class Engine:
             for token, count in work.waits:
                 if token.count >= count and not token.waiters:
                     token.count -= count
-                else:
-                    yield from self._wait(work, token, token.wait(count))
+                    continue
+                self.awaited = token
+                since = env.now
+                cause = yield token.wait(count)
+                work.lost[cause if self.started else FILL] += env.now - since
             if hazards is not None and hazards.blocked:
-                yield from self._wait(work, hazards, hazards.clear())
+                self.awaited = hazards
+                since = env.now
+                cause = yield hazards.clear()
+                work.lost[cause if self.started else FILL] += env.now - since
 
             entries.popleft()
-            start = now = int(env.now)
+            start = now = env.now
             profile = work.profile or work.profile_at(work.count)
             if burst is None:
                 usage, length, cycles = profile.usage, profile.length, profile.cycles
@@ -123,7 +131,7 @@ class Engine:
             if cycles:
                 yield fabric.start(flow, usage, length, now)
                 due = now + cycles
-                now = int(env.now)
+                now = env.now
                 fabric.end(flow, now)
                 if now > due:
                     self._charge(work, now - due)
@@ -131,14 +139,6 @@ class Engine:
             self._end(work, start, now)
             if hazards is not None:
                 hazards.end()
-
-    def _wait(self, work: Work, awaited: Token | Hazards, event: Event) -> Steps:
-        since = self.env.now
-        self.awaited = awaited
-        cause = yield event
-        self.awaited = None
-        assert isinstance(cause, int)
-        work.lost[cause if self.started else FILL] += int(self.env.now - since)
 
     def _start_burst(
         self, work: Work, profile: Profile, burst: Burst, start: int

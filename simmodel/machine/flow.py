@@ -14,9 +14,10 @@ import math
 from heapq import heappop, heappush
 from itertools import count
 
-from simpy import Environment, Event
+from simpy import Event
 from simpy.events import Timeout
 
+from simmodel.machine.clock import Clock
 from simmodel.machine.recorder import Recorder
 from simmodel.trace import BANDWIDTH
 
@@ -81,7 +82,7 @@ class Resource:
 
     def __init__(
         self,
-        env: Environment,
+        env: Clock,
         name: str,
         bytes_per_cycle: float,
         cause: int,
@@ -167,7 +168,7 @@ class Resource:
 
     def _ring(self, event: Event) -> None:
         """Wake the flows that have moved all their bytes; alarms that came too early are moved."""
-        now = int(event.env.now)
+        now = self.env.now
         if self._armed != now:
             return
         self._armed = -1
@@ -200,7 +201,7 @@ Levels = dict[Resource, float]
 class Fabric:
     """Starts and ends flows, and shares crowded resources among them."""
 
-    def __init__(self, env: Environment, recorder: Recorder | None = None) -> None:
+    def __init__(self, env: Clock, recorder: Recorder | None = None) -> None:
         self._env = env
         self._recorder = recorder
         self._crowded: dict[Resource, None] = {}
@@ -313,7 +314,7 @@ class Fabric:
     def _record(self, recorder: Recorder, flow: Flow) -> None:
         flows, _ = _connected([resource for resource, _ in flow.usage])
         touched = dict.fromkeys(r for f in (flow, *flows) for r, _ in f.usage)
-        recorder.levels_of(touched, int(self._env.now))
+        recorder.levels_of(touched, self._env.now)
 
 
 def _connected(seeds: list[Resource]) -> tuple[list[Flow], list[Resource]]:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from fractions import Fraction
 
-from simpy import Environment
-
 from simmodel.arch import Arch
 from simmodel.machine.burst import Burst
+from simmodel.machine.clock import Clock
 from simmodel.machine.engine import Queue
 from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.work import Work
@@ -34,7 +33,7 @@ class FrontEnd:
 
     def __init__(
         self,
-        env: Environment,
+        env: Clock,
         interval: Fraction,
         works: list[Work],
         order: list[int],
@@ -61,10 +60,14 @@ class FrontEnd:
         for index in self._order:
             work = works[index]
             queue = work.engine.queue
-            if not queue.room and not queue.releases:
-                yield self._blocked(queue, work)
-                self._resumed()
-            ticks = self._take(queue)
+            if queue.room:
+                queue.room -= 1
+                ticks = self._ticks
+            else:
+                if not queue.releases:
+                    yield self._blocked(queue, work)
+                    self._resumed()
+                ticks = self._take(queue)
             hazards = None
             if scoreboard is not None:
                 hazards = scoreboard.issue(work, work.issued)
@@ -99,7 +102,7 @@ class FrontEnd:
 
     def _resumed(self) -> None:
         self.stuck = None
-        self._ticks = max(self._ticks, int(self._env.now) * self._per_cycle)
+        self._ticks = max(self._ticks, self._env.now * self._per_cycle)
 
     def _take(self, queue: Queue) -> int:
         """Take a slot that is free, or will be; the ticks of the issue into it."""

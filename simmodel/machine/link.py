@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from simpy import Environment
-
 from simmodel.arch import Arch, Link
 from simmodel.isa import Copy
+from simmodel.machine.clock import Clock
 from simmodel.machine.flow import Resource, Usage
 from simmodel.trace import BANDWIDTH
 
@@ -27,7 +26,7 @@ def crossed(arch: Arch, copy: Copy) -> tuple[str, ...]:
 class Links:
     """All instances of all links, in both directions."""
 
-    def __init__(self, env: Environment, arch: Arch) -> None:
+    def __init__(self, env: Clock, arch: Arch) -> None:
         self._env = env
         self._arch = arch
         self._lanes: dict[tuple[str, int, bool], Resource] = {}

@@ -7,9 +7,8 @@ access of some length meets all of them. With blocked banks each bank is a resou
 
 from __future__ import annotations
 
-from simpy import Environment
-
 from simmodel.arch import Arch, Dram, Memory, SharedMemory
+from simmodel.machine.clock import Clock
 from simmodel.machine.flow import Resource, Usage
 from simmodel.region import Operand
 from simmodel.trace import BANDWIDTH, CONFLICT
@@ -18,7 +17,7 @@ from simmodel.trace import BANDWIDTH, CONFLICT
 class Ports:
     """One instance of a memory."""
 
-    def __init__(self, env: Environment, name: str, memory: Memory | Dram, arch: Arch) -> None:
+    def __init__(self, env: Clock, name: str, memory: Memory | Dram, arch: Arch) -> None:
         self.banked = isinstance(memory, Memory) and memory.mapping == "blocked"
         self.bank_size = memory.bank_size if isinstance(memory, Memory) else memory.size
         """Bytes in one bank; for DRAM all of it."""
@@ -43,7 +42,7 @@ class Ports:
         return resources[min(first, last) : last + 1]
 
 
-def _directed(env: Environment, name: str, memory: Memory, write: bool) -> list[Resource]:
+def _directed(env: Clock, name: str, memory: Memory, write: bool) -> list[Resource]:
     if memory.mapping == "interleaved":
         bandwidth = memory.bytes_per_cycle(write)
         return [Resource(env, name, bandwidth, CONFLICT, (memory.conflict_penalty, memory.banks))]
@@ -57,7 +56,7 @@ def _directed(env: Environment, name: str, memory: Memory, write: bool) -> list[
 class Memories:
     """All instances of all memories of the chip."""
 
-    def __init__(self, env: Environment, arch: Arch) -> None:
+    def __init__(self, env: Clock, arch: Arch) -> None:
         self._env = env
         self._arch = arch
         self._instances: dict[tuple[str, int], int] = {}

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from simpy import Environment, Event
+from simpy import Event
 
+from simmodel.machine.clock import Clock
 from simmodel.machine.work import Span, Work
 
 
@@ -19,7 +20,7 @@ class Hazards:
     __slots__ = ("_behind", "_bell", "_flying", "_pending", "env", "reads", "work", "writes")
 
     def __init__(
-        self, env: Environment, work: Work, occurrence: int, flying: dict[Hazards, None]
+        self, env: Clock, work: Work, occurrence: int, flying: dict[Hazards, None]
     ) -> None:
         self.env = env
         self._flying = flying
@@ -71,7 +72,7 @@ class Hazards:
 class Scoreboard:
     """Instructions of one core that were issued and have not ended, in program order."""
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Clock) -> None:
         self._env = env
         self._flying: dict[Hazards, None] = {}
 

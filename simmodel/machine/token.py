@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from simpy import Environment, Event
+from simpy import Event
+
+from simmodel.machine.clock import Clock
 
 
 class Token:
@@ -16,7 +18,7 @@ class Token:
 
     __slots__ = ("count", "env", "name", "waiters")
 
-    def __init__(self, env: Environment, name: str, count: float = 0) -> None:
+    def __init__(self, env: Clock, name: str, count: float = 0) -> None:
         self.env = env
         self.name = name
         self.count = count
@@ -46,7 +48,7 @@ class Barrier(Token):
 
     __slots__ = ("arrivals", "needed")
 
-    def __init__(self, env: Environment, name: str, needed: int) -> None:
+    def __init__(self, env: Clock, name: str, needed: int) -> None:
         super().__init__(env, name, math.inf if needed <= 0 else 0)
         self.needed = needed
         self.arrivals = 0

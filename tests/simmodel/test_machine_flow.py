@@ -7,8 +7,8 @@ import random
 from dataclasses import dataclass
 
 import pytest
-from simpy import Environment
 
+from simmodel.machine.clock import Clock
 from simmodel.machine.flow import ROUNDING, Fabric, Flow, Resource, fill
 from simmodel.trace import BANDWIDTH
 
@@ -17,7 +17,7 @@ def crowd(
     demands: list[dict[str, float]], limits: dict[str, float]
 ) -> tuple[list[Flow], dict[str, Resource]]:
     """Flows with these demands, entered at resources with these limits."""
-    env = Environment()
+    env = Clock()
     resources = {name: Resource(env, name, limit, BANDWIDTH) for name, limit in limits.items()}
     flows = []
     for demand in demands:
@@ -110,7 +110,7 @@ def random_jobs(dice: random.Random, names: str) -> list[Job]:
 
 def by_fabric(jobs: list[Job], limits: dict[str, float]) -> list[int]:
     """Ends of all jobs, by the machine's fabric."""
-    env = Environment()
+    env = Clock()
     resources = {name: Resource(env, name, limit, BANDWIDTH) for name, limit in limits.items()}
     fabric = Fabric(env)
     ends = [0] * len(jobs)
@@ -119,9 +119,9 @@ def by_fabric(jobs: list[Job], limits: dict[str, float]) -> list[int]:
         yield env.timeout(job.start)
         flow = Flow()
         usage = tuple((resources[name], amount) for name, amount in job.demand.items())
-        yield fabric.start(flow, usage, job.length, int(env.now))
-        fabric.end(flow, int(env.now))
-        ends[index] = int(env.now)
+        yield fabric.start(flow, usage, job.length, env.now)
+        fabric.end(flow, env.now)
+        ends[index] = env.now
 
     for index, job in enumerate(jobs):
         env.process(run(index, job))
