@@ -24,7 +24,7 @@ from compiler.ops.lower import lower, payload_of
 from compiler.passes import run_passes
 from compiler.stages import NEST_PASSES, Stages
 from compiler.tile.ir import Tiled
-from compiler.tile.machine import temporary_type
+from compiler.tile.machine import real_type
 from simmodel.arch import Arch
 from simmodel.program import Program
 from simmodel.units import show_bytes
@@ -38,7 +38,7 @@ class CompileOptions:
     """Element type of the network; default the architecture's first."""
     host: bool = True
     """Whether operators may fall back to the host."""
-    stages: Stages = Stages()
+    stages: Stages = field(default_factory=Stages)
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def compile_model(
 
 def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:
     """The network as nests that `arch` can run, and host nodes for the rest."""
-    real = temporary_type(arch) if dtype.startswith("int") else dtype
-    graph = run_passes(NEST_PASSES, lower(model, real)).ir
+    graph = run_passes(NEST_PASSES, lower(model, real_type(arch, dtype))).ir
     place = replace(options.stages.host, allowed=options.host)
     return place.apply(graph, arch, _Fallback(model, graph).host_node)
 

@@ -7,7 +7,7 @@ Each entry is a pass or the place where one stands; the fields of a pass are its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.fuse.fuse_tails import FuseTails
@@ -34,11 +34,11 @@ NEST_PASSES: tuple[Pass[NestGraph], ...] = (
 class Stages:
     """The passes between nests and program, with their options."""
 
-    host: PlaceOnHost = PlaceOnHost()
-    fuse: FuseTails = FuseTails()
-    tile: ChooseTiles = ChooseTiles()
-    plan: MakePlan = MakePlan()
-    alloc: PlaceBuffers = PlaceBuffers()
+    host: PlaceOnHost = field(default_factory=PlaceOnHost)
+    fuse: FuseTails = field(default_factory=FuseTails)
+    tile: ChooseTiles = field(default_factory=ChooseTiles)
+    plan: MakePlan = field(default_factory=MakePlan)
+    alloc: PlaceBuffers = field(default_factory=PlaceBuffers)
 
 
 __all__ = ["GRAPH_PASSES", "NEST_PASSES", "Stages"]

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from compiler.emit.constants import Packed
 from compiler.emit.legal import Names, legal_copy
 from compiler.emit.matrix import MatrixEmitter
 from compiler.emit.segments import Segment, segments
-from compiler.emit.sync import Tokens, signalling, tokens, turning_at, waiting
+from compiler.emit.sync import INNER, Action, Edge, edges, synchronized
 from compiler.emit.tile import Places, Tile, Turn, dram_operand, inner_operand
 from compiler.emit.vector import VectorEmitter
 from compiler.nest.bounds import Box
@@ -26,7 +27,7 @@ from compiler.plan.make_plan import variable
 from compiler.plan.ranges import Range, Region, scaled, summed
 from simmodel.arch import Arch
 from simmodel.dtype import is_float, limits
-from simmodel.isa import Copy, Item, Loop, Sync
+from simmodel.isa import Copy, Item, Loop
 from simmodel.region import Operand
 
 
@@ -42,21 +43,20 @@ class GroupEmitter:
     origins: Sequence[int]
     """Origin index of every nest of the group."""
 
-    @property
-    def edges(self) -> Tokens:
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
         """The group's tokens; none where the hardware interlocks."""
-        return Tokens() if self.arch.front_end.sync == "interlock" else tokens(self.plan)
+        return () if self.arch.front_end.sync == "interlock" else edges(self.plan)
 
     def items(self, part: Box) -> list[Item]:
         """Instructions of the core that computes `part` of the result."""
         out = tuple(Range(start, size) for start, size in part)
-        return _Core(self, self.edges, part).level(0, Tile(self.plan, out, {}, (Turn(),)))
+        return _Core(self, part).level(0, Tile(self.plan, out, {}, (Turn(),)))
 
 
 @dataclass(frozen=True)
 class _Core:
     emitter: GroupEmitter
-    edges: Tokens
     part: Box
 
     @property
@@ -70,24 +70,23 @@ class _Core:
     def level(self, level: int, tile: Tile) -> list[Item]:
         """Everything at and below loop level `level`."""
         plan = self.plan
-        items: list[Item] = []
-        for name, engine in plan.loads:
-            if plan.buffers[name].level == level:
-                items += self._load(plan.buffers[name], engine, tile)
-        items += self._brackets(level, opening=True)
-        if level < len(plan.tiled.loops):
-            items += self._loops(level, tile)
-        items += self._brackets(level, opening=False)
-        products = [c for c in plan.computes if c.route.engine == "matrix"]
-        if level == len(plan.tiled.loops):
-            for compute in products:
-                items += self._compute(compute, tile, "matrix")
+        depth = len(plan.tiled.loops)
+        actions = [
+            self._load(plan.buffers[name], engine, tile)
+            for name, engine in plan.loads
+            if plan.buffers[name].level == level
+        ]
+        if level < depth:
+            actions.append(Action(INNER, tuple(self._loops(level, tile))))
+        if level == depth:
+            products = [c for c in plan.computes if c.route.engine == "matrix"]
+            actions += [self._compute(compute, tile, "matrix") for compute in products]
         if level == plan.out_level:
-            for compute in plan.computes:
-                if compute.route.engine != "matrix" or not compute.route.direct:
-                    items += self._compute(compute, tile, "vector")
-            items += self._store(tile)
-        return items
+            rest = [c for c in plan.computes if c.route.engine != "matrix" or not c.route.direct]
+            actions += [self._compute(compute, tile, "vector") for compute in rest]
+            actions.append(self._store(tile))
+        turning = tuple(edge for edge in self.emitter.edges if edge.level == level)
+        return synchronized(actions, turning, self.origin)
 
     def _loops(self, level: int, tile: Tile) -> list[Item]:
         loop = self.plan.tiled.loops[level]
@@ -107,59 +106,7 @@ class _Core:
                 items.append(Loop(variable(level), segment.count, tuple(body)))
         return items
 
-    def _brackets(self, level: int, *, opening: bool) -> list[Item]:
-        """Syncs around deeper loops, for buffers that turn here but are used down there."""
-        items: list[Item] = []
-        if level == len(self.plan.tiled.loops):
-            return items
-        for buffer in turning_at(self.plan.buffers, level):
-            for edge in self.edges.filled_by(buffer.name):
-                if self._depth(edge.reader, buffer) > level:
-                    names = {
-                        "waits" if opening else "signals": (
-                            (edge.full if opening else edge.empty, 1),
-                        )
-                    }
-                    items.append(Sync(engine=edge.reader, origin=self.origin, **names))
-                if self._depth(edge.writer, buffer) > level:
-                    names = {
-                        "waits" if opening else "signals": (
-                            (edge.empty if opening else edge.full, 1),
-                        )
-                    }
-                    items.append(Sync(engine=edge.writer, origin=self.origin, **names))
-        return items
-
-    def _depth(self, engine: str, buffer: Buffer) -> int:
-        """Level of the steps in which `engine` touches `buffer`."""
-        if engine == "matrix":
-            return len(self.plan.tiled.loops)
-        if engine == "vector":
-            return self.plan.out_level
-        stores = engine == self.plan.store[1] and buffer.name == self.plan.store[0]
-        return self.plan.out_level if stores and engine != buffer.writer else buffer.level
-
-    def _synced(
-        self, items: list[Item], engine: str, reads: Sequence[Buffer], writes: Sequence[Buffer],
-        level: int,
-    ) -> list[Item]:  # fmt: skip
-        """`items` with the tokens of the buffers that turn at `level`."""
-        before: list[str] = []
-        after: list[str] = []
-        for buffer in reads:
-            for edge in self.edges.used_by(buffer.name, engine):
-                if buffer.level == level:
-                    before.append(edge.full)
-                    after.append(edge.empty)
-        for buffer in writes:
-            for edge in self.edges.filled_by(buffer.name):
-                if edge.writer == engine and buffer.level == level:
-                    before.append(edge.empty)
-                    after.append(edge.full)
-        items = waiting(items, engine, tuple(dict.fromkeys(before)), self.origin)
-        return signalling(items, engine, tuple(dict.fromkeys(after)), self.origin)
-
-    def _load(self, buffer: Buffer, engine: str, tile: Tile) -> list[Item]:
+    def _load(self, buffer: Buffer, engine: str, tile: Tile) -> Action:
         assert buffer.key is not None
         tensor = tile.tensor(buffer.key[0])
         region = tile.needs.regions[buffer.key]
@@ -174,34 +121,25 @@ class _Core:
             before=region.before if region.bordered else (), fill=fill,
         )  # fmt: skip
         items = legal_copy(copy, self.emitter.arch, self.emitter.names)
-        return self._synced(items, engine, (), (buffer,), buffer.level)
+        return Action(engine, tuple(items), writes=frozenset({buffer.name}))
 
-    def _compute(self, compute: Compute, tile: Tile, engine: str) -> list[Item]:
-        emitter = self.emitter
+    def _compute(self, compute: Compute, tile: Tile, engine: str) -> Action:
+        """One nest on `engine`; a product that its own engine cannot finish takes two."""
+        emitter, nest = self.emitter, compute.nest
         fields = (emitter.arch, emitter.names, emitter.places, emitter.origins[compute.position])
-        buffers = self.plan.buffers
-        finishing = compute.route.engine == "matrix" and engine == "vector"
-        late = [
-            compute.nest.reads.index(a) for a in (compute.nest.bias, compute.nest.multiplier) if a
-        ]
+        kind = MatrixEmitter if engine == "matrix" else VectorEmitter
+        items = tuple(kind(*fields).items(compute, tile))
+        halves = compute.route.engine == "matrix" and not compute.route.direct
+        if not halves:
+            return Action(engine, items, frozenset(compute.reads), frozenset({compute.writes}))
+        finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
+        late = frozenset(compute.reads[i] for i in finish)
+        sums = frozenset({str(compute.sums)})
         if engine == "matrix":
-            items = MatrixEmitter(*fields).items(compute, tile)
-            level = len(self.plan.tiled.loops)
-        else:
-            items = VectorEmitter(*fields).items(compute, tile)
-            level = self.plan.out_level
-        if finishing:
-            reads = [buffers[str(compute.sums)], *(buffers[compute.reads[i]] for i in late)]
-            writes = [buffers[compute.writes]]
-        elif compute.route.engine == "matrix" and not compute.route.direct:
-            reads = [buffers[name] for i, name in enumerate(compute.reads) if i not in late]
-            writes = [buffers[str(compute.sums)]]
-        else:
-            reads = [buffers[name] for name in compute.reads]
-            writes = [buffers[compute.writes]]
-        return self._synced(items, engine, reads, writes, level)
+            return Action(engine, items, frozenset(compute.reads) - late, sums)
+        return Action(engine, items, sums | late, frozenset({compute.writes}))
 
-    def _store(self, tile: Tile) -> list[Item]:
+    def _store(self, tile: Tile) -> Action:
         name, engine = self.plan.store
         buffer = self.plan.buffers[name]
         result = self.plan.tiled.group.result
@@ -216,7 +154,7 @@ class _Core:
         target = dram_operand(result, tile.out, self.emitter.places)
         copy = Copy(engine=engine, origin=self.emitter.origins[-1], dst=target, src=source)
         items = legal_copy(copy, self.emitter.arch, self.emitter.names)
-        return self._synced(items, engine, (buffer,), (), self.plan.out_level)
+        return Action(engine, tuple(items), reads=frozenset({name}))
 
 
 def _as_result(source: Operand, plan: Plan, tile: Tile) -> Operand:

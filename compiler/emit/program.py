@@ -16,6 +16,7 @@ from compiler.alloc.on_chip import Place
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.group import GroupEmitter
 from compiler.emit.legal import Names
+from compiler.emit.sync import Edge
 from compiler.emit.tile import Places, dram_operand
 from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
 from compiler.plan.ir import Plan
@@ -183,7 +184,7 @@ class ProgramEmitter:
             stream.append(Arrive(engine=store, barrier=name, origin=first))
             self._record(number, core, step)
         self.barriers[name] = len(parts)
-        self._merge_tokens(emitter.edges.initial)
+        self._merge_tokens(emitter.edges)
 
     def _await(self, number: int, engines: Sequence[str], origin: int) -> list[Item]:
         if number == 0:
@@ -191,9 +192,10 @@ class ProgramEmitter:
         barrier = f"step{number - 1}"
         return [Await(engine=engine, barrier=barrier, origin=origin) for engine in engines]
 
-    def _merge_tokens(self, initial: dict[str, int]) -> None:
-        for name, count in initial.items():
-            assert self.tokens.setdefault(name, count) == count, name
+    def _merge_tokens(self, found: tuple[Edge, ...]) -> None:
+        for edge in found:
+            self.tokens[edge.full] = 0
+            self.tokens[edge.empty] = edge.slots
 
     def _record(self, number: int, core: int, step: Placed) -> None:
         for buffer in step.plan.buffers.values():

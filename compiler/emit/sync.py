@@ -11,85 +11,109 @@ count when its group ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compiler.plan.ir import Buffer, Plan
+from compiler.plan.ir import Plan
 from simmodel.isa import Instruction, Item, Sync
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A buffer between two engines."""
+    """Buffers that turn together between the same two engines."""
 
-    buffer: str
+    buffers: frozenset[str]
     writer: str
     reader: str
+    level: int
     full: str
     empty: str
     slots: int
 
 
 @dataclass(frozen=True)
-class Tokens:
-    """All edges of a group; none where the hardware interlocks."""
+class Action:
+    """Instructions of one step at one loop level; the deeper loops are an action of no engine."""
 
-    edges: tuple[Edge, ...] = ()
-
-    @property
-    def initial(self) -> dict[str, int]:
-        """Token name -> initial count."""
-        counts = {edge.full: 0 for edge in self.edges}
-        counts.update((edge.empty, edge.slots) for edge in self.edges)
-        return counts
-
-    def filled_by(self, buffer: str) -> tuple[Edge, ...]:
-        """Edges of `buffer`, as its writer sees them."""
-        return tuple(edge for edge in self.edges if edge.buffer == buffer)
-
-    def used_by(self, buffer: str, engine: str) -> tuple[Edge, ...]:
-        """Edges of `buffer` that end at `engine`."""
-        return tuple(e for e in self.edges if e.buffer == buffer and e.reader == engine)
+    engine: str
+    items: tuple[Item, ...]
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
 
 
-def tokens(plan: Plan) -> Tokens:
-    """Edges of every buffer of `plan` that two engines share."""
-    seen: Counter[tuple[str, str, int]] = Counter()
-    edges = []
+INNER = ""
+"""Engine of the action that stands for the deeper loops."""
+
+
+def edges(plan: Plan) -> tuple[Edge, ...]:
+    """Edges of every buffer of `plan` that two engines share.
+
+    Buffers that turn at the same level between the same engines share their tokens: the first one
+    filled waits for all, the last one filled speaks for all.
+    """
+    together: dict[tuple[str, str, int, int], list[str]] = {}
     for buffer in plan.buffers.values():
         for reader in buffer.readers:
-            if reader == buffer.writer:
-                continue
-            pair = (buffer.writer, reader, buffer.slots)
-            number = seen[pair]
-            seen[pair] += 1
-            name = f"{buffer.writer}_{reader}_{buffer.slots}_{number}"
-            edges.append(
-                Edge(buffer.name, *pair[:2], f"full_{name}", f"empty_{name}", buffer.slots)
-            )
-    return Tokens(tuple(edges))
+            if reader != buffer.writer:
+                key = (buffer.writer, reader, buffer.slots, buffer.level)
+                together.setdefault(key, []).append(buffer.name)
+    seen: Counter[tuple[str, str, int]] = Counter()
+    found = []
+    for (writer, reader, slots, level), names in together.items():
+        name = f"{writer}_{reader}_{slots}_{seen[writer, reader, slots]}"
+        seen[writer, reader, slots] += 1
+        found.append(
+            Edge(frozenset(names), writer, reader, level, f"full_{name}", f"empty_{name}", slots)
+        )
+    return tuple(found)
 
 
-def waiting(items: list[Item], engine: str, names: tuple[str, ...], origin: int) -> list[Item]:
-    """`items`, the first of which takes one of each token in `names`."""
+def synchronized(actions: list[Action], found: tuple[Edge, ...], origin: int) -> list[Item]:
+    """The items of `actions` with the tokens of the edges that turn at their level."""
+    before: dict[int, list[Item]] = {}
+    after: dict[int, list[Item]] = {}
+    waits: dict[int, dict[str, None]] = {}
+    signals: dict[int, dict[str, None]] = {}
+    inner = next((i for i, action in enumerate(actions) if action.engine == INNER), None)
+    for edge in found:
+        sides = (
+            (edge.writer, edge.empty, edge.full, lambda a: a.writes),
+            (edge.reader, edge.full, edge.empty, lambda a: a.reads),
+        )
+        for engine, take, give, touched in sides:
+            steps = [
+                i for i, a in enumerate(actions) if a.engine == engine and touched(a) & edge.buffers
+            ]
+            if steps:
+                waits.setdefault(steps[0], {})[take] = None
+                signals.setdefault(steps[-1], {})[give] = None
+            elif inner is not None:
+                waiting = Sync(engine=engine, waits=((take, 1),), origin=origin)
+                giving = Sync(engine=engine, signals=((give, 1),), origin=origin)
+                before.setdefault(inner, []).append(waiting)
+                after.setdefault(inner, []).append(giving)
+    items: list[Item] = []
+    for i, action in enumerate(actions):
+        held = _waiting(action, tuple(waits.get(i, ())), origin)
+        items += before.get(i, [])
+        items += _signalling(held, action.engine, tuple(signals.get(i, ())), origin)
+        items += after.get(i, [])
+    return items
+
+
+def _waiting(action: Action, names: tuple[str, ...], origin: int) -> list[Item]:
+    items = list(action.items)
     if not names:
         return items
     taken = tuple((name, 1) for name in names)
-    if items and isinstance(items[0], Instruction) and items[0].engine == engine:
+    if items and isinstance(items[0], Instruction):
         return [replace(items[0], waits=(*items[0].waits, *taken)), *items[1:]]
-    return [Sync(engine=engine, waits=taken, origin=origin), *items]
+    return [Sync(engine=action.engine, waits=taken, origin=origin), *items]
 
 
-def signalling(items: list[Item], engine: str, names: tuple[str, ...], origin: int) -> list[Item]:
-    """`items`, the last of which gives one of each token in `names`."""
+def _signalling(items: list[Item], engine: str, names: tuple[str, ...], origin: int) -> list[Item]:
     if not names:
         return items
     given = tuple((name, 1) for name in names)
-    if items and isinstance(items[-1], Instruction) and items[-1].engine == engine:
+    if items and isinstance(items[-1], Instruction):
         return [*items[:-1], replace(items[-1], signals=(*items[-1].signals, *given))]
     return [*items, Sync(engine=engine, signals=given, origin=origin)]
-
-
-def turning_at(buffers: Mapping[str, Buffer], level: int) -> list[Buffer]:
-    """Buffers whose slot changes at `level`."""
-    return [buffer for buffer in buffers.values() if buffer.level == level]

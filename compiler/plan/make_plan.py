@@ -19,7 +19,7 @@ from compiler.tile.ir import Tiled
 from compiler.tile.machine import Route, route, temporary_type
 from compiler.tile.roles import roles
 from simmodel.arch import Arch
-from simmodel.dtype import accumulator_of, size_of
+from simmodel.dtype import accumulator_of, is_float, size_of
 
 DOUBLE = 2
 """Slots of a buffer that one engine fills while another empties it."""
@@ -261,7 +261,7 @@ class _Planner:
         """Integers keep their type; real values are as wide as the vector engine allows."""
         dtype = self.group.tensors[nest.tensor].dtype
         wide = temporary_type(self.arch)
-        return dtype if size_of(dtype) >= size_of(wide) or nest.scale is not None else wide
+        return wide if is_float(dtype) and size_of(wide) > size_of(dtype) else dtype
 
     def _sums(self, position: int, nest: Nest, way: Route) -> str | None:
         if way.engine != "matrix":

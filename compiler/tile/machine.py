@@ -96,4 +96,16 @@ def _vector_lacks(
 
 def temporary_type(arch: Arch) -> str:
     """Element type of intermediate values between vector instructions."""
-    return "fp32" if "fp32" in arch.vector.types else "fp16"
+    return next((t for t in ("fp32", "fp16", "bf16") if t in arch.vector.types), "int32")
+
+
+def real_type(arch: Arch, dtype: str) -> str:
+    """Element type in memory of real values in a network of type `dtype`.
+
+    Integer networks keep theirs as wide as the vector engine can read; where it reads none, only
+    the host touches them.
+    """
+    if not dtype.startswith("int"):
+        return dtype
+    kind = temporary_type(arch)
+    return kind if is_float(kind) else "fp32"
