@@ -1,0 +1,247 @@
+"""The executor: ports convert, broadcasts reach every core, the host is called, orders agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import (
+    ROWS,
+    TILES,
+    K,
+    at,
+    constant,
+    machine,
+    pipeline,
+    pipeline_answer,
+    port,
+    program,
+    relay,
+)
+
+from simmodel.functional import execute
+from simmodel.isa import Arrive, Await, Copy, Fill, HostCall, Instruction, Loop, Sync
+from simmodel.order import Stuck, random_order
+from simmodel.program import Port, Program
+from simmodel.region import Operand, Ring
+from simmodel.verify import verify
+
+X = np.random.default_rng(3).integers(-128, 128, (TILES * ROWS, K)).astype(np.int8)
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+def test_a_pipeline_computes_its_product(sync: str, seed: int | None) -> None:
+    order = None if seed is None else random_order(seed)
+    got = execute(pipeline(sync), {"x": X}, machine(sync), order=order)
+    assert got["y"].tolist() == pipeline_answer(X).tolist()
+
+
+@pytest.mark.parametrize("cores", [2, 3, 5])
+def test_a_barrier_passes_data_between_cores(cores: int) -> None:
+    x = np.arange(cores * 32, dtype=np.int8).reshape(cores, 32)
+    got = execute(relay(cores), {"x": x}, machine(cores=cores))
+    assert got["y"].tolist() == np.roll(x, -1, axis=0).tolist()
+
+
+def copied(source: Operand, target: Operand, user_in: str, user_out: str) -> Program:
+    """y = x by way of local memory; ports as given."""
+    size = source.distinct
+    raw = at("local", 0, (size,))
+    start, end = source.address.base, target.address.base
+    return program(
+        (
+            Copy(engine="load", dst=raw, src=at("dram", start, (size,)), signals=(("in", 1),)),
+            Copy(engine="store", dst=at("dram", end, (size,)), src=raw, waits=(("in", 1),)),
+        ),
+        tokens=({"in": 0},),
+        inputs=(Port("x", source, source.shape, user_in),),
+        outputs=(Port("y", target, target.shape, user_out),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("user", "stored", "values", "expected"),
+    [
+        ("fp32", "fp16", [0.1, -3.0], np.array([0.1, -3.0], np.float16).tolist()),
+        ("fp32", "bf16", [1.00390625, 2.0], [1.0, 2.0]),
+        ("int64", "int32", [-7, 2**31 - 1], [-7, 2**31 - 1]),
+        ("bool", "uint8", [True, False], [True, False]),
+    ],
+)
+def test_ports_convert_types(user: str, stored: str, values: list[Any], expected: Any) -> None:
+    base = copied(at("dram", 0, (2,), stored), at("dram", 64, (2,), stored), user, user)
+    got = execute(base, {"x": np.array(values)}, machine())["y"]
+    assert got.tolist() == expected
+
+
+def test_a_quantized_port_holds_steps_of_its_scale() -> None:
+    stored = at("dram", 0, (4,), scale=0.5, zero=1)
+    base = copied(stored, at("dram", 64, (4,)), "fp32", "int8")
+    x = np.array([0.0, 1.0, -2.26, 1e6], np.float32)
+    assert execute(base, {"x": x}, machine())["y"].tolist() == [1, 3, -4, 127]
+    real = copied(stored, at("dram", 64, (4,), scale=0.5, zero=1), "fp32", "fp32")
+    assert execute(real, {"x": x}, machine())["y"].tolist() == [0.0, 1.0, -2.5, 63.0]
+
+
+def test_a_port_may_be_stored_in_another_layout() -> None:
+    """The user sees (channels, pixels); DRAM holds pixels of channels."""
+    stored = at("dram", 0, (3, 4), strides=(1, 3))
+    base = copied(stored, at("dram", 64, (4, 3)), "int8", "int8")
+    x = np.arange(12, dtype=np.int8).reshape(3, 4)
+    assert execute(base, {"x": x}, machine())["y"].tolist() == x.T.tolist()
+
+
+def test_wrong_inputs_are_refused() -> None:
+    with pytest.raises(ValueError, match="input 'x' is missing; given: z"):
+        execute(pipeline(), {"z": X}, machine())
+    with pytest.raises(ValueError, match=r"input 'x' has shape \(2,\), expected \(24, 16\)"):
+        execute(pipeline(), {"x": X[0, :2]}, machine())
+
+
+def test_a_broadcast_writes_every_core() -> None:
+    cores = 3
+    send = Copy(
+        engine="peer", src=at("local", 0, (8,)), dst=at("local", 64, (8,), cores=(0, 1, 2)),
+        waits=(("in", 1),), signals=(("sent", 1),),
+    )  # fmt: skip
+    first: tuple[Instruction, ...] = (
+        Copy(
+            engine="load", dst=at("local", 0, (8,)), src=at("dram", 0, (8,)), signals=(("in", 1),)
+        ),
+        send,
+    )
+    streams = []
+    for core in range(cores):
+        last = (
+            *([Arrive(engine="peer", barrier="sent")] if core == 0 else []),
+            Await(engine="store", barrier="sent"),
+            Copy(engine="store", src=at("local", 64, (8,)), dst=at("dram", 64 + 8 * core, (8,))),
+        )
+        streams.append((*first, *last) if core == 0 else last)
+    streams[0] = (*streams[0], Sync(engine="store", waits=(("sent", 1),)))
+    base = program(
+        *streams,
+        tokens=({"in": 0, "sent": 0}, {}, {}),
+        barriers={"sent": 1},
+        inputs=(port("x", at("dram", 0, (8,))),),
+        outputs=(port("y", at("dram", 64, (cores, 8))),),
+    )
+    arch = machine(cores=cores)
+    verify(base, arch)
+    x = np.arange(8, dtype=np.int8)
+    assert execute(base, {"x": x}, arch)["y"].tolist() == [x.tolist()] * cores
+
+
+@pytest.mark.parametrize(("level", "expected"), [("chip", 3), ("cluster", 1)])
+def test_shared_memory_exists_once_per_chip_or_cluster(level: str, expected: int) -> None:
+    """Two clusters of two cores write their number to one address, in turn; core 0 looks last."""
+    arch = machine(
+        cores=2,
+        clusters=2,
+        memories={
+            "dram": {"size": "1 MiB", "bandwidth": "16 B/cycle"},
+            "local": {"size": "1 KiB"},
+            "accumulators": {"size": "1 KiB"},
+            "shared": {"size": "1 KiB", "level": level},
+        },
+    )
+    cell, mine = at("shared", 0, (1,)), at("local", 0, (1,))
+    streams: list[tuple[Instruction, ...]] = [
+        (
+            Fill(engine="load", dst=mine, value=float(core), signals=(("in", 1),)),
+            *([Await(engine="store", barrier=f"b{core - 1}")] if core else []),
+            Copy(engine="store", src=mine, dst=cell, waits=(("in", 1),)),
+            Arrive(engine="store", barrier=f"b{core}"),
+        )
+        for core in range(4)
+    ]
+    streams[0] += (
+        Await(engine="load", barrier="b3"),
+        Copy(engine="load", dst=at("local", 8, (1,)), src=cell, signals=(("again", 1),)),
+        Copy(
+            engine="store",
+            src=at("local", 8, (1,)),
+            dst=at("dram", 0, (1,)),
+            waits=(("again", 1),),
+        ),
+    )
+    base = program(
+        *streams,
+        tokens=({"in": 0, "again": 0}, {"in": 0}, {"in": 0}, {"in": 0}),
+        barriers={f"b{core}": 1 for core in range(4)},
+        outputs=(port("y", at("dram", 0, (1,))),),
+    )
+    verify(base, arch)
+    assert execute(base, {}, arch)["y"].tolist() == [expected]
+
+
+def test_the_host_runs_payloads_in_place() -> None:
+    call = HostCall(
+        payload=1,
+        inputs=(at("dram", 0, (2, 3)), at("dram", 8, (2,), "int16")),
+        outputs=(at("dram", 64, (3, 2)),),
+    )
+    base = program(
+        (call,),
+        inputs=(port("x", at("dram", 0, (2, 3))), port("s", at("dram", 8, (2,), "int16"))),
+        outputs=(port("y", at("dram", 64, (3, 2))),),
+        payloads=(b"other", b"transpose and add"),
+    )
+    seen: list[Any] = []
+
+    def host(payload: bytes, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        seen.append((payload, [value.dtype.name for value in inputs]))
+        return [inputs[0].T.astype(np.int64) + inputs[1]]
+
+    x, s = np.arange(6, dtype=np.int8).reshape(2, 3), np.array([10, 20], np.int16)
+    got = execute(base, {"x": x, "s": s}, machine(), host=host)
+    assert got["y"].tolist() == (x.T + s).tolist()
+    assert seen == [(b"transpose and add", ["int8", "int16"])]
+    with pytest.raises(ValueError, match="was given no `host`"):
+        execute(base, {"x": x, "s": s}, machine())
+
+
+def test_constants_of_every_type_are_placed() -> None:
+    data = np.array([[1.5, -2.0]], np.float16)
+    base = program(
+        constants=(constant("c", 32, data),), outputs=(port("y", at("dram", 32, (1, 2), "fp16")),)
+    )
+    assert execute(base, {}, machine())["y"].tolist() == data.tolist()
+
+
+def test_rings_and_terms_move_every_occurrence() -> None:
+    """Two loops, a ring of three slots: the last slot written last stays."""
+    ring = Ring(3, 4, 1, (("i", 2), ("j", 1)))
+    load = Copy(
+        engine="load",
+        dst=at("local", 0, (4,), ring=ring),
+        src=at("dram", 0, (4,), terms={"i": 8, "j": 4}),
+        signals=(("in", 1),),
+    )
+    store = Copy(
+        engine="store", src=at("local", 0, (12,)), dst=at("dram", 64, (12,)), waits=(("in", 4),)
+    )
+    base = program(
+        (Loop("i", 2, (Loop("j", 2, (load,)),)), store),
+        tokens=({"in": 0},),
+        inputs=(port("x", at("dram", 0, (16,))),),
+        outputs=(port("y", at("dram", 64, (12,))),),
+    )
+    x = np.arange(16, dtype=np.int8)
+    expected = np.zeros(12, np.int8)
+    for i in range(2):
+        for j in range(2):
+            slot = (1 + 2 * i + j) % 3
+            expected[4 * slot : 4 * slot + 4] = x[8 * i + 4 * j : 8 * i + 4 * j + 4]
+    assert execute(base, {"x": x}, machine())["y"].tolist() == expected.tolist()
+
+
+def test_a_token_of_several_queues_is_refused_and_a_dry_one_is_stuck() -> None:
+    gives = tuple(Sync(engine=e, signals=(("a", 1),)) for e in ("load", "store"))
+    with pytest.raises(ValueError, match="signalled by several queues"):
+        execute(program(gives, tokens=({"a": 0},)), {}, machine())
+    waits = (Sync(engine="load", waits=(("a", 2),)), Sync(engine="store", signals=(("a", 1),)))
+    with pytest.raises(Stuck, match="waits for a, which is never given"):
+        execute(program(waits, tokens=({"a": 0},)), {}, machine())
