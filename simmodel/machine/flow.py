@@ -349,8 +349,8 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
     """Progressive filling: which crowded resource binds which flow, and their levels.
 
     In each round every resource offers its room in equal parts. Flows that no offer holds back are
-    free. Then a resource that holds back all of its remaining flows binds them at its offer; where
-    there is none, the one that holds back the slowest flow does, and its level is final.
+    free. Then each resource that holds back all of its remaining flows binds them at its offer;
+    where there is none, the one that holds back the slowest flow does, and its level is final.
     """
     binding: Binding = {}
     levels: Levels = {}
@@ -360,9 +360,8 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
     while left:
         offers = {r: levels.get(r, room[r] / waiting[r]) for r in crowded if waiting[r]}
         bounds = {flow: _bound(flow, offers) for flow in left}
-        resource, settled = _settled(bounds, offers)
-        for flow in settled:
-            speed = bounds[flow][0]
+        for flow in _settled(bounds):
+            speed, resource = bounds[flow]
             del left[flow]
             if resource is not None:
                 binding[flow] = resource
@@ -388,14 +387,20 @@ def _bound(flow: Flow, offers: Levels) -> tuple[float, Resource | None]:
     return speed, bound
 
 
-def _settled(bounds: Bounds, offers: Levels) -> tuple[Resource | None, list[Flow]]:
+def _settled(bounds: Bounds) -> list[Flow]:
+    """The flows whose bounds are final."""
     free = [flow for flow, (_, bound) in bounds.items() if bound is None]
     if free:
-        return None, free
-    for resource in offers:
-        mine = [flow for flow in resource.flows if flow in bounds]
-        if mine and all(bounds[flow][1] is resource for flow in mine):
-            return resource, mine
+        return free
+    # Resources that hold back some flow which another holds back more.
+    open_ones: set[Resource] = set()
+    for flow, (_, bound) in bounds.items():
+        for resource, _ in flow.usage:
+            if resource is not bound:
+                open_ones.add(resource)
+    closed = [flow for flow, (_, bound) in bounds.items() if bound not in open_ones]
+    if closed:
+        return closed
     held = [(speed, bound.name, bound) for speed, bound in bounds.values() if bound is not None]
     slowest = min(held, key=lambda entry: entry[:2])[2]
-    return slowest, [flow for flow, (_, bound) in bounds.items() if bound is slowest]
+    return [flow for flow, (_, bound) in bounds.items() if bound is slowest]
