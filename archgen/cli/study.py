@@ -115,8 +115,9 @@ def study(
             )  # fmt: skip
         except KeyboardInterrupt:
             progress.stop()
-            shown = f"{counts['done']} of {counts['all'] or '?'} points are finished"
-            click.echo(f"interrupted: {shown} and saved in {out}; run again to go on", err=True)
+            shown = f"{counts['done']} of {counts['all']} points are finished and saved in {out}"
+            done = f"{shown}; run again to go on" if counts["done"] else "no point is finished yet"
+            click.echo(f"interrupted: {done}", err=True)
             sys.exit(INTERRUPTED)
     report(result, out)
     sys.exit(0 if result.good else 1)

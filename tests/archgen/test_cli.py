@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -46,6 +47,24 @@ def test_every_verb_explains_itself_with_an_example(verb: str) -> None:
 def test_the_overview_lists_every_verb() -> None:
     text = invoke("--help").output
     assert all(verb in text for verb in VERBS)
+
+
+def test_the_readme_shows_every_verb_and_links_to_files_that_exist() -> None:
+    root = Path(__file__).parents[2]
+    text = (root / "README.md").read_text(encoding="utf-8")
+    assert all(f"archgen {verb}" in text for verb in VERBS)
+    links = re.findall(r"\]\(([^)]+)\)", text)
+    assert links
+    assert all((root / link).exists() for link in links)
+
+
+def test_ci_finds_its_commands_in_the_readme() -> None:
+    root = Path(__file__).parents[2]
+    lines = (root / "README.md").read_text(encoding="utf-8").splitlines()
+    patterns = re.findall(r"grep -m 1 [\"'](.+)[\"'] README", (root / ".ci/run").read_text())
+    assert len(patterns) == 2
+    for pattern in patterns:
+        assert sum(bool(re.match(pattern, line)) for line in lines) == 1
 
 
 def test_help_imports_no_heavy_package() -> None:
