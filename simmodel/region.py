@@ -149,13 +149,15 @@ def contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
     """Extents of the joint walk over `operands` of one rank, innermost last.
 
-    Dimensions that every operand walks as one are merged; those of extent 1 are dropped. Along a
+    The walk goes along the first operand's strides, largest first, whatever order its dimensions
+    are named in. Dimensions that every operand walks as one are merged; those of extent 1 are dropped. Along a
     dimension where it has extent 1 and others more, an operand stands still, whatever its stride.
     """
     columns = zip(*(operand.shape for operand in operands), strict=True)
     extents = [max(column) for column in columns]
     kept: list[tuple[int, tuple[int, ...]]] = []
-    for axis in range(len(extents) - 1, -1, -1):
+    lead = operands[0].strides
+    for axis in sorted(range(len(extents) - 1, -1, -1), key=lambda axis: abs(lead[axis])):
         if extents[axis] == 1:
             continue
         steps = tuple(o.strides[axis] if o.shape[axis] > 1 else 0 for o in operands)

@@ -160,7 +160,7 @@ def _chunked(instruction: Instruction, axis: int, limit: int | None, names: Name
 def legal_copy(instruction: Copy, arch: Arch, names: Names) -> list[Item]:
     """The same transfer within the copy engine's rank; dimensions with a border stay inside."""
     rank = arch.copy_[instruction.engine].rank
-    if len(walk((instruction.src, instruction.dst))) <= rank:
+    if len(walk((instruction.dst, instruction.src))) <= rank:
         return [instruction]
     src, dst = instruction.src, instruction.dst
     free = [a for a, (n, m) in enumerate(zip(src.shape, dst.shape, strict=True)) if n == m > 1]

@@ -34,10 +34,10 @@ def joint_runs(src: Operand, dst: Operand) -> int:
 
     A copy engine handles at most one piece per cycle, so transposing element by element is slow.
     """
-    extents = walk((src, dst))
-    moving = [axis for axis, extent in enumerate(dst.shape) if extent > 1]
-    last = moving[-1] if moving else 0
-    contiguous = not moving or src.strides[last] == dst.strides[last] == src.itemsize
+    extents = walk((dst, src))
+    item = src.itemsize
+    moving = [(s, d) for s, d, n in zip(src.strides, dst.strides, dst.shape, strict=True) if n > 1]
+    contiguous = not moving or (item, item) in moving
     return math.prod(extents[:-1]) if contiguous else math.prod(extents)
 
 
@@ -90,7 +90,7 @@ class Copy(Instruction):
         engine = _engine_of(self, arch)
         if self.src.memory not in engine.from_ or self.dst.memory not in engine.to:
             return f"{self.engine} has no path {self.src.memory} -> {self.dst.memory}"
-        if len(walk((self.src, self.dst))) > engine.rank:
+        if len(walk((self.dst, self.src))) > engine.rank:
             return f"{self.engine} walks {engine.rank} dimensions"
         if self.src.shape != self.dst.shape and not engine.pad:
             return f"{self.engine} cannot fill borders"
