@@ -22,8 +22,8 @@ class JoinConcat(Pass[NestGraph]):
     """Tensors that are concatenated move into the slices of the result's buffer.
 
         buffer a 8                                      buffer y 16
-        buffer b 8                                      tensor a: int8[8, 1] at y + 0 by (2, 1)
-        buffer y 16                                     tensor b: int8[8, 1] at y + 1 by (2, 1)
+        buffer b 8                                      tensor a: int8[8, 1] at y + 0 by (2, 2)
+        buffer y 16                                     tensor b: int8[8, 1] at y + 1 by (2, 2)
         tensor y.part0: int8[8, 1] at y + 0 by (2, 1)
         tensor y.part1: int8[8, 1] at y + 1 by (2, 1)   a[...] = ...
         a[...] = ...                               =>   b[...] = ...

@@ -1,0 +1,225 @@
+"""Joined concatenations compute the same, and copies go where they can.
+
+A case is `tests/cases/join-concat/<name>.txt`: a nest graph, a line `----`, and what the pass makes
+of it. `UPDATE_CASES=1 pytest tests/compiler/test_nest_join_concat.py` rewrites the second half.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler.graph.prepare import prepare
+from compiler.load import load
+from compiler.nest.interp import run
+from compiler.nest.ir import Array, NestGraph, Storage, Tensor, row_major
+from compiler.nest.join_concat import JoinConcat, Placing, side_by_side
+from compiler.nest.text import parse_graph, print_graph
+from compiler.ops.lower import lower
+from compiler.passes import PassFailed, run_pass
+
+FILES = sorted((Path(__file__).parents[1] / "cases/join-concat").glob("*.txt"))
+
+
+def inputs_of(graph: NestGraph) -> dict[str, Array]:
+    rng = np.random.default_rng(1)
+    return {n: rng.standard_normal(graph.tensors[n].shape).astype("f4") for n in graph.inputs}
+
+
+def joined(graph: NestGraph) -> NestGraph:
+    """`graph` after the pass, which has to compute the same."""
+    result = run_pass(JoinConcat(), graph)
+    assert result.changed == (len(result.ir.steps) < len(graph.steps))
+    inputs = inputs_of(graph)
+    before, after = run(graph, inputs), run(result.ir, inputs)
+    for name, values in before.items():
+        np.testing.assert_array_equal(after[name], values, err_msg=name)
+    assert not run_pass(JoinConcat(), result.ir).changed
+    return result.ir
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_cases(path: Path) -> None:
+    before, _, after = path.read_text().partition("----\n")
+    text = print_graph(joined(parse_graph(before)))
+    if os.environ.get("UPDATE_CASES"):
+        path.write_text(f"{before}----\n{text}")
+    else:
+        assert text == after
+
+
+def lowered(
+    nodes: list[onnx.NodeProto], outputs: list[str], weights: list[onnx.TensorProto]
+) -> NestGraph:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 3, 2])
+    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
+    graph = helper.make_graph(nodes, "g", [x], results, weights)
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    return lower(prepare(load(proto, "g")), "fp32")
+
+
+def copies(graph: NestGraph) -> int:
+    return sum(step.kind == "Concat" for step in graph.steps)
+
+
+def dense_block(layers: int, hand_on: bool) -> NestGraph:
+    """Each layer sees all earlier features: joined anew, or the last joint handed on."""
+    weights, nodes, features, last = [], [], ["x0"], "x0"
+    nodes.append(helper.make_node("Abs", ["x"], ["x0"]))
+    for i in range(1, layers + 1):
+        w = np.ones((2, 4 + 2 * (i - 1), 1, 1), np.float32)
+        weights.append(numpy_helper.from_array(w, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"x{i}"]))
+        features.append(f"x{i}")
+        parts = [last, f"x{i}"] if hand_on else features
+        nodes.append(helper.make_node("Concat", parts, [f"c{i}"], axis=1))
+        last = f"c{i}"
+    nodes.append(helper.make_node("Neg", [last], ["y"]))
+    return lowered(nodes, ["y"], weights)
+
+
+@pytest.mark.parametrize("hand_on", [True, False])
+def test_dense_blocks_need_no_copies(hand_on: bool) -> None:
+    graph = dense_block(4, hand_on)
+    assert copies(graph) >= 8
+    after = joined(graph)
+    assert copies(after) == 0
+    assert {after.tensors[f"x{i}"].storage.buffer for i in range(5)} == {"c4"}
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> NestGraph:
+    """Random chains of concatenations, slices, reshapes and arithmetic."""
+    shapes: dict[str, tuple[int, ...]] = {"x": (1, 4, 3, 2)}
+    nodes: list[onnx.NodeProto] = []
+    weights: list[onnx.TensorProto] = []
+
+    def integers(name: str, values: list[int]) -> str:
+        weights.append(numpy_helper.from_array(np.array(values, np.int64), name))
+        return name
+
+    for i in range(draw(st.integers(2, 9))):
+        name = f"v{i}"
+        source = draw(st.sampled_from(list(shapes)))
+        shape = shapes[source]
+        kind = draw(
+            st.sampled_from(["Concat"] * 3 + ["Neg", "Conv", "Slice", "Reshape", "Transpose"])
+        )
+        if kind == "Concat":
+            axis = draw(st.integers(0, len(shape) - 1))
+            rest = [n for n in shapes if fits(shapes[n], shape, axis)]
+            parts = [source, *draw(st.lists(st.sampled_from(rest), min_size=1, max_size=2))]
+            nodes.append(helper.make_node("Concat", parts, [name], axis=axis))
+            total = sum(shapes[p][axis] for p in parts)
+            shapes[name] = (*shape[:axis], total, *shape[axis + 1 :])
+        elif kind == "Conv" and len(shape) == 4:
+            w = np.ones((2, shape[1], 1, 1), np.float32)
+            weights.append(numpy_helper.from_array(w, f"{name}.w"))
+            nodes.append(helper.make_node("Conv", [source, f"{name}.w"], [name]))
+            shapes[name] = (shape[0], 2, *shape[2:])
+        elif kind == "Slice" and shape[-1] > 1:
+            start = draw(st.integers(0, shape[-1] - 1))
+            bounds = [integers(f"{name}.{k}", [v]) for k, v in
+                      (("start", start), ("end", shape[-1]), ("axis", -1))]  # fmt: skip
+            nodes.append(helper.make_node("Slice", [source, *bounds], [name]))
+            shapes[name] = (*shape[:-1], shape[-1] - start)
+        elif kind == "Reshape":
+            new = draw(st.sampled_from([(*shape[:-2], shape[-2] * shape[-1]), (*shape, 1)]))
+            to = integers(f"{name}.shape", list(new))
+            nodes.append(helper.make_node("Reshape", [source, to], [name]))
+            shapes[name] = new
+        elif kind == "Transpose":
+            nodes.append(helper.make_node("Transpose", [source], [name]))
+            shapes[name] = shape[::-1]
+        else:
+            nodes.append(helper.make_node("Neg", [source], [name]))
+            shapes[name] = shape
+    made = [node.output[0] for node in nodes]
+    outputs = draw(st.lists(st.sampled_from(made), max_size=2, unique=True))
+    return lowered(nodes, list({*outputs, made[-1]}), weights)
+
+
+def fits(a: tuple[int, ...], b: tuple[int, ...], axis: int) -> bool:
+    """Whether tensors of shapes `a` and `b` can be joined along `axis`."""
+    return len(a) == len(b) and all(
+        m == n for i, (m, n) in enumerate(zip(a, b, strict=True)) if i != axis
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(networks())
+def test_random_networks_compute_the_same(graph: NestGraph) -> None:
+    joined(graph)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_placing_moves_every_element_with_its_buffer(data: st.DataObject) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3)))
+    order = data.draw(st.permutations(range(len(shape))))
+    packed = row_major(tuple(shape[a] for a in order))
+    old = tuple(packed[order.index(a)] for a in range(len(shape)))
+    size = int(np.prod(shape))
+    gap = data.draw(st.integers(0, 2))
+    new = row_major((9, *(n + gap for n in shape)))[1:]
+    cover = Tensor("cover", shape, "int32", Storage("a", 0, old))
+    placing = Placing.of(cover, size, Storage("b", 5, new))
+    assert placing is not None
+    view = data.draw(views(size))
+    placed = placing.apply(view)
+    if placed is None:
+        return
+    a, b = np.arange(size), np.full(1000, -1)
+    strided(b, shape, Storage("b", 5, new))[...] = strided(a, shape, cover.storage)
+    np.testing.assert_array_equal(
+        strided(b, view.shape, placed.storage), strided(a, view.shape, view.storage)
+    )
+
+
+@st.composite
+def views(draw: st.DrawFn, size: int) -> Tensor:
+    """A view of a buffer of `size` elements."""
+    shape, strides, offset = [], [], draw(st.integers(0, size - 1))
+    room = size - 1 - offset
+    for _ in range(draw(st.integers(0, 2))):
+        stride = draw(st.integers(0, max(1, room)))
+        extent = draw(st.integers(1, 1 + (room // stride if stride else 2)))
+        room -= (extent - 1) * stride
+        shape.append(extent)
+        strides.append(stride)
+    return Tensor("view", tuple(shape), "int32", Storage("a", offset, tuple(strides)))
+
+
+def strided(buffer: Array, shape: tuple[int, ...], storage: Storage) -> Array:
+    strides = tuple(s * buffer.itemsize for s in storage.strides)
+    return np.ndarray(shape, buffer.dtype, buffer, storage.offset * buffer.itemsize, strides)
+
+
+def test_what_does_not_cover_its_buffer_is_not_placed() -> None:
+    there = Storage("b", 0, (3, 1))
+    part = Tensor("t", (2, 2), "int8", Storage("a", 0, (2, 1)))
+    assert Placing.of(part, 6, there) is None
+    holes = Tensor("t", (2, 2), "int8", Storage("a", 0, (3, 1)))
+    assert Placing.of(holes, 4, there) is None
+
+
+def test_parts_in_another_order_are_not_side_by_side() -> None:
+    whole = Tensor("y", (4,), "int8", Storage("y", 0, (1,)))
+    places = [Tensor("y0", (2,), "int8", Storage("y", o, (1,))) for o in (0, 2)]
+    parts = [Tensor("p", (2,), "int8", Storage("p", o, (1,))) for o in (3, 5)]
+    assert side_by_side(whole, list(zip(parts, places, strict=True))) == Storage("p", 3, (1,))
+    assert side_by_side(whole, list(zip(parts[::-1], places, strict=True))) is None
+    assert side_by_side(whole, [(parts[0], places[0])]) is None
+
+
+def test_a_tensor_outside_its_buffer_breaks_the_contract() -> None:
+    text = "graph g\nbuffer a 4\ntensor a: int8[4] at a + 1 by (1)\n"
+    with pytest.raises(PassFailed, match="a is not inside a"):
+        run_pass(JoinConcat(), parse_graph(text))
