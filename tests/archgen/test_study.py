@@ -216,3 +216,11 @@ def test_an_empty_study_has_a_frame() -> None:
 
 def test_code_version_is_a_hash_of_sources() -> None:
     assert len(code_version()) == 64
+
+
+def test_the_shipped_toolchain_computes_what_the_reference_computes(tmp_path: Path) -> None:
+    result = study([INT8], [model(tmp_path)], batches=[1, 2])
+    assert result.frame["status"].tolist() == ["ok", "ok"]
+    assert result.frame["verified"].tolist() == [True, True]
+    assert result.frame["macs"].tolist() == [8 * 16, 2 * 8 * 16]
+    assert result.layers["macs"].sum() >= 3 * 8 * 16
