@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction
-from simmodel.region import Address, Operand, Terms
+from simmodel.region import Address, Operand, Ring, Terms
 
 Turns = tuple[tuple[str, int], ...]
 """Loop variables and counts, outermost first."""
@@ -88,7 +88,7 @@ def expand(stream: tuple[Item, ...]) -> Expansion:
 def _walk(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[np.int32]:
     parts: list[NDArray[np.int32]] = []
     for item in items:
-        burst = _burst(item)
+        burst = _burst(item, loops)
         if burst is not None:
             instruction, outer, repeats = burst
             parts.append(np.full(math.prod(c for _, c in outer), len(sites), np.int32))
@@ -99,7 +99,7 @@ def _walk(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[n
     return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
-def _burst(item: Item) -> tuple[Instruction, Turns, Turns] | None:
+def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns] | None:
     """The single instruction of a perfect loop nest, its walked loops and its repeats."""
     turns: list[tuple[str, int]] = []
     while isinstance(item, Loop):
@@ -108,13 +108,16 @@ def _burst(item: Item) -> tuple[Instruction, Turns, Turns] | None:
         turns.append((item.variable, item.count))
         item = item.body[0]
     first = len(turns)
-    while first > 0 and _independent(item, tuple(turns[first - 1 :])):
+    while first > 0:
+        outer = (*loops, *turns[: first - 1])
+        if not _independent(item, tuple(turns[first - 1 :]), outer):
+            break
         first -= 1
     return item, tuple(turns[:first]), tuple(turns[first:])
 
 
-def _independent(instruction: Instruction, turns: Turns) -> bool:
-    """Whether the iterations of `turns` may be taken as one wide instruction."""
+def _independent(instruction: Instruction, turns: Turns, outer: Turns) -> bool:
+    """Whether the iterations of `turns`, inside `outer`, may be taken as one wide instruction."""
     if instruction.waits or instruction.signals or not instruction.BULK_OPERANDS:
         return False
     variable, count = turns[0]
@@ -129,7 +132,7 @@ def _independent(instruction: Instruction, turns: Turns) -> bool:
     if isinstance(instruction, MatrixInstruction) and not _multiplies(instruction, variable):
         return False
     wide = widened(instruction, turns)
-    return not _carries(wide) and not any(_covers_itself(target) for target in wide.writes())
+    return not _carries(wide, outer) and not any(_covers_itself(target) for target in wide.writes())
 
 
 def _ring_uses(address: Address, variable: str) -> bool:
@@ -168,26 +171,48 @@ def _covers_itself(target: Operand) -> bool:
     return False
 
 
-def _carries(wide: Instruction) -> bool:
+def _carries(wide: Instruction, outer: Turns) -> bool:
     """Whether a read may see what another iteration wrote."""
-    for target in wide.writes():
-        low, high = _extent(target)
-        for source in wide.reads():
-            if (source.memory, source.cores) != (target.memory, target.cores):
-                continue
-            if source.address.ring != target.address.ring:
-                return True
-            if (source.address, source.strides) == (target.address, target.strides):
-                continue
-            start, end = _extent(source)
-            if start < high and low < end:
-                return True
-    return False
+    pairs = ((source, target) for source in wide.reads() for target in wide.writes())
+    return any(_may_meet(source, target, outer) for source, target in pairs)
 
 
-def _extent(operand: Operand) -> tuple[int, int]:
+def _may_meet(source: Operand, target: Operand, outer: Turns) -> bool:
+    """Whether iterations may share bytes of `source` and `target`; each with itself does not count.
+
+    What moves both alike in the loops around them does not change where they are to each other.
+    """
+    if source.memory != target.memory:
+        return False
+    same_place = (source.address, source.strides) == (target.address, target.strides)
+    if same_place and (source.shape, source.itemsize) == (target.shape, target.itemsize):
+        return False
+    alike = _drift(source.address) == _drift(target.address)
+    low, high = _extent(target, None if alike else outer)
+    start, end = _extent(source, None if alike else outer)
+    return start < high and low < end
+
+
+def _drift(address: Address) -> tuple[dict[str, int], Ring | None]:
+    """How the surrounding loops move an address."""
+    steps = {name: address.step(name) for name, _ in address.terms}
+    return {name: step for name, step in steps.items() if step}, address.ring
+
+
+def _extent(operand: Operand, outer: Turns | None) -> tuple[int, int]:
+    """Lowest and one past highest byte over all iterations of `outer`; None: leave them out."""
     low, high = operand.span
-    return operand.address.base + low, operand.address.base + high
+    low, high = low + operand.address.base, high + operand.address.base
+    if outer is None:
+        return low, high
+    for name, count in outer:
+        move = operand.address.step(name) * (count - 1)
+        low, high = low + min(0, move), high + max(0, move)
+    ring = operand.address.ring
+    if ring is not None:
+        reach = ring.pitch * (ring.slots - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    return low, high
 
 
 def widened(instruction: Instruction, turns: Turns) -> Instruction:
