@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
+
 from simmodel.arch import Arch
 from simmodel.errors import NotRunnable
 from simmodel.expand import Site
@@ -134,23 +136,22 @@ def _by_address(
     site: Site, profile: Callable[[Sequence[int]], Profile], sockets: Sockets
 ) -> Callable[[int], Profile]:
     """Profiles by occurrence, made once for each set of banks."""
-    known: dict[tuple[int, ...], Profile] = {}
-    columns = [column.tolist() for column in site.addresses]
-    ranges = [
-        (operand.span, sockets.memories.bank_size(operand, sockets.core))
-        for operand in site.operands
-    ]
+    banks = []
+    for operand, column in zip(site.operands, site.addresses, strict=True):
+        low, high = operand.span
+        size = sockets.memories.bank_size(operand, sockets.core)
+        banks += [(column + low) // size, (column + high - 1) // size]
+    sets, first, which = np.unique(np.stack(banks), axis=1, return_index=True, return_inverse=True)
+    known: list[Profile | None] = [None] * sets.shape[1]
+    choice: list[int] = which.ravel().tolist()
 
     def at(occurrence: int) -> Profile:
-        addresses = [column[occurrence] for column in columns]
-        banks = tuple(
-            bank
-            for address, ((low, high), size) in zip(addresses, ranges, strict=True)
-            for bank in ((address + low) // size, (address + high - 1) // size)
-        )
-        found = known.get(banks)
+        index = choice[occurrence]
+        found = known[index]
         if found is None:
-            found = known[banks] = profile(addresses)
+            example = int(first[index])
+            found = profile([int(column[example]) for column in site.addresses])
+            known[index] = found
         return found
 
     return at

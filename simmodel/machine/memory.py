@@ -19,8 +19,9 @@ class Ports:
 
     def __init__(self, env: Clock, name: str, memory: Memory | Dram, arch: Arch) -> None:
         self.banked = isinstance(memory, Memory) and memory.mapping == "blocked"
-        self.bank_size = memory.bank_size if isinstance(memory, Memory) else memory.size
-        """Bytes in one bank; for DRAM all of it."""
+        self.bank_size = memory.size
+        if isinstance(memory, Memory) and self.banked:
+            self.bank_size = memory.bank_size
         self._write: list[Resource]
         if isinstance(memory, Dram):
             self._read = [Resource(env, name, arch.dram_bytes_per_cycle, BANDWIDTH)]
@@ -91,7 +92,7 @@ class Memories:
         return any(self._ports[number].banked for number in self.instances(operand, core))
 
     def bank_size(self, operand: Operand, core: int) -> int:
-        """Bytes in one bank of the memory that `operand` lies in."""
+        """Bytes in one bank of the memory of `operand`; in all, where banks are interleaved."""
         return self._ports[self.instances(operand, core)[0]].bank_size
 
     def moved(self, operand: Operand, core: int, write: bool, amount: int, address: int) -> Usage:
