@@ -1,0 +1,482 @@
+"""Every operator of the table computes as nests what ONNX's reference says it computes.
+
+One line per variant: inputs as shapes (computed) or arrays (constant), then attributes. The model
+goes through the whole of `load`, `prepare` and `lower`, and runs in the interpreter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from compiler.graph.prepare import prepare
+from compiler.load import load
+from compiler.nest.interp import run
+from compiler.nest.ir import Array, HostNode, NestGraph
+from compiler.ops.lower import TABLE, lower
+
+RNG = np.random.default_rng(7)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node: inputs that are shapes are computed, arrays are constants."""
+
+    op: str
+    inputs: list[Any]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    opset: int = 21
+    outputs: int = 1
+    positive: bool = False
+    dtype: str = "f4"
+
+    def __str__(self) -> str:
+        said = ",".join(f"{k}={v}" for k, v in self.attributes.items())
+        shapes = "x".join(
+            "const" if isinstance(i, np.ndarray | np.generic) else str(i) for i in self.inputs
+        )
+        return f"{self.op}-{shapes}-{said}-{self.opset}".replace(" ", "")
+
+
+def case(op: str, *inputs: Any, opset: int = 21, outputs: int = 1, positive: bool = False,
+         dtype: str = "f4", **attributes: Any) -> Case:  # fmt: skip
+    return Case(op, list(inputs), attributes, opset, outputs, positive, dtype)
+
+
+def model_of(node: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of one node, and arrays for its inputs."""
+    names, given_inputs, constants, feeds = [], [], [], {}
+    for position, value in enumerate(node.inputs):
+        name = f"i{position}" if value is not None else ""
+        names.append(name)
+        if isinstance(value, np.ndarray | np.generic):
+            constants.append(numpy_helper.from_array(np.asarray(value), name))
+        elif value is not None:
+            feeds[name] = sample(value, node)
+            kind = helper.np_dtype_to_tensor_dtype(feeds[name].dtype)
+            given_inputs.append(helper.make_tensor_value_info(name, kind, value))
+    outputs = [f"o{i}" for i in range(node.outputs)]
+    proto = helper.make_node(node.op, names, outputs, **node.attributes)
+    infos = [onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = helper.make_graph([proto], "g", given_inputs, infos, constants)
+    model = helper.make_model(
+        graph, ir_version=10, opset_imports=[helper.make_opsetid("", node.opset)]
+    )
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True), feeds
+
+
+def sample(shape: tuple[int, ...], node: Case) -> Array:
+    kind = np.dtype(node.dtype)
+    if kind.kind in "biu":
+        low, high = {"b": (0, 2), "i": (-90, 90), "u": (0, 90)}[kind.kind]
+        return np.random.default_rng([8, *shape]).integers(low, high, shape).astype(kind)
+    values = np.asarray(real(*shape))
+    return np.asarray(np.abs(values) + 0.1 if node.positive else values, kind)
+
+
+def lowered(model: onnx.ModelProto) -> NestGraph:
+    graph = lower(prepare(load(model, "g")), "fp32")
+    reasons = [step.reason for step in graph.steps if isinstance(step, HostNode)]
+    assert not reasons, reasons
+    return graph
+
+
+def check(model: onnx.ModelProto, feeds: dict[str, Array]) -> None:
+    got = run(lowered(model), feeds)
+    want = reference(model, feeds)
+    for values, expected in zip(got.values(), want, strict=True):
+        expected = np.asarray(expected)
+        assert values.shape == expected.shape and values.dtype == expected.dtype
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=2e-6)
+        else:
+            np.testing.assert_array_equal(values, expected)
+
+
+def reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    """What ONNX Runtime computes without optimizations."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    data = model.SerializeToString()
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    results: list[Array] = session.run(None, feeds)
+    return results
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def real(*shape: int) -> Array:
+    """Normal numbers, the same ones for the same shape."""
+    return np.random.default_rng([7, *shape]).standard_normal(shape).astype("f4")
+
+
+FUNCTIONS = [
+    case(op, (2, 3, 5), positive=op in ("Log", "Sqrt"))
+    for op in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Reciprocal", "Neg", "Abs",
+               "Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Softplus", "Mish", "HardSwish",
+               "LeakyRelu", "Elu", "Selu", "HardSigmoid", "Gelu", "Softsign", "Celu",
+               "ThresholdedRelu", "Identity", "Dropout")
+]  # fmt: skip
+ELEMENTWISE = [
+    *FUNCTIONS,
+    case("LeakyRelu", (7,), alpha=0.3),
+    case("Elu", (7,), alpha=0.3),
+    case("Selu", (7,), alpha=2.0, gamma=3.0),
+    case("HardSigmoid", (7,), alpha=0.7, beta=0.1),
+    case("Celu", (7,), alpha=2.5),
+    case("ThresholdedRelu", (7,), alpha=0.3),
+    case("Gelu", (3, 4), approximate="tanh"),
+    case("Not", (3, 4), dtype="?"),
+    *(case(op, (2, 3, 5), (3, 1)) for op in ("Add", "Sub", "Mul", "Div", "Max", "Min", "PRelu")),
+    *(case(op, (3, 1), (2, 1, 5)) for op in ("Add", "Div", "Equal", "Less", "LessOrEqual")),
+    *(case(op, (4, 5), (5,)) for op in ("Greater", "GreaterOrEqual")),
+    *(case(op, (4, 1), (1, 5), dtype="?") for op in ("And", "Or", "Xor")),
+    case("Sub", real(2, 1, 5), (3, 1)),
+    case("Add", (3, 4), np.array(2, np.float32)),
+    case("Add", (5, 3), (3,), dtype="i4"),
+    case("Pow", (3, 4), np.array(1.7, np.float32), positive=True),
+    case("Pow", (3, 4), np.array([2], np.float32)),
+    case("Pow", (3, 4), np.array(0.5, np.float32), positive=True),
+    case("Pow", (3, 4), np.array([[-1.0]], np.float32)),
+    case("Sum", (3, 4), (4,), (3, 1)),
+    case("Mean", (3, 4), (4,), (3, 1)),
+    case("Max", (3, 4), (4,), (3, 1)),
+    case("Min", (3, 4)),
+    case("Where", np.array([[True], [False], [True]]), (3, 4), (4,)),
+    case("Clip", (3, 4), np.float32(-0.2), np.float32(0.4)),
+    case("Clip", (3, 4), None, np.float32(0.4)),
+    case("Clip", (3, 4), (), ()),
+    case("Clip", (3, 4), min=-0.5, max=0.1, opset=7),
+    case("Cast", (3, 4), to=onnx.TensorProto.INT32),
+    case("Cast", (3, 4), to=onnx.TensorProto.BOOL),
+    case("Cast", (3, 4), to=onnx.TensorProto.FLOAT, dtype="i4"),
+    case("QuantizeLinear", (3, 50), np.float32(0.02), np.uint8(100)),
+    case("QuantizeLinear", (3, 50), np.float32(0.02), np.int8(-3)),
+    case("DequantizeLinear", (3, 50), np.float32(0.02), np.int8(-3), dtype="i1"),
+    case("Trilu", (2, 4, 5)),
+    case("Trilu", (4, 5), np.array(-1), upper=0),
+]
+CONTRACTIONS = [
+    case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3)),
+    case("Conv", (2, 3, 7, 5), real(4, 3, 3, 2), real(4), pads=[1, 0, 2, 1]),
+    case("Conv", (1, 3, 8, 9), real(4, 3, 3, 3), strides=[2, 3], pads=[1, 1, 1, 1]),
+    case("Conv", (1, 3, 9, 9), real(4, 3, 3, 3), dilations=[2, 3]),
+    case("Conv", (1, 3, 7, 7), real(4, 3, 3, 3), auto_pad="SAME_UPPER", strides=[2, 2]),
+    case("Conv", (1, 3, 6, 7), real(4, 3, 2, 2), auto_pad="SAME_LOWER"),
+    case("Conv", (1, 3, 7, 7), real(5, 3, 1, 1), real(5), strides=[2, 3]),
+    case("Conv", (2, 6, 5, 5), real(4, 3, 3, 3), real(4), group=2, pads=[1, 1, 1, 1]),
+    case("Conv", (1, 4, 5, 5), real(4, 1, 3, 3), real(4), group=4, strides=[2, 1]),
+    case("Conv", (1, 4, 5, 5), real(8, 1, 3, 3), real(8), group=4),
+    case("Conv", (1, 4, 5, 5), real(2, 2, 1, 1), group=2, strides=[2, 2]),
+    case("Conv", (1, 3, 11), real(4, 3, 3), real(4), strides=[2], pads=[1, 2], dilations=[2]),
+    case("Conv", (1, 4, 11), real(4, 1, 3), group=4, pads=[1, 1]),
+    case("Conv", (1, 4, 11), real(6, 2, 3), group=2),
+    case("ConvTranspose", (1, 3, 4, 5), real(3, 2, 3, 3)),
+    case("ConvTranspose", (2, 3, 4, 5), real(3, 2, 3, 3), real(2), strides=[2, 3]),
+    case("ConvTranspose", (1, 3, 4, 5), real(3, 2, 4, 4), strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("ConvTranspose", (1, 3, 4, 4), real(3, 2, 3, 3), strides=[2, 2], pads=[1, 0, 0, 1],
+         output_padding=[1, 1]),
+    case("ConvTranspose", (1, 3, 4, 5), real(3, 2, 2, 2), real(2), strides=[3, 3]),
+    case("ConvTranspose", (1, 4, 4, 5), real(4, 3, 3, 3), real(6), group=2, strides=[2, 2]),
+    case("ConvTranspose", (1, 4, 4, 5), real(4, 1, 4, 4), group=4, strides=[2, 2]),
+    case("ConvTranspose", (1, 3, 6), real(3, 2, 5), real(2), strides=[3], pads=[2, 1]),
+    case("MatMul", (3, 5), (5, 4)),
+    case("MatMul", (2, 3, 5), real(5, 4)),
+    case("MatMul", (2, 1, 3, 5), (7, 5, 4)),
+    case("MatMul", (5,), (5, 4)),
+    case("MatMul", (2, 3, 5), (5,)),
+    case("MatMul", (5,), (2, 5, 3)),
+    case("MatMul", (5,), (5,)),
+    case("Gemm", (3, 5), real(4, 5), real(4), transB=1, alpha=2.0, beta=0.5),
+    case("Gemm", (5, 3), (5, 4), (3, 1), transA=1),
+]  # fmt: skip
+REDUCTIONS = [
+    *(
+        case(op, (2, 3, 5), positive=op in ("ReduceLogSum",), **settings)
+        for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1",
+                   "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
+        for settings in ({"keepdims": 0}, {"keepdims": 1})
+    ),
+    case("ReduceMean", (2, 3, 5), ints(-1, 0), keepdims=0),
+    case("ReduceSum", (2, 3, 5), ints(1)),
+    case("ReduceLogSumExp", (2, 3, 5), ints(-2), keepdims=0),
+    case("ReduceMax", (2, 3, 5), axes=[1], keepdims=0, opset=13),
+    case("ReduceSum", (2, 3, 5), axes=[0, -1], opset=11),
+    case("ReduceSum", (4, 6), ints(1), dtype="i4"),
+    case("GlobalAveragePool", (2, 3, 5, 7)),
+    case("GlobalMaxPool", (2, 3, 5)),
+    case("Softmax", (2, 3, 5), axis=1),
+    case("LogSoftmax", (2, 7)),
+    case("LayerNormalization", (2, 3, 5), real(5), real(5)),
+    case("InstanceNormalization", (2, 3, 5, 4), real(3), real(3)),
+    case("MaxPool", (1, 3, 7, 8), kernel_shape=[3, 2]),
+    case("MaxPool", (1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),
+    case("MaxPool", (1, 3, 7, 8), kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    case("MaxPool", (1, 3, 9, 9), kernel_shape=[3, 3], dilations=[2, 2], strides=[2, 1]),
+    case("MaxPool", (1, 3, 11), kernel_shape=[3], strides=[2], pads=[1, 0]),
+    case("MaxPool", (1, 3, 7, 7), kernel_shape=[2, 2], strides=[2, 2], auto_pad="SAME_LOWER"),
+    case("AveragePool", (1, 3, 7, 8), kernel_shape=[3, 2], strides=[2, 1]),
+    case("AveragePool", (1, 3, 7, 8), kernel_shape=[3, 3], pads=[1, 0, 1, 2]),
+    case("AveragePool", (1, 3, 7, 8), kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1),
+    case("AveragePool", (1, 3, 7, 8), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    case("AveragePool", (1, 2, 10), kernel_shape=[4], strides=[3], ceil_mode=1, pads=[1, 1]),
+    case("LRN", (2, 7, 3, 4), size=3),
+    case("LRN", (1, 5, 4, 2), size=5, alpha=0.5, beta=0.6, bias=2.0),
+]  # fmt: skip
+MOVEMENT = [
+    case("Reshape", (2, 3, 4), ints(4, -1)),
+    case("Flatten", (2, 3, 4), axis=2),
+    case("Squeeze", (2, 1, 4, 1), ints(1)),
+    case("Squeeze", (2, 1, 4), axes=[1], opset=11),
+    case("Unsqueeze", (2, 4), ints(0, -1)),
+    case("Transpose", (2, 3, 4)),
+    case("Transpose", (2, 3, 4), perm=[1, 2, 0]),
+    case("Slice", (4, 9), ints(1, -7), ints(3, 1000), ints(0, 1), ints(1, 2)),
+    case("Slice", (4, 9), ints(-3), ints(-1)),
+    case("Slice", (4, 9), starts=[1], ends=[7], axes=[1], opset=9),
+    case("Split", (2, 7), ints(3, 4), axis=1, outputs=2),
+    case("Split", (6, 2), num_outputs=3, outputs=3),
+    case("Split", (2, 6), axis=-1, outputs=2, opset=11),
+    case("Expand", (3, 1), ints(2, 3, 4)),
+    case("Expand", (3, 4), ints(1, 1)),
+    case("Gather", (5, 4), np.array(2)),
+    case("Gather", (5, 4), ints(-1), axis=1),
+    case("Gather", (5, 9), ints(1, 3, 5), axis=1),
+    case("Gather", (5, 9), ints(1, 7, 2, 2), axis=1),
+    case("Gather", (5, 4), np.array([[1, 0], [4, 4]]), axis=0),
+    case("Concat", (2, 3), (2, 1), real(2, 2), axis=1),
+    case("Concat", (2, 3, 2), (1, 3, 2), axis=-3),
+    case("Pad", (2, 3), ints(1, 0, 0, 2)),
+    case("Pad", (2, 5), ints(0, -2, 1, -1), np.float32(3)),
+    case("Pad", (2, 3, 4), ints(1, 2), np.float32(1), ints(-1)),
+    case("Pad", (2, 3), pads=[0, 1, 1, 0], value=2.0, opset=9),
+    *(case("Pad", (4, 5), ints(1, 2, 0, 3), mode=mode) for mode in ("edge", "reflect", "wrap")),
+    case("Tile", (2, 3), ints(1, 1)),
+    case("Tile", (2, 3), ints(2, 3)),
+    case("Tile", (2, 3, 1), ints(1, 4, 2)),
+    case("DepthToSpace", (1, 8, 2, 3), blocksize=2),
+    case("DepthToSpace", (2, 18, 2, 1), blocksize=3, mode="CRD"),
+    case("SpaceToDepth", (2, 3, 4, 6), blocksize=2),
+    *(case("Resize", (1, 2, 3, 4), None, np.array([1, 1, 2, 3], "f4"), mode=mode)
+      for mode in ("nearest", "linear", "cubic")),
+    *(case("Resize", (1, 2, 5, 4), None, None, ints(1, 2, 8, 3), mode="linear",
+           coordinate_transformation_mode=rule)
+      for rule in ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")),
+    *(case("Resize", (1, 1, 5, 4), None, None, ints(1, 1, 7, 8), nearest_mode=rounding,
+           coordinate_transformation_mode=rule)
+      for rule in ("half_pixel", "asymmetric")
+      for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")),
+    case("Upsample", (1, 2, 3, 4), np.array([1, 1, 2, 2], "f4"), opset=9),
+]  # fmt: skip
+CASES = [*ELEMENTWISE, *CONTRACTIONS, *REDUCTIONS, *MOVEMENT]
+
+
+@pytest.mark.parametrize("node", CASES, ids=str)
+def test_operator(node: Case) -> None:
+    check(*model_of(node))
+
+
+def test_every_standard_operator_of_the_table_has_a_case() -> None:
+    ours = {"QConv", "QMatMul", "Silu", "Swish"}  # tested through quantized models and spellings
+    assert set(TABLE) - ours <= {node.op for node in CASES}
+
+
+def test_silu_is_found_in_its_spelling() -> None:
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Mul", ["x", "s"], ["y"]),
+    ]
+    model = chain(nodes, (3, 5), [])
+    graph = lowered(model)
+    assert [step.kind for step in graph.steps] == ["Silu"]
+    check(model, {"x": real(3, 5)})
+
+
+def chain(
+    nodes: list[onnx.NodeProto], shape: tuple[int, ...], weights: list[onnx.TensorProto]
+) -> onnx.ModelProto:
+    """A float32 model from x to y."""
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)
+    y = onnx.ValueInfoProto(name="y")
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    model = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def test_one_weight_serves_unlike_convolutions() -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["a"], group=4),
+        helper.make_node("Conv", ["a", "w", "b"], ["c"], group=4, dilations=[2, 2]),
+        helper.make_node("Slice", ["c", "zero", "one", "one"], ["d"]),
+        helper.make_node("Conv", ["d", "w", "b"], ["e"]),
+        helper.make_node("Mul", ["e", "w"], ["y"]),
+    ]
+    weights = [
+        numpy_helper.from_array(array, name)
+        for name, array in (
+            ("w", real(4, 1, 2, 2)), ("b", real(4)), ("zero", ints(0)), ("one", ints(1)),
+        )
+    ]  # fmt: skip
+    check(chain(nodes, (1, 4, 6, 6), weights), {"x": real(1, 4, 6, 6)})
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_convolutions_of_any_geometry(data: st.DataObject) -> None:
+    axes = data.draw(st.integers(1, 2))
+    groups = data.draw(st.sampled_from([1, 1, 2, 3]))
+    channels, width = groups * data.draw(st.integers(1, 2)), groups * data.draw(st.integers(1, 2))
+
+    def each(low: int, high: int, count: int = axes) -> list[int]:
+        return [data.draw(st.integers(low, high)) for _ in range(count)]
+
+    kernel = each(1, 3)
+    w = real(width, channels // groups, *kernel)
+    node = case(
+        "Conv", (1, channels, *each(5, 8)), w, real(width), group=groups, strides=each(1, 3),
+        dilations=each(1, 2), pads=each(0, 2, 2 * axes),
+    )  # fmt: skip
+    check(*model_of(node))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_transposed_convolutions_of_any_geometry(data: st.DataObject) -> None:
+    strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
+    extra = [data.draw(st.integers(0, s - 1)) for s in strides]
+    node = case(
+        "ConvTranspose", (1, 2, 3, 4), real(2, 2, *kernel), real(2), strides=strides, pads=pads,
+        output_padding=extra,
+    )  # fmt: skip
+    if all(2 * s + e + k > a + b for s, e, k, a, b in
+           zip(strides, extra, kernel, pads[:2], pads[2:], strict=True)):  # fmt: skip
+        check(*model_of(node))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_pools_of_any_geometry(data: st.DataObject) -> None:
+    kernel = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    pads = [data.draw(st.integers(0, k - 1)) for k in kernel * 2]
+    strides = [data.draw(st.integers(1, 2)) for _ in range(2)]
+    op = data.draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    more = {"count_include_pad": data.draw(st.integers(0, 1))} if op == "AveragePool" else {}
+    node = case(op, (1, 2, 6, 7), kernel_shape=kernel, pads=pads, strides=strides, **more)
+    check(*model_of(node))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_chains_of_views(data: st.DataObject) -> None:
+    shape: tuple[int, ...] = tuple(data.draw(st.integers(1, 4)) for _ in range(3))
+    start, nodes, weights, last = shape, [], [], "x"
+    for i in range(data.draw(st.integers(1, 5))):
+        kind = data.draw(st.sampled_from(["Transpose", "Reshape", "Slice"]))
+        if kind == "Transpose":
+            perm = data.draw(st.permutations(range(len(shape))))
+            nodes.append(helper.make_node(kind, [last], [f"v{i}"], perm=perm))
+            shape = tuple(shape[a] for a in perm)
+        elif kind == "Reshape":
+            cut = data.draw(st.integers(0, len(shape)))
+            shape = tuple(int(np.prod(part)) for part in (shape[:cut], shape[cut:]))
+            weights.append(numpy_helper.from_array(ints(*shape), f"w{i}"))
+            nodes.append(helper.make_node(kind, [last, f"w{i}"], [f"v{i}"]))
+        else:
+            first = data.draw(st.integers(0, shape[0] - 1))
+            for name, value in (("s", first), ("e", shape[0]), ("a", 0)):
+                weights.append(numpy_helper.from_array(ints(value), f"{name}{i}"))
+            nodes.append(helper.make_node(kind, [last, f"s{i}", f"e{i}", f"a{i}"], [f"v{i}"]))
+            shape = (shape[0] - first, *shape[1:])
+        last = f"v{i}"
+    nodes.append(helper.make_node("Neg", [last], ["y"]))
+    check(chain(nodes, start, weights), {"x": real(*start)})
+
+
+def quantized(
+    op: str, x: tuple[int, ...], w: Array, tail: str, **attributes: Any
+) -> onnx.ModelProto:
+    """QuantizeLinear x, op with weights by channel, `tail`, QuantizeLinear: all in QDQ form."""
+    weights = {
+        "xs": np.float32(0.03), "xz": np.uint8(120), "w": w, "wz": np.zeros(len(w.T), np.int8),
+        "ws": np.linspace(0.01, 0.02, len(w.T), dtype=np.float32),
+        "ys": np.float32(0.05), "yz": np.uint8(7), "six": np.float32(6), "nil": np.float32(0),
+    }  # fmt: skip
+    axis = w.ndim - 1
+    if op == "Conv":
+        axis = 0
+        weights |= {"wz": np.zeros(len(w), np.int8)}
+        weights |= {"ws": np.linspace(0.01, 0.02, len(w), dtype=np.float32)}
+        weights |= {"b": np.arange(len(w), dtype=np.int32) * 10 - 20}
+        weights |= {"bs": weights["xs"] * weights["ws"], "bz": np.zeros(len(w), np.int32)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["k"], axis=axis),
+    ]
+    operands = ["d", "k"]
+    if op == "Conv":
+        nodes.append(helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["c"], axis=0))
+        operands.append("c")
+    nodes.append(helper.make_node(op, operands, ["o"], **attributes))
+    limits = ["nil", "six"] if tail == "Clip" else []
+    nodes.append(helper.make_node(tail, ["o", *limits], ["r"]))
+    nodes.append(helper.make_node("QuantizeLinear", ["r", "ys", "yz"], ["y"]))
+    data = [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()]
+    model = chain(nodes, x, data)
+    del model.graph.output[0]
+    model.graph.output.append(helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, None))
+    return onnx.shape_inference.infer_shapes(model)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        quantized("Conv", (1, 3, 6, 5), RNG.integers(-9, 9, (4, 3, 3, 3), np.int8), "Relu"),
+        quantized("Conv", (1, 3, 6, 5), RNG.integers(-9, 9, (4, 3, 3, 2), np.int8), "Clip",
+                  pads=[1, 0, 2, 1], strides=[2, 1]),
+        quantized("Conv", (1, 4, 6, 5), RNG.integers(-99, 99, (4, 1, 3, 3), np.int8), "Identity",
+                  group=4, pads=[1, 1, 1, 1]),
+        quantized("Conv", (1, 4, 6, 5), RNG.integers(-99, 99, (6, 2, 1, 1), np.int8), "Clip",
+                  group=2),
+        quantized("MatMul", (9, 7), RNG.integers(-99, 99, (7, 5), np.int8), "Relu"),
+    ],
+    ids=["conv", "clip", "depthwise", "groups", "matmul"],
+)  # fmt: skip
+def test_quantized_products_are_within_one_step(model: onnx.ModelProto) -> None:
+    shape = tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
+    feeds = {"x": 2 * real(*shape)}
+    graph = lowered(model)
+    assert any(step.kind in ("QConv", "QMatMul") for step in graph.steps)
+    got, want = run(graph, feeds)["y"].astype(int), reference(model, feeds)[0].astype(int)
+    assert len(np.unique(want)) > 10
+    assert np.abs(got - want).max() <= 1
+    assert np.mean(got != want) < 0.02
+
+
+def test_integer_products_are_exact() -> None:
+    b = RNG.integers(0, 255, (7, 5), np.uint8)
+    node = case("MatMulInteger", (3, 7), b, np.int8(-4), np.uint8(3), dtype="i1")
+    check(*model_of(node))
+
+
+@pytest.mark.parametrize(("kind", "tolerance"), [("fp16", 2e-3), ("bf16", 2e-2)])
+def test_narrow_types_in_memory(kind: str, tolerance: float) -> None:
+    model, feeds = model_of(case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3), real(4)))
+    graph = lower(prepare(load(model, "g")), kind)
+    assert graph.tensors["o0"].dtype == kind
+    want = reference(model, feeds)[0]
+    got = run(graph, feeds)["o0"]
+    assert got.dtype == np.float32
+    assert 0 < np.abs(got - want).max() < tolerance * np.abs(want).max()
