@@ -16,7 +16,7 @@ from simmodel.isa import HOST
 from simmodel.machine.clock import Clock
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine
-from simmodel.machine.flow import Fabric
+from simmodel.machine.fabric import Fabric
 from simmodel.machine.front_end import FrontEnd, issue_interval
 from simmodel.machine.link import Links
 from simmodel.machine.memory import Memories

@@ -15,7 +15,8 @@ from simpy.events import Timeout
 
 from simmodel.machine.burst import Burst
 from simmodel.machine.clock import Clock
-from simmodel.machine.flow import Fabric, Flow, Usage
+from simmodel.machine.fabric import Fabric
+from simmodel.machine.flow import Flow, Usage
 from simmodel.machine.recorder import Recorder
 from simmodel.machine.scoreboard import Hazards
 from simmodel.machine.token import Token

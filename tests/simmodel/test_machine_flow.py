@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pytest
 
 from simmodel.machine.clock import Clock
-from simmodel.machine.flow import ROUNDING, Fabric, Flow, Resource, fill
+from simmodel.machine.fabric import Fabric, fill
+from simmodel.machine.flow import ROUNDING, Flow, Resource
 from simmodel.trace import BANDWIDTH
 
 

@@ -1,0 +1,226 @@
+"""The fabric: starts and ends flows, and shares crowded resources max-min fairly in bytes.
+
+Who gets how much changes only when a flow starts or ends, and only among the flows that crowded
+resources connect with it (the fluid model). One crowded resource alone, the common case, is shared
+without looking at anything else.
+"""
+
+from __future__ import annotations
+
+from simpy import Event
+from simpy.events import Timeout
+
+from simmodel.machine.clock import Clock
+from simmodel.machine.flow import SLACK, Flow, Resource, Usage, whole
+from simmodel.machine.recorder import Recorder
+
+Binding = dict[Flow, Resource]
+Levels = dict[Resource, float]
+
+
+class Fabric:
+    """Starts and ends flows, and shares crowded resources among them."""
+
+    def __init__(self, env: Clock, recorder: Recorder | None = None) -> None:
+        self._env = env
+        self._recorder = recorder
+        self._crowded: dict[Resource, None] = {}
+
+    def start(self, flow: Flow, usage: Usage, length: float, now: int) -> Event:
+        """Begin `length` cycles of work; the event tells their end, after which call `end`.
+
+        The bookkeeping of the resources stands here and in `end`, not in methods of theirs, because
+        it is run for every instruction.
+        """
+        flow.usage = usage
+        flow.left = length
+        flow.since = now
+        flow.alarm = None
+        flow.ended = False
+        flow.lost = [0.0, 0.0]
+        seeds: list[Resource] | None = None
+        for resource, demand in usage:
+            resource.flows[flow] = demand
+            resource.load += demand
+            if resource.penalty:
+                resource.meet()
+            if resource.load > resource.limit:
+                self._crowded[resource] = None
+                seeds = [resource] if seeds is None else [*seeds, resource]
+        if seeds is not None:
+            self._share(seeds, now)
+        if self._recorder is not None:
+            self._record(self._recorder, flow)
+        alarm = flow.alarm
+        if alarm is None:
+            alarm = flow.alarm = Timeout(self._env, whole(length))
+        return alarm
+
+    def end(self, flow: Flow, now: int) -> None:
+        """Give what `flow` used to the others."""
+        if flow.bound is not None:
+            flow.bound.advance(now)
+            flow.bound.release(flow, now)
+        seeds: list[Resource] | None = None
+        for resource, demand in flow.usage:
+            crowded = resource.load > resource.limit
+            flows = resource.flows
+            del flows[flow]
+            resource.load = resource.load - demand if flows else 0.0
+            if resource.penalty:
+                resource.meet()
+            if crowded:
+                seeds = [resource] if seeds is None else [*seeds, resource]
+                if resource.load <= resource.limit:
+                    del self._crowded[resource]
+        if seeds is not None:
+            self._share(seeds, now)
+        if self._recorder is not None:
+            self._record(self._recorder, flow)
+
+    def _share(self, seeds: list[Resource], now: int) -> None:
+        if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
+            self._share_alone(seeds[0], now)
+            return
+        flows, resources = _connected(seeds)
+        binding, levels = fill(flows, [r for r in resources if r.crowded])
+        for resource in resources:
+            resource.advance(now)
+        for flow in flows:
+            self._rebind(flow, binding.get(flow), now)
+        for resource, level in levels.items():
+            resource.level = level
+            resource.arm(now)
+
+    def _share_alone(self, resource: Resource, now: int) -> None:
+        """Share the only resource that is crowded, or was."""
+        resource.advance(now)
+        flows = resource.flows
+        level = 0.0
+        if resource.crowded:
+            level = resource.limit / SLACK / len(flows)
+            least = min(flows.values())
+            if least <= level:
+                level = _level(resource)
+            if least <= level or resource.binding < len(flows):
+                for flow, demand in flows.items():
+                    binding = resource if demand > level else None
+                    if flow.bound is not binding:
+                        self._rebind(flow, binding, now)
+        elif resource.binding:
+            for flow in flows:
+                self._rebind(flow, None, now)
+        if level:
+            resource.level = level
+            resource.arm(now)
+
+    def _rebind(self, flow: Flow, resource: Resource | None, now: int) -> None:
+        if flow.bound is resource or flow.ended:
+            return
+        if flow.bound is not None:
+            flow.bound.release(flow, now)
+            if resource is None:
+                self._free(flow)
+        if resource is not None:
+            resource.bind(flow, now)
+
+    def _free(self, flow: Flow) -> None:
+        """Let a flow that was bound end by itself: its engine's callbacks move to a new alarm."""
+        waited = flow.alarm
+        flow.alarm = Timeout(self._env, whole(flow.left))
+        if waited is not None:
+            flow.alarm.callbacks, waited.callbacks = waited.callbacks, []
+
+    def _record(self, recorder: Recorder, flow: Flow) -> None:
+        flows, _ = _connected([resource for resource, _ in flow.usage])
+        touched = dict.fromkeys(r for f in (flow, *flows) for r, _ in f.usage)
+        recorder.levels_of(touched, self._env.now)
+
+
+def _connected(seeds: list[Resource]) -> tuple[list[Flow], list[Resource]]:
+    """`seeds` and the crowded resources that flows connect with them, and all their flows."""
+    flows: dict[Flow, None] = {}
+    resources = dict.fromkeys(seeds)
+    todo = list(seeds)
+    while todo:
+        for flow in todo.pop().flows:
+            if flow in flows:
+                continue
+            flows[flow] = None
+            for resource, _ in flow.usage:
+                if resource.load > resource.limit and resource not in resources:
+                    resources[resource] = None
+                    todo.append(resource)
+    return list(flows), list(resources)
+
+
+def _level(resource: Resource) -> float:
+    """Equal bytes for all flows of one crowded resource, but none more than it demands."""
+    room, waiting = resource.limit / SLACK, len(resource.flows)
+    for demand in sorted(resource.flows.values()):
+        if demand > room / waiting:
+            break
+        room -= demand
+        waiting -= 1
+    return room / waiting
+
+
+def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
+    """Progressive filling: which crowded resource binds which flow, and their levels.
+
+    In each round every resource offers its room in equal parts. Flows that no offer holds back are
+    free. Then each resource that holds back all of its remaining flows binds them at its offer;
+    where there is none, the one that holds back the slowest flow does, and its level is final.
+    """
+    binding: Binding = {}
+    levels: Levels = {}
+    room = {resource: resource.limit / SLACK for resource in crowded}
+    waiting = {resource: len(resource.flows) for resource in crowded}
+    left = dict.fromkeys(flows)
+    while left:
+        offers = {r: levels.get(r, room[r] / waiting[r]) for r in crowded if waiting[r]}
+        bounds = {flow: _bound(flow, offers) for flow in left}
+        for flow in _settled(bounds):
+            speed, resource = bounds[flow]
+            del left[flow]
+            if resource is not None:
+                binding[flow] = resource
+                levels[resource] = offers[resource]
+            for used, demand in flow.usage:
+                if used in room:
+                    room[used] = max(0.0, room[used] - speed * demand)
+                    waiting[used] -= 1
+    return binding, levels
+
+
+Bounds = dict[Flow, tuple[float, Resource | None]]
+
+
+def _bound(flow: Flow, offers: Levels) -> tuple[float, Resource | None]:
+    """Speed of `flow` under `offers`, and the resource that holds it back."""
+    speed = 1.0
+    bound: Resource | None = None
+    for resource, demand in flow.usage:
+        offer = offers.get(resource)
+        if offer is not None and offer < speed * demand:
+            speed, bound = offer / demand, resource
+    return speed, bound
+
+
+def _settled(bounds: Bounds) -> list[Flow]:
+    """The flows whose bounds are final."""
+    free = [flow for flow, (_, bound) in bounds.items() if bound is None]
+    if free:
+        return free
+    # Resources that hold back some flow which another holds back more.
+    open_ones: set[Resource] = set()
+    for flow, (_, bound) in bounds.items():
+        for resource, _ in flow.usage:
+            if resource is not bound:
+                open_ones.add(resource)
+    closed = [flow for flow, (_, bound) in bounds.items() if bound not in open_ones]
+    if closed:
+        return closed
+    held = [(speed, bound.name, bound) for speed, bound in bounds.values() if bound is not None]
+    slowest = min(held, key=lambda entry: entry[:2])[2]
+    return [flow for flow, (_, bound) in bounds.items() if bound is slowest]
