@@ -462,7 +462,7 @@ def test_quantized_products_are_within_one_step(model: onnx.ModelProto) -> None:
     got, want = run(graph, feeds)["y"].astype(int), reference(model, feeds)[0].astype(int)
     assert len(np.unique(want)) > 10
     assert np.abs(got - want).max() <= 1
-    assert np.mean(got != want) < 0.02
+    assert np.mean(got != want) < 0.05
 
 
 def test_integer_products_are_exact() -> None:

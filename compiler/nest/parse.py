@@ -1,0 +1,284 @@
+"""Reading nest graphs from text: words of a line, taken from the left.
+
+The grammar is that of `compiler.nest.text`, which writes it; one function reads one production.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from compiler.nest.ir import (
+    Access,
+    Affine,
+    Array,
+    Dim,
+    HostNode,
+    Nest,
+    NestGraph,
+    Step,
+    Storage,
+    Tensor,
+)
+
+T = TypeVar("T")
+
+WORD = re.compile(r"[A-Za-z_][\w.]*")
+"""A name that needs no quotes."""
+_TOKEN = re.compile(
+    r'\s*("(?:[^"\\]|\\.)*"|[A-Za-z_][\w.]*|\d+(?:\.\d+)?(?:e[+-]?\d+)?|[-+*()\[\],:;=]|$)'
+)
+
+
+def parse_graph(
+    text: str, data: Mapping[str, Array] | None = None, payload: Mapping[str, bytes] | None = None
+) -> NestGraph:
+    """The graph that `text` describes.
+
+    Args:
+        text: as `print_graph` writes it; a line may go on in lines that are indented.
+        data: raw values of the constants by name.
+        payload: payloads of host nodes by their first output.
+
+    Raises:
+        ValueError: a mistake in the text, with its line; or a constant without data.
+    """
+    graph = _Parts(data or {}, payload or {})
+    lines = re.sub(r"\n[ \t]+", " ", text.strip()).splitlines()
+    for line in filter(None, lines):
+        try:
+            graph.take(_Words(line))
+        except (ValueError, KeyError) as mistake:
+            raise ValueError(f"{line!r}: {mistake}") from mistake
+    return graph.finished()
+
+
+class _Words:
+    """The tokens of one line, taken from the left."""
+
+    def __init__(self, line: str) -> None:
+        self.tokens: list[str] = []
+        position = 0
+        while position < len(line):
+            found = _TOKEN.match(line, position)
+            if found is None:
+                raise ValueError(f"cannot read {line[position:]!r}")
+            self.tokens.append(found.group(1))
+            position = found.end()
+        self.at = 0
+
+    def peek(self) -> str:
+        return self.tokens[self.at] if self.at < len(self.tokens) else ""
+
+    def next(self) -> str:
+        token = self.peek()
+        self.at += 1
+        return token
+
+    def skip(self, token: str) -> bool:
+        """Take `token` if it comes next; whether it did."""
+        found = self.peek() == token
+        self.at += found
+        return found
+
+    def expect(self, *tokens: str) -> None:
+        for token in tokens:
+            if not self.skip(token):
+                raise ValueError(f"expected {token!r} before {self.peek()!r}")
+
+    def name(self) -> str:
+        token = self.next()
+        if token.startswith('"'):
+            return str(json.loads(token))
+        if not WORD.fullmatch(token):
+            raise ValueError(f"expected a name, not {token!r}")
+        return token
+
+    def number(self) -> float:
+        sign = -1.0 if self.skip("-") else 1.0
+        return sign * float(self.next())
+
+    def integer(self) -> int:
+        sign = -1 if self.skip("-") else 1
+        return sign * int(self.next())
+
+    def list(self, opening: str, item: Callable[[], T], closing: str) -> list[T]:
+        """`opening` item, item, ... `closing`."""
+        self.expect(opening)
+        items: list[T] = []
+        while not self.skip(closing):
+            if items:
+                self.expect(",")
+            items.append(item())
+        return items
+
+    def option(self, word: str, item: Callable[[], T], default: T) -> T:
+        """What follows `word`, if that comes next."""
+        return item() if self.skip(word) else default
+
+
+class _Parts:
+    """The graph so far."""
+
+    def __init__(self, data: Mapping[str, Array], payload: Mapping[str, bytes]) -> None:
+        self.data, self.payload = data, payload
+        self.name = ""
+        self.tensors: dict[str, Tensor] = {}
+        self.buffers: dict[str, int] = {}
+        self.steps: list[Step] = []
+        self.inputs: list[str] = []
+        self.outputs: list[str] = []
+        self.ports: dict[str, str] = {}
+
+    def take(self, words: _Words) -> None:
+        """Read one line."""
+        first = words.peek()
+        if first == "graph":
+            words.next()
+            self.name = words.name()
+        elif first == "buffer":
+            words.next()
+            name = words.name()
+            self.buffers[name] = words.integer()
+        elif first in ("tensor", "constant"):
+            self._tensor(words, words.next() == "constant")
+        elif first in ("input", "output"):
+            self._port(words, self.inputs if words.next() == "input" else self.outputs)
+        elif first == "host":
+            self.steps.append(self._host(words))
+        else:
+            self.steps.append(parse_nest(words))
+        if words.peek():
+            raise ValueError(f"nothing may follow at {words.peek()!r}")
+
+    def _tensor(self, words: _Words, constant: bool) -> None:
+        name = words.name()
+        words.expect(":")
+        dtype = words.name()
+        shape = tuple(words.list("[", words.integer, "]"))
+        words.expect("at")
+        buffer = words.name()
+        words.expect("+")
+        offset = words.integer()
+        words.expect("by")
+        strides = tuple(words.list("(", words.integer, ")"))
+        data = self.data[name] if constant else None
+        self.tensors[name] = Tensor(name, shape, dtype, Storage(buffer, offset, strides), data)
+
+    def _port(self, words: _Words, ports: list[str]) -> None:
+        ports.append(words.name())
+        if words.skip(":"):
+            self.ports[ports[-1]] = words.name()
+
+    def _host(self, words: _Words) -> HostNode:
+        words.expect("host")
+        outputs = tuple(words.list("(", words.name, ")"))
+        words.expect("=")
+        kind = words.name()
+        inputs = tuple(words.list("(", words.name, ")"))
+        words.expect("reason")
+        reason = words.name()
+        words.expect("operations")
+        operations = words.integer()
+        origin = words.option("origin", words.name, "")
+        return HostNode(inputs, outputs, self.payload[outputs[0]], origin, kind, reason, operations)
+
+    def finished(self) -> NestGraph:
+        return NestGraph(
+            self.name,
+            self.tensors,
+            self.buffers,
+            tuple(self.steps),
+            tuple(self.inputs),
+            tuple(self.outputs),
+            self.ports,
+        )
+
+
+def parse_nest(words: _Words) -> Nest:
+    """One nest from its tokens."""
+    tensor = words.name()
+    dims = words.list("[", lambda: _dim(words), "]")
+    rank = len(dims)
+    words.expect("=")
+    clip = words.skip("clip")
+    if clip:
+        words.expect("(")
+    function, reduce = words.name(), None
+    if words.skip("over"):
+        reduce = function
+        while not words.skip("of"):
+            words.skip(",")
+            dims.append(_dim(words))
+        function = words.name()
+    loops = {dim.name: position for position, dim in enumerate(dims)}
+    operands, parameters = _arguments(words, loops)
+    bias = words.option("+", lambda: _read(words, loops), None)
+    multiplier = words.option("*", lambda: _read(words, loops), None)
+    low, high = float("-inf"), float("inf")
+    if clip:
+        words.expect(",")
+        low = words.number()
+        words.expect(",")
+        high = words.number()
+        words.expect(")")
+    words.skip("as")
+    return Nest(
+        tensor, tuple(dims), rank, function, operands, reduce, parameters, bias, multiplier,
+        low, high,
+        scale=words.option("scale", words.number, None),
+        zero=words.option("zero", words.integer, 0),
+        origin=words.option("origin", words.name, ""),
+        kind=words.option("kind", words.name, ""),
+        composite=words.option("composite", words.name, None),
+    )  # fmt: skip
+
+
+def _dim(words: _Words) -> Dim:
+    name = words.name()
+    words.expect("=")
+    return Dim(name, words.integer())
+
+
+def _arguments(
+    words: _Words, loops: Mapping[str, int]
+) -> tuple[tuple[Access, ...], tuple[float, ...]]:
+    operands: list[Access] = []
+    parameters: list[float] = []
+    words.expect("(")
+    while words.peek() not in (";", ")"):
+        words.skip(",")
+        operands.append(_read(words, loops))
+    if words.peek() == ";":
+        parameters = words.list(";", words.number, ")")
+    else:
+        words.expect(")")
+    return tuple(operands), tuple(parameters)
+
+
+def _read(words: _Words, loops: Mapping[str, int]) -> Access:
+    tensor = words.name()
+    index = tuple(words.list("[", lambda: _position(words, loops), "]"))
+    pad = words.option("pad", words.number, None)
+    scale = words.option("scale", words.number, None)
+    return Access(tensor, index, pad, scale, words.option("zero", words.integer, 0))
+
+
+def _position(words: _Words, loops: Mapping[str, int]) -> Affine:
+    terms: list[tuple[int, int]] = []
+    constant = 0
+    sign = -1 if words.skip("-") else 1
+    while True:
+        if words.peek()[:1].isdigit():
+            number = sign * words.integer()
+            if words.skip("*"):
+                terms.append((loops[words.name()], number))
+            else:
+                constant += number
+        else:
+            terms.append((loops[words.name()], sign))
+        if words.peek() not in ("+", "-"):
+            return Affine(tuple(terms), constant)
+        sign = -1 if words.next() == "-" else 1
