@@ -6,6 +6,8 @@ executes the program needs nothing else. The table joins those of the operator f
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import onnx
 import onnx_ir as ir
 
@@ -35,10 +37,18 @@ def lower(model: ir.Model, real: str) -> NestGraph:
         real: element type that floating-point values have in memory.
 
     Raises:
-        UnsupportedModel: operators that have neither a nest nor a meaning outside this compiler.
+        UnsupportedModel: operators that have neither a nest nor a meaning outside this compiler,
+            or values of types that no machine stores.
     """
+    build = Builder(str(model.graph.name or "model"), real)
+    try:
+        return _lowered(model, build)
+    except NoNest as why:
+        raise UnsupportedModel(f"{build.origin or build.name}: {why}") from why
+
+
+def _lowered(model: ir.Model, build: Builder) -> NestGraph:
     graph = model.graph
-    build = Builder(str(graph.name or "model"), real)
     for value in graph.inputs:
         kind = build.stored(numpy_type(value))
         build.create(str(value.name), static_shape(value), kind)
@@ -79,18 +89,19 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
     """`node` as a call to the host, with its constants inside the payload."""
     if node.domain == "archgen":
         raise UnsupportedModel(f"{build.origin}: {node.op_type}: {reason}")
-    for output in node.outputs:
+    results = [output for output in node.outputs if output.name]
+    for output in results:
         if str(output.name) not in build.tensors:
             build.create(str(output.name), static_shape(output), build.stored(numpy_type(output)))
     payload, inputs = payload_of([node], model)
     return HostNode(
         inputs=inputs,
-        outputs=tuple(str(o.name) for o in node.outputs if o.name),
+        outputs=tuple(str(o.name) for o in results),
         payload=payload,
         origin=build.origin,
         kind=node.op_type,
         reason=reason,
-        operations=sum(build.tensors[str(o.name)].elements for o in node.outputs if o.name),
+        operations=sum(build.tensors[str(o.name)].elements for o in results),
     )
 
 
@@ -99,10 +110,9 @@ def payload_of(nodes: list[ir.Node], model: ir.Model) -> tuple[bytes, tuple[str,
     made = {str(o.name) for node in nodes for o in node.outputs}
     inputs: dict[str, ir.Value] = {}
     constants: dict[str, ir.Value] = {}
-    for node in nodes:
-        for value in (v for v in node.inputs if v is not None and str(v.name) not in made):
-            target = inputs if value.const_value is None else constants
-            target[str(value.name)] = value
+    for value in (v for node in nodes for v in _reads(node) if str(v.name) not in made):
+        target = inputs if value.const_value is None else constants
+        target[str(value.name)] = value
     opset = dict(model.opset_imports)
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(
@@ -116,6 +126,25 @@ def payload_of(nodes: list[ir.Node], model: ir.Model) -> tuple[bytes, tuple[str,
         ir_version=10,
     )
     return proto.SerializeToString(), tuple(inputs)
+
+
+def _reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Values of its graph that `node` reads, also from inside its subgraphs."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from _captured(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for graph in attribute.as_graphs():
+                yield from _captured(graph)
+
+
+def _captured(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Values that `graph` takes from around it."""
+    own = {*graph.inputs, *graph.initializers.values()}
+    own |= {output for node in graph for output in node.outputs}
+    read = [value for node in graph for value in _reads(node)]
+    yield from (value for value in (*read, *graph.outputs) if value not in own)
 
 
 def _info(value: ir.Value) -> onnx.ValueInfoProto:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from compiler.nest.build import Builder
 from compiler.nest.ir import Array, Tensor
+from simmodel.dtype import NAMES
 
 
 class NoNest(Exception):
@@ -89,10 +90,13 @@ def static_shape(value: ir.Value) -> tuple[int, ...]:
 
 
 def numpy_type(value: ir.Value) -> np.dtype[Any]:
-    """numpy element type of a value."""
+    """numpy element type of a value; no nest where none is known or no memory stores it."""
     if value.dtype is None:
         raise NoNest(f"{value.name} has no element type")
-    return np.dtype(value.dtype.numpy())
+    dtype = np.dtype(value.dtype.numpy())
+    if dtype not in NAMES:
+        raise NoNest(f"{value.name} has elements of type {value.dtype.name}")
+    return dtype
 
 
 Lowering = Callable[[Node], None]

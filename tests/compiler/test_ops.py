@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
+from compiler.errors import UnsupportedModel
 from compiler.graph.prepare import prepare
 from compiler.load import load
 from compiler.nest.interp import run
@@ -402,6 +403,58 @@ def test_chains_of_views(data: st.DataObject) -> None:
         last = f"v{i}"
     nodes.append(helper.make_node("Neg", [last], ["y"]))
     check(chain(nodes, start, weights), {"x": real(*start)})
+
+
+def on_host(payload: bytes, arrays: list[Array]) -> list[Array]:
+    model = onnx.load_from_string(payload)
+    names = [value.name for value in model.graph.input]
+    return reference(model, dict(zip(names, arrays, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (case("CumSum", (3, 4), np.array(1)), "no nest for CumSum"),
+        (case("TopK", (3, 6), ints(2), outputs=2), "no nest for TopK"),
+        (case("Conv", (1, 2, 5, 5), (3, 2, 3, 3)), "Conv with computed weights"),
+        (case("MaxPool", (1, 2, 5, 5), kernel_shape=[2, 2], outputs=2), "MaxPool with indices"),
+        (case("Gather", (1, 100), RNG.permutation(100), axis=1), "separate runs"),
+    ],
+    ids=str,
+)
+def test_what_no_nest_says_runs_on_the_host(node: Case, reason: str) -> None:
+    model, feeds = model_of(node)
+    graph = lower(prepare(load(model, "g")), "fp32")
+    (step,) = graph.steps
+    assert isinstance(step, HostNode) and reason in step.reason
+    assert graph.tensors.keys() >= {*graph.inputs, *graph.outputs}
+    got = run(graph, feeds, on_host)
+    for values, expected in zip(got.values(), reference(model, feeds), strict=True):
+        np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_host_payloads_hold_what_branches_capture() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+    g (bool c, float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> {
+        a = Neg (x)
+        y = If (c) <
+            then_branch = one () => (float[3] p) { p = Mul (a, w) },
+            else_branch = two () => (float[3] q) { q = Sub (x, a) }
+        >
+    }"""
+    model = onnx.parser.parse_model(text)
+    graph = lower(prepare(load(model, "g")), "fp32")
+    assert [step.kind for step in graph.steps] == ["Neg", "If"]
+    for chosen in (True, False):
+        feeds = {"c": np.array(chosen), "x": real(3)}
+        got = run(graph, feeds, on_host)
+        np.testing.assert_array_equal(got["y"], reference(model, feeds)[0])
+
+
+def test_types_that_no_memory_stores_are_refused() -> None:
+    model, _ = model_of(case("Transpose", (3, 2), dtype="c8"))
+    with pytest.raises(UnsupportedModel, match="COMPLEX64"):
+        lower(prepare(load(model, "g")), "fp32")
 
 
 def quantized(
