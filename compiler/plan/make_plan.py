@@ -32,8 +32,8 @@ def variable(level: int) -> str:
 
 def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
     """Ranges of the largest tile with every loop moving: output dims, and split reductions."""
-    part = tiled.parts[0]
-    out = [Range(0, size) for _, size in part]
+    extents = zip(*((size for _, size in part) for part in tiled.parts), strict=True)
+    out = [Range(0, max(sizes)) for sizes in extents]
     split: dict[int, Range] = {}
     for level, loop in enumerate(tiled.loops):
         moving = Range(0, loop.size, ((variable(level), loop.size),))
