@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TypeGuard
 
 import numpy as np
 
-from compiler.nest.ir import Array
+from compiler.nest.ir import Array, Tensor
 from compiler.ops.node import Lowering, Node, NoNest
 from simmodel.dtype import is_float
 
@@ -164,26 +165,55 @@ def thresholded_relu(node: Node) -> None:
 
 def quantize(node: Node) -> None:
     """y = saturate(round(x / scale) + zero)."""
-    scale, zero = _code(node)
-    node.build.elementwise(
-        node.out, node.shape(), "move", [node.tensor(0)], node.dtype(), scale=scale, zero=zero
-    )
+    x, kind = node.tensor(0), node.dtype()
+    make, out = node.build.elementwise, node.out
+    code = _code(node)
+    if code is not None:
+        make(out, node.shape(), "move", [x], kind, scale=code[0], zero=code[1])
+        return
+    node.build.composite = node.build.composite or out
+    steps = make(f"{out}.steps", x.shape, "div", [x, _along_axis(node, 1)])
+    if not node.has(2):
+        make(out, x.shape, "move", [steps], kind)
+        return
+    whole = make(f"{out}.whole", x.shape, "round", [steps])
+    make(out, x.shape, "add", [whole, _along_axis(node, 2)], kind)
 
 
 def dequantize(node: Node) -> None:
     """y = (x - zero) * scale."""
-    scale, zero = _code(node)
-    node.build.elementwise(
-        node.out, node.shape(), "move", [node.tensor(0)], node.dtype(), code=(scale, zero)
-    )
+    x, kind = node.tensor(0), node.dtype()
+    make, out = node.build.elementwise, node.out
+    code = _code(node)
+    if code is not None:
+        make(out, node.shape(), "move", [x], kind, code=code)
+        return
+    node.build.composite = node.build.composite or out
+    if node.has(2):
+        x = make(f"{out}.steps", x.shape, "sub", [x, _along_axis(node, 2)])
+    make(out, x.shape, "mul", [x, _along_axis(node, 1)], kind)
 
 
-def _code(node: Node) -> tuple[float, int]:
-    scale = node.constant(1)
-    if scale.size != 1:
-        raise NoNest(f"{node.op} per channel of a computed tensor")
-    zero = node.constant(2).reshape(-1)[0] if node.has(2) else 0
-    return float(scale.reshape(-1)[0]), int(zero)
+def _code(node: Node) -> tuple[float, int] | None:
+    """Scale and zero point of the whole tensor, where both are constant."""
+    scale, zero = node.data(1), node.data(2)
+    if not _single(scale) or (node.has(2) and not _single(zero)):
+        return None
+    return float(scale.reshape(())), 0 if zero is None else int(zero.reshape(()))
+
+
+def _along_axis(node: Node, position: int) -> Tensor:
+    """Scales or zero points, shaped to broadcast against the data."""
+    if node.attribute("block_size", 0):
+        raise NoNest(f"{node.op} in blocks")
+    values, rank = node.tensor(position), len(node.shape())
+    if not values.shape:
+        return values
+    axis = int(node.attribute("axis", 1)) % rank
+    shape, strides = [1] * rank, [0] * rank
+    shape[axis], strides[axis] = values.elements, values.storage.strides[-1]
+    storage = replace(values.storage, strides=tuple(strides))
+    return node.build.view(f"{node.out}.input{position}", tuple(shape), storage, values)
 
 
 TABLE: dict[str, Lowering] = {

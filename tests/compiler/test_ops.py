@@ -164,6 +164,12 @@ ELEMENTWISE = [
     case("QuantizeLinear", (3, 50), np.float32(0.02), np.uint8(100)),
     case("QuantizeLinear", (3, 50), np.float32(0.02), np.int8(-3)),
     case("DequantizeLinear", (3, 50), np.float32(0.02), np.int8(-3), dtype="i1"),
+    case(
+        "QuantizeLinear", (4, 3, 5), np.array([0.1, 0.02, 0.03], "f4"), np.array([0, 3, 255], "u1")
+    ),
+    case("QuantizeLinear", (4, 3), np.array([0.1, 0.02, 0.03, 1], "f4"), axis=-2),
+    case("DequantizeLinear", (4, 3, 5), np.array([0.1, 0.02, 0.03], "f4"), dtype="i1"),
+    case("DequantizeLinear", (4, 3), np.float32(0.1), np.array([3], "i1"), dtype="i1"),
     case("Trilu", (2, 4, 5)),
     case("Trilu", (4, 5), np.array(-1), upper=0),
 ]
@@ -516,6 +522,18 @@ def test_quantized_products_are_within_one_step(model: onnx.ModelProto) -> None:
     assert len(np.unique(want)) > 10
     assert np.abs(got - want).max() <= 1
     assert np.mean(got != want) < 0.05
+
+
+def test_quantization_by_computed_parameters() -> None:
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"]),
+    ]
+    model, x = chain(nodes, (4, 9), []), real(4, 9)
+    got, want = run(lowered(model), {"x": x})["y"], reference(model, {"x": x})[0]
+    step = (x.max() - x.min()) / 255
+    assert np.abs(got - want).max() <= 1.01 * step
+    assert np.mean(np.abs(got - want) > 0.5 * step) < 0.1
 
 
 def test_integer_products_are_exact() -> None:
