@@ -45,6 +45,11 @@ def accumulator_of(name: str) -> str:
     return "fp32" if is_float(name) else "int32"
 
 
+def product_type(name: str) -> str:
+    """The type whose matrix rate applies to products of type `name`: signed and unsigned alike."""
+    return "int8" if name == "uint8" else name
+
+
 def limits(name: str) -> tuple[int, int]:
     """Smallest and largest value of the integer type `name`."""
     info = np.iinfo(NUMPY[name])

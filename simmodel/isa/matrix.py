@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from simmodel.arch import Arch
-from simmodel.dtype import accumulator_of, is_float
+from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
 from simmodel.isa.contract import contract, exact_type
 from simmodel.isa.cycles import product_cycles, streams
@@ -70,7 +70,7 @@ class MatrixInstruction(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         m, n, k, positions = self.extents()
-        return int(product_cycles(arch.matrix, self.a.dtype, m, n, k, positions))
+        return int(product_cycles(arch.matrix, product_type(self.a.dtype), m, n, k, positions))
 
     def traffic(self, arch: Arch) -> tuple[Flow, ...]:
         m, n, k, positions = self.extents()
@@ -115,7 +115,7 @@ class MatrixInstruction(Instruction):
         engine = arch.matrix
         if self.a.memory != engine.input or self.w.memory != engine.weights:
             return f"operands are read from {engine.input} and {engine.weights} only"
-        if engine.peak(self.a.dtype) == 0:
+        if engine.peak(product_type(self.a.dtype)) == 0:
             return f"the matrix engine has no {self.a.dtype} products"
         if engine.max_pixels is not None and self.extents()[0] > engine.max_pixels:
             return f"at most {engine.max_pixels} output pixels"
