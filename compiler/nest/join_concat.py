@@ -39,12 +39,13 @@ class JoinConcat(Pass[NestGraph]):
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
         """Join every concatenation of `ir`, the last one first."""
-        groups: dict[str, list[Nest]] = {}
+        groups: dict[tuple[str, str], list[Nest]] = {}
         for step in ir.steps:
             if _joins(step, ir.tensors):
-                groups.setdefault(ir.tensors[step.tensor].storage.buffer, []).append(step)
+                key = (ir.tensors[step.tensor].storage.buffer, step.origin)
+                groups.setdefault(key, []).append(step)
         joining = _Joining(ir)
-        for whole, moves in reversed(groups.items()):
+        for (whole, _), moves in reversed(groups.items()):
             joining.join(whole, moves)
         return Result(joining.graph(), bool(joining.gone))
 
@@ -210,6 +211,8 @@ def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage |
     `parts` are (part, its slice of `whole`), in order; None where they do not lie so.
     """
     first = parts[0][0]
+    if any(len(part.shape) != len(whole.shape) for part, _ in parts):
+        return None
     axis = next((a for a, n in enumerate(whole.shape) if n != first.shape[a]), 0)
     strides = [1] * len(whole.shape)
     for part, _ in parts:
@@ -224,8 +227,10 @@ def side_by_side(whole: Tensor, parts: list[tuple[Tensor, Tensor]]) -> Storage |
             first.storage.offset + start * strides[axis],
             tuple(strides),
         )
-        there = whole.storage.offset + start * whole.storage.strides[axis]
-        if not _same(part, storage) or place.storage.offset != there:
+        offset = whole.storage.offset + start * whole.storage.strides[axis]
+        if not _same(part, storage) or not _same(place, replace(whole.storage, offset=offset)):
+            return None
+        if any(n != whole.shape[a] for a, n in enumerate(part.shape) if a != axis):
             return None
         start += part.shape[axis]
     complete = start == whole.shape[axis] and strides[axis] > 0
