@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from compiler.fuse.group import Group, fresh
 from compiler.nest.build import identity
 from compiler.nest.ir import HostNode, Nest, NestGraph
-from compiler.nest.rewrite import private, readers
+from compiler.nest.rewrite import private, readers, reads_of
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,19 @@ class FuseTails:
     def apply(self, graph: NestGraph) -> tuple[Group | HostNode, ...]:
         """Groups and host nodes in an order in which they can run."""
         removable = private(graph)
+        while True:
+            parts = self._parts(graph, removable)
+            seen = _seen_outside(parts)
+            if not seen:
+                break
+            removable -= seen
+        return tuple(
+            part if isinstance(part, HostNode) else fresh(index, tuple(part), graph)
+            for index, part in enumerate(parts)
+        )
+
+    def _parts(self, graph: NestGraph, removable: set[str]) -> list[list[Nest] | HostNode]:
+        """The partition in which only results among `removable` stay inside a group."""
         uses = {name: len(found) for name, found in readers(graph).items()}
         parts: list[list[Nest] | HostNode] = []
         for step in graph.steps:
@@ -42,10 +55,7 @@ class FuseTails:
             # The group moves to where its newest member stands: its operands exist by then.
             parts.remove(home)
             parts.append([*home, step])
-        return tuple(
-            part if isinstance(part, HostNode) else fresh(index, tuple(part), graph)
-            for index, part in enumerate(parts)
-        )
+        return parts
 
     def _home(
         self,
@@ -54,6 +64,8 @@ class FuseTails:
         removable: set[str],
         uses: dict[str, int],
     ) -> list[Nest] | None:
+        if step.macs:
+            return None  # only the first operator of a group may be a sum of products
         for part in reversed(parts):
             if isinstance(part, HostNode):
                 continue
@@ -63,6 +75,23 @@ class FuseTails:
             if self.tails and _is_tail(step, last, removable, uses):
                 return part
         return None
+
+
+def _seen_outside(parts: list[list[Nest] | HostNode]) -> set[str]:
+    """Tensors inside a group that another part reads: nobody would ever store them."""
+    home = {
+        nest.tensor: number
+        for number, part in enumerate(parts)
+        if not isinstance(part, HostNode)
+        for nest in part[:-1]
+    }
+    return {
+        name
+        for number, part in enumerate(parts)
+        for step in ([part] if isinstance(part, HostNode) else part)
+        for name in reads_of(step)
+        if home.get(name, number) != number
+    }
 
 
 def _is_tail(step: Nest, last: Nest, removable: set[str], uses: dict[str, int]) -> bool:
