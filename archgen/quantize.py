@@ -39,6 +39,8 @@ Array = NDArray[Any]
 _RECIPE = 1
 _SEEDED_SAMPLES = 4
 _PER_CHANNEL_OPSET = 13
+_FREE_INITIALIZERS = 4
+"""The first IR version whose initializers need not be inputs."""
 
 _ARITHMETIC = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "Clip", "Relu")
@@ -172,7 +174,7 @@ def _quantized(source: SourceModel, samples: list[dict[str, Array]]) -> onnx.Mod
 def _run_recipe(
     proto: onnx.ModelProto, samples: list[dict[str, Array]], directory: Path
 ) -> onnx.ModelProto:
-    folded = _named(_folded(_modern(proto), directory))
+    folded = _named(_folded(_modern(_without_given_weights(proto)), directory))
     target = directory / "int8.onnx"
     quantize_static(
         folded,
@@ -190,6 +192,21 @@ def _run_recipe(
         },
     )
     return onnx.load_model(str(target))
+
+
+def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without initializers among its inputs, where old files list them: what can be
+    computed from such an input is no constant to ONNX Runtime."""
+    initialized = {tensor.name for tensor in proto.graph.initializer}
+    if not any(value.name in initialized for value in proto.graph.input):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    free = [value for value in proto.graph.input if value.name not in initialized]
+    del copy.graph.input[:]
+    copy.graph.input.extend(free)
+    copy.ir_version = max(copy.ir_version, _FREE_INITIALIZERS)
+    return copy
 
 
 def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
