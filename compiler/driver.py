@@ -13,11 +13,13 @@ import onnx
 import onnx_ir as ir
 
 from compiler.alloc.off_chip import GRAIN
+from compiler.emit.probes import Known, probes
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.group import Group
 from compiler.graph.prepare import prepare
+from compiler.graph.rewrite import names_of
 from compiler.load import load
 from compiler.nest.ir import HostNode, Nest, NestGraph
 from compiler.ops.lower import lower, payload_of
@@ -26,8 +28,11 @@ from compiler.stages import NEST_PASSES, Stages
 from compiler.tile.ir import Tiled
 from compiler.tile.machine import real_type
 from simmodel.arch import Arch
-from simmodel.program import Program
+from simmodel.dtype import NAMES
+from simmodel.program import Probe, Program
 from simmodel.units import show_bytes
+
+_SOURCE = "archgen.source"
 
 
 @dataclass(frozen=True)
@@ -57,11 +62,15 @@ class CompileResult:
     host: tuple[HostNode, ...] = ()
     """Operators that run on the host, with reasons."""
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
+    probes: tuple[Probe, ...] = ()
+    """Values of the source model that the program stores, named as there."""
 
 
 def prepared(proto: onnx.ModelProto, name: str) -> ir.Model:
     """The network after loading and all graph passes: independent of any machine."""
-    return prepare(load(proto, name))
+    model = prepare(load(proto, name))
+    model.meta[_SOURCE] = frozenset(name for node in proto.graph.node for name in node.output)
+    return model
 
 
 def compile_model(
@@ -96,7 +105,20 @@ def compile_model(
     decided = tuple(
         Decision(s.plan.tiled.group, s.plan.tiled) for s in steps if isinstance(s, Placed)
     )
-    return CompileResult(program, host, decided)
+    return CompileResult(program, host, decided, probes(emitter, _known(model)))
+
+
+def _known(model: ir.Model) -> Known:
+    """Each value's names in the source model, and its element type."""
+    source: frozenset[str] = model.meta.get(_SOURCE, frozenset())
+    return {
+        str(value.name): [
+            (name, NAMES[value.dtype.numpy()]) for name in names_of(value) if name in source
+        ]
+        for node in model.graph
+        for value in node.outputs
+        if value.name and value.dtype is not None and value.dtype.numpy() in NAMES
+    }
 
 
 def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:

@@ -7,7 +7,9 @@ any timing of the machine gives, provided that `simmodel.verify` accepts the pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,12 @@ from numpy.typing import NDArray
 
 from simmodel.arch import Arch
 from simmodel.dtype import NUMPY, is_float
-from simmodel.isa import HostCall, Instruction, View
+from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.order import Choose, Dependencies, Timeline, dependencies, sequence, timeline
 from simmodel.overlap import conflicts
 from simmodel.places import Place, places
-from simmodel.program import Port, Program
+from simmodel.program import Port, Probe, Program
 from simmodel.region import Operand
 
 Array = NDArray[Any]
@@ -31,6 +33,14 @@ Step = Callable[[int], None]
 """Executes one occurrence of a site."""
 
 
+@dataclass(frozen=True)
+class Run:
+    """What a program left, by name, in the shapes and types of the ports."""
+
+    outputs: dict[str, Array]
+    probed: dict[str, Array]
+
+
 def execute(
     program: Program,
     inputs: Mapping[str, Array],
@@ -38,13 +48,26 @@ def execute(
     host: Host | None = None,
     order: Choose | None = None,
 ) -> dict[str, Array]:
-    """Outputs of `program` by name, in the shapes and types of its ports.
+    """The outputs of `run`."""
+    return run(program, inputs, arch, host, order).outputs
+
+
+def run(
+    program: Program,
+    inputs: Mapping[str, Array],
+    arch: Arch,
+    host: Host | None = None,
+    order: Choose | None = None,
+    probes: Sequence[Probe] = (),
+) -> Run:
+    """Execute `program`, and read its outputs when it has ended.
 
     Args:
         program: a verified program for `arch`.
         inputs: one array for each input port, in the port's shape.
         host: runs the payloads of host calls; needed when there are any.
         order: picks the queue that goes on (`simmodel.order.random_order`); default: a fixed order.
+        probes: values to read as soon as they are complete; their bytes may be used again later.
 
     Raises:
         Stuck: nothing can go on; the message says who waits for what.
@@ -59,13 +82,14 @@ def execute(
         _place_input(port, inputs, memories)
     edges = legal_edges(line, arch)
     steps = [_step(line, site, arch, memories, host) for site in range(len(line.sites))]
+    probed = _watch(steps, line, probes, memories)
     sequence_of_sites = sequence(line, edges, order)
     turns = line.turn[sequence_of_sites].tolist()
     for site, turn in zip(line.site[sequence_of_sites].tolist(), turns, strict=True):
         step = steps[site]
         if step is not None:
             step(turn)
-    return {port.name: _read_output(port, memories) for port in program.outputs}
+    return Run({port.name: _read_output(port, memories) for port in program.outputs}, probed)
 
 
 def legal_edges(line: Timeline, arch: Arch) -> Dependencies:
@@ -129,6 +153,30 @@ def _step(
             at(row[index])[...] = arrays[keys[index]]
 
     return step
+
+
+def _watch(
+    steps: list[Step | None], line: Timeline, probes: Sequence[Probe], memories: dict[Place, Bytes]
+) -> dict[str, Array]:
+    """Let the last arrival at each barrier read its probes into the result."""
+    probed: dict[str, Array] = {}
+    ports: dict[str, list[Port]] = {}
+    for probe in probes:
+        ports.setdefault(probe.barrier, []).append(probe.port)
+    arrived: Counter[str] = Counter()
+
+    def watch(barrier: str, times: int) -> Step:
+        def step(turn: int) -> None:
+            arrived[barrier] += times
+            if arrived[barrier] == line.program.barriers[barrier]:
+                probed.update((port.name, _read_output(port, memories)) for port in ports[barrier])
+
+        return step
+
+    for index, site in enumerate(line.sites):
+        if isinstance(site.instruction, Arrive) and site.instruction.barrier in ports:
+            steps[index] = watch(site.instruction.barrier, site.times)
+    return probed
 
 
 def _host_effect(

@@ -59,6 +59,16 @@ class Port:
 
 
 @dataclass(frozen=True)
+class Probe:
+    """A value of the model that can be seen in DRAM while the program runs."""
+
+    barrier: str
+    """When all its arrivals have executed, the value is complete."""
+    port: Port
+    """Named as in the model."""
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where instructions come from."""
 

@@ -79,14 +79,15 @@ class ProgramEmitter:
                 for name, data in self.data.items()
             ),
             buffers=tuple(self.buffers),
-            inputs=tuple(self._port(name) for name in self.graph.inputs),
-            outputs=tuple(self._port(name) for name in self.graph.outputs),
+            inputs=tuple(self.port(name) for name in self.graph.inputs),
+            outputs=tuple(self.port(name) for name in self.graph.outputs),
             origins=tuple(self.origins),
             payloads=tuple(self.payloads),
             macs=macs,
         )
 
-    def _port(self, name: str) -> Port:
+    def port(self, name: str) -> Port:
+        """The tensor `name` as the model's user sees it, where it lies in DRAM."""
         tensor = self.graph.tensors[name]
         whole = tuple(Range(0, extent) for extent in tensor.shape)
         operand = dram_operand(tensor, whole, Places({}, self.dram))

@@ -12,6 +12,7 @@ from compiler.graph.rewrite import (
     Rewriter,
     const,
     float_attr,
+    forget_names,
     input_of,
     int_attr,
     is_op,
@@ -63,6 +64,7 @@ def absorb(linear: ir.Node, factor: Floats, shift: Floats, source: ir.Node) -> N
     linear.resize_inputs(3)
     linear.replace_input_with(2, make.like(moved, weight))
     linear.metadata_props[ORIGIN] = origin_of(linear, source)
+    forget_names(linear.outputs[0])
     after = Rewriter(source, (linear, source))
     after.replace(linear.outputs[0])
 

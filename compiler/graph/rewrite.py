@@ -20,6 +20,7 @@ ARCHGEN = "archgen"
 MICROSOFT = "com.microsoft"
 ORIGIN = "origin"
 COMPOSITE = "composite"
+_NAMES = "archgen.names"
 
 Array = npt.NDArray[Any]
 AttrValue = int | float | str | Sequence[int] | Sequence[float]
@@ -139,6 +140,17 @@ def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
     return value
 
 
+def names_of(value: ir.Value) -> tuple[str, ...]:
+    """The names under which what `value` holds was known so far, its own among them."""
+    names: tuple[str, ...] = value.meta.get(_NAMES, (str(value.name),))
+    return names
+
+
+def forget_names(value: ir.Value) -> None:
+    """Say that `value` no longer holds what its name stood for."""
+    value.meta[_NAMES] = ()
+
+
 class Rewriter:
     """Inserts nodes before `anchor`, which they are about to replace.
 
@@ -227,7 +239,9 @@ class Rewriter:
 
 def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[str, str]) -> None:
     """Let readers of `old`, graph outputs too, read `new`; graph outputs keep their names."""
+    names = (*names_of(new), *names_of(old))
     if not old.is_graph_output():
+        new.meta[_NAMES] = names
         old.replace_all_uses_with(new)
         return
     graph = anchor.graph
@@ -241,6 +255,7 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
         copy.outputs[0].type, copy.outputs[0].shape = new.type, new.shape
         graph.insert_before(anchor, copy)
         new = copy.outputs[0]
+    new.meta[_NAMES] = names
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = fresh_name(graph, f"{name}_old")
     new.name = name
