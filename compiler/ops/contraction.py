@@ -195,7 +195,8 @@ def _matrices(node: Node) -> tuple[Tensor, Tensor]:
 def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) -> Access:
     skip = len(shape) - len(t.shape)
     lead = tuple(
-        ZERO if t.shape[axis] == 1 else at(skip + axis) for axis in range(len(t.shape) - 2)
+        ZERO if t.shape[axis] == 1 != shape[skip + axis] else at(skip + axis)
+        for axis in range(len(t.shape) - 2)
     )
     return Access(t.name, (*lead, *inner))
 

@@ -59,9 +59,10 @@ def roles(nest: Nest) -> Roles:
     taps = tuple(tap for dim in range(nest.rank, len(nest.dims)) for tap in _taps(left, dim))
     sliding = {tap.dim for tap in taps}
     inner = tuple(d for d in range(nest.rank, len(nest.dims)) if d not in sliding)
-    cols = tuple(d for d in out if not left.uses(d))
+    free = tuple(d for d in out if not left.uses(d))
+    cols = free[-1:]  # of others, broadcast on the left, each has a product of its own
     shared = tuple(d for d in out if left.uses(d) and right is not None and right.uses(d))
-    batch = tuple(d for d in shared if d not in cols)
+    batch = tuple(sorted((*shared, *free[:-1])))
     rows = tuple(d for d in out if d not in cols and d not in batch)
     y, x = _walked(nest, rows, taps)
     return Roles(rows, cols, batch, taps, inner, y, x)
