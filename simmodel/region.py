@@ -150,8 +150,9 @@ def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
     """Extents of the joint walk over `operands` of one rank, innermost last.
 
     The walk goes along the first operand's strides, largest first, whatever order its dimensions
-    are named in. Dimensions that every operand walks as one are merged; those of extent 1 are dropped. Along a
-    dimension where it has extent 1 and others more, an operand stands still, whatever its stride.
+    are named in. Dimensions that every operand walks as one are merged; those of extent 1 are
+    dropped. Along a dimension where it has extent 1 and others more, an operand stands still,
+    whatever its stride.
     """
     columns = zip(*(operand.shape for operand in operands), strict=True)
     extents = [max(column) for column in columns]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import count
 
 from simmodel.arch import Arch
-from simmodel.isa import Copy, Instruction, Item, Loop, Reduce, VectorInstruction, Window
+from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Reduce, VectorInstruction, Window
 from simmodel.region import Operand, walk
 
 
@@ -158,19 +158,35 @@ def _chunked(instruction: Instruction, axis: int, limit: int | None, names: Name
 
 
 def legal_copy(instruction: Copy, arch: Arch, names: Names) -> list[Item]:
-    """The same transfer within the copy engine's rank; dimensions with a border stay inside."""
-    rank = arch.copy_[instruction.engine].rank
-    if len(walk((instruction.dst, instruction.src))) <= rank:
-        return [instruction]
+    """The same transfer within what the copy engine can: its rank, and borders if it fills them.
+
+    A border that cannot be filled on the way is filled first, with the whole target.
+    """
+    engine = arch.copy_[instruction.engine]
     src, dst = instruction.src, instruction.dst
-    free = [a for a, (n, m) in enumerate(zip(src.shape, dst.shape, strict=True)) if n == m > 1]
-    if not free:
+    bordered = src.shape != dst.shape
+    if len(walk((dst, src))) <= engine.rank and (engine.pad or not bordered):
         return [instruction]
-    axis = max(free, key=lambda a: abs(dst.strides[a]))
+    if bordered:
+        fill = Fill(
+            engine=instruction.engine, origin=instruction.origin, dst=dst, value=instruction.fill
+        )
+        offset = sum(b * s for b, s in zip(instruction.before, dst.strides, strict=True))
+        inside = replace(dst, address=dst.address.plus(offset), shape=src.shape)
+        plain = replace(instruction, dst=inside, before=(), fill=0.0)
+        return [*_ranked(fill, engine.rank, names), *legal_copy(plain, arch, names)]
+    return _ranked(instruction, engine.rank, names)
+
+
+def _ranked(instruction: Copy | Fill, rank: int, names: Names) -> list[Item]:
+    """Loops over the slowest dimensions until at most `rank` are left."""
+    dst = instruction.dst
+    operands = tuple(_operands(instruction).values())
+    if len(walk((dst, *operands))) <= rank:
+        return [instruction]
+    moving = [axis for axis, extent in enumerate(dst.shape) if extent > 1]
+    axis = max(moving, key=lambda a: abs(dst.strides[a]))
     variable = names.fresh()
     inner = taken(instruction, axis, variable, 0, 1)
-    before = instruction.before
-    if before:
-        inner = replace(inner, before=(*before[:axis], *before[axis + 1 :]))  # type: ignore[call-arg]
-    assert isinstance(inner, Copy)
-    return [Loop(variable, src.shape[axis], tuple(legal_copy(inner, arch, names)))]
+    assert isinstance(inner, Copy | Fill)
+    return [Loop(variable, dst.shape[axis], tuple(_ranked(inner, rank, names)))]

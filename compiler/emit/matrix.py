@@ -181,13 +181,13 @@ class MatrixEmitter:
                     a=_cut(product.a, depth, variable, start, size),
                     w=_cut(product.w, depth, variable, start, size),
                 )
-            whole = self._make(Gemm, part, dims, first=opens, last=closes)
+            whole = self._make(TileProduct, part, dims, first=opens, last=closes)
             body = self._columns(whole)
             items += [Loop(variable, count, tuple(body))] if count > 1 else body
         return items
 
     def _columns(self, whole: MatrixInstruction) -> list[Item]:
-        """`whole` (a Gemm) cut into columns of the array."""
+        """`whole` cut into columns of the array."""
         _, cols = tile_limits(self.arch)
         items: list[Item] = []
         width = whole.dst.shape[-1]
@@ -199,28 +199,26 @@ class MatrixEmitter:
         return items
 
     def _pixels(self, part: MatrixInstruction) -> list[Item]:
-        """`part` cut into rows of pixels, as many as one instruction takes."""
-        flat = _flattened(part)
-        if flat is not None:
-            return self._lines(flat)
-        rows = part.dst.shape[0]
-        variable = self.names.fresh()
-        line = _line(part, variable)
-        return [Loop(variable, rows, tuple(self._lines(line)))]
+        """`part` cut into blocks of pixels, as many as one instruction takes."""
+        rows, cols = part.dst.shape[:2]
+        limit = self.arch.matrix.max_pixels or rows * cols
+        wide = min(cols, limit)
+        return self._blocks(part, 0, max(1, limit // wide), 1, wide)
 
-    def _lines(self, line: dict[str, Any]) -> list[Item]:
-        limit = self.arch.matrix.max_pixels or line["dst"].shape[0]
+    def _blocks(self, part: MatrixInstruction, axis: int, size: int, *inner: int) -> list[Item]:
+        """Pieces of `size` along row dimension `axis`, then of `inner` along the next."""
         items: list[Item] = []
-        for start, size, count, _, _ in _pieces(
-            line["dst"].shape[0], limit, first=False, last=False
-        ):
+        extent = part.dst.shape[axis]
+        for start, length, count, _, _ in _pieces(extent, size, first=False, last=False):
             variable = self.names.fresh() if count > 1 else ""
-            fields = dict(line)
+            changes: dict[str, Any] = {}
             for name in ("a", "dst", "partial"):
-                if fields.get(name) is not None:
-                    fields[name] = _cut(fields[name], 0, variable, start, size)
-            product = TileProduct(**fields)
-            items += [Loop(variable, count, (product,))] if count > 1 else [product]
+                operand = getattr(part, name)
+                if operand is not None:
+                    changes[name] = _cut(operand, axis, variable, start, length)
+            piece = replace(part, **changes)
+            body = self._blocks(piece, *inner) if inner else [piece]
+            items += [Loop(variable, count, tuple(body))] if count > 1 else body
         return items
 
 
@@ -263,48 +261,6 @@ def _cut_product(
         if operand is not None:
             changes[name] = _cut(operand, len(operand.shape) - 1, variable, start, size)
     return replace(whole, **changes)
-
-
-def _fields(part: MatrixInstruction) -> dict[str, Any]:
-    """A Gemm's fields without its first row dimension: those of a Tile."""
-    kept = ("engine", "origin", "low", "high")
-    fields: dict[str, Any] = {name: getattr(part, name) for name in kept}
-    fields["w"] = part.w
-    for name in ("bias", "multiplier"):
-        operand = getattr(part, name)
-        fields[name] = None if operand is None else _drop(operand)
-    return fields
-
-
-def _drop(operand: Operand) -> Operand:
-    return replace(operand, shape=operand.shape[1:], strides=operand.strides[1:])
-
-
-def _flattened(part: MatrixInstruction) -> dict[str, Any] | None:
-    """The pixels as one dimension, where every operand walks both rows as one."""
-    fields = _fields(part)
-    for name in ("a", "dst", "partial"):
-        operand: Operand | None = getattr(part, name)
-        if operand is None:
-            fields[name] = None
-            continue
-        y, x = operand.shape[:2]
-        if y > 1 and x > 1 and operand.strides[0] != x * operand.strides[1]:
-            return None
-        stride = operand.strides[1] if x > 1 else operand.strides[0]
-        fields[name] = replace(
-            operand, shape=(y * x, operand.shape[2]), strides=(stride, operand.strides[2])
-        )
-    return fields
-
-
-def _line(part: MatrixInstruction, variable: str) -> dict[str, Any]:
-    """One row of pixels, moved by `variable`."""
-    fields = _fields(part)
-    for name in ("a", "dst", "partial"):
-        operand = getattr(part, name)
-        fields[name] = None if operand is None else _drop(_cut(operand, 0, variable, 0, 1))
-    return fields
 
 
 def _led(product: Product, lead: list[int], counts: list[tuple[str, int]]) -> Product:

@@ -76,12 +76,14 @@ def synchronized(actions: list[Action], found: tuple[Edge, ...], origin: int) ->
     inner = next((i for i, action in enumerate(actions) if action.engine == INNER), None)
     for edge in found:
         sides = (
-            (edge.writer, edge.empty, edge.full, lambda a: a.writes),
-            (edge.reader, edge.full, edge.empty, lambda a: a.reads),
+            (edge.writer, edge.empty, edge.full, [action.writes for action in actions]),
+            (edge.reader, edge.full, edge.empty, [action.reads for action in actions]),
         )
         for engine, take, give, touched in sides:
             steps = [
-                i for i, a in enumerate(actions) if a.engine == engine and touched(a) & edge.buffers
+                i
+                for i, names in enumerate(touched)
+                if actions[i].engine == engine and names & edge.buffers
             ]
             if steps:
                 waits.setdefault(steps[0], {})[take] = None

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+import ml_dtypes
 import numpy as np
 
 from compiler.nest.ir import (
@@ -68,7 +69,7 @@ class Builder:
         key = name if dtype == self.stored(data.dtype) else f"{name}:{dtype}"
         if key in self.tensors:
             return self.tensors[key]
-        raw = np.asarray(data, dtype=NUMPY[dtype], order="C")
+        raw = np.asarray(within(data, dtype), dtype=NUMPY[dtype], order="C")
         self.create(key, raw.shape, dtype)
         self.tensors[key] = replace(self.tensors[key], data=raw)
         return self.tensors[key]
@@ -129,6 +130,15 @@ class Builder:
         return NestGraph(
             self.name, self.tensors, self.buffers, tuple(self.steps), inputs, outputs, ports
         )
+
+
+def within(data: Array, dtype: str) -> Array:
+    """Real values limited to what `dtype` can hold: stand-ins for infinity stay finite."""
+    if not is_float(dtype) or not np.issubdtype(data.dtype, np.floating):
+        return data
+    largest = float(ml_dtypes.finfo(NUMPY[dtype]).max)  # type: ignore[no-untyped-call]
+    finite = np.isfinite(data)
+    return np.where(finite, np.clip(data, -largest, largest), data)
 
 
 def plain(

@@ -24,8 +24,9 @@ from compiler.tile.partition import boxes, grids
 from compiler.tile.roles import Roles, roles
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
-from simmodel.isa.cycles import product_cycles
+from simmodel.isa.cycles import fold_interval, product_cycles
 from simmodel.isa.functions import BINARY, TERNARY, UNARY
+from simmodel.isa.matrix import tile_limits
 
 KEPT = 8
 """Cheapest candidates of each split that are looked at closely."""
@@ -277,8 +278,16 @@ class _Search:
         dtype = product_type(self.source.dtype)
         if matrix.granularity == "conv":
             return product_cycles(matrix, dtype, pixels, n, k, taps)
-        once = product_cycles(matrix, dtype, pixels, n, k)
-        return once * taps
+        if matrix.granularity == "gemm":
+            return product_cycles(matrix, dtype, pixels, n, k) * taps
+        rows, cols = tile_limits(self.arch)
+        limit = matrix.max_pixels or 1 << 30
+        length = np.minimum(pixels, limit)
+        count = -(-pixels // length) * -(-n // cols) * -(-k // rows) * taps
+        startup = matrix.startup.cycles(self.arch.clock)
+        inner = np.array([fold_interval(matrix, dtype, int(m), cols, rows) for m in length])
+        once = product_cycles(matrix, dtype, length, cols, rows)
+        return count * (inner + startup) + taps * (once - inner)
 
 
 def _cost_class(nest: Nest) -> str:

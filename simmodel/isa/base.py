@@ -62,6 +62,13 @@ class Instruction(ABC):
     def cycles(self, arch: Arch) -> int:
         """Cycles of work between start-up and end when no operand is late."""
 
+    def interval(self, arch: Arch) -> int:
+        """Cycles of work when it follows its like without a gap.
+
+        Less than `cycles` where the engine overlaps the end of one with the start of the next.
+        """
+        return self.cycles(arch)
+
     @abstractmethod
     def startup(self, arch: Arch) -> int:
         """Cycles before the first operand moves: the engine's start-up and access latencies."""

@@ -11,6 +11,7 @@ compiler's search for thousands of candidates at once.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,17 @@ def product_cycles(matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions
     count = _systolic if matrix.kind == "systolic" else _cube
     once = count(matrix, m, n, k, positions)
     return _whole(np.ceil(once / rate)) if rate < 1 else once
+
+
+def fold_interval(matrix: Matrix, dtype: str, m: int, n: int, k: int) -> int:
+    """Cycles from one array-sized product to the next of the same kind, overlapped or not."""
+    once = product_cycles(matrix, dtype, m, n, k)
+    if matrix.kind != "systolic" or not matrix.fold_overlap:
+        return int(once)
+    stream = {"output-stationary": k, "weight-stationary": m, "input-stationary": n}
+    rate = next((r for t, r in matrix.rate.items() if t == dtype), 1.0)
+    busy = max(stream[matrix.dataflow], matrix.rows)
+    return min(int(once), math.ceil(busy / min(rate, 1.0)))
 
 
 def _whole(value: Any) -> Any:

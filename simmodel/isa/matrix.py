@@ -22,7 +22,7 @@ from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
 from simmodel.isa.contract import contract, exact_type
-from simmodel.isa.cycles import product_cycles, streams
+from simmodel.isa.cycles import fold_interval, product_cycles, streams
 from simmodel.region import Operand
 
 INFINITY = math.inf
@@ -170,27 +170,6 @@ def _product(
     return contract(left, a_lead + a_dims, right, w_lead + w_dims, d_lead + out_dims)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tile(MatrixInstruction):
-    """dst[m, n] = a[m, k] x w[k, n]; k and n no larger than the array."""
-
-    MNEMONIC: ClassVar[str] = "matrix.tile"
-    RESULT_RANK: ClassVar[int] = 2
-
-    def extents(self) -> tuple[int, int, int, int]:
-        return self.a.shape[-2], self.w.shape[-1], self.a.shape[-1], 1
-
-    def sums(self, a: Array, w: Array) -> Array:
-        return _product(self, a, w, ("mk", "kn", "mn"))
-
-    def unencodable(self, arch: Arch) -> str | None:
-        _, n, k, _ = self.extents()
-        rows, cols = tile_limits(arch)
-        if k > rows or n > cols:
-            return f"a tile covers at most {rows} x {cols} weights"
-        return super().unencodable(arch)
-
-
 def tile_limits(arch: Arch) -> tuple[int, int]:
     """Largest reduction and output channels of one array-sized tile."""
     engine = arch.matrix
@@ -214,6 +193,24 @@ class Gemm(MatrixInstruction):
         if arch.matrix.granularity == "tile":
             return "the matrix engine takes array-sized tiles only"
         return super().unencodable(arch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile(Gemm):
+    """dst[y, x, n] = a[y, x, k] x w[k, n]; k and n no larger than the array."""
+
+    MNEMONIC: ClassVar[str] = "matrix.tile"
+
+    def interval(self, arch: Arch) -> int:
+        m, n, k, _ = self.extents()
+        return fold_interval(arch.matrix, product_type(self.a.dtype), m, n, k)
+
+    def unencodable(self, arch: Arch) -> str | None:
+        _, n, k, _ = self.extents()
+        rows, cols = tile_limits(arch)
+        if k > rows or n > cols:
+            return f"a tile covers at most {rows} x {cols} weights"
+        return MatrixInstruction.unencodable(self, arch)
 
 
 def windows(
@@ -251,6 +248,14 @@ class Windowed(MatrixInstruction):
             if self.a.shape[lead + axis] < need:
                 return f"input extent {self.a.shape[lead + axis]} is below the {need} needed"
         return None
+
+    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+        """The engine forms the windows: input is read once for each time it streams the columns."""
+        _, *others = super().traffic(arch)
+        m, n, k, positions = self.extents()
+        left, _ = streams(arch.matrix, m, n, k * positions)
+        once = self.a.traffic(granule(arch, self.a.memory))
+        return (Flow(self.a, False, once * left), *others)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,11 +301,6 @@ class DepthwiseConv(Windowed):
         still = tuple(axis for axis, moves in enumerate(_moving(self.dst, lead)) if not moves)
         result: Array = total.sum(axis=still, dtype=exact) if still else total
         return result
-
-    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
-        first, *others = super().traffic(arch)
-        once = first.operand.traffic(granule(arch, first.operand.memory))
-        return (Flow(first.operand, False, once), *others)
 
     def unencodable(self, arch: Arch) -> str | None:
         if not arch.matrix.depthwise:

@@ -50,7 +50,7 @@ def _macs(work: Work) -> int:
 
 
 def _busy(work: Work) -> int:
-    return _executed(work) * (work.startup + work.cycles)
+    return _executed(work) * (work.startup + work.cycles) - work.gained
 
 
 def _engines(machine: Machine, works: list[Work], cycles: int) -> tuple[EngineTrace, ...]:

@@ -50,6 +50,7 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
     engine = _found(sockets.engines, instruction.engine, "engine", instruction)
     costs = (instruction.startup(arch), instruction.cycles(arch), site.times)
     work = Work(instruction, (sockets.core, number), engine, costs, _cause(instruction, arch))
+    work.gain = work.cycles - instruction.interval(arch)
     work.waits, work.signals = _synchronization(instruction, sockets)
     _attach_profile(work, site, sockets)
     if arch.front_end.sync == "interlock":
@@ -116,7 +117,11 @@ def _attach_profile(work: Work, site: Site, sockets: Sockets) -> None:
         if isinstance(instruction, Copy):
             for resource, amount in sockets.links.moved(instruction, core):
                 moved[resource] = moved.get(resource, 0.0) + amount
-        return Profile(work.cycles, tuple(moved.items()))
+        usage = tuple(moved.items())
+        alone = Profile(work.cycles, usage)
+        if work.gain:
+            alone.behind = Profile(work.cycles - work.gain, usage)
+        return alone
 
     if any(memories.banked(flow.operand, core) for flow in flows):
         work.profile_at = _by_address(site, profile, sockets)

@@ -82,6 +82,8 @@ class Engine:
         """End of its last instruction."""
         self.started = False
         """Whether an instruction other than synchronization has started."""
+        self.streaming = False
+        """Whether its last instruction can overlap one that follows without a gap."""
         self.awaited: Token | Hazards | None = None
         """What it waits for, or last waited for."""
         self._fabric = fabric
@@ -99,6 +101,7 @@ class Engine:
             work, issued, burst, hazards = entries[0]
             if issued > self.free:
                 work.lost[FRONT_END] += issued - self.free
+                self.streaming = False
                 if issued > env.now:
                     yield Timeout(env, issued - env.now)
             for token, count in work.waits:
@@ -118,11 +121,18 @@ class Engine:
             entries.popleft()
             start = now = env.now
             profile = work.profile or work.profile_at(work.count)
+            overlaps = self.streaming and start == self.free
             if burst is None:
+                own = work.cycles
+                if overlaps and work.gain:
+                    profile = profile.behind
+                    own -= work.gain
+                    work.gained += work.gain
                 usage, length, cycles = profile.usage, profile.length, profile.cycles
+                work.lost[profile.cause] += cycles - own
                 queue.room += 1
             else:
-                usage, cycles = self._start_burst(work, profile, burst, start)
+                usage, cycles = self._start_burst(work, profile, burst, overlaps)
                 length = cycles
             if queue.blocked:
                 queue.resume()
@@ -136,22 +146,30 @@ class Engine:
                 fabric.end(flow, now)
                 if now > due:
                     self._charge(work, now - due)
-            work.lost[profile.cause] += profile.cycles - work.cycles
             self._end(work, start, now)
             if hazards is not None:
                 hazards.end()
 
     def _start_burst(
-        self, work: Work, profile: Profile, burst: Burst, start: int
+        self, work: Work, profile: Profile, burst: Burst, overlaps: bool
     ) -> tuple[Usage, int]:
-        """What the whole burst uses, and for how many cycles behind its first start-up."""
-        pitch = work.startup + profile.cycles
-        burst.start(start, pitch)
+        """What the whole burst uses, and for how many cycles behind its first start-up.
+
+        All but the first follow their like; what the first takes longer comes on top.
+        """
+        behind = profile.behind
+        pitch = work.startup + behind.cycles
+        first = 0 if overlaps else profile.cycles - behind.cycles
+        burst.start(self.env.now + first, pitch)
         self.queue.releases.extend(burst.releases())
-        times, length = burst.times, burst.length - work.startup
+        times, length = burst.times, burst.length + first - work.startup
         work.lost[FRONT_END] += burst.length - times * pitch
-        work.lost[profile.cause] += (times - 1) * (profile.cycles - work.cycles)
-        scale = times * profile.length / max(1, length)
+        own = work.cycles - work.gain
+        work.lost[profile.cause] += times * (behind.cycles - own) + (
+            0 if overlaps else first - work.gain
+        )
+        work.gained += (times if overlaps else times - 1) * work.gain
+        scale = times * behind.length / max(1, length)
         return tuple((resource, demand * scale) for resource, demand in profile.usage), length
 
     def _charge(self, work: Work, late: int) -> None:
@@ -170,5 +188,6 @@ class Engine:
         work.last = self.free = now
         if work.startup or work.cycles:
             self.started = True
+            self.streaming = work.gain > 0
         for token, count in work.signals:
             token.signal(count, work.cause)

@@ -26,7 +26,7 @@ Waits = tuple[tuple[Token, int], ...]
 class Profile:
     """How long an instruction works alone, and what it moves per cycle meanwhile."""
 
-    __slots__ = ("cause", "cycles", "length", "usage")
+    __slots__ = ("behind", "cause", "cycles", "length", "usage")
 
     def __init__(self, cycles: int, moved: Usage) -> None:
         """`moved` are bytes of the whole instruction through each resource, none of them 0."""
@@ -40,6 +40,8 @@ class Profile:
             if amount / resource.bytes_per_cycle == slowest:
                 self.cause = resource.cause
         self.usage: Usage = tuple((r, amount / self.length) for r, amount in moved)
+        self.behind = self
+        """The same instruction right behind its like, where the engine overlaps them."""
 
 
 def _no_profile(occurrence: int) -> Profile:
@@ -49,7 +51,8 @@ def _no_profile(occurrence: int) -> Profile:
 class Work:
     """One site on one core, and what is counted about it."""
 
-    __slots__ = ("cause", "core", "count", "cycles", "engine", "first", "instruction", "issued",
+    __slots__ = ("cause", "core", "count", "cycles", "engine", "first", "gain", "gained",
+                 "instruction", "issued",
                  "last", "lost", "number", "profile", "profile_at", "signals", "spans_at",
                  "startup", "times", "waits")  # fmt: skip
 
@@ -66,6 +69,10 @@ class Work:
         self.engine = engine
         self.startup, self.cycles, self.times = costs
         """Cycles before the traffic, cycles of work, instructions issued per occurrence."""
+        self.gain = 0
+        """Cycles less where it follows its like without a gap (`Instruction.interval`)."""
+        self.gained = 0
+        """Cycles that were saved so."""
         self.cause = cause
         """What an engine waits for that waits for this work."""
         self.waits: Waits = ()

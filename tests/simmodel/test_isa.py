@@ -112,7 +112,7 @@ def requantized(a: np.ndarray, w: np.ndarray, b: np.ndarray, m: np.ndarray) -> n
     return np.clip(np.rint(steps) + 3, -128, 127).astype(np.int8)
 
 
-SMALL = at("accumulators", 0, (4, 6), "int32")
+SMALL = at("accumulators", 0, (2, 2, 6), "int32")
 FACTORS = at("local", 4096, (6,), "fp32")
 IMAGE = at("local", 0, (7, 5, 4))
 
@@ -136,7 +136,7 @@ CASES = [
     ),
     Case(
         Tile(
-            engine="matrix", dst=SMALL, a=at("local", 0, (4, 8)), w=at("local", 64, (8, 6)),
+            engine="matrix", dst=SMALL, a=at("local", 0, (2, 2, 8)), w=at("local", 64, (8, 6)),
             partial=SMALL,
         ),
         1, 32 + 48 + 96 + 96, product,
@@ -155,7 +155,7 @@ CASES = [
             engine="matrix", dst=at("accumulators", 0, (3, 2, 6), "int32"), a=IMAGE,
             w=at("local", 1024, (3, 3, 4, 6)), stride=(2, 2),
         ),
-        5, 6 * 36 + 216 + 144, lambda a, w: sliding(a, w, 2, False),
+        5, 144 + 216 + 144, lambda a, w: sliding(a, w, 2, False),
     ),
     Case(
         DepthwiseConv(
@@ -385,7 +385,7 @@ def test_common_loops_are_taken_in_bulk() -> None:
     """The property above would hold if nothing were ever widened; these must be."""
     rows = {"t": 8}
     tile = Tile(
-        engine="matrix", a=at("local", 0, (4, 8), terms={"k": 8}, strides=(32, 1)),
+        engine="matrix", a=at("local", 0, (2, 2, 8), terms={"k": 8}, strides=(64, 32, 1)),
         w=at("local", 1024, (8, 6), terms={"k": 48}), dst=SMALL, partial=SMALL,
     )  # fmt: skip
     move = Copy(
