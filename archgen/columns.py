@@ -88,8 +88,31 @@ COLUMNS = (
         "",
         "whether the executed instructions gave the reference's outputs; missing: not checked",
     ),
-    Column("max_abs_error", "real", "output units", "largest difference from the reference"),
-    Column("tolerance", "real", "output units", "largest difference that the element type excuses"),
+    Column(
+        "compared",
+        "whole",
+        "values",
+        "results that were compared, each with what the reference makes of the same inputs",
+    ),
+    Column(
+        "operator_error",
+        "real",
+        "fraction",
+        "largest difference in them, as a fraction of what the format excuses; above 1 is wrong",
+    ),
+    Column("max_step_error", "real", "steps", "largest difference in an integer result"),
+    Column(
+        "max_abs_error",
+        "real",
+        "output units",
+        "largest difference of an output from a run of the whole reference; not judged",
+    ),
+    Column(
+        "tolerance",
+        "real",
+        "output units",
+        "excused in the output that is furthest off, from the inputs of the operators before it",
+    ),
     Column(
         "compile_s",
         "real",

@@ -144,7 +144,8 @@ def _stored_arrays(path: Path) -> dict[str, Array] | None:
 # Sessions.
 
 
-def _options() -> onnxruntime.SessionOptions:
+def session_options() -> onnxruntime.SessionOptions:
+    """One thread, no rewriting: the same bytes everywhere."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
@@ -154,7 +155,9 @@ def _options() -> onnxruntime.SessionOptions:
 
 
 def _open(source: bytes | str) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(source, _options(), providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(
+        source, session_options(), providers=["CPUExecutionProvider"]
+    )
 
 
 @lru_cache(maxsize=512)

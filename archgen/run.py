@@ -8,11 +8,12 @@ its quantized form, inputs and reference outputs.
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,15 +22,15 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
+from archgen.fed import cut, feedable, run_cut
 from archgen.models import ModelError, SourceModel, open_model
 from archgen.point import Outcome, Point, Row
 from archgen.quantize import Quantized, quantize
 from archgen.reference import cached_reference, content_key, run_node, sample_inputs
 from archgen.rows import layer_rows, metrics_row
-from archgen.toolchain import Request, Toolchain
-from archgen.verify import Comparison, compare
+from archgen.toolchain import Compiled, Request, Toolchain
+from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
-from simmodel.program import Program
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -83,6 +84,7 @@ class Workbench:
     def __init__(self, tools: Toolchain) -> None:
         self.tools = tools
         self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
+        self._fed: tuple[str, dict[str, Array]] = ("", {})
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
@@ -107,22 +109,18 @@ class Workbench:
         request = Request(model.name, kept.loaded, arch, point.dtype, point.host)
         compiled, compile_s = _timed(lambda: tools.compile(request))
         program = compiled.program
-        checked: Comparison | None = None
+        notes = [model.note]
         verify_s: float | None = None
+        checked: Row = {}
         if point.verify:
-            checked, verify_s = _timed(lambda: self._verify(point, model, program))
+            verdict, verify_s = _timed(lambda: self._verify(point, model, compiled))
+            checked = _verdict_row(verdict)
+            notes.append(verdict.note)
         trace, simulate_s = _timed(lambda: tools.simulate(program, arch))
         metrics = tools.measure(trace, program, arch, point.batch)
         row |= {"status": "ok", **metrics_row(metrics, program, arch)}
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
-        notes = [model.note]
-        if checked is not None:
-            row |= {
-                "verified": checked.verified,
-                "max_abs_error": checked.max_abs_error,
-                "tolerance": checked.tolerance,
-            }
-            notes.append(checked.note)
+        row |= checked
         row["note"] = "; ".join(filter(None, notes)) or None
         layers = [point.identity() | layer for layer in layer_rows(trace)]
         details = {"report": compiled.report, "traffic": dict(trace.traffic)}
@@ -142,11 +140,45 @@ class Workbench:
             self._kept.popitem(last=False)
         return kept
 
-    def _verify(self, point: Point, model: Prepared, program: Program) -> Comparison:
+    def _verify(self, point: Point, model: Prepared, compiled: Compiled) -> Comparison:
+        """The verdict on every value that the program stores; errors of outputs are end to end."""
         inputs = sample_inputs(model.proto)
-        expected = cached_reference(model.proto, model.key, inputs, cache_dir())
-        actual = self.tools.execute(program, inputs, point.arch, run_node)
-        return compare(actual, expected, model.proto, point.dtype)
+        whole = cached_reference(model.proto, model.key, inputs, cache_dir())
+        tools = self.tools
+        run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
+        fed = feedable(run.probed)
+        cut_model = cut(model.proto, fed)
+        expected = self._fed_reference(model, cut_model, inputs, fed)
+        verdict = compare({**fed, **run.outputs}, expected, cut_model, point.dtype, whole)
+        return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
+
+    def _fed_reference(
+        self,
+        model: Prepared,
+        cut_model: onnx.ModelProto,
+        inputs: Mapping[str, Array],
+        fed: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        """`run_cut`, remembered: machines that compute the same integers need it once."""
+        key = f"{model.key} {content_key(fed)}"
+        if key != self._fed[0]:
+            self._fed = key, run_cut(cut_model, model.proto, inputs, fed)
+        return self._fed[1]
+
+
+def _verdict_row(verdict: Comparison) -> Row:
+    return {
+        "verified": verdict.verified,
+        "compared": verdict.compared,
+        "operator_error": _finite(verdict.excess),
+        "max_step_error": _finite(verdict.max_step_error),
+        "max_abs_error": _finite(verdict.max_abs_error),
+        "tolerance": verdict.tolerance,
+    }
+
+
+def _finite(error: float | None) -> float | None:
+    return error if error is not None and math.isfinite(error) else None
 
 
 def _refused(point: Point, status: str, reason: str) -> Outcome:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from archgen.toolchain import Compiled, Request, Toolchain
+from archgen.toolchain import Array, Compiled, Request, Toolchain
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from simmodel.functional import execute
+from simmodel.arch import Arch
+from simmodel.functional import Host, Run, run
 from simmodel.metrics import measure
+from simmodel.program import Probe, Program
 from simmodel.simulate import simulate
 from simmodel.verify import verify
 
@@ -17,7 +20,7 @@ def compile_request(request: Request) -> Compiled:
     options = CompileOptions(dtype=request.dtype, host=request.host)
     result = compile_model(request.model, request.arch, options)
     verify(result.program, request.arch)
-    return Compiled(result.program, report(result))
+    return Compiled(result.program, report(result), result.probes)
 
 
 def report(result: CompileResult) -> dict[str, Any]:
@@ -32,6 +35,13 @@ def report(result: CompileResult) -> dict[str, Any]:
             for node in result.host
         ],
     }
+
+
+def execute(
+    program: Program, inputs: Mapping[str, Array], arch: Arch, host: Host, probes: Sequence[Probe]
+) -> Run:
+    """Outputs and probed values, in the executor's own order of instructions."""
+    return run(program, inputs, arch, host, probes=probes)
 
 
 STANDARD = Toolchain(prepared, compile_request, execute, simulate, measure)

@@ -6,7 +6,7 @@ the toolchain by reference, so its functions are defined at the top level of a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,12 +14,12 @@ import onnx
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch
+from simmodel.functional import Host, Run
 from simmodel.metrics import Metrics
-from simmodel.program import Program
+from simmodel.program import Probe, Program
 from simmodel.trace import Trace
 
 Array = NDArray[Any]
-RunNode = Callable[[bytes, list[Array]], list[Array]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Compiled:
 
     program: Program
     report: Mapping[str, Any]
+    probes: tuple[Probe, ...] = ()
+    """Values of the model that can be seen while the program runs."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class Toolchain:
     load: Callable[[onnx.ModelProto, str], Any]
     """The part of compiling that depends on no machine, from a bound model and its name."""
     compile: Callable[[Request], Compiled]
-    execute: Callable[[Program, Mapping[str, Array], Arch, RunNode], Mapping[str, Array]]
-    """Outputs by name, from inputs by name."""
+    execute: Callable[[Program, Mapping[str, Array], Arch, Host, Sequence[Probe]], Run]
+    """Outputs and probed values by name, from inputs by name."""
     simulate: Callable[[Program, Arch], Trace]
     measure: Callable[[Trace, Program, Arch, int], Metrics]
     """The last argument is the batch."""

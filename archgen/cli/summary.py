@@ -82,9 +82,9 @@ def shortened(reason: str) -> str:
 
 
 def _error(row: Record) -> str:
-    if pd.isna(row["max_abs_error"]):
+    if pd.isna(row["operator_error"]):
         return ": missing, of another shape or not finite"
-    return f" by {row['max_abs_error']:.3g}, tolerance {row['tolerance']:.3g}"
+    return f" by {row['operator_error']:.3g} times what {row['dtype']} excuses"
 
 
 def _name(row: Record) -> str:

@@ -13,10 +13,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from archgen.standard import execute
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.dtype import NAMES, size_of
-from simmodel.functional import execute
 from simmodel.isa import HostCall
 from simmodel.metrics import measure
 from simmodel.program import Buffer, Origin, Port, Program
