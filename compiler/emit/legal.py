@@ -39,10 +39,12 @@ def _with_axes(operand: Operand, axes: Sequence[int]) -> Operand:
     return replace(operand, shape=shape, strides=tuple(operand.strides[a] for a in axes))
 
 
-def taken(instruction: Instruction, axis: int, variable: str, start: int, size: int) -> Instruction:
+def taken(
+    instruction: Instruction, axis: int, variable: str, start: int, size: int, *, keep: bool = False
+) -> Instruction:
     """`instruction` on positions start + size * variable .. of dimension `axis`.
 
-    With `size` 1 the dimension disappears, else it has that extent.
+    With `size` 1 the dimension disappears unless `keep`, else it has that extent.
     """
     changes = {}
     for name, operand in _operands(instruction).items():
@@ -50,7 +52,7 @@ def taken(instruction: Instruction, axis: int, variable: str, start: int, size: 
         address = operand.address.plus(stride * start)
         if stride and variable:
             address = replace(address, terms=(*address.terms, (variable, stride * size)))
-        if size == 1:
+        if size == 1 and not keep:
             rest = [a for a in range(len(operand.shape)) if a != axis]
             changes[name] = replace(_with_axes(operand, rest), address=address)
         else:
@@ -85,7 +87,9 @@ def _continues(operands: list[Operand], axis: int, inner: list[int]) -> bool:
         size = 1
         for a in inner:
             size *= operand.shape[a]
-        if not uniform or operand.strides[axis] != size * operand.strides[inner[0]]:
+        if not uniform:
+            return False
+        if operand.shape[axis] > 1 and operand.strides[axis] != size * operand.strides[inner[0]]:
             return False
     return True
 
@@ -104,7 +108,10 @@ def _merge(operand: Operand, groups: list[list[int]]) -> Operand:
 
 
 def legal_vector(instruction: VectorInstruction, arch: Arch, names: Names) -> list[Item]:
-    """The same work in instructions of the vector engine's rank and extent."""
+    """The same work in instructions of the vector engine's rank and extent.
+
+    A reduction in several pieces joins each to what the ones before it left in the result.
+    """
     limit = arch.vector.max_extent
     if isinstance(instruction, Window):
         return _chunked(instruction, len(instruction.dst.shape) - 1, limit, names)
@@ -131,29 +138,79 @@ def _sorted_axes(instruction: VectorInstruction) -> Instruction:
 
 
 def _peeled(instruction: Instruction, rank: int, limit: int | None, names: Names) -> list[Item]:
+    """Loops over the outermost dimensions until `rank` are left."""
     lists = list(_operands(instruction).values())
     depth = len(lists[0].shape)
     if depth <= rank:
-        return _chunked(instruction, depth - 1, limit, names)
+        return _chunked(instruction, _innermost(instruction), limit, names)
     extent = max(operand.shape[0] for operand in lists)
-    variable = names.fresh()
-    inner = taken(instruction, 0, variable, 0, 1)
-    return [Loop(variable, extent, tuple(_peeled(inner, rank, limit, names)))]
+
+    def piece(variable: str, start: int) -> list[Item]:
+        inner = _joining(instruction, taken(instruction, 0, variable, start, 1), 0, start)
+        return _peeled(inner, rank, limit, names)
+
+    if not _reduces(instruction, 0):
+        variable = names.fresh()
+        return [Loop(variable, extent, tuple(piece(variable, 0)))]
+    variable = names.fresh() if extent > 2 else ""
+    rest = piece(variable, 1)
+    return [*piece("", 0), *([Loop(variable, extent - 1, tuple(rest))] if variable else rest)]
+
+
+def _innermost(instruction: Instruction) -> int:
+    """The dimension that the engine walks fastest."""
+    lead = instruction.a if isinstance(instruction, Reduce) else instruction.writes()[0]
+    extents = [max(column) for column in _extents(instruction)]
+    moving = [axis for axis, extent in enumerate(extents) if extent > 1]
+    fastest = min(moving, key=lambda axis: (abs(lead.strides[axis]), -axis), default=None)
+    return len(extents) - 1 if fastest is None else fastest
+
+
+def _extents(instruction: Instruction) -> list[tuple[int, ...]]:
+    shapes = (operand.shape for operand in _operands(instruction).values())
+    return list(zip(*shapes, strict=True))
+
+
+def _reduces(instruction: Instruction, axis: int) -> bool:
+    """Whether `instruction` reduces over dimension `axis`."""
+    if not isinstance(instruction, Reduce):
+        return False
+    return instruction.dst.shape[axis] == 1 and instruction.a.shape[axis] > 1
+
+
+def _joining(whole: Instruction, piece: Instruction, axis: int, start: int) -> Instruction:
+    """`piece` of `whole`, which joins what earlier pieces of a reduction left."""
+    if not start or not _reduces(whole, axis) or not isinstance(piece, Reduce):
+        return piece
+    return replace(piece, partial=piece.dst)
 
 
 def _chunked(instruction: Instruction, axis: int, limit: int | None, names: Names) -> list[Item]:
-    """Chunks of at most `limit` positions along `axis`."""
-    extent = max(o.shape[axis] for o in _operands(instruction).values() if len(o.shape) > axis)
+    """Chunks of at most `limit` positions along `axis`, and along what is innermost then."""
+    extent = max(_extents(instruction)[axis])
     if limit is None or extent <= limit:
         return [instruction]
+
+    def piece(variable: str, start: int, size: int) -> list[Item]:
+        part = taken(instruction, axis, variable, start, size, keep=True)
+        part = _joining(instruction, part, axis, start)
+        # A chunk of one position leaves another dimension innermost.
+        again = size == 1 and not isinstance(part, Window)
+        return _chunked(part, _innermost(part), limit, names) if again else [part]
+
     whole, rest = divmod(extent, limit)
     items: list[Item] = []
-    variable = names.fresh()
-    body = taken(instruction, axis, variable if whole > 1 else "", 0, limit)
-    items.append(Loop(variable, whole, (body,)) if whole > 1 else body)
+    first = 1 if _reduces(instruction, axis) else 0
+    if first:
+        items += piece("", 0, limit)
+    if whole - first > 1:
+        variable = names.fresh()
+        body = piece(variable, first * limit, limit)
+        items.append(Loop(variable, whole - first, tuple(body)))
+    elif whole > first:
+        items += piece("", first * limit, limit)
     if rest:
-        last = taken(instruction, axis, "", whole * limit, rest)
-        items.append(last)
+        items += piece("", whole * limit, rest)
     return items
 
 

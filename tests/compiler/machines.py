@@ -1,0 +1,147 @@
+"""Small machines that differ in everything that the compiler asks about, and random ones.
+
+`machine` builds one from a few words; `NAMED` holds one per trait worth a test of its own; the
+strategy `machines` draws any combination that passes the rules of `simmodel.arch_rules`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from simmodel.arch import Arch
+from simmodel.arch_rules import problems
+
+WRITEBACK = ("bias", "clip", "requantize")
+ALL_TYPES = ("int8", "uint8", "int16", "int32", "fp16", "fp32")
+RATES = {"int8": 2.0, "fp16": 1.0, "fp32": 0.5}
+
+
+def machine(
+    *,
+    name: str = "m",
+    types: tuple[str, ...] = ("fp32", "int8", "fp16"),
+    clusters: int = 1,
+    cores: int = 1,
+    sync: str = "tokens",
+    local: dict[str, Any] | None = None,
+    weights: int = 0,
+    accumulators: int = 0,
+    matrix: dict[str, Any] | None = None,
+    vector: dict[str, Any] | None = None,
+    copy: dict[str, Any] | None = None,
+    split_loads: bool = False,
+    latency: int = 20,
+) -> Arch:
+    """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
+
+    Raises ValueError where the parts contradict each other.
+    """
+    memories: dict[str, Any] = {
+        "dram": {"size": "64 MiB", "bandwidth": "16 B/cycle", "latency": f"{latency} cycles"},
+        "local": {"size": 65536, "banks": 4, "bank_width": 16} | (local or {}),
+    }
+    targets = ["local"]
+    product: dict[str, Any] = {
+        "kind": "cube", "rows": 4, "cols": 8, "depth": 8, "granularity": "conv", "rate": RATES,
+    } | (matrix or {})  # fmt: skip
+    reads = ["local"]
+    if weights:
+        memories["weights"] = {"size": weights, "banks": 2, "bank_width": 8}
+        product["weights"] = "weights"
+        targets.append("weights")
+    if accumulators:
+        memories["accumulators"] = {"size": accumulators, "banks": 2, "bank_width": 32}
+        product["output"] = "accumulators"
+        reads.append("accumulators")
+    moves: dict[str, Any] = {"bandwidth": "16 B/cycle"} | (copy or {})
+    copies = {"load": {"from": ["dram"], "to": targets} | moves}
+    if split_loads and weights:
+        copies = {
+            "load": {"from": ["dram"], "to": ["local"]} | moves,
+            "fetch": {"from": ["dram"], "to": ["weights"]} | moves,
+        }
+    copies["store"] = {"from": ["local"], "to": ["dram"]} | moves
+    arch = Arch.model_validate({
+        "name": name, "clock": "1 GHz", "types": types, "clusters": clusters, "cores": cores,
+        "memories": memories, "matrix": product,
+        "vector": {"lanes": 16, "types": ALL_TYPES, "reads": reads} | (vector or {}),
+        "copy": copies, "front_end": {"sync": sync, "queue_depth": 4},
+    })  # fmt: skip
+    found = problems(arch)
+    if found:
+        raise ValueError("; ".join(problem.message for problem in found))
+    return arch
+
+
+SYSTOLIC = {"kind": "systolic", "rows": 8, "cols": 4, "depth": 1}
+NAMED = {
+    arch.name: arch
+    for arch in (
+        machine(name="plain"),
+        machine(name="finishing", matrix={"writeback": WRITEBACK, "depthwise": True}),
+        machine(name="interlocked", sync="interlock", accumulators=8192, cores=2),
+        machine(name="gemms", matrix=SYSTOLIC | {"granularity": "gemm"}, weights=8192, cores=3),
+        machine(
+            name="fine", accumulators=4096, vector={"rank": 1, "max_extent": 32, "window": False},
+            matrix=SYSTOLIC | {"granularity": "tile", "max_pixels": 8, "writeback": WRITEBACK},
+            copy={"rank": 2}, sync="interlock",
+        ),
+        machine(
+            name="bare", matrix={"granularity": "tile"}, vector={"rank": 2, "window": False},
+            copy={"rank": 1}, local={"mapping": "blocked", "alignment": 32},
+        ),
+        machine(
+            name="small", local={"size": 6144, "bank_width": 8}, weights=1024, accumulators=1024,
+            split_loads=True, clusters=2, cores=2, matrix={"granularity": "conv"},
+        ),
+        machine(name="wide", cores=6, local={"size": 1 << 20}, latency=200),
+    )
+}  # fmt: skip
+"""One machine per trait."""
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Arch:
+    """Any machine."""
+    pick = lambda *values: draw(st.sampled_from(values))  # noqa: E731
+    array = {"rows": pick(1, 3, 4, 8, 16), "cols": pick(1, 4, 5, 8, 16)}
+    systolic = draw(st.booleans())
+    flow = pick("weight-stationary", "output-stationary", "input-stationary")
+    kind = (
+        {"kind": "systolic", "depth": 1, "dataflow": flow}
+        if systolic
+        else {"kind": "cube", "depth": pick(1, 4, 8)}
+    )
+    finished = draw(st.sets(st.sampled_from(WRITEBACK)))
+    grain = pick("tile", "gemm", "conv")
+    matrix = array | kind | {
+        "granularity": grain, "depthwise": draw(st.booleans()),
+        "writeback": tuple(w for w in WRITEBACK if w in finished),
+        "max_pixels": pick(None, None, 1, 8, 16),
+    }  # fmt: skip
+    vector = {
+        "lanes": pick(1, 8, 16), "rank": pick(1, 2, 3), "window": draw(st.booleans()),
+        "max_extent": pick(None, None, 7, 32),
+    }  # fmt: skip
+    banks = pick(1, 2, 8)
+    width = pick(4, 16, 64)
+    size = pick(1, 2, 4, 8, 32, 256) * 1024
+    assume(size % (banks * width) == 0)
+    local = {
+        "size": size, "banks": banks, "bank_width": width, "alignment": pick(1, 1, 16, 64),
+        "mapping": pick("interleaved", "blocked"),
+    }  # fmt: skip
+    try:
+        return machine(
+            clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3), sync=pick("tokens", "interlock"),
+            local=local, weights=pick(0, 0, 512, 8192), accumulators=pick(0, 0, 512, 8192),
+            matrix=matrix, vector=vector, split_loads=draw(st.booleans()),
+            copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
+            latency=pick(0, 20),
+        )  # fmt: skip
+    except ValueError:
+        assume(False)
+        raise

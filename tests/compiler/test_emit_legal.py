@@ -1,0 +1,179 @@
+"""Instructions wrapped in loops do what the one wide instruction did, within rank and extent.
+
+The wide instruction runs on one copy of a memory of random bytes, the legal ones on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from numpy.typing import NDArray
+
+from compiler.emit.legal import Names, legal_copy, legal_vector
+from simmodel.arch import Arch
+from simmodel.dtype import NUMPY
+from simmodel.isa import Binary, Copy, Instruction, Item, Loop, Reduce, Unary, Window
+from simmodel.isa.vector import VectorInstruction
+from simmodel.region import Address, Operand
+
+SPACE = 1 << 16
+Memory = dict[str, NDArray[np.uint8]]
+
+
+def fresh() -> Memory:
+    rng = np.random.default_rng(5)
+    return {
+        "local": rng.integers(0, 64, SPACE, dtype=np.uint8),
+        "dram": rng.integers(0, 64, SPACE, dtype=np.uint8),
+    }
+
+
+def flat(items: list[Item], values: Mapping[str, int]) -> Iterator[tuple[Instruction, Any]]:
+    """Every instruction with the loop variables' values, in program order."""
+    for item in items:
+        if isinstance(item, Loop):
+            assert item.count > 1
+            for turn in range(item.count):
+                yield from flat(list(item.body), {**values, item.variable: turn})
+        else:
+            yield item, values
+
+
+def effect(items: list[Item], memory: Memory) -> None:
+    for instruction, values in flat(items, {}):
+
+        def view(operand: Operand, at: Mapping[str, int] = values) -> NDArray[Any]:
+            raw = memory[operand.memory]
+            start = operand.address.at(at)
+            return np.ndarray(operand.shape, NUMPY[operand.dtype], raw, start, operand.strides)
+
+        instruction.execute(view)
+
+
+def same(wide: Instruction, items: list[Item], arch: Arch) -> None:
+    for instruction, _ in flat(items, {}):
+        assert instruction.unencodable(arch) is None
+    before, after = fresh(), fresh()
+    effect([wide], before)
+    effect(items, after)
+    for role in before:
+        np.testing.assert_array_equal(after[role], before[role])
+
+
+def strided(draw: st.DrawFn, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
+    """Strides of a box that is dense but for gaps, its axes in any order."""
+    strides = [size] * len(shape)
+    step = size
+    for axis in draw(st.permutations(range(len(shape)))):
+        strides[axis] = step
+        step *= shape[axis] + draw(st.sampled_from((0, 0, 1)))
+    return tuple(strides)
+
+
+SHAPES = st.lists(st.integers(1, 9), min_size=1, max_size=4).map(tuple).filter(
+    lambda shape: np.prod(shape) < 500
+)  # fmt: skip
+LIMITS = st.sampled_from((None, 1, 3, 7))
+KINDS = st.sampled_from(("int8", "int32"))
+
+
+def operand(draw: st.DrawFn, base: int, shape: tuple[int, ...], dtype: str) -> Operand:
+    strides = strided(draw, shape, NUMPY[dtype].itemsize)
+    return Operand("local", Address(base), shape, strides, dtype)
+
+
+def engine(draw: st.DrawFn) -> Arch:
+    vector = {"rank": draw(st.integers(1, 3)), "max_extent": draw(LIMITS)}
+    return machine(
+        vector=vector, copy={"rank": draw(st.integers(1, 4)), "pad": draw(st.booleans())}
+    )
+
+
+@st.composite
+def vectors(draw: st.DrawFn) -> tuple[VectorInstruction, Arch]:
+    shape = draw(SHAPES)
+    kind = draw(st.sampled_from(("unary", "binary", "max", "sum", "sum")))
+    a = operand(draw, 0, shape, "int8" if kind == "sum" else draw(KINDS))
+    arch = engine(draw)
+    if kind == "unary":
+        dst = operand(draw, 40000, shape, draw(KINDS))
+        return Unary(engine="vector", function="abs", dst=dst, a=a), arch
+    if kind == "binary":
+        dst, b = operand(draw, 40000, shape, "int32"), operand(draw, 20000, shape, "int8")
+        still = draw(st.integers(0, len(shape) - 1))
+        strides = tuple(0 if axis == still else s for axis, s in enumerate(b.strides))
+        b = Operand("local", b.address, shape, strides, "int8")
+        return Binary(engine="vector", function="sub", dst=dst, a=a, b=b), arch
+    kept = tuple(1 if draw(st.booleans()) else extent for extent in shape)
+    dst = operand(draw, 40000, kept, "int32")
+    return Reduce(engine="vector", function=kind, dst=dst, a=a), arch
+
+
+@settings(max_examples=150, deadline=None)
+@given(vectors())
+def test_vector_instructions_keep_their_effect(case: tuple[VectorInstruction, Arch]) -> None:
+    wide, arch = case
+    same(wide, legal_vector(wide, arch, Names()), arch)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> tuple[Window, Arch]:
+    lead = draw(st.sampled_from(((), (2,))))
+    rows, cols, deep = draw(st.tuples(*[st.integers(1, 8)] * 3))
+    kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 2)))
+    stride = (draw(st.integers(1, 2)), 1)
+    extent = ((rows - 1) * stride[0] + kernel[0], cols - 1 + kernel[1])
+    a = operand(draw, 0, (*lead, *extent, deep), "int8")
+    dst = operand(draw, 40000, (*lead, rows, cols, deep), "int32")
+    w = operand(draw, 20000, (*lead, *kernel, deep), "int8") if draw(st.booleans()) else None
+    wide = Window(engine="vector", function="sum", dst=dst, a=a, w=w, kernel=kernel, stride=stride)
+    return wide, machine(vector={"max_extent": draw(LIMITS)})
+
+
+@settings(max_examples=50, deadline=None)
+@given(windows())
+def test_windows_keep_their_effect(case: tuple[Window, Arch]) -> None:
+    wide, arch = case
+    same(wide, legal_vector(wide, arch, Names()), arch)
+
+
+@st.composite
+def copies(draw: st.DrawFn) -> tuple[Copy, Arch]:
+    shape = draw(SHAPES)
+    before: tuple[int, ...] = ()
+    padded = shape
+    if draw(st.booleans()):
+        sides = [draw(st.tuples(*[st.sampled_from((0, 0, 1, 2))] * 2)) for _ in shape]
+        before = tuple(front for front, _ in sides)
+        padded = tuple(n + front + back for n, (front, back) in zip(shape, sides, strict=True))
+    dtype = draw(KINDS)
+    source, target = operand(draw, 0, shape, dtype), operand(draw, 0, padded, dtype)
+    source = Operand("dram", source.address, shape, source.strides, dtype)
+    if before and padded == shape:
+        before = ()
+    return Copy(engine="load", dst=target, src=source, before=before, fill=3.0), engine(draw)
+
+
+@settings(max_examples=150, deadline=None)
+@given(copies())
+def test_copies_keep_their_effect(case: tuple[Copy, Arch]) -> None:
+    wide, arch = case
+    same(wide, legal_copy(wide, arch, Names()), arch)
+
+
+def test_a_reduction_in_pieces_joins_them() -> None:
+    """30 positions, each the sum of 10, by an engine that takes 4 along one dimension."""
+    arch = machine(vector={"rank": 1, "max_extent": 4})
+    a = Operand("local", Address(0), (30, 10), (10, 1), "int8")
+    dst = Operand("local", Address(40000), (30, 1), (4, 4), "int32")
+    wide = Reduce(engine="vector", function="sum", dst=dst, a=a)
+    items = legal_vector(wide, arch, Names())
+    same(wide, items, arch)
+    made = [i for i, _ in flat(items, {}) if isinstance(i, Reduce)]
+    assert [i.partial is not None for i in made[:3]] == [False, True, True]
+    assert len(made) == 90
