@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import onnx
 import onnx_ir as ir
@@ -21,10 +22,11 @@ from compiler.fuse.group import Group
 from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
 from compiler.load import load
-from compiler.nest.ir import HostNode, Nest, NestGraph
-from compiler.ops.lower import lower, payload_of
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.ops.fallback import Fallback
+from compiler.ops.lower import lower
 from compiler.passes import run_passes
-from compiler.stages import NEST_PASSES, Stages
+from compiler.stages import LAYOUT_PASSES, NEST_PASSES, Stages
 from compiler.tile.ir import Tiled
 from compiler.tile.machine import real_type
 from simmodel.arch import Arch
@@ -60,7 +62,7 @@ class CompileResult:
 
     program: Program
     host: tuple[HostNode, ...] = ()
-    """Operators that run on the host, with reasons."""
+    """Operators that run on the host, with reasons; several may go in one call."""
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
     probes: tuple[Probe, ...] = ()
     """Values of the source model that the program stores, named as there."""
@@ -96,12 +98,13 @@ def compile_model(
     dtype = options.dtype or arch.types[0]
     if dtype not in arch.types:
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
-    graph = nests(model, arch, dtype, options)
+    before, fallback = _on_host(model, arch, dtype, options)
+    graph = _arranged(before, fallback, options.stages)
     steps = tuple(_placed(graph, arch, options.stages))
     emitter = ProgramEmitter(graph, arch, steps)
     _check_dram(emitter, arch)
     program = emitter.program()
-    host = tuple(step for step in steps if isinstance(step, HostNode))
+    host = tuple(step for step in before.steps if isinstance(step, HostNode))
     decided = tuple(
         Decision(s.plan.tiled.group, s.plan.tiled) for s in steps if isinstance(s, Placed)
     )
@@ -123,44 +126,43 @@ def _known(model: ir.Model) -> Known:
 
 def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:
     """The network as nests that `arch` can run, and host nodes for the rest."""
+    graph, fallback = _on_host(model, arch, dtype, options)
+    return _arranged(graph, fallback, options.stages)
+
+
+def _on_host(
+    model: ir.Model, arch: Arch, dtype: str, options: CompileOptions
+) -> tuple[NestGraph, Fallback]:
+    """The network with a host node for each operator that `arch` cannot run."""
     graph = run_passes(NEST_PASSES, lower(model, real_type(arch, dtype))).ir
+    fallback = Fallback(model, graph)
     place = replace(options.stages.host, allowed=options.host)
-    return place.apply(graph, arch, _Fallback(model, graph).host_node)
+    return place.apply(graph, arch, fallback.host_node), fallback
 
 
-class _Fallback:
-    """Turns nests back into the model's nodes, for the host."""
+def _arranged(graph: NestGraph, fallback: Fallback, stages: Stages) -> NestGraph:
+    """The network with few calls to the host and few copies."""
+    joined = stages.join_host.apply(graph, partial(_joined, fallback))
+    return run_passes(LAYOUT_PASSES, joined).ir
 
-    def __init__(self, model: ir.Model, graph: NestGraph) -> None:
-        self.model = model
-        self.graph = graph
-        self.makers = {str(o.name): node for node in model.graph for o in node.outputs}
 
-    def host_node(self, nest: Nest) -> HostNode | None:
-        """The nodes between what the nest reads and what it writes, as one payload."""
-        nodes: list[ir.Node] = []
-        stop = {access.tensor for access in nest.reads}
-        if not self._collect(nest.tensor, stop, nodes):
-            return None
-        payload, inputs = payload_of(nodes, self.model)
-        return HostNode(
-            inputs=inputs, outputs=(nest.tensor,), payload=payload, origin=nest.origin,
-            kind=nest.kind, reason="", operations=self.graph.tensors[nest.tensor].elements,
-        )  # fmt: skip
-
-    def _collect(self, name: str, stop: set[str], nodes: list[ir.Node]) -> bool:
-        node = self.makers.get(name)
-        if node is None or node.domain not in ("", "com.microsoft"):
-            return False
-        if node in nodes:
-            return True
-        for value in node.inputs:
-            if value is None or value.const_value is not None or str(value.name) in stop:
-                continue
-            if not self._collect(str(value.name), stop, nodes):
-                return False
-        nodes.append(node)
-        return True
+def _joined(
+    fallback: Fallback,
+    nodes: tuple[HostNode, ...],
+    outputs: tuple[str, ...],
+    given: tuple[str, ...],
+) -> HostNode | None:
+    """`nodes` as one call that reads what is `given`."""
+    made = fallback.payload(outputs, given)
+    if made is None:
+        return None
+    return HostNode(
+        inputs=made.inputs, outputs=outputs, payload=made.data,
+        origin="+".join(dict.fromkeys(node.origin for node in nodes)),
+        kind="+".join(dict.fromkeys(node.kind for node in nodes)),
+        reason="; ".join(dict.fromkeys(node.reason for node in nodes)),
+        operations=made.operations,
+    )  # fmt: skip
 
 
 def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramStep]:

@@ -16,6 +16,8 @@ from compiler.nest.fold_bias import FoldBias
 from compiler.nest.fold_clips import FoldClips
 from compiler.nest.fold_conversions import FoldConversions
 from compiler.nest.ir import NestGraph
+from compiler.nest.join_concat import JoinConcat
+from compiler.nest.join_host import JoinHost
 from compiler.nest.place_on_host import PlaceOnHost
 from compiler.passes import Pass
 from compiler.plan.make_plan import MakePlan
@@ -29,16 +31,20 @@ NEST_PASSES: tuple[Pass[NestGraph], ...] = (
 )
 """Rewrites of nest graphs."""
 
+LAYOUT_PASSES: tuple[Pass[NestGraph], ...] = (JoinConcat(),)
+"""Where tensors lie; after it is known what the host runs, which writes whole buffers."""
+
 
 @dataclass(frozen=True)
 class Stages:
     """The passes between nests and program, with their options."""
 
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
+    join_host: JoinHost = field(default_factory=JoinHost)
     fuse: FuseTails = field(default_factory=FuseTails)
     tile: ChooseTiles = field(default_factory=ChooseTiles)
     plan: MakePlan = field(default_factory=MakePlan)
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)
 
 
-__all__ = ["GRAPH_PASSES", "NEST_PASSES", "Stages"]
+__all__ = ["GRAPH_PASSES", "LAYOUT_PASSES", "NEST_PASSES", "Stages"]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.errors import UnsupportedModel
-from compiler.nest.ir import HostNode, Nest, NestGraph
+from compiler.nest.ir import HostNode, Nest, NestGraph, Step
 from compiler.tile.machine import unsupported
 from simmodel.arch import Arch
 
-Fallback = Callable[[Nest], HostNode | None]
-"""Makes the host's version of a nest, or None when it has none."""
+Fallback = Callable[[Nest], tuple[HostNode, tuple[Nest, ...]] | None]
+"""Makes the host's version of a nest and of those that go with it, or None when it has none."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +33,28 @@ class PlaceOnHost:
         Raises:
             UnsupportedModel: all operators that can run nowhere, or that may not run on the host.
         """
-        steps: list[Nest | HostNode] = []
+        steps: dict[int, Step] = dict(enumerate(graph.steps))
+        places = {s.tensor: n for n, s in steps.items() if isinstance(s, Nest)}
         refused: list[str] = []
-        for step in graph.steps:
+        for number, step in enumerate(graph.steps):
             if isinstance(step, HostNode):
                 if not self.allowed:
                     refused.append(f"{step.origin} ({step.kind}): {step.reason}")
-                steps.append(step)
                 continue
             reason = unsupported(step, graph.tensors, arch)
-            if reason is None:
-                steps.append(step)
+            if reason is None or steps.get(number) is not step:
                 continue
-            host = fallback(replace(step)) if self.allowed else None
-            if host is None:
+            found = fallback(step) if self.allowed else None
+            if found is None:
                 refused.append(f"{step.origin} ({step.kind}): {reason}")
                 continue
-            steps.append(replace(host, reason=reason))
+            host, gone = found
+            taken = sorted(places[nest.tensor] for nest in gone)
+            for place in taken:
+                steps.pop(place, None)
+            steps[taken[-1]] = replace(host, reason=reason)
         if refused:
             raise UnsupportedModel(
                 f"{len(refused)} operators cannot run on {arch.name}:\n  " + "\n  ".join(refused)
             )
-        return replace(graph, steps=tuple(steps))
+        return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))

@@ -6,9 +6,6 @@ executes the program needs nothing else. The table joins those of the operator f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import onnx
 import onnx_ir as ir
 
 from compiler.errors import UnsupportedModel
@@ -16,6 +13,7 @@ from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
 from compiler.ops.node import Lowering, Node, NoNest, numpy_type, static_shape
+from compiler.ops.payload import operations, payload_of
 from simmodel.dtype import NAMES
 
 TABLE: dict[str, Lowering] = {
@@ -87,8 +85,6 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model) -> None:
 
 def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> HostNode:
     """`node` as a call to the host, with its constants inside the payload."""
-    if node.domain == "archgen":
-        raise UnsupportedModel(f"{build.origin}: {node.op_type}: {reason}")
     results = [output for output in node.outputs if output.name]
     for output in results:
         if str(output.name) not in build.tensors:
@@ -101,58 +97,5 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
         origin=build.origin,
         kind=node.op_type,
         reason=reason,
-        operations=sum(build.tensors[str(o.name)].elements for o in results),
+        operations=operations(node),
     )
-
-
-def payload_of(nodes: list[ir.Node], model: ir.Model) -> tuple[bytes, tuple[str, ...]]:
-    """A serialized model of `nodes`, and the names of its inputs in order."""
-    made = {str(o.name) for node in nodes for o in node.outputs}
-    inputs: dict[str, ir.Value] = {}
-    constants: dict[str, ir.Value] = {}
-    for value in (v for node in nodes for v in _reads(node) if str(v.name) not in made):
-        target = inputs if value.const_value is None else constants
-        target[str(value.name)] = value
-    opset = dict(model.opset_imports)
-    proto = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            [ir.to_proto(node) for node in nodes],
-            "payload",
-            [_info(value) for value in inputs.values()],
-            [_info(output) for output in nodes[-1].outputs if output.name],
-            [_initializer(value) for value in constants.values()],
-        ),
-        opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opset.items() if d != "archgen"],
-        ir_version=10,
-    )
-    return proto.SerializeToString(), tuple(inputs)
-
-
-def _reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Values of its graph that `node` reads, also from inside its subgraphs."""
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from _captured(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for graph in attribute.as_graphs():
-                yield from _captured(graph)
-
-
-def _captured(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Values that `graph` takes from around it."""
-    own = {*graph.inputs, *graph.initializers.values()}
-    own |= {output for node in graph for output in node.outputs}
-    read = [value for node in graph for value in _reads(node)]
-    yield from (value for value in (*read, *graph.outputs) if value not in own)
-
-
-def _info(value: ir.Value) -> onnx.ValueInfoProto:
-    dtype = value.dtype.value if value.dtype is not None else 0
-    return onnx.helper.make_tensor_value_info(str(value.name), dtype, static_shape(value))
-
-
-def _initializer(value: ir.Value) -> onnx.TensorProto:
-    data = value.const_value
-    assert data is not None
-    return onnx.numpy_helper.from_array(data.numpy(), str(value.name))
