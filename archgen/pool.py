@@ -19,6 +19,7 @@ from types import FrameType
 
 from archgen.point import Outcome, Point
 from archgen.run import Workbench, failure
+from archgen.threads import one_thread_each
 from archgen.toolchain import Toolchain
 
 DIED = "the worker process died while it ran this point (out of memory, or a crash in native code)"
@@ -49,6 +50,7 @@ def _until_broken(
     waiting: deque[Point], tools: Toolchain, jobs: int
 ) -> Generator[Outcome, None, list[Point]]:
     """Take points from `waiting` until none is left or a worker dies; then: the points at risk."""
+    one_thread_each()
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(jobs, _context(), _start_worker, (tools,))
     running: dict[Future[Outcome], Point] = {}

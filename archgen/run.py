@@ -94,7 +94,9 @@ class Workbench:
             reason = f"{point.arch.name} runs networks of {known}, not {point.dtype}"
             return _refused(point, "unsupported", reason)
         try:
-            return self._finished(point, row)
+            # Numbers that overflow are wrong or not; the comparison says so, not a warning.
+            with np.errstate(all="ignore"):
+                return self._finished(point, row)
         except DoesNotFit as answer:
             return _refused(point, "does_not_fit", str(answer))
         except (UnsupportedModel, ModelError) as answer:

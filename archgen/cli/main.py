@@ -14,6 +14,8 @@ from importlib.metadata import version
 
 import click
 
+from archgen.threads import one_thread_each
+
 VERBS = {
     "check": "check architecture files, print peaks",
     "study": "compile, check and simulate models on architectures",
@@ -68,6 +70,7 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point of the console script; exits with 0, 1 (a result is bad) or 2 (wrong input)."""
+    one_thread_each()
     try:
         cli(prog_name="archgen")
     except Exception as mistake:
