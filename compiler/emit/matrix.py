@@ -63,16 +63,17 @@ class MatrixEmitter:
         closes = tile.closes and compute.route.direct
         finish = self._finish(compute, tile) if closes else {}
         product = Product(a, w, sums, out, finish, tile.opens, closes)
-        channel = found.col if found.cols else (found.batch[-1] if nest.depthwise else None)
+        native = nest.depthwise and self.arch.matrix.depthwise
+        channel = found.batch[-1] if native else found.col
         walked = (found.y, found.x, channel)
         lead = [d for d in range(nest.rank) if d not in walked and out.shape[d] > 1]
         counts = [(self.names.fresh(), out.shape[d]) for d in lead]
         product = _led(product, lead, counts)
-        if nest.depthwise:
-            return looped(self._depthwise(compute, tile, product, found), counts)
+        if native:
+            return _each_looped(self._depthwise(compute, tile, product, found), counts)
         if self.arch.matrix.granularity == "conv" and found.taps:
-            return looped(self._conv(compute, tile, product, found), counts)
-        return looped(self._gemms(compute, tile, product, found), counts)
+            return _each_looped(self._conv(compute, tile, product, found), counts)
+        return _each_looped(self._gemms(compute, tile, product, found), counts)
 
     def _finish(self, compute: Compute, tile: Tile) -> dict[str, Any]:
         nest = compute.nest
@@ -132,12 +133,43 @@ class MatrixEmitter:
             "w": [*geometry.taps, channel],
             "out": [found.y, found.x, channel],
         }
-        return [
-            self._make(
-                DepthwiseConv, product, dims, first=True, last=True, a=a,
-                stride=geometry.stride, dilation=geometry.dilation,
-            )
-        ]  # fmt: skip
+        whole = self._make(
+            DepthwiseConv, product, dims, first=True, last=True, a=a,
+            stride=geometry.stride, dilation=geometry.dilation,
+        )  # fmt: skip
+        assert isinstance(whole, DepthwiseConv)
+        return self._windowed(whole)
+
+    def _windowed(self, whole: DepthwiseConv) -> list[Item]:
+        """`whole` cut into blocks of pixels, as many as one instruction takes."""
+        rows, cols = whole.dst.shape[:2]
+        limit = self.arch.matrix.max_pixels or rows * cols
+        wide = min(cols, limit)
+        items: list[Item] = [whole]
+        for axis, size in ((0, max(1, limit // wide)), (1, wide)):
+            items = [piece for item in items for piece in self._bands(item, axis, size)]
+        return items
+
+    def _bands(self, item: Item, axis: int, size: int) -> list[Item]:
+        """Bands of `size` output positions along row dimension `axis`."""
+        if isinstance(item, Loop):
+            body = (piece for inner in item.body for piece in self._bands(inner, axis, size))
+            return [replace(item, body=tuple(body))]
+        assert isinstance(item, DepthwiseConv)
+        items: list[Item] = []
+        step = item.stride[axis]
+        reach = (item.w.shape[axis] - 1) * item.dilation[axis] + 1
+        extent = item.dst.shape[axis]
+        for start, length, count, _, _ in _pieces(extent, size, first=False, last=False):
+            variable = self.names.fresh() if count > 1 else ""
+            seen = (length - 1) * step + reach
+            moved = _cut(_spaced(item.a, axis, step), axis, variable, start, length)
+            shape = (*item.a.shape[:axis], seen, *item.a.shape[axis + 1 :])
+            a = replace(item.a, address=moved.address, shape=shape)
+            dst = _cut(item.dst, axis, variable, start, length)
+            piece = replace(item, a=a, dst=dst)
+            items.append(Loop(variable, count, (piece,)) if count > 1 else piece)
+        return items
 
     def _gemms(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
         """One product per kernel position."""
@@ -183,7 +215,7 @@ class MatrixEmitter:
                 )
             whole = self._make(TileProduct, part, dims, first=opens, last=closes)
             body = self._columns(whole)
-            items += [Loop(variable, count, tuple(body))] if count > 1 else body
+            items += _each_looped(body, [(variable, count)] if count > 1 else [])
         return items
 
     def _columns(self, whole: MatrixInstruction) -> list[Item]:
@@ -195,7 +227,7 @@ class MatrixEmitter:
             variable = self.names.fresh() if count > 1 else ""
             part = _cut_product(whole, variable, start, size)
             body = self._pixels(part)
-            items += [Loop(variable, count, tuple(body))] if count > 1 else body
+            items += _each_looped(body, [(variable, count)] if count > 1 else [])
         return items
 
     def _pixels(self, part: MatrixInstruction) -> list[Item]:
@@ -218,8 +250,14 @@ class MatrixEmitter:
                     changes[name] = _cut(operand, axis, variable, start, length)
             piece = replace(part, **changes)
             body = self._blocks(piece, *inner) if inner else [piece]
-            items += [Loop(variable, count, tuple(body))] if count > 1 else body
+            items += _each_looped(body, [(variable, count)] if count > 1 else [])
         return items
+
+
+def _each_looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:
+    """Every item in loops of its own: the iterations are independent, and a loop around a single
+    instruction is one burst for the machine."""
+    return [loop for item in items for loop in looped([item], counts)]
 
 
 def _pieces(
@@ -302,6 +340,12 @@ def _window_input(
     strides = [buffer.strides[axis] if axis is not None else a.itemsize for axis in geometry.axes]
     deep = (1, a.itemsize) if channel is None else (a.shape[channel], a.strides[channel])
     return replace(a, shape=(*geometry.extent, deep[0]), strides=(strides[0], strides[1], deep[1]))
+
+
+def _spaced(operand: Operand, axis: int, step: int) -> Operand:
+    """The operand with every `step`-th position of one dimension."""
+    strides = (*operand.strides[:axis], operand.strides[axis] * step, *operand.strides[axis + 1 :])
+    return replace(operand, strides=strides)
 
 
 def _positions(sizes: list[int]) -> list[tuple[int, ...]]:

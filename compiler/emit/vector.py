@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
 from compiler.plan.ir import Compute
+from compiler.plan.make_plan import adds_up_in_pieces
 from compiler.tile.roles import Roles, roles
 from simmodel.arch import Arch
 from simmodel.isa import Binary, Item, Loop, Reduce, Ternary, Unary, VectorInstruction, Window
@@ -67,6 +68,8 @@ class VectorEmitter:
         else:
             links.append(self._main(compute, tile))
             source = self._scratch(compute, tile) if compute.scratch else None  # type: ignore[assignment]
+            if adds_up_in_pieces(nest, self.arch) and nest.bias is None and nest.multiplier is None:
+                links.append(lambda dst: [self._unary("move", dst, source)])
         for access, function in ((nest.bias, "add"), (nest.multiplier, "mul")):
             if access is None:
                 continue

@@ -283,7 +283,7 @@ class _Planner:
         grain = self.arch.matrix.granularity
         found = roles(nest)
         positions = math.prod(nest.dims[tap.dim].extent for tap in found.taps)
-        if grain == "conv" or nest.depthwise:
+        if grain == "conv" or (nest.depthwise and self.arch.matrix.depthwise):
             return False
         if positions > 1 or grain == "gemm":
             return positions > 1
@@ -324,7 +324,22 @@ def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
     late = sum(access is not None for access in (nest.bias, nest.multiplier))
     windowed = nest.reduce is not None and bool(roles(nest).taps)
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
+    if adds_up_in_pieces(nest, arch):
+        return max(late, 1) + 1
     return late + (taps if windowed and not arch.vector.window else 1)
+
+
+def adds_up_in_pieces(nest: Nest, arch: Arch) -> bool:
+    """Whether the vector engine needs several instructions to reduce to one element.
+
+    What they leave in between must neither be rounded to the result's steps nor clipped.
+    """
+    if nest.reduce not in ("sum", "prod") or roles(nest).taps:
+        return False
+    extents = [dim.extent for dim in nest.dims[nest.rank :] if dim.extent > 1]
+    limit = arch.vector.max_extent
+    too_long = limit is not None and math.prod(extents) > limit
+    return too_long or len(extents) > arch.vector.rank
 
 
 def _axis_of(access: Access, dim: int | None) -> int | None:

@@ -122,7 +122,10 @@ def machines(draw: st.DrawFn) -> Arch:
         "writeback": tuple(w for w in WRITEBACK if w in finished),
         "max_pixels": pick(None, None, 1, 8, 16),
     }  # fmt: skip
+    kinds = pick(("fp32", "int8", "fp16"), ("fp32", "int8", "fp16"), ("int8",), ("fp16", "int8"))
+    held = {("int8",): ("int8", "int32"), ("fp16", "int8"): ("fp16", "int8", "int32", "fp32")}
     vector = {
+        "types": held.get(kinds, ALL_TYPES),
         "lanes": pick(1, 8, 16), "rank": pick(1, 2, 3), "window": draw(st.booleans()),
         "max_extent": pick(None, None, 7, 32),
     }  # fmt: skip
@@ -136,7 +139,7 @@ def machines(draw: st.DrawFn) -> Arch:
     }  # fmt: skip
     try:
         return machine(
-            clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3), sync=pick("tokens", "interlock"),
+            types=kinds, clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3), sync=pick("tokens", "interlock"),
             local=local, weights=pick(0, 0, 512, 8192), accumulators=pick(0, 0, 512, 8192),
             matrix=matrix, vector=vector, split_loads=draw(st.booleans()),
             copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
