@@ -13,10 +13,12 @@ from compiler.graph.rewrite import (
     AttrValue,
     Rewriter,
     input_of,
+    int_attr,
     ints_attr,
     is_op,
     required,
     scalar,
+    sole_consumer,
     str_attr,
 )
 
@@ -37,13 +39,19 @@ class SinkDequantize(GraphPass):
         b = Transpose(a)               =>     y = Transpose(x)
         y = QuantizeLinear(b, s, z)
 
+    A QuantizeLinear behind a Concat moves the other way, so that parts with scales of their own are
+    requantized one by one and joined as integers:
+
+        y = QuantizeLinear(Concat(a, b), s, z)
+                      =>   y = Concat(QuantizeLinear(a, s, z), QuantizeLinear(b, s, z))
+
     Relu behind a DequantizeLinear whose zero point is the smallest integer does nothing and goes.
     """
 
     def rewrite(self, node: ir.Node) -> bool:
         """Rewrite one operator that reads dequantized data."""
         if is_op(node, "QuantizeLinear"):
-            return _cancel(node)
+            return _cancel(node) or _hoist(node)
         if is_op(node, "Relu"):
             return _drop_relu(node)
         if is_op(node, *MOVERS):
@@ -57,6 +65,28 @@ def _cancel(node: ir.Node) -> bool:
     if source is None or how is None or not source[1].same_as(how):
         return False
     Rewriter(node).replace(source[0])
+    return True
+
+
+def _hoist(node: ir.Node) -> bool:
+    """Quantize what is concatenated instead of the concatenation."""
+    concat, how = required(node, 0).producer(), quantization_of(node)
+    if concat is None or not is_op(concat, "Concat") or how is None or not how.per_tensor:
+        return False
+    if sole_consumer(concat.outputs[0]) is not node or how.dtype not in BYTES:
+        return False
+    make = Rewriter(concat, (concat, node))
+    parts = []
+    for value in concat.inputs:
+        source = dequantized(value)
+        alike = source is not None and source[1].same_as(how)
+        again = [value, *node.inputs[1:]]
+        attributes = {name: attr.value for name, attr in node.attributes.items()}
+        parts.append(
+            source[0] if source and alike else make.op("QuantizeLinear", again, attributes)
+        )
+    after = Rewriter(node, (concat, node))
+    after.replace(after.op("Concat", parts, {"axis": int_attr(concat, "axis", 0)}))
     return True
 
 
