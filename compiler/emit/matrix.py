@@ -115,12 +115,11 @@ class MatrixEmitter:
             "w": [*geometry.taps, found.k, found.col],
             "out": [found.y, found.x, found.col],
         }
-        return [
-            self._make(
-                Conv, product, dims, first=True, last=True, a=a,
-                stride=geometry.stride, dilation=geometry.dilation,
-            )
-        ]  # fmt: skip
+        whole = self._make(
+            Conv, product, dims, first=True, last=True, a=a,
+            stride=geometry.stride, dilation=geometry.dilation,
+        )  # fmt: skip
+        return self._windowed(whole)
 
     def _depthwise(
         self, compute: Compute, tile: Tile, product: Product, found: Roles
@@ -137,10 +136,9 @@ class MatrixEmitter:
             DepthwiseConv, product, dims, first=True, last=True, a=a,
             stride=geometry.stride, dilation=geometry.dilation,
         )  # fmt: skip
-        assert isinstance(whole, DepthwiseConv)
         return self._windowed(whole)
 
-    def _windowed(self, whole: DepthwiseConv) -> list[Item]:
+    def _windowed(self, whole: MatrixInstruction) -> list[Item]:
         """`whole` cut into blocks of pixels, as many as one instruction takes."""
         rows, cols = whole.dst.shape[:2]
         limit = self.arch.matrix.max_pixels or rows * cols
@@ -155,7 +153,7 @@ class MatrixEmitter:
         if isinstance(item, Loop):
             body = (piece for inner in item.body for piece in self._bands(inner, axis, size))
             return [replace(item, body=tuple(body))]
-        assert isinstance(item, DepthwiseConv)
+        assert isinstance(item, Conv | DepthwiseConv)
         items: list[Item] = []
         step = item.stride[axis]
         reach = (item.w.shape[axis] - 1) * item.dilation[axis] + 1
@@ -193,7 +191,7 @@ class MatrixEmitter:
             if self.arch.matrix.granularity == "tile":
                 items += self._tiles(moved, dims, first=first, last=last)
             else:
-                items.append(self._make(Gemm, moved, dims, first=first, last=last))
+                items += self._pixels(self._make(Gemm, moved, dims, first=first, last=last))
         return items
 
     def _tiles(
@@ -249,7 +247,7 @@ class MatrixEmitter:
                 if operand is not None:
                     changes[name] = _cut(operand, axis, variable, start, length)
             piece = replace(part, **changes)
-            body = self._blocks(piece, *inner) if inner else [piece]
+            body: list[Item] = self._blocks(piece, *inner) if inner else [piece]
             items += _each_looped(body, [(variable, count)] if count > 1 else [])
         return items
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
 from compiler.plan.ir import Compute
-from compiler.plan.make_plan import adds_up_in_pieces
+from compiler.tile.machine import adds_up_in_pieces
 from compiler.tile.roles import Roles, roles
 from simmodel.arch import Arch
 from simmodel.isa import Binary, Item, Loop, Reduce, Ternary, Unary, VectorInstruction, Window

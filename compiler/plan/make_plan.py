@@ -16,7 +16,7 @@ from compiler.nest.ir import Access, Nest, dense, order_of
 from compiler.plan.ir import Buffer, Compute, Plan
 from compiler.plan.ranges import Key, Range, Region, key_of, needs
 from compiler.tile.ir import Tiled
-from compiler.tile.machine import Route, route, temporary_type
+from compiler.tile.machine import Route, adds_up_in_pieces, route, temporary_type
 from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, size_of
@@ -201,8 +201,8 @@ class _Planner:
         *, slots: int, level: int, writer: str, readers: tuple[str, ...], key: Key | None = None,
     ) -> Buffer:  # fmt: skip
         memory = self.arch.memories.on_chip()[role]
-        size = math.prod(shape) * size_of(dtype)
-        aligned = -(-size // memory.alignment) * memory.alignment
+        grain = math.lcm(memory.alignment, size_of(dtype))
+        aligned = -(-math.prod(shape) * size_of(dtype) // grain) * grain
         buffer = Buffer(
             name, role, dtype, shape, strides, aligned, slots, level, writer, readers, key
         )
@@ -327,19 +327,6 @@ def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
     if adds_up_in_pieces(nest, arch):
         return max(late, 1) + 1
     return late + (taps if windowed and not arch.vector.window else 1)
-
-
-def adds_up_in_pieces(nest: Nest, arch: Arch) -> bool:
-    """Whether the vector engine needs several instructions to reduce to one element.
-
-    What they leave in between must neither be rounded to the result's steps nor clipped.
-    """
-    if nest.reduce not in ("sum", "prod") or roles(nest).taps:
-        return False
-    extents = [dim.extent for dim in nest.dims[nest.rank :] if dim.extent > 1]
-    limit = arch.vector.max_extent
-    too_long = limit is not None and math.prod(extents) > limit
-    return too_long or len(extents) > arch.vector.rank
 
 
 def _axis_of(access: Access, dim: int | None) -> int | None:

@@ -10,8 +10,10 @@ import math
 from dataclasses import dataclass
 
 from compiler.nest.ir import Nest, Tensor
+from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
+from simmodel.isa.cycles import product_cycles
 
 
 @dataclass(frozen=True)
@@ -29,12 +31,38 @@ class Route:
 def route(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Route:
     """Engine and path for `nest` on `arch`."""
     source = tensors[nest.operands[0].tensor].dtype
-    if nest.contraction or (nest.depthwise and arch.matrix.depthwise):
+    if nest.contraction or (nest.depthwise and _array_wins(nest, tensors, arch)):
         sums = "accumulators" if arch.memories.accumulators is not None else "local"
         return Route("matrix", _finishes(nest, tensors, arch), sums)
     if _pure_move(nest, tensors, source):
         return Route("copy")
     return Route("vector")
+
+
+def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: int) -> int:
+    """Cycles of a depthwise product on the matrix engine: natively, else channel by channel."""
+    matrix, dtype = arch.matrix, product_type(dtype)
+    if matrix.depthwise:
+        return int(product_cycles(matrix, dtype, pixels, channels, 1, taps))
+    startup = matrix.startup.cycles(arch.clock)
+    if matrix.granularity == "conv":
+        return channels * (startup + int(product_cycles(matrix, dtype, pixels, 1, 1, taps)))
+    return channels * taps * (startup + int(product_cycles(matrix, dtype, pixels, 1, 1)))
+
+
+def _array_wins(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
+    """Whether a depthwise product is for the matrix engine: it alone can, or it is faster."""
+    dtype = tensors[nest.operands[0].tensor].dtype
+    if arch.matrix.peak(product_type(dtype)) == 0:
+        return False
+    if _vector_lacks(nest, tensors, arch, finishing=False) is not None:
+        return True
+    channels = nest.shape[1]
+    pixels = math.prod(nest.shape) // channels
+    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+    cost = arch.vector.cost.multiply
+    on_vector = taps * pixels * -(-channels // arch.vector.lanes) * cost
+    return depthwise_cycles(arch, dtype, pixels, channels, taps) < on_vector
 
 
 def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:
@@ -86,12 +114,38 @@ def _vector_lacks(
 ) -> str | None:
     have: set[str] = set(arch.vector.types)
     wanted = {tensors[nest.tensor].dtype}
+    late = [access for access in (nest.bias, nest.multiplier) if access is not None]
+    reads = late if finishing else nest.reads
+    wanted |= {tensors[access.tensor].dtype for access in reads}
     if finishing:
         wanted.add(accumulator_of(tensors[nest.operands[0].tensor].dtype))
-    else:
-        wanted |= {tensors[access.tensor].dtype for access in nest.reads}
     missing = sorted(wanted - have)
-    return f"the vector engine has no {', '.join(missing)}" if missing else None
+    if missing:
+        return f"the vector engine has no {', '.join(missing)}"
+    if not finishing and _between(nest, arch) and not is_float(temporary_type(arch)):
+        return "the vector engine has no type for real values between its instructions"
+    return None
+
+
+def _between(nest: Nest, arch: Arch) -> bool:
+    """Whether real values stand between the vector instructions of one nest."""
+    if all(access.scale is None for access in nest.operands):
+        return False
+    by_taps = nest.reduce is not None and bool(roles(nest).taps) and not arch.vector.window
+    return by_taps or adds_up_in_pieces(nest, arch)
+
+
+def adds_up_in_pieces(nest: Nest, arch: Arch) -> bool:
+    """Whether the vector engine needs several instructions to reduce to one element.
+
+    What they leave in between must neither be rounded to the result's steps nor clipped.
+    """
+    if nest.reduce not in ("sum", "prod") or roles(nest).taps:
+        return False
+    extents = [dim.extent for dim in nest.dims[nest.rank :] if dim.extent > 1]
+    limit = arch.vector.max_extent
+    too_long = limit is not None and math.prod(extents) > limit
+    return too_long or len(extents) > arch.vector.rank
 
 
 def temporary_type(arch: Arch) -> str:

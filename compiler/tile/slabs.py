@@ -13,6 +13,7 @@ from compiler.cost import transfer
 from compiler.fuse.group import Group
 from compiler.nest.ir import Nest, order_of
 from compiler.tile.ir import Estimate, Tiled, TileLoop
+from compiler.tile.machine import depthwise_cycles, route
 from compiler.tile.partition import boxes, grids
 from compiler.tile.search import _cost_class
 from simmodel.arch import Arch
@@ -75,11 +76,17 @@ def _estimate(
     elements = math.prod(tiles)
     lanes = arch.vector.lanes
     startup = arch.vector.startup.cycles(arch.clock)
-    vector = 0.0
+    vector = matrix = 0.0
     for nest in group.nests:
-        inner = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+        if route(nest, group.tensors, arch).engine == "matrix":
+            channels = max(1, tiles[1])
+            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+            dtype = group.tensors[nest.operands[0].tensor].dtype
+            matrix += count * depthwise_cycles(arch, dtype, elements // channels, channels, taps)
+            continue
+        walked = math.prod(dim.extent for dim in nest.dims) * elements / group.result.elements
         cost = float(getattr(arch.vector.cost, _cost_class(nest)))
-        vector += count * (startup + cost * inner * math.ceil(elements / lanes))
+        vector += count * (startup + cost * math.ceil(walked / lanes))
     scale = elements * count / max(1, group.result.elements)
     loaded = sum(
         group.tensors[name].elements * size_of(group.tensors[name].dtype) * scale
@@ -99,5 +106,5 @@ def _estimate(
     store = transfer(arch, store_engine, count, stored, cores)
     shared = cores * (loaded + stored * count)
     memory = max(load, store, shared / arch.dram_bytes_per_cycle)
-    fill = (load + store + vector) / count
-    return Estimate(max(vector, memory) + fill, 0.0, vector, memory, shared)
+    fill = (load + store + vector + matrix) / count
+    return Estimate(max(matrix, vector, memory) + fill, matrix, vector, memory, shared)
