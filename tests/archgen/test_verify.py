@@ -1,0 +1,174 @@
+"""Verification of whole programs: right ones pass, slightly wrong ones do not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.fed import FED, cut, run_cut
+from archgen.models import open_model
+from archgen.point import Point, Row
+from archgen.quantize import quantize
+from archgen.reference import run_node, run_reference, sample_inputs
+from archgen.run import Workbench
+from archgen.schema import load_arch
+from archgen.standard import STANDARD, compile_request
+from archgen.toolchain import Array, Compiled, Request
+from archgen.verify import compare
+from simmodel.functional import run
+from simmodel.order import random_order
+from simmodel.program import Constant, Program
+
+LAYERS, CHANNELS = 6, 16
+ARCHS = {"int8": "soma-edge", "fp16": "ascend-310-like", "bf16": "tpu-v3-like"}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+
+
+def network(path: Path) -> Path:
+    """A file with a chain of convolutions, every other one in a residual block."""
+    random = np.random.default_rng(0)
+    weights, nodes, last = [], [], "x"
+    for i in range(LAYERS):
+        shape = (CHANNELS, CHANNELS, 3, 3)
+        values = (random.standard_normal(shape) / np.sqrt(CHANNELS * 9)).astype(np.float32)
+        weights.append(numpy_helper.from_array(values, f"w{i}"))
+        nodes.append(helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], pads=[1] * 4))
+        ahead = f"c{i}"
+        if i % 2:
+            nodes.append(helper.make_node("Add", [f"c{i}", f"r{i - 1}"], [f"a{i}"]))
+            ahead = f"a{i}"
+        last = f"r{i}" if i < LAYERS - 1 else "y"
+        nodes.append(helper.make_node("Relu", [ahead], [last]))
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, CHANNELS, 12, 12])
+        for name in ("x", "y")
+    ]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], weights)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path
+    )
+    return path
+
+
+def row_of(
+    folder: Path, dtype: str, change: Callable[[Program], Program] = lambda program: program
+) -> Row:
+    """The row of the network on a machine whose programs are changed after compiling."""
+
+    def changed(request: Request) -> Compiled:
+        made = compile_request(request)
+        return replace(made, program=change(made.program))
+
+    bench = Workbench(replace(STANDARD, compile=changed))
+    path = str(network(folder / "net.onnx"))
+    return bench.run(Point("key", load_arch(ARCHS[dtype]), path, 1, dtype)).row
+
+
+def with_constants(program: Program, change: Callable[[Array], Array], kind: str) -> list[Program]:
+    """For each constant of element type `kind`: the program with that one changed."""
+
+    def other(constant: Constant) -> Program:
+        data = change(constant.data.copy())
+        constants = tuple(replace(c, data=data) if c is constant else c for c in program.constants)
+        return replace(program, constants=constants)
+
+    return [other(c) for c in program.constants if c.data.dtype.name == kind and c.data.size > 8]
+
+
+def bit_flipped(data: Array) -> Array:
+    raw = data.view(np.uint8)
+    raw[raw.size // 2 | (data.itemsize - 1)] ^= 0x40
+    return data
+
+
+def two_percent_more(data: Array) -> Array:
+    return (data * 1.02).astype(data.dtype)
+
+
+@pytest.mark.parametrize("dtype", list(ARCHS))
+def test_a_right_program_passes_at_every_operator(tmp_path: Path, dtype: str) -> None:
+    row = row_of(tmp_path, dtype)
+    assert row["verified"] is True
+    assert isinstance(row["compared"], int)
+    assert row["compared"] >= LAYERS
+    assert isinstance(row["operator_error"], float)
+    assert row["operator_error"] <= 1
+
+
+@pytest.mark.parametrize("dtype", list(ARCHS))
+@pytest.mark.parametrize("which", [0, LAYERS // 2, LAYERS - 1])
+def test_one_flipped_bit_of_a_weight_is_found(tmp_path: Path, dtype: str, which: int) -> None:
+    kind = {"int8": "int8", "fp16": "float16", "bf16": "bfloat16"}[dtype]
+    row = row_of(tmp_path, dtype, lambda p: with_constants(p, bit_flipped, kind)[which])
+    assert row["status"] == "ok"
+    assert row["verified"] is False
+
+
+@pytest.mark.parametrize("which", [0, LAYERS - 1])
+def test_a_scale_that_is_two_percent_off_is_found(tmp_path: Path, which: int) -> None:
+    row = row_of(tmp_path, "int8", lambda p: with_constants(p, two_percent_more, "float32")[which])
+    assert row["status"] == "ok"
+    assert row["verified"] is False
+
+
+def test_probed_values_do_not_depend_on_the_order_of_execution(tmp_path: Path) -> None:
+    source = open_model(str(network(tmp_path / "net.onnx")), 1, {})
+    proto = quantize(source, None, tmp_path).proto
+    arch = load_arch("cocco-simba-4c")
+    made = compile_request(Request("net", STANDARD.load(proto, "net"), arch, "int8"))
+    inputs = sample_inputs(proto)
+    runs = [
+        run(made.program, inputs, arch, run_node, order, made.probes)
+        for order in (None, random_order(1), random_order(2))
+    ]
+    assert {probe.port.name for probe in made.probes} == set(runs[0].probed)
+    for name, values in runs[0].probed.items():
+        assert all(np.array_equal(other.probed[name], values) for other in runs[1:])
+
+
+def test_a_cut_model_computes_from_what_it_is_fed(tmp_path: Path) -> None:
+    proto = onnx.load(network(tmp_path / "net.onnx"))
+    inputs = sample_inputs(proto)
+    own = run_reference(proto, inputs, ["r0", "r1"])
+    fed = {"r0": own["r0"], "r1": own["r1"] + 1}
+    model = cut(proto, fed)
+    assert {value.name for value in model.graph.input} == {"x", "r0" + FED, "r1" + FED}
+    result = run_cut(model, proto, inputs, fed)
+    assert np.array_equal(result["r1"], own["r1"])
+    assert not np.allclose(result["y"], own["y"])
+    assert [value.name for value in proto.graph.output] == ["y"]
+
+
+def test_truth_values_must_be_equal() -> None:
+    truth = {"y": np.array([True, False, True])}
+    graph = helper.make_graph([helper.make_node("Not", ["x"], ["y"])], "g", [], [])
+    model = helper.make_model(graph)
+    assert compare(truth, truth, model, "fp16").verified is True
+    assert compare({"y": ~truth["y"]}, truth, model, "fp16").verified is False
+
+
+def test_each_rounding_to_integers_excuses_one_step() -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s"], ["d"]),
+        helper.make_node("QuantizeLinear", ["d", "s"], ["y"]),
+    ]
+    values = {name: np.arange(-50, 50, dtype=np.int8) for name in ("q", "y")}
+    for given, excused in (("x", 2), ("q", 1)):
+        inputs = [helper.make_tensor_value_info(given, TensorProto.FLOAT, [100])]
+        graph = helper.make_graph(nodes[1:] if given == "q" else nodes, "g", inputs, [])
+        for error in (1, 2, 3):
+            actual = {"q": values["q"], "y": values["y"] + np.int8(error)}
+            verdict = compare(actual, values, helper.make_model(graph), "int8")
+            assert verdict.verified is (error <= excused)
+            assert verdict.max_step_error == error
