@@ -6,11 +6,12 @@ time go to different banks while there is room; where there is not, buffers are 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from compiler.plan.ir import Buffer, Plan
-from compiler.plan.make_plan import too_large
 from simmodel.arch import Arch, Memory
+from simmodel.dtype import size_of
 
 Place = tuple[int, int]
 """Address, and bytes from slot to slot."""
@@ -30,30 +31,23 @@ class PlaceBuffers:
     """Keep slots in different banks where the memory is blocked and large enough."""
 
     def apply(self, plan: Plan, arch: Arch) -> dict[str, Place]:
-        """Address and pitch of every buffer; DoesNotFit when they do not fit."""
+        """Address and pitch of every buffer of a plan that is no larger than its memories."""
         places: dict[str, Place] = {}
         for role, memory in arch.memories.on_chip().items():
             buffers = [b for b in plan.buffers.values() if b.role == role]
             if not buffers:
                 continue
-            places.update(self._place(plan, role, buffers, memory))
+            places.update(self._place(buffers, memory))
         return places
 
-    def _place(
-        self, plan: Plan, role: str, buffers: list[Buffer], memory: Memory
-    ) -> dict[str, Place]:
+    def _place(self, buffers: list[Buffer], memory: Memory) -> dict[str, Place]:
+        grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
         if self.apart and memory.mapping == "blocked" and memory.banks > 1:
-            spread = _stacked(buffers, memory.bank_size)
+            spread = _stacked(buffers, math.lcm(memory.bank_size, grain))
             if _end(spread, buffers) <= memory.size:
                 return spread
-        tight = _stacked(buffers, max(memory.alignment, _word(memory)))
-        end = _end(tight, buffers)
-        if end > memory.size:
-            tight = _stacked(buffers, memory.alignment)
-            end = _end(tight, buffers)
-        if end > memory.size:
-            raise too_large(plan, role, end, memory.size)
-        return tight
+        tight = _stacked(buffers, grain)
+        return tight if _end(tight, buffers) <= memory.size else _packed(buffers)
 
 
 def _word(memory: Memory) -> int:
@@ -68,6 +62,16 @@ def _stacked(buffers: list[Buffer], grain: int) -> dict[str, Place]:
         pitch = -(-buffer.bytes // grain) * grain
         places[buffer.name] = (address, pitch)
         address += pitch * buffer.slots
+    return places
+
+
+def _packed(buffers: list[Buffer]) -> dict[str, Place]:
+    """One after another without gaps: their sizes are multiples of what their elements need."""
+    places: dict[str, Place] = {}
+    address = 0
+    for buffer in sorted(buffers, key=lambda b: (-size_of(b.dtype), -b.bytes * b.slots)):
+        places[buffer.name] = (address, buffer.bytes)
+        address += buffer.bytes * buffer.slots
     return places
 
 

@@ -131,7 +131,7 @@ def machines(draw: st.DrawFn) -> Arch:
     }  # fmt: skip
     banks = pick(1, 2, 8)
     width = pick(4, 16, 64)
-    size = pick(1, 2, 4, 8, 32, 256) * 1024
+    size = pick(256, 512, 1024, 2048, 4096, 8192, 32768, 262144)
     assume(size % (banks * width) == 0)
     local = {
         "size": size, "banks": banks, "bank_width": width, "alignment": pick(1, 1, 16, 64),
@@ -139,7 +139,8 @@ def machines(draw: st.DrawFn) -> Arch:
     }  # fmt: skip
     try:
         return machine(
-            types=kinds, clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3), sync=pick("tokens", "interlock"),
+            types=kinds, clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3),
+            sync=pick("tokens", "interlock"),
             local=local, weights=pick(0, 0, 512, 8192), accumulators=pick(0, 0, 512, 8192),
             matrix=matrix, vector=vector, split_loads=draw(st.booleans()),
             copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
