@@ -22,14 +22,14 @@ def copy_rate(arch: Arch, engine: CopyEngine) -> float:
     return min(rate, engine.outstanding * engine.request / latency) if latency else rate
 
 
-def transfer(arch: Arch, engine: CopyEngine, count: Any, size: Any, cores: int) -> Any:
-    """Cycles in which one core moves `count` transfers of `size` bytes, `cores` cores alike.
+def copy_cycles(arch: Arch, engine: CopyEngine, size: Any, cores: int, pieces: Any = 0) -> Any:
+    """Cycles of one transfer of `size` bytes in `pieces` contiguous pieces, on `cores` cores alike.
 
-    Each transfer pays start-up and DRAM latency; all cores share the DRAM channel.
+    Each transfer pays start-up and DRAM latency, each piece a cycle; all cores share the channel.
     """
     rate = min(copy_rate(arch, engine), arch.dram_bytes_per_cycle / cores)
     overhead = engine.startup.cycles(arch.clock) + arch.dram_latency
-    return count * (overhead + size / rate)
+    return overhead + np.maximum(size / rate, pieces)
 
 
 def rounded(arch: Arch, size: Any, run: Any) -> Any:
@@ -39,8 +39,6 @@ def rounded(arch: Arch, size: Any, run: Any) -> Any:
     return size * (np.ceil(run / burst) * burst / run)
 
 
-def overlapped(matrix: Any, vector: Any, load: Any, store: Any, fill: Any) -> Any:
-    """Cycles of a group whose engines work side by side; `fill` is what nothing hides."""
-    memory = load + store if isinstance(load, float) else np.add(load, store)
-    busiest = np.maximum(np.maximum(matrix, vector), np.maximum(np.maximum(load, store), memory))
-    return busiest + fill
+def overlapped(matrix: Any, vector: Any, memory: Any) -> Any:
+    """Cycles of engines that work side by side: the longest of them."""
+    return np.maximum(np.maximum(matrix, vector), memory)

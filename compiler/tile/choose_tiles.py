@@ -15,7 +15,7 @@ from compiler.fuse.group import Group
 from compiler.plan.make_plan import MakePlan
 from compiler.tile.ir import Tiled
 from compiler.tile.machine import route
-from compiler.tile.search import Candidate, search
+from compiler.tile.search import search
 from compiler.tile.slabs import slabs
 from simmodel.arch import Arch
 
@@ -59,8 +59,7 @@ class ChooseTiles:
         cores = min(self.cores or arch.core_count, arch.core_count)
         product = route(group.head, group.tensors, arch).engine == "matrix"
         if product and not group.head.depthwise:
-            for found in search(group, arch, cores, self.slots):
-                yield _tiled(group, found)
+            yield from search(group, arch, cores, self.slots)
             return
         yield from slabs(group, arch, cores, self.slots)
 
@@ -71,7 +70,3 @@ def _tile_volume(tiled: Tiled) -> int:
     for dim, (_, extent) in enumerate(tiled.parts[0]):
         volume *= sizes.get(dim, extent)
     return volume
-
-
-def _tiled(group: Group, found: Candidate) -> Tiled:
-    return Tiled(group, found.loops, found.parts, found.estimate)

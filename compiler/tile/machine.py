@@ -14,6 +14,7 @@ from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.cycles import product_cycles
+from simmodel.isa.functions import BINARY, TERNARY, UNARY
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,14 @@ def adds_up_in_pieces(nest: Nest, arch: Arch) -> bool:
     limit = arch.vector.max_extent
     too_long = limit is not None and math.prod(extents) > limit
     return too_long or len(extents) > arch.vector.rank
+
+
+def cost_class(nest: Nest) -> str:
+    """Cost class of a nest's function on the vector engine."""
+    for table in (UNARY, BINARY, TERNARY):
+        if nest.function in table:
+            return table[nest.function].cost
+    return "simple"
 
 
 def temporary_type(arch: Arch) -> str:

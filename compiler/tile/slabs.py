@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from compiler.cost import transfer
+from compiler.cost import copy_cycles
 from compiler.fuse.group import Group
 from compiler.nest.ir import Nest, order_of
 from compiler.tile.ir import Estimate, Tiled, TileLoop
-from compiler.tile.machine import depthwise_cycles, route
+from compiler.tile.machine import cost_class, depthwise_cycles, route
 from compiler.tile.partition import boxes, grids
-from compiler.tile.search import _cost_class
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -85,7 +84,7 @@ def _estimate(
             matrix += count * depthwise_cycles(arch, dtype, elements // channels, channels, taps)
             continue
         walked = math.prod(dim.extent for dim in nest.dims) * elements / group.result.elements
-        cost = float(getattr(arch.vector.cost, _cost_class(nest)))
+        cost = float(getattr(arch.vector.cost, cost_class(nest)))
         vector += count * (startup + cost * math.ceil(walked / lanes))
     scale = elements * count / max(1, group.result.elements)
     loaded = sum(
@@ -96,14 +95,9 @@ def _estimate(
     cores = len(parts)
     load_engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
     store_engine = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
-    load = transfer(
-        arch,
-        load_engine,
-        count * len(group.inputs),
-        loaded / count / max(1, len(group.inputs)),
-        cores,
-    )
-    store = transfer(arch, store_engine, count, stored, cores)
+    transfers = max(1, count * len(group.inputs))
+    load = transfers * float(copy_cycles(arch, load_engine, loaded / transfers, cores))
+    store = count * float(copy_cycles(arch, store_engine, stored, cores))
     shared = cores * (loaded + stored * count)
     memory = max(load, store, shared / arch.dram_bytes_per_cycle)
     fill = (load + store + vector + matrix) / count
