@@ -97,7 +97,9 @@ class Builder:
         return Access(tensor.name, index, None, scale, zero)
 
     def add(self, nest: Nest) -> None:
-        """Append an operator, marked with the node that is being lowered."""
+        """Append an operator that makes something, marked with the node that is being lowered."""
+        if 0 in nest.shape:
+            return
         self.steps.append(
             replace(nest, origin=self.origin, kind=self.kind, composite=self.composite)
         )

@@ -21,6 +21,9 @@ class FoldConversions(Pass[NestGraph]):
         r[d0] = round(g[d0] / 0.2)            quantize
     after:
         r[d0] = round(add(q[d0] * 0.1, q2[d0] * 0.3) / 0.2)
+
+    A copy of the only result that nobody else reads goes the same way: its source is written where
+    the copy would lie.
     """
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
@@ -77,14 +80,21 @@ def _fold_writes(graph: NestGraph) -> NestGraph:
     removable, made, read = private(graph), producers(graph), readers(graph)
     steps: list[Step | None] = list(graph.steps)
     for position, step in enumerate(graph.steps):
-        if not (isinstance(step, Nest) and _quantizes(step)):
+        if not isinstance(step, Nest) or not (_quantizes(step) or _copies(step, graph)):
             continue
         source = step.operands[0].tensor
         at = made.get(source)
         producer = None if at is None else steps[at]
         if at is None or not isinstance(producer, Nest) or source not in removable:
             continue
-        if len(read[source]) > 1 or producer.scale is not None or producer.zero != 0:
+        if len(read[source]) > 1:
+            continue
+        if _copies(step, graph):
+            steps[at] = replace(producer, tensor=step.tensor)
+            made[step.tensor] = at
+            steps[position] = None
+            continue
+        if producer.scale is not None or producer.zero != 0:
             continue
         if not is_float(graph.tensors[source].dtype):
             continue
@@ -98,6 +108,19 @@ def _quantizes(nest: Nest) -> bool:
     plain = nest.function == "move" and nest.elementwise and nest.scale is not None
     read = nest.operands[0]
     return plain and read.scale is None and read.zero == 0 and identity(read, nest.rank)
+
+
+def _copies(nest: Nest, graph: NestGraph) -> bool:
+    """Whether `nest` moves elements as they are, and is no part of a concatenation."""
+    if nest != replace(nest, function="move", reduce=None, bias=None, multiplier=None):
+        return False
+    if (nest.scale, nest.zero, nest.low, nest.high) != (None, 0, -float("inf"), float("inf")):
+        return False
+    read, target = nest.operands[0], graph.tensors[nest.tensor]
+    source = graph.tensors[read.tensor]
+    plain = (read.scale, read.zero, read.pad) == (None, 0, None) and identity(read, nest.rank)
+    same = (source.shape, source.dtype) == (target.shape, target.dtype)
+    return plain and same and nest.kind != "Concat"
 
 
 def joined(producer: Nest, tail: Nest) -> Nest:

@@ -80,7 +80,9 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model) -> None:
             if build.tensors[name].data is None:
                 del build.tensors[name]
                 build.buffers.pop(name, None)
-        build.steps.append(host_node(node, build, model, str(why)))
+        host = host_node(node, build, model, str(why))
+        if any(build.tensors[name].elements for name in host.outputs):
+            build.steps.append(host)
 
 
 def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> HostNode:

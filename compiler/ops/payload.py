@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -33,7 +34,8 @@ def payload_of(
     inputs: dict[str, ir.Value] = {}
     constants: dict[str, ir.Value] = {}
     for value in (v for node in nodes for v in reads(node) if str(v.name) not in made):
-        target = inputs if value.const_value is None else constants
+        computed = value.const_value is None and 0 not in static_shape(value)
+        target = inputs if computed else constants
         target[str(value.name)] = value
     initializers = [_initializer(value) for value in constants.values()]
     protos: list[onnx.NodeProto] = []
@@ -81,9 +83,11 @@ def _info(value: ir.Value) -> onnx.ValueInfoProto:
 
 
 def _initializer(value: ir.Value) -> onnx.TensorProto:
-    data = value.const_value
-    assert data is not None
-    return onnx.numpy_helper.from_array(data.numpy(), str(value.name))
+    """Constant data of `value`; one without elements is constant whoever computes it."""
+    data, kind = value.const_value, value.dtype
+    assert kind is not None
+    array = np.zeros(static_shape(value), kind.numpy()) if data is None else data.numpy()
+    return onnx.numpy_helper.from_array(array, str(value.name))
 
 
 def operations(node: ir.Node) -> int:

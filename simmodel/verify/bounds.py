@@ -56,7 +56,7 @@ def _port(port: Port, dram: int) -> Iterator[Finding]:
     low, high = (operand.address.base + edge for edge in operand.span)
     if operand.memory != "dram" or operand.address.terms or operand.address.ring:
         yield Finding("port", f"port {port.name!r} is no fixed place in dram")
-    if low < 0 or high > dram:
+    if 0 not in operand.shape and (low < 0 or high > dram):
         yield Finding("range", f"port {port.name!r}: bytes {low}..{high} of dram, which has {dram}")
     if operand.dtype not in SIZES or port.dtype not in SIZES:
         yield Finding("port", f"port {port.name!r} has no known element type")

@@ -1,0 +1,180 @@
+"""What no engine can run goes to the host; what lies around it still compiles and agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from archgen.models import open_model
+from archgen.quantize import quantize
+from archgen.reference import run_node, run_reference, sample_inputs
+from archgen.schema import load_arch
+from compiler.driver import CompileOptions, CompileResult, compile_model
+from compiler.errors import UnsupportedModel
+from simmodel.functional import execute
+from simmodel.isa import HostCall
+from simmodel.verify import verify
+
+HEADER = '<ir_version: 10, opset_import: ["" : 17]>\n'
+
+
+def checked(
+    text: str | onnx.ModelProto, arch_name: str = "stcp920", dtype: str = "fp16", **feeds: Any
+) -> CompileResult:
+    """Compile, verify, execute, compare with ONNX Runtime."""
+    model = parser.parse_model(HEADER + text) if isinstance(text, str) else text
+    arch = load_arch(arch_name)
+    result = compile_model(model, arch, CompileOptions(dtype))
+    verify(result.program, arch)
+    inputs = sample_inputs(model) | feeds
+    outputs = execute(result.program, inputs, arch, host=run_node)
+    for name, expected in run_reference(model, inputs).items():
+        assert outputs[name].shape == expected.shape and outputs[name].dtype == expected.dtype
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(outputs[name], expected, rtol=5e-3, atol=5e-3)
+        else:
+            np.testing.assert_array_equal(outputs[name], expected)
+    return result
+
+
+def calls(result: CompileResult) -> int:
+    return sum(isinstance(item, HostCall) for item in result.program.cores[0])
+
+
+def kinds(result: CompileResult) -> Sequence[str]:
+    return [node.kind for node in result.host]
+
+
+def test_types_that_the_machine_lacks_stay_on_the_host() -> None:
+    result = checked("""
+        g (int64[4] i, float[4, 8] x) => (float[4, 8] y, bool[4] m)
+        <int64 two = {2}>
+        { h = Mod (i, two)  z = Cast <to = 7> (h)  m = Equal (z, two)  y = Relu (x) }
+    """)
+    assert "Mod" in kinds(result)
+    assert calls(result) == 1
+
+
+def test_host_nodes_with_a_view_between_are_one_call() -> None:
+    result = checked("""
+        g (float[4, 8] x) => (float[8, 4] y)
+        {
+          a = IsNaN (x)   t = Transpose (a)   n = Not (t)
+          r = Relu (x)    s = Transpose (r)   y = Where (n, s, s)
+        }
+    """)
+    assert len(result.host) >= 2
+    assert calls(result) == 1
+
+
+def test_the_host_waits_for_the_accelerator_in_between() -> None:
+    result = checked("""
+        g (float[4, 8] x) => (float[4, 8] y)
+        { a = Acos (x)  c = Cos (x)  b = Relu (c)  d = Atan (b)  e = Add (a, d)  y = Abs (e) }
+    """, x=np.linspace(-0.9, 0.9, 32, dtype=np.float32).reshape(4, 8))  # fmt: skip
+    assert kinds(result) == ["Acos", "Atan"]
+    assert calls(result) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "g (float[4, 8] x) => (float[4, 8] y, float[4, 8] z) { y = Relu (x) z = Identity (y) }",
+        "g (float[4, 8] x) => (float[8, 4] y) { y = Transpose (x) }",
+        "g (float[4, 8] x) => (float[4, 8] y) { y = Identity (x) }",
+        "g (float[4, 8] x) => (float[2, 8] y) <int64[1] a = {1}, int64[1] b = {3}>"
+        "{ y = Slice (x, a, b, a) }",
+        "g (float[4] x) => (float[2] y, float[4] z) { y = Constant <value_floats = [1., 2.]> ()"
+        " z = Abs (x) }",
+        "g (float x) => (float y) { y = Exp (x) }",
+        "g (float x) => (float y) { y = Acos (x) }",
+        "g (float[4] x) => (float y) { y = ReduceSum <keepdims = 0> (x) }",
+        "g (float[0, 4] x, float[2, 4] z) => (float[2, 4] y) { y = Concat <axis = 0> (x, z) }",
+        "g (float[0, 4] x) => (float[0, 4] y) { y = Relu (x) }",
+        "g (float[4, 8] x) => (float[8, 8] y) { a = Acos (x) y = Concat <axis = 0> (a, a) }",
+        "g (float[0, 4] x) => (float[0, 4] y) { y = Atan (x) }",
+        "g (float[0, 4] x) => (float[1, 4] y) <int64[1] a = {0}> { y = ReduceSum (x, a) }",
+        "g (float[4, 8] x, float[4, 8] z) => (float[4, 8] y, float[4, 8] w)"
+        "{ y = Add (x, z) w = Add (x, z) }",
+        "g (float[4, 8] x) => (float[8, 8] y) { a = Atan (x) y = Concat <axis = 0> (a, x) }",
+        "g (float[4, 8] x, int64[1] k) => (float[4, 3] y, int64[4, 3] i)"
+        "{ n = Constant <value_ints = [3]> () y, i = TopK (x, n) }",
+    ],
+)
+def test_edges_of_the_graph(text: str) -> None:
+    shape = () if "(float x)" in text else (4, 8)
+    small = {"x": np.full(shape, 0.5, np.float32)}  # within what Acos is defined on
+    checked(text, **(small if "Acos" in text else {}))
+
+
+def test_subgraphs_read_what_surrounds_them() -> None:
+    result = checked("""
+        g (float[4, 8] x, bool c) => (float[4, 8] y)
+        {
+          a = Relu (x)
+          b = If (c) <
+            then_branch = t () => (float[4, 8] p) { p = Add (a, x) },
+            else_branch = e () => (float[4, 8] q) { q = Neg (a) }
+          >
+          y = Sqrt (b)
+        }
+    """, x=np.abs(np.random.default_rng(0).standard_normal((4, 8))).astype(np.float32))  # fmt: skip
+    assert "If" in kinds(result)
+
+
+def test_strings_are_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="STRING"):
+        checked("g (string[2] x) => (string[2] y) { y = Identity (x) }")
+
+
+def quantized(text: str, tmp_path: Any) -> onnx.ModelProto:
+    path = tmp_path / "model.onnx"
+    onnx.save(parser.parse_model(HEADER + text), path)
+    return quantize(open_model(path), None, tmp_path).proto
+
+
+@pytest.mark.parametrize("arch", ["cocco-simba-1c", "gemmini-16-loop"])
+def test_phases_of_a_transposed_convolution_go_together(arch: str, tmp_path: Any) -> None:
+    """Each phase is a nest that the machine lacks, and no value of the model."""
+    random = np.random.default_rng(0)
+    model = parser.parse_model(HEADER + """
+        g (float[1, 8, 6, 6] x) => (float[1, 4, 12, 12] y)
+        { a = Relu (x)  u = ConvTranspose <strides = [2, 2]> (a, w)  y = Abs (u) }
+    """)  # fmt: skip
+    weights = random.standard_normal((8, 4, 2, 2)).astype(np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    onnx.save(model, tmp_path / "model.onnx")
+    proto = quantize(open_model(tmp_path / "model.onnx"), None, tmp_path).proto
+    result = checked(proto, arch, "int8")
+    assert kinds(result).count("ConvTranspose") == 1
+
+
+def test_integer_operators_on_a_host_that_knows_only_onnx() -> None:
+    """Weights with a zero point per channel have no nest."""
+    model = parser.parse_model(HEADER + """
+        g (uint8[1, 3, 6, 6] x) => (uint8[1, 2, 4, 4] y)
+        <float xs = {0.1}, uint8 xz = {120}, float[2] ws = {0.02, 0.03}, uint8[2] wz = {130, 120},
+         float ys = {0.2}, uint8 yz = {128}>
+        {
+          a = DequantizeLinear (x, xs, xz)  b = DequantizeLinear <axis = 0> (w, ws, wz)
+          c = Conv (a, b)  d = Relu (c)  y = QuantizeLinear (d, ys, yz)
+        }
+    """)  # fmt: skip
+    weights = np.random.default_rng(0).integers(0, 255, (2, 3, 3, 3)).astype(np.uint8)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    result = checked(model, "cocco-simba-1c", "int8")
+    assert kinds(result) == ["QConv"]
+    assert result.host[0].operations == 2 * 32 * 27
+
+
+def test_without_a_host_all_reasons_are_named() -> None:
+    model = parser.parse_model(
+        HEADER + "g (float[4] x) => (float[4] y) { a = Acos (x) b = Asin (a) y = Atan (b) }"
+    )
+    with pytest.raises(UnsupportedModel, match=r"3 operators(?s:.)*Acos(?s:.)*Asin(?s:.)*Atan"):
+        compile_model(model, load_arch("stcp920"), CompileOptions("fp16", host=False))
