@@ -111,7 +111,7 @@ class _Core:
         tensor = tile.tensor(buffer.key[0])
         region = tile.needs.regions[buffer.key]
         target = inner_operand(buffer, region, tile, self.emitter.places)
-        if self.emitter.packed is not None and tensor.name == self.emitter.packed.tensor:
+        if self.emitter.packed is not None and buffer.key[2]:
             source = self.emitter.packed.operand(region, self.emitter.places)
         else:
             source = dram_operand(tensor, region.ranges, self.emitter.places)
@@ -197,7 +197,7 @@ def _raw_border(buffer: Buffer, tile: Tile) -> float:
     value = buffer.key[1]
     assert value is not None
     accesses = (a for nest in tile.plan.tiled.group.nests for a in nest.reads)
-    access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key)
+    access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key[:2])
     if is_float(buffer.dtype):
         return value
     low, high = limits(buffer.dtype)

@@ -101,9 +101,9 @@ class ProgramEmitter:
                 for name in step.inputs:
                     self._keep(data, self.graph.tensors[name])
                 continue
-            for name in step.plan.tiled.group.inputs:
+            for name, weights in _read(step.plan):
                 tensor = self.graph.tensors[name]
-                if pack is not None and pack.tensor == name and tensor.data is not None:
+                if pack is not None and weights and tensor.data is not None:
                     data[pack.buffer] = packed_data(pack, step.plan, tensor.data)
                 else:
                     self._keep(data, tensor)
@@ -233,6 +233,12 @@ class ProgramEmitter:
         stream += self._await(number, (HOST,), origin)
         stream += [call, Arrive(engine=HOST, barrier=f"step{number}", origin=origin)]
         self.barriers[f"step{number}"] = 1
+
+
+def _read(plan: Plan) -> tuple[tuple[str, bool], ...]:
+    """What a group reads from memory, and whether it reads it as weights of a product."""
+    keys = (b.key for b in plan.buffers.values() if b.key is not None)
+    return tuple(dict.fromkeys((key[0], key[2]) for key in keys))
 
 
 def _touched(step: Step) -> tuple[str, ...]:

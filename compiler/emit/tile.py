@@ -12,7 +12,7 @@ from functools import cached_property
 
 from compiler.nest.ir import Access, Tensor
 from compiler.plan.ir import Buffer, Compute, Plan
-from compiler.plan.ranges import Key, Needs, Range, Region, key_of, needs, scaled, summed, touched
+from compiler.plan.ranges import Key, Needs, Range, Region, keys_of, needs, scaled, summed, touched
 from simmodel.dtype import size_of
 from simmodel.region import Address, Operand, Ring, Terms
 
@@ -97,7 +97,7 @@ def read_operand(
     if access.tensor in tile.plan.tiled.group.inside:
         origin = _inside_origin(tile, access.tensor)
     else:
-        origin = region_origin(tile, key_of(access))
+        origin = region_origin(tile, keys_of(compute.nest)[index])
     address = slot_address(buffer, tile, places)
     spans = touched(access, loops)
     for span, first, stride in zip(spans, origin, buffer.strides, strict=True):

@@ -14,7 +14,7 @@ from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
 from compiler.nest.ir import Access, Nest, dense, order_of
 from compiler.plan.ir import Buffer, Compute, Plan
-from compiler.plan.ranges import Key, Range, Region, key_of, needs
+from compiler.plan.ranges import Key, Range, Region, keys_of, needs
 from compiler.tile.ir import Tiled
 from compiler.tile.machine import Route, adds_up_in_pieces, route, temporary_type
 from compiler.tile.roles import roles
@@ -115,16 +115,16 @@ class _Planner:
         return Plan(self.tiled, self.buffers, loads, computes, (result, store), self.out_level)
 
     def _keys(self) -> list[Key]:
-        keys = (key_of(access) for nest in self.group.nests for access in nest.reads)
+        keys = (key for nest in self.group.nests for key in keys_of(nest))
         return [k for k in dict.fromkeys(keys) if k[0] not in self.group.inside]
 
     def _users(self) -> dict[Key, tuple[str, ...]]:
         found: dict[Key, dict[str, None]] = {}
         for nest, way in zip(self.group.nests, self.routes, strict=True):
-            for access in nest.reads:
+            for access, key in zip(nest.reads, keys_of(nest), strict=True):
                 late = access in (nest.bias, nest.multiplier) and not way.direct
                 engine = "vector" if late else way.engine
-                found.setdefault(key_of(access), {})[engine] = None
+                found.setdefault(key, {})[engine] = None
         return {key: tuple(engines) for key, engines in found.items()}
 
     def _copy_engine(self, source: str, target: str) -> str:
@@ -144,6 +144,10 @@ class _Planner:
         strides = self._input_strides(key, region)
         turns = math.prod(self._count(loop) for loop in range(level))
         name = key[0] if key[1] is None else f"{key[0]}+border"
+        same = sum(
+            buffer.key is not None and buffer.key[0] == key[0] for buffer in self.buffers.values()
+        )
+        name = f"{name}+{same}" if same else name
         return self._add(
             name, role, tensor.dtype, region.padded, strides,
             slots=self.slots if turns > 1 else 1, level=level,
@@ -154,9 +158,9 @@ class _Planner:
         head, way = self.group.head, self.routes[0]
         if way.engine != "matrix":
             return "local"
-        if key == key_of(head.operands[1]):
+        if key[2]:
             return self.arch.matrix.weights
-        return self.arch.matrix.input if key == key_of(head.operands[0]) else "local"
+        return self.arch.matrix.input if key == keys_of(head)[0] else "local"
 
     def _level(self, region: Region) -> int:
         moved = {name for span in region.ranges for name, _ in span.terms}
@@ -176,7 +180,7 @@ class _Planner:
         tensor = self.group.tensors[key[0]]
         order = list(order_of(tensor.shape, tensor.storage.strides))
         head, way = self.group.head, self.routes[0]
-        if way.engine == "matrix" and key == key_of(head.operands[0]):
+        if way.engine == "matrix" and key == keys_of(head)[0]:
             last = _axis_of(head.operands[0], self._innermost(head))
             order = [axis for axis in order if axis != last] + ([last] if last is not None else [])
         if self._packed(key):
@@ -184,10 +188,8 @@ class _Planner:
         return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, tuple(order)))
 
     def _packed(self, key: Key) -> bool:
-        head, way = self.group.head, self.routes[0]
         constant = self.group.tensors[key[0]].data is not None
-        is_weight = len(head.operands) > 1 and key == key_of(head.operands[1])
-        return constant and is_weight and way.engine == "matrix"
+        return constant and key[2] and self.routes[0].engine == "matrix"
 
     @staticmethod
     def _innermost(head: Nest) -> int | None:
@@ -228,8 +230,7 @@ class _Planner:
         computes = []
         for position, (nest, way) in enumerate(zip(self.group.nests, self.routes, strict=True)):
             reads = tuple(
-                a.tensor if a.tensor in self.group.inside else inputs[key_of(a)].name
-                for a in nest.reads
+                key[0] if key[0] in self.group.inside else inputs[key].name for key in keys_of(nest)
             )
             writes = self._written(position, nest, way)
             sums = self._sums(position, nest, way)

@@ -101,13 +101,18 @@ def joined(a: tuple[Range, ...], b: tuple[Range, ...], shape: tuple[int, ...]) -
     return tuple(result)
 
 
-Key = tuple[str, float | None]
-"""A tensor as one buffer holds it: its name and the value of its border (None: no border)."""
+Key = tuple[str, float | None, bool]
+"""A tensor as one buffer holds it: name, value of its border (None: no border), and whether it is
+the right operand of a sum of products, which has a memory and an order of its own."""
 
 
-def key_of(access: Access) -> Key:
-    """Which buffer `access` reads."""
-    return access.tensor, access.pad
+def keys_of(nest: Nest) -> tuple[Key, ...]:
+    """Which buffers the accesses of `nest` read, in the order of `nest.reads`."""
+    product = nest.macs > 0
+    return tuple(
+        (access.tensor, access.pad, product and position == 1)
+        for position, access in enumerate(nest.reads)
+    )
 
 
 @dataclass(frozen=True)
@@ -133,9 +138,8 @@ def needs(group: Group, out: Sequence[Range], split: Mapping[int, Range]) -> Nee
     for nest in reversed(group.nests):
         ranges = _nest_ranges(nest, wanted[nest.tensor], split if nest is group.head else {})
         loops.append(ranges)
-        for access in nest.reads:
+        for access, key in zip(nest.reads, keys_of(nest), strict=True):
             spans = touched(access, ranges)
-            key = key_of(access)
             shape = group.tensors[access.tensor].shape
             touches[key] = joined(touches[key], spans, shape) if key in touches else spans
             if access.tensor in group.inside:

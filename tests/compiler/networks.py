@@ -181,7 +181,8 @@ def conserved(compiled: CompileResult, trace: Trace) -> None:
     written = sum(port.operand.distinct for port in program.outputs if port.name in results)
     if not compiled.host:
         assert trace.traffic.get("dram.write", 0) >= written
-    assert trace.macs >= program.macs or compiled.host
+    nests = [nest for decision in compiled.decisions for nest in decision.group.nests]
+    assert trace.macs >= sum(nest.macs for nest in nests if nest.contraction)
 
 
 def refused(why: DoesNotFit | UnsupportedModel) -> str:

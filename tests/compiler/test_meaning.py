@@ -1,0 +1,178 @@
+"""ONNX Runtime, the nests and the executed program agree, for every operator on every machine.
+
+Each network is compiled for each machine of `machines.NAMED`; programs are proved by the verifier
+and simulated to their end. A refusal would be a failure here: all of these fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from machines import NAMED
+from networks import Net, check
+
+Grow = Callable[[Net], str]
+
+
+def conv(shape: tuple[int, ...], weights: tuple[int, ...], bias: bool = True, **more: Any) -> Grow:
+    def grow(net: Net) -> str:
+        inputs = [net.input(*shape), net.weight(*weights)]
+        if bias:
+            inputs.append(net.const(net.rng.standard_normal(weights[0]), "f4"))
+        return net.op("Conv", *inputs, **more)
+
+    return grow
+
+
+def one(kind: str, *shape: int, **more: Any) -> Grow:
+    return lambda net: net.op(kind, net.input(*shape), **more)
+
+
+def matmul(left: tuple[int, ...], right: tuple[int, ...], computed: bool = False) -> Grow:
+    return lambda net: net.op(
+        "MatMul", net.input(*left), net.input(*right) if computed else net.weight(*right)
+    )
+
+
+def residual(net: Net) -> str:
+    x = net.input(1, 8, 9, 7)
+    a = net.op("Relu", net.op("Conv", x, net.weight(8, 8, 3, 3), pads=[1] * 4))
+    b = net.op("Conv", a, net.weight(8, 8, 1, 1))
+    return net.op("Relu", net.op("Add", b, x))
+
+
+def branches(net: Net) -> str:
+    x = net.input(1, 5, 8, 6)
+    a = net.op("Conv", x, net.weight(7, 5, 1, 1))
+    b = net.op("MaxPool", x, kernel_shape=[3, 3], pads=[1] * 4)
+    joined = net.op("Concat", a, b, x, axis=1)
+    return net.op("Conv", joined, net.weight(13, 17, 3, 3), strides=[2, 1])
+
+
+def attention(net: Net) -> str:
+    x = net.input(1, 5, 12)
+    q, k, v = (net.op("MatMul", x, net.weight(12, 12)) for _ in range(3))
+    heads = net.const([1, 5, 3, 4], "i8")
+    q, k, v = (
+        net.op("Transpose", net.op("Reshape", t, heads), perm=[0, 2, 1, 3]) for t in (q, k, v)
+    )
+    scores = net.op("MatMul", q, net.op("Transpose", k, perm=[0, 1, 3, 2]))
+    mixed = net.op("MatMul", net.op("Softmax", scores, axis=-1), v)
+    flat = net.op("Reshape", net.op("Transpose", mixed, perm=[0, 2, 1, 3]), net.const([1, 5, 12]))
+    return net.op("Add", net.op("MatMul", flat, net.weight(12, 12)), x)
+
+
+def layer_norm(net: Net) -> str:
+    x = net.input(2, 5, 13)
+    y = net.op("LayerNormalization", x, net.weight(13), net.weight(13), axis=-1)
+    return net.op("Gelu", net.op("Add", net.op("MatMul", y, net.weight(13, 16)), net.weight(16)))
+
+
+def sliced(net: Net) -> str:
+    x = net.input(2, 9, 7, 4)
+    ends = [net.const([n], "i8") for n in (1, 8, 1, 3)]
+    part = net.op("Slice", x, *ends)
+    return net.op("Transpose", net.op("Sub", part, net.weight(1, 3, 1, 4)), perm=[3, 0, 2, 1])
+
+
+def resized(net: Net) -> str:
+    scales = net.const([1, 1, 2, 2], "f4")
+    up = net.op(
+        "Resize", net.input(1, 5, 4, 3), "", scales, mode="nearest",
+        coordinate_transformation_mode="asymmetric", nearest_mode="floor",
+    )  # fmt: skip
+    return net.op("Conv", up, net.weight(4, 5, 3, 3), pads=[1] * 4)
+
+
+def own_transpose(net: Net) -> str:
+    """Both operands of the product are one tensor."""
+    x = net.input(2, 5, 7)
+    return net.op("MatMul", x, net.op("Transpose", x, perm=[0, 2, 1]))
+
+
+def own_input(net: Net) -> str:
+    """The tail reads what the product reads."""
+    x = net.input(1, 6, 8)
+    return net.op("Mul", net.op("MatMul", x, net.weight(8, 8)), x)
+
+
+def squared(net: Net) -> str:
+    x = net.input(2, 7, 7)
+    return net.op("MatMul", x, x)
+
+
+def own_weights(net: Net) -> str:
+    """The tail reads the product's computed right operand."""
+    x, w = net.input(1, 8, 8), net.input(1, 8, 8)
+    return net.op("Add", net.op("MatMul", x, w), w)
+
+
+def constant_twice(net: Net) -> str:
+    """The tail reads the product's constant right operand, and so does another product."""
+    x, w = net.input(13, 13), net.weight(13, 13)
+    return net.op("MatMul", net.op("Add", net.op("MatMul", x, w), w), w)
+
+
+NETWORKS: dict[str, Grow] = {
+    "conv": conv((1, 5, 9, 8), (7, 5, 3, 3), pads=[1] * 4),
+    "conv-odd": conv((2, 3, 11, 7), (13, 3, 5, 2), strides=[3, 2], pads=[2, 0, 1, 1]),
+    "conv-dilated": conv((1, 4, 12, 9), (6, 4, 3, 3), dilations=[2, 3], bias=False),
+    "conv-strided-point": conv((1, 6, 9, 9), (5, 6, 1, 1), strides=[2, 2]),
+    "conv-grouped": conv((1, 8, 6, 6), (12, 2, 3, 3), group=4, pads=[1] * 4),
+    "conv-depthwise": conv((2, 13, 8, 7), (13, 1, 3, 3), group=13, pads=[1, 1, 1, 1]),
+    "conv-depthwise-strided": conv((1, 6, 9, 9), (6, 1, 3, 3), group=6, strides=[2, 2]),
+    "conv-1d": conv((2, 4, 17), (9, 4, 3), pads=[1, 1], strides=[2]),
+    "conv-large-prime": conv((1, 31, 5, 5), (127, 31, 1, 1)),
+    "max-pool": one("MaxPool", 1, 7, 9, 8, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
+    "average-pool": one("AveragePool", 1, 5, 9, 8, kernel_shape=[3, 3], pads=[1, 1, 0, 1]),
+    "average-pool-inner": one(
+        "AveragePool", 2, 5, 8, 8, kernel_shape=[2, 2], strides=[2, 2], count_include_pad=1
+    ),
+    "global-average": one("GlobalAveragePool", 2, 13, 7, 5),
+    "global-max": one("GlobalMaxPool", 1, 5, 6, 7),
+    "matmul": matmul((3, 7, 19), (19, 13)),
+    "matmul-batched": matmul((2, 3, 5, 6), (2, 3, 6, 4), computed=True),
+    "matmul-broadcast": matmul((4, 1, 5, 6), (3, 6, 7), computed=True),
+    "matmul-broadcast-left": matmul((1, 5, 6), (4, 6, 7)),
+    "matmul-vector": matmul((5, 6), (6,)),
+    "softmax": one("Softmax", 2, 5, 13, axis=-1),
+    "softmax-channels": one("Softmax", 1, 7, 4, 5, axis=1),
+    "transpose": one("Transpose", 2, 5, 7, 3, perm=[3, 1, 0, 2]),
+    "layer-norm": layer_norm,
+    "attention": attention,
+    "residual": residual,
+    "branches": branches,
+    "sliced": sliced,
+    "resized": resized,
+    "own-transpose": own_transpose,
+    "own-input": own_input,
+    "own-weights": own_weights,
+    "squared": squared,
+    "constant-twice": constant_twice,
+}  # fmt: skip
+QUANTIZED = (
+    "conv", "conv-odd", "conv-grouped", "conv-depthwise", "conv-1d", "max-pool", "average-pool",
+    "global-average", "matmul", "residual", "branches", "softmax", "own-transpose",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float_networks(name: str, arch: Any) -> None:
+    net = Net()
+    check(net.model(NETWORKS[name](net)), arch, "fp32")
+
+
+@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_quantized_networks(name: str, arch: Any) -> None:
+    net = Net(quantized=True)
+    check(net.model(NETWORKS[name](net)), arch, "int8")
+
+
+@pytest.mark.parametrize("name", ["conv", "residual", "attention", "layer-norm"])
+def test_half_precision_networks(name: str) -> None:
+    net = Net()
+    check(net.model(NETWORKS[name](net)), NAMED["interlocked"], "fp16")
