@@ -7,6 +7,7 @@ makes of the very inputs of each stretch between cuts, so differences cannot add
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -47,7 +48,7 @@ def cut(proto: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
         if name not in outputs:
             graph.output.append(onnx.ValueInfoProto(name=name))
     for tensor in proto.graph.initializer:
-        if len(tensor.raw_data) < _SMALL:
+        if not tensor.raw_data or math.prod(tensor.dims) <= _SMALL:
             graph.initializer.append(tensor)
             continue
         outside = graph.initializer.add(

@@ -31,6 +31,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import numpy_helper
 
+from archgen.zoo.shapes import known_shapes
 from simmodel.dtype import EPSILON
 
 Array = NDArray[Any]
@@ -97,7 +98,7 @@ def compare(
         dtype: element type that was compiled.
         outputs: which values are outputs of the model; default: all.
     """
-    rounding = Rounding(proto.graph, dtype)
+    rounding = Rounding(proto, dtype)
     judged: list[_Judged] = []
     wrong: list[str] = []
     notes: list[str] = []
@@ -198,8 +199,10 @@ class _Path:
 class Rounding:
     """The rounding errors that a graph excuses in each of its values."""
 
-    def __init__(self, graph: onnx.GraphProto, dtype: str) -> None:
+    def __init__(self, proto: onnx.ModelProto, dtype: str) -> None:
+        graph = proto.graph
         self.dtype = dtype
+        self.shapes = known_shapes(proto)
         self.producers = {name: node for node in graph.node for name in node.output}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}
         self.given = {value.name for value in graph.input}
@@ -263,14 +266,13 @@ class Rounding:
         )
 
     def _reduction(self, node: onnx.NodeProto) -> int:
-        """Products added up for one element of `node`'s result, where its weights are constant."""
-        if node.op_type not in ("Conv", "Gemm", "MatMul") or len(node.input) < 2:
+        """Products added up for one element of `node`'s result; 1 where that is not known."""
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul"):
             return 1
-        weights = self.initializers.get(node.input[1])
-        if weights is None:
-            return 1
-        dims: list[int] = list(weights.dims)
+        dims = self.shapes.get(node.input[1], (1,))
         if node.op_type == "Conv":
-            return max(1, math.prod(dims[1:]))
+            return math.prod(dims[1:])
+        if node.op_type == "ConvTranspose":
+            return math.prod(dims) // dims[1]
         transposed = any(a.name == "transB" and a.i for a in node.attribute)
-        return max(1, dims[-1] if transposed or len(dims) < 2 else dims[-2])
+        return dims[-1] if transposed or len(dims) < 2 else dims[-2]
