@@ -341,7 +341,9 @@ def packed_order(head: Nest) -> tuple[int, ...]:
     """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
     found = roles(head)
     weights = head.operands[1]
-    ranked = [*found.batch, *(tap.dim for tap in found.taps), *found.inner, *found.cols]
-    axes = [_axis_of(weights, dim) for dim in ranked]
-    rest = [axis for axis in range(len(weights.index)) if axis not in axes]
-    return (*rest, *(axis for axis in axes if axis is not None))
+    batch, inner = (
+        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
+        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *found.cols))
+    )
+    rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
+    return (*batch, *rest, *inner)

@@ -1,0 +1,99 @@
+"""Packed weights: every block stands, contiguous, where its operand says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from machines import machine
+from networks import Net
+
+from compiler.driver import prepared
+from compiler.emit.constants import Packed, packed, packed_data
+from compiler.emit.tile import Places, Tile, Turn
+from compiler.fuse.group import Group
+from compiler.nest.bounds import Box
+from compiler.nest.ir import Array, Nest
+from compiler.ops.lower import lower
+from compiler.plan.ir import Plan
+from compiler.plan.make_plan import MakePlan
+from compiler.plan.ranges import Range, keys_of
+from compiler.tile.ir import Estimate, Tiled, TileLoop
+from compiler.tile.partition import boxes
+from compiler.tile.roles import roles
+
+Grow = Callable[[Net], str]
+Extent = tuple[int, int]
+PRODUCTS: dict[str, Grow] = {
+    "conv": lambda net: net.op("Conv", net.input(1, 12, 6, 6), net.weight(10, 12, 3, 2)),
+    "grouped": lambda net: net.op("Conv", net.input(1, 8, 6, 6), net.weight(12, 4, 3, 3), group=2),
+    "matmul": lambda net: net.op("MatMul", net.input(5, 12), net.weight(12, 10)),
+    "batched": lambda net: net.op("MatMul", net.input(3, 5, 12), net.weight(3, 12, 10)),
+    "broadcast": lambda net: net.op("MatMul", net.input(3, 4, 5, 12), net.weight(3, 1, 12, 10)),
+    "left-broadcast": lambda net: net.op("MatMul", net.input(5, 12), net.weight(3, 12, 10)),
+}
+
+
+def group_of(name: str) -> Group:
+    net = Net()
+    graph = lower(prepared(net.model(PRODUCTS[name](net)), "net"), "fp32")
+    nests = tuple(step for step in graph.steps if isinstance(step, Nest))
+    return Group(0, nests[:1], graph.tensors)
+
+
+@pytest.mark.parametrize("cut", [(10, 12), (4, 12), (10, 5), (3, 4), (1, 1)])
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_every_block_is_where_its_operand_says(name: str, cores: int, cut: tuple[int, int]) -> None:
+    group = group_of(name)
+    head, found = group.head, roles(group.head)
+    assert found.col is not None and found.k is not None
+    width, deep = head.shape[found.col], head.dims[found.k].extent
+    parts = boxes(head.shape, {found.col: cores}, {})
+    loops = [TileLoop(d, 1) for d in found.batch if head.shape[d] > 1]
+    share = max(part[found.col][1] for part in parts)
+    if cut[0] < share:
+        loops.append(TileLoop(found.col, cut[0]))
+    if cut[1] < deep:
+        loops.append(TileLoop(found.k, cut[1], reduction=True))
+    tiled = Tiled(group, tuple(loops), parts, Estimate(0, 0, 0, 0, 0))
+    plan = MakePlan().apply(tiled, machine(local={"size": 1 << 20}))
+    pack = packed(plan)
+    data = group.tensors[head.operands[1].tensor].data
+    assert pack is not None and data is not None
+    flat = packed_data(pack, plan, data)
+    assert sorted(flat.tolist()) == sorted(data.ravel().tolist())
+    width = min(width, cut[0])
+    for part in parts:
+        start, share = part[found.col]
+        for low in range(start, start + share, width):
+            columns = (low, min(width, start + share - low))
+            for first in range(0, deep, cut[1]):
+                depth = (first, min(cut[1], deep - first))
+                tile = tile_at(plan, part, {found.col: columns}, {found.k: depth})
+                check(tile, pack, flat, data)
+
+
+def tile_at(plan: Plan, part: Box, columns: dict[int, Extent], depth: dict[int, Extent]) -> Tile:
+    """The tile at these columns and this piece of the reduction, at the last batch position."""
+    batch = [loop.dim for loop in plan.tiled.loops if loop.size == 1]
+    out = [
+        Range(size - 1, 1) if d in batch and d not in columns else Range(start, size)
+        for d, (start, size) in enumerate(part)
+    ]
+    for d, span in columns.items():
+        out[d] = Range(*span)
+    split = {d: Range(*span) for d, span in depth.items()}
+    return Tile(plan, tuple(out), split, (Turn(),) * 4)
+
+
+def check(tile: Tile, pack: Packed, flat: Array, data: Array) -> None:
+    """The block that `tile` loads is contiguous and holds the weights that it needs."""
+    key = keys_of(tile.plan.tiled.group.head)[1]
+    region = tile.needs.regions[key]
+    operand = pack.operand(region, Places({}, {pack.buffer: 0}))
+    seen = np.ndarray(operand.shape, flat.dtype, flat, operand.address.base, operand.strides)
+    box = tuple(slice(r.start, r.start + r.size) for r in region.ranges)
+    np.testing.assert_array_equal(seen, data[box])
+    assert operand.run == operand.distinct == operand.bytes

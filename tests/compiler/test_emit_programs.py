@@ -1,0 +1,97 @@
+"""Whole programs: the same text every time, loops that stay loops, and bytes that add up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from machines import NAMED
+from networks import Net, check
+
+from compiler.driver import compile_model
+from compiler.errors import DoesNotFit
+from simmodel.arch import Arch
+from simmodel.asm import print_program
+from simmodel.isa import Item, Loop
+
+
+def small_network(side: int = 9, batch: int = 1) -> Net:
+    net = Net()
+    x = net.input(batch, 8, side, side)
+    a = net.op("Relu", net.op("Conv", x, net.weight(16, 8, 3, 3), pads=[1] * 4))
+    b = net.op("MaxPool", a, kernel_shape=[2, 2], strides=[2, 2])
+    c = net.op("Conv", b, net.weight(16, 1, 3, 3), group=16, pads=[1] * 4)
+    net.result = net.op("Softmax", net.op("Add", c, b), axis=1)  # type: ignore[attr-defined]
+    return net
+
+
+def text(arch: Arch) -> str:
+    net = small_network()
+    return print_program(compile_model(net.model(net.result), arch).program)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_compiling_twice_gives_the_same_program(name: str) -> None:
+    assert text(NAMED[name]) == text(NAMED[name])
+
+
+def test_another_process_gives_the_same_programs() -> None:
+    here = Path(__file__).parent
+    names = ["fine", "small"]
+    code = (
+        "from machines import NAMED; from test_emit_programs import text;"
+        f"print(''.join(text(NAMED[n]) for n in {names}), end='')"
+    )
+    paths = os.pathsep.join([str(here), str(here.parents[1])])
+    environment = os.environ | {"PYTHONHASHSEED": "77", "PYTHONPATH": paths}
+    made = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert made.stdout == "".join(text(NAMED[name]) for name in names)
+
+
+def sites(items: tuple[Item, ...]) -> int:
+    """Instructions as they stand in the stream, each once."""
+    return sum(sites(item.body) if isinstance(item, Loop) else 1 for item in items)
+
+
+@pytest.mark.parametrize("name", ["plain", "fine", "gemms"])
+def test_larger_images_take_no_more_sites(name: str) -> None:
+    """Loops stay loops: four times the pixels, or eight times the batch, hardly any more code."""
+    found = []
+    for side, batch in ((12, 1), (24, 1), (48, 1), (12, 8)):
+        net = small_network(side, batch)
+        program = compile_model(net.model(net.result), NAMED[name]).program  # type: ignore[attr-defined]
+        found.append(max(sites(stream) for stream in program.cores))
+    assert max(found) <= 3 * found[0], found
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_dram_moves_at_least_what_is_used(name: str) -> None:
+    """Every input, every constant and every output crosses once at least."""
+    net = small_network()
+    seen = check(net.model(net.result), NAMED[name], "fp32")  # type: ignore[attr-defined]
+    program = seen.compiled.program
+    used = sum(constant.used for constant in program.constants)
+    inputs = sum(port.operand.distinct for port in program.inputs)
+    outputs = sum(port.operand.distinct for port in program.outputs)
+    assert seen.trace.traffic["dram.read"] >= used + inputs
+    assert seen.trace.traffic["dram.write"] >= outputs
+    assert seen.trace.macs >= 8 * 16 * 9 * 81
+
+
+def test_a_group_that_cannot_fit_is_refused_with_its_sum() -> None:
+    tiny = NAMED["plain"].memories.model_copy(
+        update={"local": NAMED["plain"].memories.local.model_copy(update={"size": 64})}
+    )
+    arch = NAMED["plain"].model_copy(update={"memories": tiny})
+    net = Net()
+    model = net.model(net.op("Conv", net.input(1, 4, 9, 9), net.weight(4, 4, 7, 7)))
+    with pytest.raises(DoesNotFit) as refusal:
+        compile_model(model, arch)
+    why = refusal.value
+    assert why.bound == 64 < why.demand == sum(amount for _, amount in why.terms)
+    assert "local memory" in str(why) and any("memories.local.size" in x for x in why.levers)
