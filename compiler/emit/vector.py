@@ -175,11 +175,12 @@ class VectorEmitter:
         for more in ranges[1:]:
             positions = [(*p, i) for p in positions for i in more]
         made: list[VectorInstruction] = []
-        scratch = self._scratch(compute, tile)
+        earlier: Operand | None = None
         for number, position in enumerate(positions):
-            target = dst if number == len(positions) - 1 else scratch
+            target = dst if number == len(positions) - 1 else self._scratch(compute, tile)
             operands = [_at_tap(operand, rank, position) for operand in reads]
-            made.append(self._tap(compute, target, operands, scratch if number else None))
+            made.append(self._tap(compute, target, operands, earlier))
+            earlier = target
         return made
 
     def _tap(

@@ -122,6 +122,7 @@ NETWORKS: dict[str, Grow] = {
     "conv-strided-point": conv((1, 6, 9, 9), (5, 6, 1, 1), strides=[2, 2]),
     "conv-grouped": conv((1, 8, 6, 6), (12, 2, 3, 3), group=4, pads=[1] * 4),
     "conv-depthwise": conv((2, 13, 8, 7), (13, 1, 3, 3), group=13, pads=[1, 1, 1, 1]),
+    "conv-depthwise-point": conv((1, 5, 7, 11), (5, 1, 1, 1), group=5, bias=False),
     "conv-depthwise-strided": conv((1, 6, 9, 9), (6, 1, 3, 3), group=6, strides=[2, 2]),
     "conv-1d": conv((2, 4, 17), (9, 4, 3), pads=[1, 1], strides=[2]),
     "conv-large-prime": conv((1, 31, 5, 5), (127, 31, 1, 1)),
