@@ -7,24 +7,18 @@ makes of the very inputs of each stretch between cuts, so differences cannot add
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import onnx
-import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
-from archgen.models import ModelError
-from archgen.reference import ORT_ERRORS, session_options
-from archgen.zoo.shapes import without_initializers
+from archgen.reference import detached, run_detached
 
 Array = NDArray[Any]
 FED = "__fed"
 """Ending of the inputs that stand for cut values."""
-_SMALL = 1024
 
 
 def feedable(values: Mapping[str, Array]) -> dict[str, Array]:
@@ -35,9 +29,9 @@ def feedable(values: Mapping[str, Array]) -> dict[str, Array]:
 def cut(proto: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
     """`proto` cut at the values named in `fed`: their readers read inputs named `NAME__fed`.
 
-    Larger initializers are not copied: they refer to data that `run_cut` provides.
+    For `run_cut` only: larger initializers stay in `proto`.
     """
-    light = without_initializers(proto)
+    light = detached(proto)
     graph = light.graph
     renamed = {name: name + FED for name in fed}
     _rename_reads(graph.node, renamed)
@@ -47,17 +41,6 @@ def cut(proto: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
         graph.input.append(helper.make_tensor_value_info(renamed[name], kind, array.shape))
         if name not in outputs:
             graph.output.append(onnx.ValueInfoProto(name=name))
-    for tensor in proto.graph.initializer:
-        if not tensor.raw_data or math.prod(tensor.dims) <= _SMALL:
-            graph.initializer.append(tensor)
-            continue
-        outside = graph.initializer.add(
-            name=tensor.name,
-            dims=tensor.dims,
-            data_type=tensor.data_type,
-            data_location=TensorProto.EXTERNAL,
-        )
-        outside.external_data.add(key="location", value="given")
     return light
 
 
@@ -84,24 +67,6 @@ def run_cut(
 
     Raises ModelError when ONNX Runtime refuses the model or the values.
     """
-    options = session_options()
-    options.add_session_config_entry("session.disable_prepacking", "1")  # one run: no use
-    outside = {t.name for t in model.graph.initializer if t.data_location == TensorProto.EXTERNAL}
-    weights = {
-        tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-            np.ascontiguousarray(numpy_helper.to_array(tensor)), tensor.data_type
-        )
-        for tensor in proto.graph.initializer
-        if tensor.name in outside
-    }
-    feeds = {**inputs, **{name + FED: array for name, array in fed.items()}}
-    names = [value.name for value in model.graph.output]
-    try:
-        options.add_external_initializers(list(weights), list(weights.values()))
-        session = onnxruntime.InferenceSession(
-            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        results = session.run(names, feeds)
-    except (*ORT_ERRORS, ValueError) as mistake:
-        raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
-    return dict(zip(names, results, strict=True))
+    return run_detached(
+        model, proto, {**inputs, **{name + FED: array for name, array in fed.items()}}
+    )

@@ -7,6 +7,7 @@ however often it runs, so its results can be cached by the content of model and 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import tempfile
 import zipfile
@@ -20,7 +21,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from archgen.models import ModelError
@@ -28,8 +29,8 @@ from archgen.zoo.shapes import without_initializers
 
 Array = NDArray[Any]
 
-# One protobuf message cannot be larger; beyond, weights go to a file beside it.
-_MESSAGE_LIMIT = 2**31 - 2**20
+# Initializers of at most so many elements stay in the model: shapes, axes, scales.
+_SMALL = 1024
 
 ORT_ERRORS = (
     ort_errors.Fail,
@@ -48,15 +49,59 @@ def run_reference(
 
     Raises ``ModelError`` when ONNX Runtime refuses the model or the inputs.
     """
-    outputs = [value.name for value in proto.graph.output]
-    extra = [name for name in dict.fromkeys(intermediates) if name not in {*outputs, *inputs}]
-    names = [*outputs, *extra]
+    light = detached(proto)
+    known = {value.name for value in light.graph.output} | set(inputs)
+    extra = (name for name in dict.fromkeys(intermediates) if name not in known)
+    light.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+    values = run_detached(light, proto, inputs)
+    return values | {name: inputs[name] for name in intermediates if name in inputs}
+
+
+def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own."""
+    light = without_initializers(proto)
+    for tensor in proto.graph.initializer:
+        plain = helper.tensor_dtype_to_np_dtype(tensor.data_type).kind in "biuf"
+        if not plain or not tensor.raw_data or math.prod(tensor.dims) <= _SMALL:
+            light.graph.initializer.append(tensor)
+            continue
+        outside = light.graph.initializer.add(
+            name=tensor.name,
+            dims=tensor.dims,
+            data_type=tensor.data_type,
+            data_location=TensorProto.EXTERNAL,
+        )
+        outside.external_data.add(key="location", value="given")
+    return light
+
+
+def run_detached(
+    light: onnx.ModelProto, proto: onnx.ModelProto, feeds: Mapping[str, Array]
+) -> dict[str, Array]:
+    """All outputs of ``light`` by name; ONNX Runtime reads the weights where ``proto`` has them.
+
+    Raises ``ModelError`` when it refuses the model or the values.
+    """
+    outside = {t.name for t in light.graph.initializer if t.data_location == TensorProto.EXTERNAL}
+    weights = {
+        tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            np.ascontiguousarray(numpy_helper.to_array(tensor)), tensor.data_type
+        )
+        for tensor in proto.graph.initializer
+        if tensor.name in outside
+    }
+    options = _options()
+    options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
+    names = [value.name for value in light.graph.output]
     try:
-        results = _session(proto, extra).run(names, dict(inputs))
+        options.add_external_initializers(list(weights), list(weights.values()))
+        session = onnxruntime.InferenceSession(
+            light.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+        results = session.run(names, dict(feeds))
     except (*ORT_ERRORS, ValueError) as mistake:
         raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
-    values = dict(zip(names, results, strict=True))
-    return values | {name: inputs[name] for name in intermediates if name in inputs}
+    return dict(zip(names, results, strict=True))
 
 
 def cached_reference(
@@ -144,7 +189,7 @@ def _stored_arrays(path: Path) -> dict[str, Array] | None:
 # Sessions.
 
 
-def session_options() -> onnxruntime.SessionOptions:
+def _options() -> onnxruntime.SessionOptions:
     """One thread, no rewriting: the same bytes everywhere."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -155,50 +200,13 @@ def session_options() -> onnxruntime.SessionOptions:
 
 
 def _open(source: bytes | str) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(
-        source, session_options(), providers=["CPUExecutionProvider"]
-    )
+    return onnxruntime.InferenceSession(source, _options(), providers=["CPUExecutionProvider"])
 
 
 @lru_cache(maxsize=512)
 def _node_session(model: bytes) -> onnxruntime.InferenceSession:
-    return _open(model)
-
-
-def _session(proto: onnx.ModelProto, extra: Sequence[str]) -> onnxruntime.InferenceSession:
-    # Concatenated messages merge: the second one's outputs are appended to the first's, without
-    # copying the graph. ONNX Runtime infers the types that are left out.
-    more = onnx.ModelProto()
-    more.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
-    if proto.ByteSize() < _MESSAGE_LIMIT:
-        return _open(proto.SerializeToString() + more.SerializeToString())
-    with tempfile.TemporaryDirectory() as directory:
-        light = _spilled(proto, Path(directory) / "weights")
-        light.MergeFrom(more)
-        path = Path(directory) / "model.onnx"
-        path.write_bytes(light.SerializeToString())
-        return _open(str(path))
-
-
-def _spilled(proto: onnx.ModelProto, path: Path) -> onnx.ModelProto:
-    """A copy of ``proto`` whose larger initializers refer to a file written at ``path``."""
-    light = without_initializers(proto)
-    with path.open("wb") as file:
-        for tensor in proto.graph.initializer:
-            if len(tensor.raw_data) < 1024:
-                light.graph.initializer.append(tensor)
-                continue
-            outside = light.graph.initializer.add(
-                name=tensor.name,
-                dims=tensor.dims,
-                data_type=tensor.data_type,
-                data_location=TensorProto.EXTERNAL,
-            )
-            place = {"location": path.name, "offset": file.tell(), "length": len(tensor.raw_data)}
-            for key, value in place.items():
-                outside.external_data.add(key=key, value=str(value))
-            file.write(tensor.raw_data)
-    return light
+    options = _options()
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 # Inputs.
