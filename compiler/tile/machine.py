@@ -33,8 +33,9 @@ def route(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Route:
     """Engine and path for `nest` on `arch`."""
     source = tensors[nest.operands[0].tensor].dtype
     if nest.contraction or (nest.depthwise and _array_wins(nest, tensors, arch)):
-        sums = "accumulators" if arch.memories.accumulators is not None else "local"
-        return Route("matrix", _finishes(nest, tensors, arch), sums)
+        direct = _finishes(nest, tensors, arch)
+        readable = direct or arch.matrix.output in arch.vector.reads
+        return Route("matrix", direct, arch.matrix.output if readable else "local")
     if _pure_move(nest, tensors, source):
         return Route("copy")
     return Route("vector")

@@ -64,10 +64,11 @@ def machine(
             "fetch": {"from": ["dram"], "to": ["weights"]} | moves,
         }
     copies["store"] = {"from": ["local"], "to": ["dram"]} | moves
+    given = {key: value for key, value in (vector or {}).items() if value is not None}
     arch = Arch.model_validate({
         "name": name, "clock": "1 GHz", "types": types, "clusters": clusters, "cores": cores,
         "memories": memories, "matrix": product,
-        "vector": {"lanes": 16, "types": ALL_TYPES, "reads": reads} | (vector or {}),
+        "vector": {"lanes": 16, "types": ALL_TYPES, "reads": reads} | given,
         "copy": copies, "front_end": {"sync": sync, "queue_depth": 4},
     })  # fmt: skip
     found = problems(arch)
@@ -96,6 +97,10 @@ NAMED = {
         machine(
             name="small", local={"size": 6144, "bank_width": 8}, weights=1024, accumulators=1024,
             split_loads=True, clusters=2, cores=2, matrix={"granularity": "conv"},
+        ),
+        machine(
+            name="unread", accumulators=4096, vector={"reads": ["local"]},
+            matrix={"writeback": ["clip"], "granularity": "gemm"},
         ),
         machine(name="wide", cores=6, local={"size": 1 << 20}, latency=200),
     )
@@ -126,6 +131,7 @@ def machines(draw: st.DrawFn) -> Arch:
     held = {("int8",): ("int8", "int32"), ("fp16", "int8"): ("fp16", "int8", "int32", "fp32")}
     vector = {
         "types": held.get(kinds, ALL_TYPES),
+        "reads": pick(None, None, None, ["local"]),
         "lanes": pick(1, 8, 16), "rank": pick(1, 2, 3), "window": draw(st.booleans()),
         "max_extent": pick(None, None, 7, 32),
     }  # fmt: skip
