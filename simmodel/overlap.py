@@ -78,10 +78,19 @@ def meet(a: Box, b: Box, delta: Ints) -> Bools:
         asked = np.repeat(asked, counts)
         residue = np.repeat(residue, counts) + factors * stride
         if len(asked) > 2 * len(delta):
-            asked, residue = np.unique(np.stack([asked, residue]), axis=1)
+            asked, residue = _distinct(asked, residue)
     found = np.zeros(len(delta), np.bool_)
     found[asked[(residue >= low) & (residue <= high)]] = True
     return found
+
+
+def _distinct(asked: Ints, residue: Ints) -> tuple[Ints, Ints]:
+    """The pairs (asked, residue), each once: sorted as single numbers, which is fast."""
+    least = int(residue.min())
+    width = int(residue.max()) - least + 1
+    keys = np.sort(asked * width + (residue - least))
+    keys = keys[np.append(True, np.diff(keys) != 0)]
+    return keys // width, keys % width + least
 
 
 def _levels(a: Box, b: Box) -> list[tuple[int, int, int]]:
@@ -167,18 +176,20 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
     )  # fmt: skip
 
 
-def touching(table: Accesses) -> tuple[Ints, Ints]:
-    """All pairs of different regions that have a byte in common and of which one is written."""
-    found = [
-        _exact(table, first, second)
-        for spot in range(len(table.places))
-        for first, second in _bounding(table, np.flatnonzero(table.place == spot))
-    ]
-    none = np.empty(0, np.int64)
-    return (
-        np.concatenate([none, *(pair[0] for pair in found)]),
-        np.concatenate([none, *(pair[1] for pair in found)]),
-    )
+def _meeting(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs of regions whose bounding intervals meet and of which one is written, in chunks; each
+    written region with itself too."""
+    own = np.flatnonzero(table.written)
+    yield own, own
+    for spot in range(len(table.places)):
+        yield from _bounding(table, np.flatnonzero(table.place == spot))
+
+
+def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
+    """Whether the regions of each pair have a byte in common; pairs may recur."""
+    count = max(len(table.start), 1)
+    pairs, back = np.unique(first * count + second, return_inverse=True)
+    return _exact(table, pairs // count, pairs % count)[back]
 
 
 def _bounding(table: Accesses, regions: Ints) -> Iterator[tuple[Ints, Ints]]:
@@ -209,21 +220,19 @@ def _chunked(first: Ints, starts: Ints, counts: Ints) -> Iterator[tuple[Ints, In
         at = upto
 
 
-def _exact(table: Accesses, first: Ints, second: Ints) -> tuple[Ints, Ints]:
-    """Those pairs that have a byte in common."""
-    if not len(first):
-        return first, second
+def _exact(table: Accesses, first: Ints, second: Ints) -> Bools:
+    """Whether the regions of each pair have a byte in common."""
+    keep = np.ones(len(first), np.bool_)
     delta = table.start[second] - table.start[first]
     shapes = table.box[first] * len(table.boxes) + table.box[second]
-    keep = np.ones(len(first), np.bool_)
     order = np.argsort(shapes, kind="stable")
     kinds, begins = np.unique(shapes[order], return_index=True)
-    for kind, where in zip(kinds.tolist(), np.split(order, begins[1:]), strict=True):
+    for kind, where in zip(kinds.tolist(), np.split(order, begins[1:]), strict=False):
         a, b = (table.boxes[index] for index in divmod(kind, len(table.boxes)))
         if a.dims or b.dims:
             different, back = np.unique(delta[where], return_inverse=True)
             keep[where] = meet(a, b, different)[back]
-    return first[keep], second[keep]
+    return keep
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,8 +278,12 @@ class Rivalries:
         return ranges(self.bounds[groups], counts), np.repeat(others, counts)
 
 
-def rivalries(line: Timeline, arch: Arch, allowed: Callable[[Ints, Ints], Bools]) -> Rivalries:
-    """All rivalries between queues for which `allowed(queue, queue)` holds."""
+def rivalries(line: Timeline, arch: Arch, allowed: Callable[[Ends, Ends], Bools]) -> Rivalries:
+    """All rivalries between queues for which `allowed` holds.
+
+    Geometry is the dear part, so `allowed` is asked first, about groups whose bounding intervals
+    meet; it sees each group's queue and its first and last occurrence.
+    """
     table = accesses(line, arch)
     queue = line.queue[table.occurrence]
     tag = (table.region * max(len(line.queues), 1) + queue) * 2 + table.write
@@ -279,16 +292,37 @@ def rivalries(line: Timeline, arch: Arch, allowed: Callable[[Ints, Ints], Bools]
     bounds = np.append(begins, len(order)).astype(np.int64)
     write = (tags % 2).astype(np.bool_)
     queues, region = tags // 2 % max(len(line.queues), 1), tags // 2 // max(len(line.queues), 1)
-    own = np.flatnonzero(table.written)
-    one, two = touching(table)
-    one, two = np.concatenate([own, one]), np.concatenate([own, two])
     limits = np.searchsorted(region, np.arange(len(table.start) + 1))
-    first, second = _product(limits, one, two)
-    keep = (write[first] | write[second]) & (queues[first] != queues[second])
-    keep &= (region[first] != region[second]) | (first < second)
-    first, second = first[keep], second[keep]
-    fit = allowed(queues[first], queues[second])
-    return Rivalries(line, table, order, bounds, queues, first[fit], second[fit])
+    occurrence = table.occurrence[order]
+    ends = Ends(queues, occurrence[bounds[:-1]], occurrence[bounds[1:] - 1])
+    none = np.empty(0, np.int64)
+    found: list[tuple[Ints, Ints]] = [(none, none)]
+    for one, two in _meeting(table):
+        first, second = _product(limits, one, two)
+        keep = (write[first] | write[second]) & (queues[first] != queues[second])
+        keep &= (region[first] != region[second]) | (first < second)
+        first, second = first[keep], second[keep]
+        fit = allowed(ends.at(first), ends.at(second))
+        first, second = first[fit], second[fit]
+        touch = _touching(table, region[first], region[second])
+        found.append((first[touch], second[touch]))
+    return Rivalries(
+        line, table, order, bounds, queues,
+        np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found]),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Of groups of accesses: their queues, their first and their last occurrences."""
+
+    queue: Ints
+    first: Ints
+    last: Ints
+
+    def at(self, groups: Ints) -> Ends:
+        """Those of `groups`."""
+        return Ends(self.queue[groups], self.first[groups], self.last[groups])
 
 
 def _product(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
@@ -305,7 +339,7 @@ def conflicts(line: Timeline, arch: Arch) -> tuple[Ints, Ints]:
     For each access only the latest conflicting one of each other queue: it stands for the rest.
     """
     core = np.array([owner for owner, _ in line.queues], np.int64)
-    found = rivalries(line, arch, lambda a, b: np.asarray(core[a] == core[b]))
+    found = rivalries(line, arch, lambda a, b: np.asarray(core[a.queue] == core[b.queue]))
     both = np.concatenate([found.first, found.second])
     others = np.concatenate([found.second, found.first])
     asker, group = found.askers(both, others)

@@ -55,8 +55,8 @@ def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding
         order = sequence(line, edges, arch=arch)
     except Stuck as stuck:
         return None, (Finding("deadlock", str(stuck)),)
-    rivals = guarded(line, arch)
     clocks = Clocks(line, edges, order)
+    rivals = guarded(line, arch, clocks)
     found = list(race_findings(line, clocks, rivals))
     if not found:  # with races, one order says nothing about the others
         found = list(written_findings(line, arch, order))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch import Arch
 from simmodel.order import Clocks, Ints, Timeline
-from simmodel.overlap import Bools, Rivalries, accesses, rivalries
+from simmodel.overlap import Bools, Ends, Rivalries, accesses, rivalries
 from simmodel.places import Place
 from simmodel.program import Program
 from simmodel.region import Operand
@@ -23,13 +23,16 @@ LISTED = 20
 """Hazards of one kind that are spelled out."""
 
 
-def guarded(line: Timeline, arch: Arch) -> Rivalries:
-    """Conflicting groups of accesses that only tokens and barriers can order."""
+def guarded(line: Timeline, arch: Arch, clocks: Clocks) -> Rivalries:
+    """Conflicting groups of accesses that only tokens and barriers can order, and that are not
+    ordered as a whole: one group ended before the other began."""
     core = np.array([owner for owner, _ in line.queues], np.int64)
     hardware = arch.front_end.sync == "interlock"
 
-    def allowed(first: Ints, second: Ints) -> Bools:
-        return np.asarray((core[first] != core[second]) | (not hardware))
+    def allowed(first: Ends, second: Ends) -> Bools:
+        guarded = (core[first.queue] != core[second.queue]) | (not hardware)
+        apart = clocks.before(first.last, second.first) | clocks.before(second.last, first.first)
+        return np.asarray(guarded & ~apart)
 
     return rivalries(line, arch, allowed)
 
