@@ -222,12 +222,15 @@ def legal_copy(instruction: Copy, arch: Arch, names: Names) -> list[Item]:
     engine = arch.copy_[instruction.engine]
     src, dst = instruction.src, instruction.dst
     bordered = src.shape != dst.shape
-    if len(walk((dst, src))) <= engine.rank and (engine.pad or not bordered):
+    whole = src.elements and (engine.pad or not bordered)
+    if whole and len(walk((dst, src))) <= engine.rank:
         return [instruction]
     if bordered:
         fill = Fill(
             engine=instruction.engine, origin=instruction.origin, dst=dst, value=instruction.fill
         )
+        if not src.elements:
+            return _ranked(fill, engine.rank, names)  # the tile lies in the border
         offset = sum(b * s for b, s in zip(instruction.before, dst.strides, strict=True))
         inside = replace(dst, address=dst.address.plus(offset), shape=src.shape)
         plain = replace(instruction, dst=inside, before=(), fill=0.0)

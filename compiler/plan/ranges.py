@@ -77,14 +77,15 @@ def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:
     """The part inside a tensor of `shape`. A range that loops move is clipped nowhere."""
     inside, before, after = [], [], []
     for span, extent in zip(ranges, shape, strict=True):
+        end = span.start + span.size
+        high = extent if end > extent and not span.terms else end
         low = min(max(span.start, 0), extent)
-        high = (
-            extent if span.start + span.size > extent and not span.terms else span.start + span.size
-        )
         front = min(max(0, -span.start), span.size)
-        inside.append(replace(span, start=low, size=max(0, high - low)))
+        size = max(0, high - low)
+        # Outside altogether: nothing is left, but the border still begins where the range does.
+        inside.append(replace(span, start=low if size else span.start + front, size=size))
         before.append(front)
-        after.append(span.size - front - inside[-1].size)
+        after.append(span.size - front - size)
     return Region(tuple(inside), tuple(before), tuple(after))
 
 

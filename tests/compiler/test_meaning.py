@@ -77,6 +77,13 @@ def sliced(net: Net) -> str:
     return net.op("Transpose", net.op("Sub", part, net.weight(1, 3, 1, 4)), perm=[3, 0, 2, 1])
 
 
+def bordered(net: Net) -> str:
+    """Some tiles lie in the border altogether."""
+    sides = net.const([0, 5, 1, 2, 0, 4, 0, 1], "i8")
+    padded = net.op("Pad", net.input(1, 4, 8, 8), sides, net.const(0.5, "f4"))
+    return net.op("Relu", net.op("Mul", padded, net.weight(1, 13, 1, 11)))
+
+
 def resized(net: Net) -> str:
     scales = net.const([1, 1, 2, 2], "f4")
     up = net.op(
@@ -147,6 +154,7 @@ NETWORKS: dict[str, Grow] = {
     "branches": branches,
     "sliced": sliced,
     "resized": resized,
+    "bordered": bordered,
     "own-transpose": own_transpose,
     "own-input": own_input,
     "own-weights": own_weights,
@@ -156,6 +164,7 @@ NETWORKS: dict[str, Grow] = {
 QUANTIZED = (
     "conv", "conv-odd", "conv-grouped", "conv-depthwise", "conv-1d", "max-pool", "average-pool",
     "global-average", "matmul", "residual", "branches", "softmax", "own-transpose",
+    "bordered",
 )  # fmt: skip
 
 
