@@ -20,7 +20,7 @@ from simmodel.dtype import NUMPY, is_float
 from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.order import Choose, Dependencies, Timeline, dependencies, sequence, timeline
-from simmodel.overlap import conflicts
+from simmodel.overlap import Accesses, accesses, conflicts
 from simmodel.places import Place, places
 from simmodel.program import Port, Probe, Program
 from simmodel.region import Operand
@@ -93,11 +93,11 @@ def run(
     return Run({port.name: _read_output(port, memories) for port in program.outputs}, probed)
 
 
-def legal_edges(line: Timeline, arch: Arch) -> Dependencies:
+def legal_edges(line: Timeline, arch: Arch, table: Accesses | None = None) -> Dependencies:
     """All edges that the machine respects: on interlock machines the hardware's too."""
     edges = dependencies(line)
     if arch.front_end.sync == "interlock":
-        edges = edges.plus(*conflicts(line, arch))
+        edges = edges.plus(*conflicts(line, table or accesses(line, arch)))
     return edges
 
 

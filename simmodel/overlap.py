@@ -278,13 +278,12 @@ class Rivalries:
         return ranges(self.bounds[groups], counts), np.repeat(others, counts)
 
 
-def rivalries(line: Timeline, arch: Arch, allowed: Callable[[Ends, Ends], Bools]) -> Rivalries:
+def rivalries(line: Timeline, table: Accesses, allowed: Callable[[Ends, Ends], Bools]) -> Rivalries:
     """All rivalries between queues for which `allowed` holds.
 
     Geometry is the dear part, so `allowed` is asked first, about groups whose bounding intervals
     meet; it sees each group's queue and its first and last occurrence.
     """
-    table = accesses(line, arch)
     queue = line.queue[table.occurrence]
     tag = (table.region * max(len(line.queues), 1) + queue) * 2 + table.write
     order = np.lexsort((table.occurrence, tag))
@@ -333,13 +332,13 @@ def _product(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
     return np.repeat(first, repeats), ranges(np.repeat(limits[two], many), repeats)
 
 
-def conflicts(line: Timeline, arch: Arch) -> tuple[Ints, Ints]:
+def conflicts(line: Timeline, table: Accesses) -> tuple[Ints, Ints]:
     """Edges (target, source) that an interlock enforces: conflicts of one core in program order.
 
     For each access only the latest conflicting one of each other queue: it stands for the rest.
     """
     core = np.array([owner for owner, _ in line.queues], np.int64)
-    found = rivalries(line, arch, lambda a, b: np.asarray(core[a.queue] == core[b.queue]))
+    found = rivalries(line, table, lambda a, b: np.asarray(core[a.queue] == core[b.queue]))
     both = np.concatenate([found.first, found.second])
     others = np.concatenate([found.second, found.first])
     asker, group = found.askers(both, others)

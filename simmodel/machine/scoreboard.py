@@ -43,18 +43,11 @@ class Hazards:
         self._bell = Event(self.env)
         return self._bell
 
-    def conflicts(self, earlier: Hazards) -> bool:
-        """Whether both touch the same bytes and one of them writes."""
-        return (
-            _overlap(self.reads, earlier.writes)
-            or _overlap(self.writes, earlier.writes)
-            or _overlap(self.writes, earlier.reads)
-        )
-
     def follow(self, earlier: Hazards) -> None:
         """Do not start before `earlier` has ended."""
-        self._pending[earlier] = None
-        earlier._behind.append(self)
+        if earlier not in self._pending:
+            self._pending[earlier] = None
+            earlier._behind.append(self)
 
     def end(self) -> None:
         """The instruction has ended: let those go that waited for it alone."""
@@ -69,26 +62,45 @@ class Hazards:
         return f"operands of {origins}"
 
 
+Marks = dict[int, list[tuple[int, int, Hazards]]]
+"""By memory instance: lowest byte, one past the highest, and whose they are."""
+
+
 class Scoreboard:
     """Instructions of one core that were issued and have not ended, in program order."""
 
     def __init__(self, env: Clock) -> None:
         self._env = env
         self._flying: dict[Hazards, None] = {}
+        self._reads: Marks = {}
+        self._writes: Marks = {}
 
     def issue(self, work: Work, occurrence: int) -> Hazards:
         """Note an instruction and find what it has to wait for."""
         hazards = Hazards(self._env, work, occurrence, self._flying)
-        for earlier in self._flying:
-            if earlier.work.engine is not work.engine and hazards.conflicts(earlier):
-                hazards.follow(earlier)
         self._flying[hazards] = None
+        for span in hazards.reads:
+            self._check(hazards, span, self._writes)
+        for span in hazards.writes:
+            self._check(hazards, span, self._writes)
+            self._check(hazards, span, self._reads)
+        for spans, marks in ((hazards.reads, self._reads), (hazards.writes, self._writes)):
+            for memory, low, high in spans:
+                marks.setdefault(memory, []).append((low, high, hazards))
         return hazards
 
-
-def _overlap(these: Sequence[Span], those: Sequence[Span]) -> bool:
-    for memory, low, high in these:
-        for other, start, end in those:
-            if memory == other and low < end and start < high:
-                return True
-    return False
+    def _check(self, hazards: Hazards, span: Span, marks: Marks) -> None:
+        """Follow everyone in flight on another engine who marked bytes of `span`."""
+        memory, low, high = span
+        marked = marks.get(memory)
+        if not marked:
+            return
+        engine, flying = hazards.work.engine, self._flying
+        gone = 0
+        for start, end, other in marked:
+            if other not in flying:
+                gone += 1
+            elif low < end and start < high and other.work.engine is not engine:
+                hazards.follow(other)
+        if gone > len(marked) // 2:
+            marks[memory] = [mark for mark in marked if mark[2] in flying]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from simmodel.arch import Arch
 from simmodel.functional import legal_edges
 from simmodel.order import Clocks, Stuck, sequence, timeline
+from simmodel.overlap import accesses
 from simmodel.program import Program
 from simmodel.verify.bounds import operand_bounds, storage_bounds
 from simmodel.verify.finding import Finding, Report, VerifyError
@@ -50,16 +51,17 @@ def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding
     found += [*token_findings(line), *barrier_findings(line)]
     if found:
         return None, tuple(found)
-    edges = legal_edges(line, arch)
+    table = accesses(line, arch)
+    edges = legal_edges(line, arch, table)
     try:
         order = sequence(line, edges, arch=arch)
     except Stuck as stuck:
         return None, (Finding("deadlock", str(stuck)),)
     clocks = Clocks(line, edges, order)
-    rivals = guarded(line, arch, clocks)
+    rivals = guarded(line, arch, clocks, table)
     found = list(race_findings(line, clocks, rivals))
     if not found:  # with races, one order says nothing about the others
-        found = list(written_findings(line, arch, order))
+        found = list(written_findings(line, table, order))
     issued = sum(line.sites[site].times for site in line.site.tolist())
     report = Report(issued, len(line.site), len(line.queues), len(rivals.first))
     return report, tuple(found)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch import Arch
 from simmodel.order import Clocks, Ints, Timeline
-from simmodel.overlap import Bools, Ends, Rivalries, accesses, rivalries
+from simmodel.overlap import Accesses, Bools, Ends, Rivalries, rivalries
 from simmodel.places import Place
 from simmodel.program import Program
 from simmodel.region import Operand
@@ -23,7 +23,7 @@ LISTED = 20
 """Hazards of one kind that are spelled out."""
 
 
-def guarded(line: Timeline, arch: Arch, clocks: Clocks) -> Rivalries:
+def guarded(line: Timeline, arch: Arch, clocks: Clocks, table: Accesses) -> Rivalries:
     """Conflicting groups of accesses that only tokens and barriers can order, and that are not
     ordered as a whole: one group ended before the other began."""
     core = np.array([owner for owner, _ in line.queues], np.int64)
@@ -34,7 +34,7 @@ def guarded(line: Timeline, arch: Arch, clocks: Clocks) -> Rivalries:
         apart = clocks.before(first.last, second.first) | clocks.before(second.last, first.first)
         return np.asarray(guarded & ~apart)
 
-    return rivalries(line, arch, allowed)
+    return rivalries(line, table, allowed)
 
 
 def race_findings(line: Timeline, clocks: Clocks, found: Rivalries) -> Iterator[Finding]:
@@ -86,9 +86,8 @@ class _Written:
         return np.ndarray(shape, np.bool_, self.marks[spot], address, (*operand.strides, 1))
 
 
-def written_findings(line: Timeline, arch: Arch, order: Ints) -> Iterator[Finding]:
+def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[Finding]:
     """Reads of bytes that were never written before, and outputs that are not complete."""
-    table = accesses(line, arch)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     # Bytes stay written, so each region matters only when it is first read or first written.
