@@ -250,12 +250,16 @@ class Windowed(MatrixInstruction):
         return None
 
     def traffic(self, arch: Arch) -> tuple[Flow, ...]:
-        """The engine forms the windows: input is read once for each time it streams the columns."""
+        """The engine forms the windows: input is read once for each time it is streamed."""
         _, *others = super().traffic(arch)
+        once = self.a.traffic(granule(arch, self.a.memory))
+        return (Flow(self.a, False, once * self.passes(arch)), *others)
+
+    def passes(self, arch: Arch) -> int:
+        """How often the input is streamed: again for each set of columns."""
         m, n, k, positions = self.extents()
         left, _ = streams(arch.matrix, m, n, k * positions)
-        once = self.a.traffic(granule(arch, self.a.memory))
-        return (Flow(self.a, False, once * left), *others)
+        return int(left)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,6 +305,10 @@ class DepthwiseConv(Windowed):
         still = tuple(axis for axis, moves in enumerate(_moving(self.dst, lead)) if not moves)
         result: Array = total.sum(axis=still, dtype=exact) if still else total
         return result
+
+    def passes(self, arch: Arch) -> int:
+        """Every column reads a channel of its own: once in all."""
+        return 1
 
     def unencodable(self, arch: Arch) -> str | None:
         if not arch.matrix.depthwise:
