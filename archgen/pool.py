@@ -19,7 +19,7 @@ from types import FrameType
 
 from archgen.point import Outcome, Point
 from archgen.run import Workbench, failure
-from archgen.threads import one_thread_each
+from archgen.threads import collect_rarely, one_thread_each
 from archgen.toolchain import Toolchain
 
 DIED = "the worker process died while it ran this point (out of memory, or a crash in native code)"
@@ -85,6 +85,7 @@ def _context() -> BaseContext:
 
 def _start_worker(tools: Toolchain) -> None:
     signal.signal(signal.SIGINT, _leave)
+    collect_rarely()
     _benches["mine"] = Workbench(tools)
 
 

@@ -14,7 +14,7 @@ from importlib.metadata import version
 
 import click
 
-from archgen.threads import one_thread_each
+from archgen.threads import collect_rarely, one_thread_each
 
 VERBS = {
     "check": "check architecture files, print peaks",
@@ -71,6 +71,7 @@ def cli() -> None:
 def main() -> None:
     """Entry point of the console script; exits with 0, 1 (a result is bad) or 2 (wrong input)."""
     one_thread_each()
+    collect_rarely()
     try:
         cli(prog_name="archgen")
     except Exception as mistake:

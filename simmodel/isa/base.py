@@ -62,12 +62,12 @@ class Instruction(ABC):
     def cycles(self, arch: Arch) -> int:
         """Cycles of work between start-up and end when no operand is late."""
 
-    def interval(self, arch: Arch) -> int:
-        """Cycles of work when it follows its like without a gap.
+    def overlap(self, arch: Arch) -> int:
+        """Cycles less when it follows its like without a gap.
 
-        Less than `cycles` where the engine overlaps the end of one with the start of the next.
+        Not 0 where the engine overlaps the end of one with the start of the next.
         """
-        return self.cycles(arch)
+        return 0
 
     @abstractmethod
     def startup(self, arch: Arch) -> int:

@@ -201,9 +201,9 @@ class Tile(Gemm):
 
     MNEMONIC: ClassVar[str] = "matrix.tile"
 
-    def interval(self, arch: Arch) -> int:
+    def overlap(self, arch: Arch) -> int:
         m, n, k, _ = self.extents()
-        return fold_interval(arch.matrix, product_type(self.a.dtype), m, n, k)
+        return self.cycles(arch) - fold_interval(arch.matrix, product_type(self.a.dtype), m, n, k)
 
     def unencodable(self, arch: Arch) -> str | None:
         _, n, k, _ = self.extents()

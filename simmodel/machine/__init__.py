@@ -45,10 +45,10 @@ stands in tests/simmodel/test_laws.py.
     `Await` waits until the last arrival and lets its queue go on in that cycle. A barrier stays
     open.
 12. OVERLAP AND BURSTS. Where an engine overlaps neighbours, an instruction that was issued earlier
-    and starts in the cycle in which its like ended takes its interval (`Instruction.interval`)
-    instead of its cycles: its first part ran behind the predecessor. A site that repeats n times
+    and starts in the cycle in which its like ended takes fewer cycles (`Instruction.overlap`):
+    its first part ran behind the predecessor. A site that repeats n times
     (`Site.times`) is simulated as one entry. Alone, each of the n takes d = start-up + max(cycles
-    or interval, traffic alone); item k starts at max(s + k d, issue of item
+    less overlap, traffic alone); item k starts at max(s + k d, issue of item
     k), with s the start of the first, and everything else follows rules 2 to 4 item by item, so
     the result is that of n instructions. The traffic of all follows the first start-up at its
     average rate, so only under contention a burst differs from n instructions; the front end then

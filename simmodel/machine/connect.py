@@ -50,7 +50,7 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
     engine = _found(sockets.engines, instruction.engine, "engine", instruction)
     costs = (instruction.startup(arch), instruction.cycles(arch), site.times)
     work = Work(instruction, (sockets.core, number), engine, costs, _cause(instruction, arch))
-    work.gain = work.cycles - instruction.interval(arch)
+    work.gain = instruction.overlap(arch)
     work.waits, work.signals = _synchronization(instruction, sockets)
     _attach_profile(work, site, sockets)
     if arch.front_end.sync == "interlock":

@@ -70,7 +70,7 @@ class Work:
         self.startup, self.cycles, self.times = costs
         """Cycles before the traffic, cycles of work, instructions issued per occurrence."""
         self.gain = 0
-        """Cycles less where it follows its like without a gap (`Instruction.interval`)."""
+        """Cycles less where it follows its like without a gap (`Instruction.overlap`)."""
         self.gained = 0
         """Cycles that were saved so."""
         self.cause = cause
