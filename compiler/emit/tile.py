@@ -103,13 +103,7 @@ def read_operand(
     for span, first, stride in zip(spans, origin, buffer.strides, strict=True):
         terms = summed(span.terms, scaled(first.terms, -1))
         address = moved(address, (span.start - first.start) * stride, scaled(terms, stride))
-    strides = tuple(
-        sum(
-            affine.coefficient(dim) * s
-            for affine, s in zip(access.index, buffer.strides, strict=True)
-        )
-        for dim in range(len(loops))
-    )
+    strides = compute.steps[index]
     shape = tuple(span.size for span in loops)
     return Operand(buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero)
 

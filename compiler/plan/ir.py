@@ -53,6 +53,8 @@ class Compute:
     level: int
     reads: tuple[str, ...]
     """Buffer of every access, in the order of `nest.reads`."""
+    steps: tuple[tuple[int, ...], ...]
+    """For every access, bytes by which each loop of the nest moves it within its buffer."""
     writes: str
     sums: str | None = None
     """Buffer of partial sums (matrix engine) or of intermediate values (vector engine)."""

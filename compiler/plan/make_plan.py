@@ -236,7 +236,13 @@ class _Planner:
             sums = self._sums(position, nest, way)
             scratch = self._scratch(position, nest, way)
             level = self.depth if way.engine == "matrix" else self.out_level
-            computes.append(Compute(nest, position, way, level, reads, writes, sums, scratch))
+            steps = tuple(
+                moves(access, self.buffers[name].strides, len(nest.dims))
+                for access, name in zip(nest.reads, reads, strict=True)
+            )
+            computes.append(
+                Compute(nest, position, way, level, reads, steps, writes, sums, scratch)
+            )
         return tuple(computes)
 
     def _finisher(self, way: Route) -> str:
@@ -316,6 +322,15 @@ class _Planner:
             slots=source.slots, level=source.level, writer=source.writer, readers=(store,), key=key,
         )  # fmt: skip
         return source.name
+
+
+def moves(access: Access, strides: tuple[int, ...], loops: int) -> tuple[int, ...]:
+    """Bytes by which each of `loops` loops moves `access` in a buffer of these strides."""
+    steps = [0] * loops
+    for affine, stride in zip(access.index, strides, strict=True):
+        for dim, factor in affine.terms:
+            steps[dim] += factor * stride
+    return tuple(steps)
 
 
 def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
