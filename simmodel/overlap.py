@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,14 @@ class Box:
 
 def box_of(operand: Operand) -> Box:
     """The bytes of `operand`, relative to the lowest: `address + span[0]`."""
-    run, dims = operand.itemsize, []
-    pairs = zip(operand.shape, operand.strides, strict=True)
+    return _box(operand.shape, operand.strides, operand.itemsize)
+
+
+@lru_cache(maxsize=1 << 14)
+def _box(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> Box:
+    """Many operands, above all of different cores, have the same box."""
+    run, dims = itemsize, []
+    pairs = zip(shape, strides, strict=True)
     for stride, extent in sorted((abs(s), n) for n, s in pairs if n > 1 and s):
         if stride <= run:
             run += (extent - 1) * stride

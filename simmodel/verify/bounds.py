@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from simmodel.arch import Arch, Memory
 from simmodel.dtype import SIZES
-from simmodel.order import Timeline
+from simmodel.order import Ints, Timeline
 from simmodel.program import Port, Program
 from simmodel.verify.finding import Finding, found_at
 
@@ -21,16 +21,27 @@ def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
     """Operands that leave their memory or are not at a multiple of their element size."""
     for site, core in zip(line.sites, line.owners, strict=True):
         for operand, addresses in zip(site.operands, site.addresses, strict=True):
-            low = int(addresses.min()) + operand.span[0]
-            high = int(addresses.max()) + operand.span[1]
+            lowest, highest, whole = _extremes(addresses, operand.itemsize)
+            low, high = lowest + operand.span[0], highest + operand.span[1]
             size = size_of_memory(arch, operand.memory)
             if low < 0 or high > size:
                 message = f"bytes {low}..{high} of {operand.memory}, which has {size}"
                 yield found_at(line.program, "range", message, core, site.instruction)
             steps = [s for n, s in zip(operand.shape, operand.strides, strict=True) if n > 1]
-            if (addresses % operand.itemsize).any() or any(s % operand.itemsize for s in steps):
+            if not whole or any(s % operand.itemsize for s in steps):
                 message = f"{operand.memory} address is no multiple of {operand.itemsize}"
                 yield found_at(line.program, "alignment", message, core, site.instruction)
+
+
+def _extremes(addresses: Ints, itemsize: int) -> tuple[int, int, bool]:
+    """Lowest and highest address, and whether all are multiples of `itemsize`.
+
+    Most sites occur once, and plain numbers are much faster than arrays of one.
+    """
+    if len(addresses) == 1:
+        only = int(addresses[0])
+        return only, only, only % itemsize == 0
+    return int(addresses.min()), int(addresses.max()), not (addresses % itemsize).any()
 
 
 def storage_bounds(program: Program, arch: Arch) -> Iterator[Finding]:
