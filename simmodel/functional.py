@@ -19,7 +19,7 @@ from simmodel.arch import Arch
 from simmodel.dtype import NUMPY, is_float
 from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
-from simmodel.order import Choose, Dependencies, Timeline, dependencies, sequence, timeline
+from simmodel.order import Choose, Clocks, Dependencies, Timeline, dependencies, sequence, timeline
 from simmodel.overlap import Accesses, accesses, conflicts
 from simmodel.places import Place, places
 from simmodel.program import Port, Probe, Program
@@ -94,10 +94,15 @@ def run(
 
 
 def legal_edges(line: Timeline, arch: Arch, table: Accesses | None = None) -> Dependencies:
-    """All edges that the machine respects: on interlock machines the hardware's too."""
+    """All edges that the machine respects: on interlock machines the hardware's too.
+
+    Raises:
+        Stuck: tokens and barriers alone let nothing go on.
+    """
     edges = dependencies(line)
     if arch.front_end.sync == "interlock":
-        edges = edges.plus(*conflicts(line, table or accesses(line, arch)))
+        clocks = Clocks(line, edges, sequence(line, edges))
+        edges = edges.plus(*conflicts(line, table or accesses(line, arch), clocks))
     return edges
 
 

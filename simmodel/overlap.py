@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch
-from simmodel.order import Ints, Timeline
+from simmodel.order import Clocks, Ints, Timeline
 from simmodel.places import Place, places
 from simmodel.region import Operand
 
@@ -330,6 +330,12 @@ class Ends:
         return Ends(self.queue[groups], self.first[groups], self.last[groups])
 
 
+def apart(clocks: Clocks, first: Ends, second: Ends) -> Bools:
+    """Whether one group of each pair ends before the other begins."""
+    before = clocks.before(first.last, second.first) | clocks.before(second.last, first.first)
+    return np.asarray(before)
+
+
 def _product(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
     """All pairs of a group of region one[i] and a group of region two[i]."""
     many, others = limits[one + 1] - limits[one], limits[two + 1] - limits[two]
@@ -338,13 +344,18 @@ def _product(limits: Ints, one: Ints, two: Ints) -> tuple[Ints, Ints]:
     return np.repeat(first, repeats), ranges(np.repeat(limits[two], many), repeats)
 
 
-def conflicts(line: Timeline, table: Accesses) -> tuple[Ints, Ints]:
+def conflicts(line: Timeline, table: Accesses, clocks: Clocks) -> tuple[Ints, Ints]:
     """Edges (target, source) that an interlock enforces: conflicts of one core in program order.
 
     For each access only the latest conflicting one of each other queue: it stands for the rest.
+    What `clocks` (of barriers) orders as a whole needs no edge.
     """
     core = np.array([owner for owner, _ in line.queues], np.int64)
-    found = rivalries(line, table, lambda a, b: np.asarray(core[a.queue] == core[b.queue]))
+
+    def allowed(first: Ends, second: Ends) -> Bools:
+        return np.asarray((core[first.queue] == core[second.queue]) & ~apart(clocks, first, second))
+
+    found = rivalries(line, table, allowed)
     both = np.concatenate([found.first, found.second])
     others = np.concatenate([found.second, found.first])
     asker, group = found.askers(both, others)

@@ -52,8 +52,8 @@ def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding
     if found:
         return None, tuple(found)
     table = accesses(line, arch)
-    edges = legal_edges(line, arch, table)
     try:
+        edges = legal_edges(line, arch, table)
         order = sequence(line, edges, arch=arch)
     except Stuck as stuck:
         return None, (Finding("deadlock", str(stuck)),)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch import Arch
 from simmodel.order import Clocks, Ints, Timeline
-from simmodel.overlap import Accesses, Bools, Ends, Rivalries, rivalries
+from simmodel.overlap import Accesses, Bools, Ends, Rivalries, apart, rivalries
 from simmodel.places import Place
 from simmodel.program import Program
 from simmodel.region import Operand
@@ -31,8 +31,7 @@ def guarded(line: Timeline, arch: Arch, clocks: Clocks, table: Accesses) -> Riva
 
     def allowed(first: Ends, second: Ends) -> Bools:
         guarded = (core[first.queue] != core[second.queue]) | (not hardware)
-        apart = clocks.before(first.last, second.first) | clocks.before(second.last, first.first)
-        return np.asarray(guarded & ~apart)
+        return np.asarray(guarded & ~apart(clocks, first, second))
 
     return rivalries(line, table, allowed)
 
