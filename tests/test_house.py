@@ -139,3 +139,29 @@ def test_class_file_and_cases_of_a_pass_agree(name: str) -> None:
 
 def test_passes_are_found() -> None:
     assert passes()
+
+
+def imports_of(tree: ast.Module) -> Iterator[str]:
+    """Modules of our packages that a module imports, also those for type checkers alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+def test_no_modules_import_each_other() -> None:
+    def module(name: str) -> str:
+        return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    # What main.py mounts lazily is imported when a verb is called, long after main itself.
+    graph = {module(name): tree for name, tree in SOURCE_TREES.items() if name != LAZY}
+    needs = {
+        name: {other for other in imports_of(tree) if other in graph and other != name}
+        for name, tree in graph.items()
+    }
+    while leaves := [name for name, others in needs.items() if not others & needs.keys()]:
+        for name in leaves:
+            del needs[name]
+    assert not needs, f"in cycles, or above one: {', '.join(sorted(needs))}"

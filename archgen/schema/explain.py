@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from archgen.schema import json_schema
+import archgen.schema.json_schema as json_schema
 from archgen.schema.mistakes import Mistake, Path, dotted, guess, listed
 from archgen.schema.tree import (
     Leaf,

@@ -54,10 +54,10 @@ def _busy(work: Work) -> int:
 
 
 def _engines(machine: Machine, works: list[Work], cycles: int) -> tuple[EngineTrace, ...]:
-    by_engine: dict[Engine, list[Work]] = {engine: [] for engine in machine.all_engines()}
+    by_engine: dict[int, list[Work]] = {id(engine): [] for engine in machine.all_engines()}
     for work in works:
-        by_engine[work.engine].append(work)
-    return tuple(_engine(engine, own, cycles) for engine, own in by_engine.items())
+        by_engine[id(work.engine)].append(work)
+    return tuple(_engine(engine, by_engine[id(engine)], cycles) for engine in machine.all_engines())
 
 
 def _engine(engine: Engine, works: list[Work], cycles: int) -> EngineTrace:

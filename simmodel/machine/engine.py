@@ -6,9 +6,7 @@ them is what their instructions answer (start-up, cycles, traffic).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator
-from typing import TYPE_CHECKING
 
 from simpy import Event
 from simpy.events import Timeout
@@ -17,49 +15,17 @@ from simmodel.machine.burst import Burst
 from simmodel.machine.clock import Clock
 from simmodel.machine.fabric import Fabric
 from simmodel.machine.flow import Flow, Usage
+from simmodel.machine.queue import Queue
 from simmodel.machine.recorder import Recorder
 from simmodel.machine.scoreboard import Hazards
 from simmodel.machine.token import Token
 from simmodel.machine.work import Profile, Work
 from simmodel.trace import BANDWIDTH, CONFLICT, FILL, FRONT_END
 
-if TYPE_CHECKING:
-    from simmodel.machine.front_end import FrontEnd
-
 Steps = Generator[Event, int, None]
 """Yields events; what waits for a token or for operands is sent the cause."""
 Entry = tuple[Work, int, Burst | None, Hazards | None]
 """Work, the cycle of its issue, and where it applies the burst and the interlock's hazards."""
-
-
-class Queue:
-    """The finite instruction queue of one engine; a slot is free when its instruction starts."""
-
-    __slots__ = ("bell", "blocked", "depth", "entries", "releases", "room")
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-        self.room = depth
-        """Free slots now."""
-        self.releases: deque[int] = deque()
-        """Cycles, known ahead, at which the items of a running burst free further slots."""
-        self.entries: deque[Entry] = deque()
-        self.blocked: deque[FrontEnd] = deque()
-        """Front ends that wait for a slot."""
-        self.bell: Event | None = None
-        """Rings when there is an entry again."""
-
-    def push(self, entry: Entry) -> None:
-        """Append an entry, in a slot that was taken before."""
-        self.entries.append(entry)
-        bell = self.bell
-        if bell is not None:
-            self.bell = None
-            bell.succeed()
-
-    def resume(self) -> None:
-        """A slot is free: let the front end go on that waited first."""
-        self.blocked.popleft().advance()
 
 
 class Engine:
@@ -77,7 +43,7 @@ class Engine:
         self.env = env
         self.name = name
         self.core = core
-        self.queue = Queue(depth)
+        self.queue: Queue[Entry] = Queue(depth)
         self.free = 0
         """End of its last instruction."""
         self.started = False
@@ -181,7 +147,7 @@ class Engine:
 
     def _end(self, work: Work, start: int, now: int) -> None:
         if self._recorder is not None:
-            self._recorder.span(self, work, start, now)
+            self._recorder.span(work, start, now)
         work.count += 1
         if work.first < 0:
             work.first = start

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from fractions import Fraction
+from typing import Any
 
 from simmodel.arch import Arch
 from simmodel.machine.burst import Burst
 from simmodel.machine.clock import Clock
-from simmodel.machine.engine import Queue
+from simmodel.machine.queue import Queue
 from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.work import Work
 
@@ -26,6 +27,10 @@ def issue_interval(arch: Arch) -> Fraction:
     per_cycle = front.fetch_bandwidth.at(arch.clock)
     fetch = Fraction(front.instruction_bytes / per_cycle).limit_denominator(1000)
     return max(interval, fetch)
+
+
+Blocking = Generator[Queue[Any], None, None]
+"""Yields each full queue that it has to wait for."""
 
 
 class FrontEnd:
@@ -54,7 +59,7 @@ class FrontEnd:
         """Issue until a queue is full or the stream ends."""
         next(self._walk, None)
 
-    def _issue_all(self) -> Generator[Queue, None, None]:
+    def _issue_all(self) -> Blocking:
         interval, per_cycle = self._interval, self._per_cycle
         works, scoreboard = self._works, self._scoreboard
         for index in self._order:
@@ -81,7 +86,7 @@ class FrontEnd:
             queue.push((work, ticks // per_cycle, burst, hazards))
             yield from self._issue_rest(queue, work, burst)
 
-    def _issue_rest(self, queue: Queue, work: Work, burst: Burst) -> Generator[Queue, None, None]:
+    def _issue_rest(self, queue: Queue[Any], work: Work, burst: Burst) -> Blocking:
         """Issue the items of a burst behind the first while slots are free before it starts."""
         while len(burst.stamps) < burst.times:
             if not queue.room and not queue.releases:
@@ -94,7 +99,7 @@ class FrontEnd:
             burst.stamps.append(ticks)
             self._ticks = ticks + self._interval
 
-    def _blocked(self, queue: Queue, work: Work) -> Queue:
+    def _blocked(self, queue: Queue[Any], work: Work) -> Queue[Any]:
         """Ask `queue` to resume this front end when it has a free slot."""
         self.stuck = work
         queue.blocked.append(self)
@@ -104,7 +109,7 @@ class FrontEnd:
         self.stuck = None
         self._ticks = max(self._ticks, self._env.now * self._per_cycle)
 
-    def _take(self, queue: Queue) -> int:
+    def _take(self, queue: Queue[Any]) -> int:
         """Take a slot that is free, or will be; the ticks of the issue into it."""
         if queue.room:
             queue.room -= 1

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simmodel.machine.flow import Resource
+from simmodel.machine.work import Work
 from simmodel.trace import Counts, Levels, Spans
-
-if TYPE_CHECKING:
-    from simmodel.machine.engine import Engine
-    from simmodel.machine.flow import Resource
-    from simmodel.machine.work import Work
 
 
 class Recorder:
@@ -24,8 +20,9 @@ class Recorder:
         self._rows = array("q")
         self._levels: dict[str, tuple[array[int], array[float]]] = {}
 
-    def span(self, engine: Engine, work: Work, start: int, end: int) -> None:
+    def span(self, work: Work, start: int, end: int) -> None:
         """An occurrence of `work` ran on `engine` from cycle `start` to cycle `end`."""
+        engine = work.engine
         index = self._engines[engine.name]
         origin = work.instruction.origin
         self._rows.extend((engine.core, index, work.number, work.count, origin, start, end))

@@ -8,19 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from simmodel.isa import Instruction
 from simmodel.machine.flow import Usage
+from simmodel.machine.queue import Queue
 from simmodel.machine.token import Token
 from simmodel.trace import CAUSES, CONFLICT
-
-if TYPE_CHECKING:
-    from simmodel.machine.engine import Engine
 
 Span = tuple[int, int, int]
 """Memory instance, lowest byte, one past the highest byte."""
 Waits = tuple[tuple[Token, int], ...]
+
+
+class Station(Protocol):
+    """What is known of an engine wherever its work is."""
+
+    name: str
+    core: int
+    """-1 for the host."""
+    queue: Queue[Any]
 
 
 class Profile:
@@ -60,7 +67,7 @@ class Work:
         self,
         instruction: Instruction,
         place: tuple[int, int],
-        engine: Engine,
+        engine: Station,
         costs: tuple[int, int, int],
         cause: int,
     ) -> None:
