@@ -310,9 +310,11 @@ def _is_known(value: onnx.ValueInfoProto) -> bool:
 def _rebatch(proto: onnx.ModelProto, fixed: list[_Axis], batch: int, label: str) -> None:
     """Changes a fixed batch of 1 when shape inference carries the new one to every output."""
     sizes = ", ".join(f"{axis.owner!r} at {axis.dim.dim_value}" for axis in fixed)
+    given = {axis.dim.dim_value for axis in fixed}
+    way = f"Run it as it is (--batch {min(given)}), or export" if len(given) == 1 else "Export"
     refusal = ModelError(
         f"{label} fixes its first dimension: {sizes}; it cannot run at batch {batch}. "
-        "Export it with a dynamic batch dimension"
+        f"{way} it with a dynamic batch dimension"
     )
     if any(axis.dim.dim_value != 1 for axis in fixed):
         raise refusal

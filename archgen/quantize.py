@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -144,6 +145,8 @@ def _parts(name: str, array: Array, like: Array) -> Array:
     """``array`` as (samples, *shape of ``like``)."""
     if array.dtype.kind not in "biuf" or (array.dtype.kind == "f") != (like.dtype.kind == "f"):
         raise ModelError(f"calibration samples: {name!r} is {array.dtype}, not {like.dtype}")
+    if not np.isfinite(array).all():
+        raise ModelError(f"calibration samples: {name!r} has values that are not finite")
     if array.shape[1:] == like.shape:
         return array.astype(like.dtype)
     same = like.ndim > 0 and array.ndim == like.ndim and array.shape[1:] == like.shape[1:]

@@ -126,6 +126,8 @@ def study(
     """
     options = Options(dtype, verify, host, dims or {}, Path(calibration) if calibration else None)
     loaded, points = plan(archs, models, batches, options)
+    if out is not None:
+        _make_folder(Path(out))
     store = Store(Path(out)) if out is not None else None
     finished: dict[str, Outcome] = {}
     try:
@@ -139,6 +141,14 @@ def study(
         if out is not None and done:
             result.save(out)
     return result
+
+
+def _make_folder(folder: Path) -> None:
+    """Found out before the first point is run, which could not be stored."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as mistake:
+        raise StudyError([f"{folder}: results cannot be written: {mistake.strerror}"]) from None
 
 
 def plan(

@@ -52,7 +52,12 @@ def compile(
     if output is None:
         click.echo(text)
     else:
-        output.write_text(text, encoding="utf-8")
+        try:
+            output.write_text(text, encoding="utf-8")
+        except OSError as mistake:
+            raise click.BadParameter(
+                f"{output}: {mistake.strerror}", param_hint="--output"
+            ) from None
     constants = sum(constant.data.nbytes for constant in program.constants)
     click.echo(
         f"{machine.name} {network.name}: {program.macs / 1e6:,.1f} MMACs, "

@@ -60,7 +60,7 @@ def _moved(row: Record) -> float:
 
 def _intensities(rows: list[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
     """The range of the common axis: all points and all ridges."""
-    values = [row["macs"] / _moved(row) for row in rows if row["status"] == "ok"]
+    values = [row["macs"] / _moved(row) for row in rows if row["status"] == "ok" and row["macs"]]
     for row in rows:
         arch = archs[row["arch"]]
         values.append(arch.peak_macs(row["dtype"]) / arch.dram_bytes_per_cycle)

@@ -7,6 +7,7 @@ compares the built graph with them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -169,7 +170,7 @@ def build(
             guess = _guess(option, entry.options)
             known = _list(entry.options)
             raise ZooError(f"{name} has no option {option!r}{guess}; it has: {known}")
-        if value <= 0:
+        if not 0 < value < math.inf:
             raise ZooError(f"{name}: {option}={value} must be positive")
     if batch < 1:
         raise ZooError(f"{name}: batch={batch} must be positive")

@@ -99,6 +99,12 @@ def test_only_refused_points_can_be_drawn() -> None:
         FigureCanvasAgg(figure).draw()
 
 
+def test_a_point_that_moves_and_multiplies_nothing_can_be_drawn() -> None:
+    data = frame(1, 1)
+    data[["macs", "dram_read_bytes", "dram_write_bytes"]] = 0
+    assert figures(data)
+
+
 def test_what_repeats_most_becomes_rows() -> None:
     many_archs, many_models = latency_figure(frame(5, 1)), latency_figure(frame(1, 3))
     assert [len(axes.get_yticks()) for axes in many_archs.axes] == [5]

@@ -160,6 +160,13 @@ def test_all_wrong_inputs_are_listed_at_once(tmp_path: Path) -> None:
         assert part in text
 
 
+def test_a_folder_that_cannot_be_written_is_found_before_anything_runs(tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.touch()
+    with pytest.raises(StudyError, match="results cannot be written"):
+        study([FP16], [model(tmp_path)], out=taken / "results", tools=HOST_ONLY)
+
+
 def test_workers_give_the_same_frame_and_survive_a_death(tmp_path: Path) -> None:
     names = ["small", "kill", "huge"]
     result = study([FP16], [model(tmp_path, n) for n in names], tools=HOST_ONLY, jobs=2)

@@ -109,6 +109,7 @@ def test_building_a_large_network_takes_a_moment() -> None:
         ("resnet50", {"imge": 64}, "did you mean 'image'"),
         ("resnet50", {"classes": 0}, "must be positive"),
         ("resnet50", {"batch": 0}, "must be positive"),
+        ("resnet50", {"width": float("nan")}, "must be positive"),
         ("squeezenet", {"image": 8}, "too small"),
         ("vit_tiny", {"image": 30}, "not a multiple of patch"),
         ("bert_base", {"heads": 7}, "not a multiple of heads"),
