@@ -17,6 +17,7 @@ from compiler.alloc.off_chip import GRAIN
 from compiler.emit.probes import Known, probes
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.emit.program import Step as ProgramStep
+from compiler.emit.sync import edges
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.group import Group
 from compiler.graph.prepare import prepare
@@ -104,6 +105,7 @@ def compile_model(
     emitter = ProgramEmitter(graph, arch, steps)
     _check_dram(emitter, arch)
     program = emitter.program()
+    _check_tokens(len(emitter.tokens), graph.name, arch)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
     decided = tuple(
         Decision(s.plan.tiled.group, s.plan.tiled) for s in steps if isinstance(s, Placed)
@@ -178,12 +180,28 @@ def _fitted(group: Group, arch: Arch, stages: Stages) -> Iterable[Placed]:
     try:
         tiled = stages.tile.apply(group, arch)
         plan = stages.plan.apply(tiled, arch)
+        _check_tokens(2 * len(edges(plan)), group.name, arch)
         return (Placed(plan, stages.alloc.apply(plan, arch)),)
     except DoesNotFit:
         if len(group.nests) == 1:
             raise
         parts = (Group(group.index, (nest,), group.tensors) for nest in group.nests)
         return tuple(placed for part in parts for placed in _fitted(part, arch, stages))
+
+
+def _check_tokens(demand: int, where: str, arch: Arch) -> None:
+    """Every pair of engines that share buffers at one loop level takes two tokens."""
+    front_end = arch.front_end
+    if front_end.sync == "interlock" or demand <= front_end.tokens:
+        return
+    raise DoesNotFit(
+        demand=demand,
+        bound=front_end.tokens,
+        unit="tokens",
+        terms=(("full buffers", demand // 2), ("empty buffers", demand - demand // 2)),
+        levers=(f"front_end.tokens of at least {demand}", "front_end.sync: interlock"),
+        where=f"{where}: tokens of a core",
+    )
 
 
 def _check_dram(emitter: ProgramEmitter, arch: Arch) -> None:

@@ -185,7 +185,7 @@ class ProgramEmitter:
             stream.append(Arrive(engine=store, barrier=name, origin=first))
             self._record(number, core, step)
         self.barriers[name] = len(parts)
-        self._merge_tokens(emitter.edges)
+        self._merge_tokens(emitter.edges, step.plan.slots)
 
     def _await(self, number: int, engines: Sequence[str], origin: int) -> list[Item]:
         if number == 0:
@@ -193,10 +193,10 @@ class ProgramEmitter:
         barrier = f"step{number - 1}"
         return [Await(engine=engine, barrier=barrier, origin=origin) for engine in engines]
 
-    def _merge_tokens(self, found: tuple[Edge, ...]) -> None:
+    def _merge_tokens(self, found: tuple[Edge, ...], slots: int) -> None:
         for edge in found:
             self.tokens[edge.full] = 0
-            self.tokens[edge.empty] = edge.slots
+            self.tokens[edge.empty] = slots
 
     def _record(self, number: int, core: int, step: Placed) -> None:
         for buffer in step.plan.buffers.values():

@@ -27,7 +27,8 @@ class Edge:
     level: int
     full: str
     empty: str
-    slots: int
+    weight: int
+    """Empty tokens that stand for one slot."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Action:
     writes: frozenset[str] = frozenset()
 
 
+Tokens = tuple[tuple[str, int], ...]
+"""Names and counts."""
+
 INNER = ""
 """Engine of the action that stands for the deeper loops."""
 
@@ -48,7 +52,9 @@ def edges(plan: Plan) -> tuple[Edge, ...]:
     """Edges of every buffer of `plan` that two engines share.
 
     Buffers that turn at the same level between the same engines share their tokens: the first one
-    filled waits for all, the last one filled speaks for all.
+    filled waits for all, the last one filled speaks for all. Every `empty` token starts at the same
+    count in all groups, so groups share them too: one slot of a buffer that has fewer slots takes
+    and gives more at once.
     """
     together: dict[tuple[str, str, int, int], list[str]] = {}
     for buffer in plan.buffers.values():
@@ -56,13 +62,14 @@ def edges(plan: Plan) -> tuple[Edge, ...]:
             if reader != buffer.writer:
                 key = (buffer.writer, reader, buffer.slots, buffer.level)
                 together.setdefault(key, []).append(buffer.name)
-    seen: Counter[tuple[str, str, int]] = Counter()
+    seen: Counter[tuple[str, str]] = Counter()
     found = []
     for (writer, reader, slots, level), names in together.items():
-        name = f"{writer}_{reader}_{slots}_{seen[writer, reader, slots]}"
-        seen[writer, reader, slots] += 1
+        name = f"{writer}_{reader}_{seen[writer, reader]}"
+        seen[writer, reader] += 1
+        weight = plan.slots // slots
         found.append(
-            Edge(frozenset(names), writer, reader, level, f"full_{name}", f"empty_{name}", slots)
+            Edge(frozenset(names), writer, reader, level, f"full_{name}", f"empty_{name}", weight)
         )
     return tuple(found)
 
@@ -71,13 +78,14 @@ def synchronized(actions: list[Action], found: tuple[Edge, ...], origin: int) ->
     """The items of `actions` with the tokens of the edges that turn at their level."""
     before: dict[int, list[Item]] = {}
     after: dict[int, list[Item]] = {}
-    waits: dict[int, dict[str, None]] = {}
-    signals: dict[int, dict[str, None]] = {}
+    waits: dict[int, dict[str, int]] = {}
+    signals: dict[int, dict[str, int]] = {}
     inner = next((i for i, action in enumerate(actions) if action.engine == INNER), None)
     for edge in found:
+        empty, full = (edge.empty, edge.weight), (edge.full, 1)
         sides = (
-            (edge.writer, edge.empty, edge.full, [action.writes for action in actions]),
-            (edge.reader, edge.full, edge.empty, [action.reads for action in actions]),
+            (edge.writer, empty, full, [action.writes for action in actions]),
+            (edge.reader, full, empty, [action.reads for action in actions]),
         )
         for engine, take, give, touched in sides:
             steps = [
@@ -86,36 +94,35 @@ def synchronized(actions: list[Action], found: tuple[Edge, ...], origin: int) ->
                 if actions[i].engine == engine and names & edge.buffers
             ]
             if steps:
-                waits.setdefault(steps[0], {})[take] = None
-                signals.setdefault(steps[-1], {})[give] = None
+                waits.setdefault(steps[0], {}).update([take])
+                signals.setdefault(steps[-1], {}).update([give])
             elif inner is not None:
-                waiting = Sync(engine=engine, waits=((take, 1),), origin=origin)
-                giving = Sync(engine=engine, signals=((give, 1),), origin=origin)
+                waiting = Sync(engine=engine, waits=(take,), origin=origin)
+                giving = Sync(engine=engine, signals=(give,), origin=origin)
                 before.setdefault(inner, []).append(waiting)
                 after.setdefault(inner, []).append(giving)
     items: list[Item] = []
     for i, action in enumerate(actions):
-        held = _waiting(action, tuple(waits.get(i, ())), origin)
+        held = _waiting(action, tuple(waits.get(i, {}).items()), origin)
         items += before.get(i, [])
-        items += _signalling(held, action.engine, tuple(signals.get(i, ())), origin)
+        given = tuple(signals.get(i, {}).items())
+        items += _signalling(held, action.engine, given, origin)
         items += after.get(i, [])
     return items
 
 
-def _waiting(action: Action, names: tuple[str, ...], origin: int) -> list[Item]:
+def _waiting(action: Action, taken: Tokens, origin: int) -> list[Item]:
     items = list(action.items)
-    if not names:
+    if not taken:
         return items
-    taken = tuple((name, 1) for name in names)
     if items and isinstance(items[0], Instruction):
         return [replace(items[0], waits=(*items[0].waits, *taken)), *items[1:]]
     return [Sync(engine=action.engine, waits=taken, origin=origin), *items]
 
 
-def _signalling(items: list[Item], engine: str, names: tuple[str, ...], origin: int) -> list[Item]:
-    if not names:
+def _signalling(items: list[Item], engine: str, given: Tokens, origin: int) -> list[Item]:
+    if not given:
         return items
-    given = tuple((name, 1) for name in names)
     if items and isinstance(items[-1], Instruction):
         return [*items[:-1], replace(items[-1], signals=(*items[-1].signals, *given))]
     return [*items, Sync(engine=engine, signals=given, origin=origin)]

@@ -75,6 +75,8 @@ class Plan:
     """(buffer, copy engine)."""
     out_level: int
     """Tile loops around one tile of the result."""
+    slots: int
+    """Slots of streamed buffers; all others have one."""
 
     def bytes_in(self, role: str) -> int:
         """Bytes of all buffers in one memory."""

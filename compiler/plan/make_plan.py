@@ -112,7 +112,9 @@ class _Planner:
         loads = tuple((b.name, b.writer) for b in inputs.values())
         store = self._copy_engine(self.buffers[result].role, "dram")
         loads = tuple(sorted(loads, key=lambda pair: self.buffers[pair[0]].level))
-        return Plan(self.tiled, self.buffers, loads, computes, (result, store), self.out_level)
+        return Plan(
+            self.tiled, self.buffers, loads, computes, (result, store), self.out_level, self.slots
+        )
 
     def _keys(self) -> list[Key]:
         keys = (key for nest in self.group.nests for key in keys_of(nest))
