@@ -69,6 +69,11 @@ class Problem:
         return math.prod(self.box[d] for d in self.lead)
 
     @cached_property
+    def lead_moves_weights(self) -> bool:
+        """Whether the right operand changes with the lead loops."""
+        return any(self.head.operands[1].uses(d) for d in self.lead)
+
+    @cached_property
     def taps(self) -> int:
         """Kernel positions."""
         return math.prod(self.head.dims[tap.dim].extent for tap in self.found.taps)
@@ -187,7 +192,8 @@ def turns_of(problem: Problem, choice: Choice) -> Turns:
     deep = -(-problem.extent(found.k) // choice.k)
     every = rows * cols * deep
     outer = choice.order == 0
-    whole_input = np.where(outer | (rows == 1), rows, rows * cols)
+    between = problem.repeats > 1 and not problem.lead_moves_weights
+    whole_input = np.where(outer | ((rows == 1) & (not between)), rows, rows * cols)
     whole_weights = np.where(~outer | (cols == 1), cols, rows * cols)
     return Turns(
         rows,
@@ -213,9 +219,9 @@ def _traffic(
     stored = rounded(
         arch, choice.outputs * result, np.where(whole, choice.n * choice.x, choice.n) * result
     )
-    moves_weights = any(problem.head.operands[1].uses(d) for d in problem.lead)
     a_count = problem.repeats * turns.input
-    w_count = turns.weights * np.where(moves_weights | (turns.weights > 1), problem.repeats, 1)
+    refilled = (turns.weights > 1) & (turns.split | (choice.order == 0))
+    w_count = turns.weights * np.where(problem.lead_moves_weights | refilled, problem.repeats, 1)
     tiles = problem.repeats * turns.tiles
     a_once = copy_cycles(arch, load_engine, a_moved, cores, pieces)
     w_once = copy_cycles(arch, load_engine, w_bytes, cores)

@@ -80,12 +80,20 @@ def _choices(problem: Problem) -> Choice:
 
 def _loops(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ...]:
     found = problem.found
-    loops = [TileLoop(d, 1) for d in problem.lead]
+    lead = [(d, np.ones_like(choice.n)) for d in problem.lead]
     rows = [(found.y, choice.y), (found.x, choice.x)]
     cols = [(found.col, choice.n)]
-    for dim, size in rows + cols if choice.order[index] == 0 else cols + rows:
-        if dim is not None and size[index] < problem.extent(dim):
-            loops.append(TileLoop(dim, int(size[index])))
+    inside = choice.order[index] == 0
+    # Weights that the lead loops do not move are kept across them when columns come first.
+    if inside or problem.lead_moves_weights:
+        nested = [*lead, *rows, *cols] if inside else [*lead, *cols, *rows]
+    else:
+        nested = [*cols, *lead, *rows]
+    loops = [
+        TileLoop(dim, int(size[index]))
+        for dim, size in nested
+        if dim is not None and size[index] < problem.extent(dim)
+    ]
     if found.k is not None and choice.k[index] < problem.extent(found.k):
         loops.append(TileLoop(found.k, int(choice.k[index]), reduction=True))
     return tuple(loops)

@@ -95,3 +95,33 @@ def test_a_group_that_cannot_fit_is_refused_with_its_sum() -> None:
     why = refusal.value
     assert why.bound == 64 < why.demand == sum(amount for _, amount in why.terms)
     assert "local memory" in str(why) and any("memories.local.size" in x for x in why.levers)
+
+
+def with_tokens(count: int) -> Arch:
+    arch = NAMED["small"]
+    assert arch.front_end.sync == "tokens"
+    return arch.model_copy(
+        update={"front_end": arch.front_end.model_copy(update={"tokens": count})}
+    )
+
+
+def test_groups_share_tokens() -> None:
+    """A network of many groups needs no more tokens than its neediest group or two."""
+    net = small_network()
+    program = compile_model(net.model(net.result), with_tokens(256)).program  # type: ignore[attr-defined]
+    groups = {origin.group for origin in program.origins}
+    used = len(program.tokens[0])
+    assert len(groups) >= 4
+    assert used < 4 * len(groups)
+    exactly = compile_model(net.model(net.result), with_tokens(used)).program  # type: ignore[attr-defined]
+    assert exactly.tokens == program.tokens
+
+
+def test_too_few_tokens_are_refused_with_the_number_that_would_do() -> None:
+    net = small_network()
+    with pytest.raises(DoesNotFit) as refusal:
+        compile_model(net.model(net.result), with_tokens(1))  # type: ignore[attr-defined]
+    why = refusal.value
+    assert why.bound == 1
+    assert why.demand == sum(amount for _, amount in why.terms) > 1
+    assert f"front_end.tokens of at least {why.demand}" in str(why)
