@@ -160,7 +160,24 @@ def _check_contents(proto: onnx.ModelProto, path: Path) -> None:
                 f"{path} uses operator set {opset.version}; the newest supported is "
                 f"{NEWEST_OPSET}. Export it with an older one, e.g. opset_version=17"
             )
+    _check_operators(proto, path)
     _check_wiring(graph, path)
+
+
+def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
+    """Names of the standard domain that no operator set has ever had; all of them at once."""
+    local = {function.name for function in proto.functions}
+    used = {node.op_type for node in proto.graph.node if node.domain in ("", "ai.onnx")}
+    unknown = sorted(name for name in used - local if not onnx.defs.has(name))
+    if not unknown:
+        return
+    names = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
+    guesses = (get_close_matches(name, names, 1) for name in unknown)
+    listed = (
+        f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
+        for name, close in zip(unknown, guesses, strict=True)
+    )
+    raise ModelError(f"{path}: ONNX has no operator {', '.join(listed)}")
 
 
 def _check_wiring(graph: onnx.GraphProto, path: Path) -> None:

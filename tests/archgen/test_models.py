@@ -129,6 +129,12 @@ def _dangling() -> onnx.ModelProto:
     return proto
 
 
+def _misspelt() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    proto.graph.node[0].op_type = "MatMull"
+    return proto
+
+
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
@@ -142,6 +148,7 @@ def _dangling() -> onnx.ModelProto:
         (_proto(linear([1, 4], opset=99)), "operator set 99"),
         (_proto(linear([1, 4], ir=99)), "IR version 99"),
         (_proto(_dangling()), "reads 'w', which nothing produces"),
+        (_proto(_misspelt()), "no operator 'MatMull' .did you mean 'MatMul'"),
     ],
 )
 def test_wrong_files_are_explained(
