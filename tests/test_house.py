@@ -165,3 +165,13 @@ def test_no_modules_import_each_other() -> None:
         for name in leaves:
             del needs[name]
     assert not needs, f"in cycles, or above one: {', '.join(sorted(needs))}"
+
+
+def test_simpy_stays_on_the_machine_floor() -> None:
+    """The import contract lists modules by name; a new one would slip through it."""
+    violations(
+        f"{name}: imports simpy"
+        for name, tree in SOURCE_TREES.items()
+        if not name.startswith("simmodel/machine/")
+        and any(imported.split(".")[0] == "simpy" for imported in imports_of(tree))
+    )
