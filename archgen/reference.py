@@ -205,8 +205,7 @@ def _open(source: bytes | str) -> onnxruntime.InferenceSession:
 
 @lru_cache(maxsize=512)
 def _node_session(model: bytes) -> onnxruntime.InferenceSession:
-    options = _options()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return _open(model)
 
 
 # Inputs.

@@ -178,7 +178,7 @@ def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramSte
 def _fitted(group: Group, arch: Arch, stages: Stages) -> Iterable[Placed]:
     """The group placed, or its nests one by one where the whole does not fit."""
     try:
-        tiled = stages.tile.apply(group, arch)
+        tiled = stages.tile.apply(group, arch, stages.plan)
         plan = stages.plan.apply(tiled, arch)
         _check_tokens(2 * len(edges(plan)), group.name, arch)
         return (Placed(plan, stages.alloc.apply(plan, arch)),)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.emit.tile import Places
 from compiler.nest.ir import Access, Array, Nest
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import packed_order
@@ -36,7 +37,7 @@ class Packed:
     col: int | None
     k: int | None
 
-    def operand(self, region: Region, places: object) -> Operand:
+    def operand(self, region: Region, places: Places) -> Operand:
         """The block of `region`: contiguous, in the tensor's logical dimensions."""
         size = size_of(self.dtype)
         offset, terms = 0, ()  # type: tuple[int, Terms]
@@ -53,7 +54,7 @@ class Packed:
         for axis in reversed(self.order):
             strides[axis] = step
             step *= shape[axis]
-        base = places.dram[self.buffer]  # type: ignore[attr-defined]
+        base = places.dram[self.buffer]
         address = Address(base + offset * size, scaled(terms, size))
         return Operand("dram", address, shape, tuple(strides), self.dtype)
 

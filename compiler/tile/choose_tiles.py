@@ -33,20 +33,20 @@ class ChooseTiles:
         for rows in steps of 14: for columns in steps of 32: {conv; add}   on 2 cores by rows
     """
 
-    slots: int = 2
-    """Slots of streamed buffers."""
     cores: int | None = None
     """Most cores to use; default all."""
 
-    def apply(self, group: Group, arch: Arch) -> Tiled:
-        """The cheapest tiling that fits; DoesNotFit with the smallest one's sum otherwise."""
-        candidates = sorted(self._candidates(group, arch), key=lambda t: t.estimate.total)
+    def apply(self, group: Group, arch: Arch, plan: MakePlan) -> Tiled:
+        """The cheapest tiling that `plan` fits; DoesNotFit with the smallest sum otherwise."""
+        candidates = sorted(
+            self._candidates(group, arch, plan.slots), key=lambda t: t.estimate.total
+        )
         refusal: DoesNotFit | None = None
         for tiled in (
             candidates[:TRIES] + sorted(candidates[TRIES:], key=lambda t: _tile_volume(t))[:TRIES]
         ):
             try:
-                MakePlan(self.slots).apply(tiled, arch)
+                plan.apply(tiled, arch)
             except DoesNotFit as why:
                 refusal = why if refusal is None or why.demand < refusal.demand else refusal
                 continue
@@ -55,13 +55,13 @@ class ChooseTiles:
             raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
         raise refusal
 
-    def _candidates(self, group: Group, arch: Arch) -> Iterator[Tiled]:
+    def _candidates(self, group: Group, arch: Arch, slots: int) -> Iterator[Tiled]:
         cores = min(self.cores or arch.core_count, arch.core_count)
         product = route(group.head, group.tensors, arch).engine == "matrix"
         if product and not group.head.depthwise:
-            yield from search(group, arch, cores, self.slots)
+            yield from search(group, arch, cores, slots)
             return
-        yield from slabs(group, arch, cores, self.slots)
+        yield from slabs(group, arch, cores)
 
 
 def _tile_volume(tiled: Tiled) -> int:

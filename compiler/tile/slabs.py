@@ -22,9 +22,8 @@ LONGEST = 2048
 """Most tiles of one core in a slab tiling."""
 
 
-def slabs(group: Group, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
+def slabs(group: Group, arch: Arch, cores: int) -> Iterator[Tiled]:
     """Tilings of `group` from whole parts down to single rows, each with its estimate."""
-    del slots
     shape = group.result.shape
     order = order_of(shape, group.result.storage.strides)
     free = [d for d in order if shape[d] > 1 and not _reduced(group, d)]

@@ -97,6 +97,7 @@ def test_only_refused_points_can_be_drawn() -> None:
     data = frame(4, 1).iloc[3:]
     for figure in figures(data.reset_index(drop=True)):
         FigureCanvasAgg(figure).draw()
+        assert texts(figure), "a refused point leaves words, not an empty page"
 
 
 def test_a_point_that_moves_and_multiplies_nothing_can_be_drawn() -> None:
