@@ -98,23 +98,3 @@ def run_passes(
         if observe is not None:
             observe(step, result)
     return Result(ir, changed)
-
-
-@dataclass(frozen=True)
-class FixedPoint(Pass[IR]):
-    """Repeat a group of passes until none changes anything.
-
-    a, b, a, b, ... -> stops after the first round without a change
-    """
-
-    steps: tuple[Pass[IR], ...]
-    limit: int = 20
-
-    def apply(self, ir: IR) -> Result[IR]:
-        for round_ in range(self.limit):
-            result = run_passes(self.steps, ir)
-            ir = result.ir
-            if not result.changed:
-                return Result(ir, round_ > 0)
-        names = ", ".join(step.name for step in self.steps)
-        raise ContractBroken(f"{names} still change the program after {self.limit} rounds")

@@ -23,7 +23,6 @@ from compiler.graph.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array
 from compiler.load import load
 from compiler.passes import (
     ContractBroken,
-    FixedPoint,
     Pass,
     PassFailed,
     Result,
@@ -140,19 +139,6 @@ def test_a_broken_contract_names_the_pass_and_those_before_it() -> None:
     with pytest.raises(PassFailed) as caught:
         run_passes([AddOne(), NeedEven()], 0)
     assert str(caught.value) == "need-even (requires): 1 is odd; ran before it: add-one"
-
-
-def test_a_fixed_point_stops_when_nothing_changes() -> None:
-    seen: list[tuple[str, bool]] = []
-    group = FixedPoint[int]((AddOne(limit=5),))
-    result = run_passes([group, group], 0, lambda step, r: seen.append((step.name, r.changed)))
-    assert result == Result(5, True)
-    assert seen == [("fixed-point", True), ("fixed-point", False)]
-
-
-def test_a_fixed_point_that_never_comes_is_an_error() -> None:
-    with pytest.raises(PassFailed, match="add-one still change the program after 2 rounds"):
-        run_passes([FixedPoint[int]((AddOne(),), limit=2)], 0)
 
 
 def test_a_graph_without_origins_is_refused() -> None:
