@@ -19,7 +19,7 @@ from compiler.emit.program import Placed, ProgramEmitter
 from compiler.emit.program import Step as ProgramStep
 from compiler.emit.sync import edges
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
 from compiler.load import load
@@ -53,7 +53,7 @@ class CompileOptions:
 class Decision:
     """What was decided for one group."""
 
-    group: Group
+    group: Layer
     tiled: Tiled
 
 
@@ -175,7 +175,7 @@ def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramSte
         yield from _fitted(part, arch, stages)
 
 
-def _fitted(group: Group, arch: Arch, stages: Stages) -> Iterable[Placed]:
+def _fitted(group: Layer, arch: Arch, stages: Stages) -> Iterable[Placed]:
     """The group placed, or its nests one by one where the whole does not fit."""
     try:
         tiled = stages.tile.apply(group, arch, stages.plan)
@@ -185,7 +185,7 @@ def _fitted(group: Group, arch: Arch, stages: Stages) -> Iterable[Placed]:
     except DoesNotFit:
         if len(group.nests) == 1:
             raise
-        parts = (Group(group.index, (nest,), group.tensors) for nest in group.nests)
+        parts = (Layer(group.index, (nest,), group.tensors) for nest in group.nests)
         return tuple(placed for part in parts for placed in _fitted(part, arch, stages))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.ir import Access
 from compiler.tile.ir import TileLoop
 
@@ -30,7 +30,7 @@ class Segment:
     """Contains the last tile of a reduction."""
 
 
-def segments(group: Group, loop: TileLoop, low: int, extent: int) -> list[Segment]:
+def segments(group: Layer, loop: TileLoop, low: int, extent: int) -> list[Segment]:
     """Segments of `loop` over positions low .. low + extent."""
     count = -(-extent // loop.size)
     accesses = [
@@ -58,7 +58,7 @@ def segments(group: Group, loop: TileLoop, low: int, extent: int) -> list[Segmen
 
 def _borders(
     accesses: Iterable[tuple[Access, tuple[int, ...]]],
-    group: Group,
+    group: Layer,
     dim: int,
     start: int,
     size: int,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.fuse.group import Group, fresh
+from compiler.fuse.layer import Layer, fresh
 from compiler.nest.build import identity
 from compiler.nest.ir import HostNode, Nest, NestGraph
 from compiler.nest.rewrite import private, readers, reads_of
@@ -26,7 +26,7 @@ class FuseTails:
     tails: bool = True
     """Whether element-wise operators join at all."""
 
-    def apply(self, graph: NestGraph) -> tuple[Group | HostNode, ...]:
+    def apply(self, graph: NestGraph) -> tuple[Layer | HostNode, ...]:
         """Groups and host nodes in an order in which they can run."""
         removable = private(graph)
         while True:

@@ -1,49 +1,60 @@
-"""A group: operators that share one tile loop; what passes between them never leaves the chip."""
+"""A group: layers that share tile loops; what passes between them stays on chip.
+
+Its loops walk the results. A layer inside computes just what the next tile of the results needs,
+found backwards through the operators' index maps.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from compiler.nest.ir import Nest, NestGraph, Tensor
+from compiler.fuse.layer import Layer
+from compiler.nest.ir import Tensor
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nests in order; the last one's result is the group's result."""
+    """Layers in an order in which they can run."""
 
-    index: int
-    nests: tuple[Nest, ...]
-    tensors: dict[str, Tensor]
-    """The network's tensors."""
-
-    @property
-    def head(self) -> Nest:
-        """The first nest; the only one that may be a sum of products."""
-        return self.nests[0]
+    layers: tuple[Layer, ...]
+    results: tuple[str, ...]
+    """Tensors made here that others read, or that the network gives."""
 
     @property
-    def result(self) -> Tensor:
-        """What the group stores."""
-        return self.tensors[self.nests[-1].tensor]
+    def index(self) -> int:
+        """Number of its first layer."""
+        return self.layers[0].index
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The network's tensors."""
+        return self.layers[0].tensors
 
     @cached_property
-    def inside(self) -> frozenset[str]:
-        """Tensors that exist within the group only."""
-        return frozenset(nest.tensor for nest in self.nests[:-1])
+    def made(self) -> dict[str, int]:
+        """Tensors that the group makes, each with the position of the layer that makes it."""
+        return {layer.result.name: position for position, layer in enumerate(self.layers)}
+
+    @cached_property
+    def held(self) -> dict[str, tuple[int, ...]]:
+        """Tensors that pass between its layers, each with the positions of their readers."""
+        found: dict[str, list[int]] = {}
+        for position, layer in enumerate(self.layers):
+            for name in layer.inputs:
+                if name in self.made:
+                    found.setdefault(name, []).append(position)
+        return {name: tuple(readers) for name, readers in found.items()}
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
-        """Tensors that the group reads from memory, in order of first use."""
-        names = (access.tensor for nest in self.nests for access in nest.reads)
-        return tuple(dict.fromkeys(name for name in names if name not in self.inside))
+        """Tensors that it reads from memory, constants included, in order of first use."""
+        names = (name for layer in self.layers for name in layer.inputs)
+        return tuple(dict.fromkeys(name for name in names if name not in self.made))
 
     @property
     def name(self) -> str:
         """The model's nodes that it stands for."""
-        return "+".join(dict.fromkeys(nest.origin for nest in self.nests))
-
-
-def fresh(index: int, nests: tuple[Nest, ...], graph: NestGraph) -> Group:
-    """A group of `nests` of `graph`."""
-    return Group(index, nests, graph.tensors)
+        if len(self.layers) == 1:
+            return self.layers[0].name
+        return f"{self.layers[0].name} .. {self.layers[-1].name}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.errors import DoesNotFit
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.ir import Access, Nest, dense, order_of
 from compiler.plan.ir import Buffer, Compute, Plan
 from compiler.plan.ranges import Key, Range, Region, keys_of, needs
@@ -89,7 +89,7 @@ class _Planner:
 
     def __init__(self, tiled: Tiled, arch: Arch, slots: int) -> None:
         self.tiled = tiled
-        self.group: Group = tiled.group
+        self.group: Layer = tiled.group
         self.arch = arch
         self.slots = slots
         self.buffers: dict[str, Buffer] = {}

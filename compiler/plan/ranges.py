@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.ir import Access, Nest
 from simmodel.region import Terms
 
@@ -125,7 +125,7 @@ class Needs:
     regions: Mapping[Key, Region]
 
 
-def needs(group: Group, out: Sequence[Range], split: Mapping[int, Range]) -> Needs:
+def needs(group: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Needs:
     """What the tile `out` of the group's result needs, backwards through the group.
 
     Args:

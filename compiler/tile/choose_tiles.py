@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.errors import DoesNotFit
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.plan.make_plan import MakePlan
 from compiler.tile.ir import Tiled
 from compiler.tile.machine import route
@@ -36,7 +36,7 @@ class ChooseTiles:
     cores: int | None = None
     """Most cores to use; default all."""
 
-    def apply(self, group: Group, arch: Arch, plan: MakePlan) -> Tiled:
+    def apply(self, group: Layer, arch: Arch, plan: MakePlan) -> Tiled:
         """The cheapest tiling that `plan` fits; DoesNotFit with the smallest sum otherwise."""
         candidates = sorted(
             self._candidates(group, arch, plan.slots), key=lambda t: t.estimate.total
@@ -55,7 +55,7 @@ class ChooseTiles:
             raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
         raise refusal
 
-    def _candidates(self, group: Group, arch: Arch, slots: int) -> Iterator[Tiled]:
+    def _candidates(self, group: Layer, arch: Arch, slots: int) -> Iterator[Tiled]:
         cores = min(self.cores or arch.core_count, arch.core_count)
         product = route(group.head, group.tensors, arch).engine == "matrix"
         if product and not group.head.depthwise:

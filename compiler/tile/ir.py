@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 
 
@@ -39,7 +39,7 @@ class Estimate:
 class Tiled:
     """A group with its loops."""
 
-    group: Group
+    group: Layer
     loops: tuple[TileLoop, ...]
     parts: tuple[Box, ...]
     """Part of the result for each core that takes part; the others idle."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from compiler.cost import copy_cycles, overlapped, rounded
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.ir import Nest, Tensor
 from compiler.plan.make_plan import vector_steps
 from compiler.tile.machine import Route, cost_class, route, temporary_type
@@ -29,7 +29,7 @@ from simmodel.isa.matrix import tile_limits
 class Problem:
     """One group on one split: what all candidates have in common."""
 
-    group: Group
+    group: Layer
     arch: Arch
     found: Roles
     box: tuple[int, ...]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.tile.ir import Estimate, Tiled, TileLoop
 from compiler.tile.partition import boxes, grids
@@ -34,7 +34,7 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
     return sorted(found | ({grain} if grain < extent else set()), reverse=True)
 
 
-def search(group: Group, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
+def search(group: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
     """Candidates for `group`, whose head is a sum of products, on up to `cores` cores."""
     head = group.head
     found = roles(head)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 from compiler.cost import copy_cycles
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.ir import Nest, order_of
 from compiler.tile.ir import Estimate, Tiled, TileLoop
 from compiler.tile.machine import cost_class, depthwise_cycles, route
@@ -22,7 +22,7 @@ LONGEST = 2048
 """Most tiles of one core in a slab tiling."""
 
 
-def slabs(group: Group, arch: Arch, cores: int) -> Iterator[Tiled]:
+def slabs(group: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
     """Tilings of `group` from whole parts down to single rows, each with its estimate."""
     shape = group.result.shape
     order = order_of(shape, group.result.storage.strides)
@@ -50,12 +50,12 @@ def _best_grid(shape: tuple[int, ...], free: list[int], cores: int) -> dict[int,
     return best
 
 
-def _reduced(group: Group, dim: int) -> bool:
+def _reduced(group: Layer, dim: int) -> bool:
     """Whether some nest of the group reduces over dimension `dim` of the result, untiled."""
     return any(_collapses(nest, dim, group) for nest in group.nests)
 
 
-def _collapses(nest: Nest, dim: int, group: Group) -> bool:
+def _collapses(nest: Nest, dim: int, group: Layer) -> bool:
     if nest.reduce is None or nest.depthwise or len(nest.shape) != len(group.result.shape):
         return False
     inner = range(nest.rank, len(nest.dims))
@@ -68,7 +68,7 @@ def _collapses(nest: Nest, dim: int, group: Group) -> bool:
 
 
 def _estimate(
-    group: Group, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int]
+    group: Layer, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int]
 ) -> Estimate:
     count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
     elements = math.prod(tiles)

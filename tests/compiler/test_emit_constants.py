@@ -12,7 +12,7 @@ from networks import Net
 from compiler.driver import prepared
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.tile import Places, Tile, Turn
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Array, Nest
 from compiler.ops.lower import lower
@@ -35,11 +35,11 @@ PRODUCTS: dict[str, Grow] = {
 }
 
 
-def group_of(name: str) -> Group:
+def group_of(name: str) -> Layer:
     net = Net()
     graph = lower(prepared(net.model(PRODUCTS[name](net)), "net"), "fp32")
     nests = tuple(step for step in graph.steps if isinstance(step, Nest))
-    return Group(0, nests[:1], graph.tensors)
+    return Layer(0, nests[:1], graph.tensors)
 
 
 @pytest.mark.parametrize("cut", [(10, 12), (4, 12), (10, 5), (3, 4), (1, 1)])

@@ -11,7 +11,7 @@ from networks import Net
 
 from compiler.driver import prepared
 from compiler.emit.segments import segments
-from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest
 from compiler.ops.lower import lower
@@ -42,14 +42,14 @@ def test_parts_cover_the_result_once(extents: list[int], data: st.DataObject) ->
         assert all(part[axis][0] % unit == 0 for part in parts)
 
 
-def convolution(side: int, kernel: int, pads: tuple[int, int], stride: int) -> Group:
+def convolution(side: int, kernel: int, pads: tuple[int, int], stride: int) -> Layer:
     net = Net()
     x = net.input(1, 2, side, side)
     w = net.weight(3, 2, kernel, kernel)
     y = net.op("Conv", x, w, pads=[*pads, *pads], strides=[stride, stride])
     graph = lower(prepared(net.model(y), "net"), "fp32")
     nests = tuple(step for step in graph.steps if isinstance(step, Nest))
-    return Group(0, nests, graph.tensors)
+    return Layer(0, nests, graph.tensors)
 
 
 @settings(max_examples=60, deadline=None)
