@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import count
 
 from simmodel.arch import Arch
-from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Reduce, VectorInstruction, Window
+from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Reduce, VectorFamily, Window
 from simmodel.region import Operand, walk
 
 
@@ -107,7 +107,7 @@ def _merge(operand: Operand, groups: list[list[int]]) -> Operand:
     return replace(operand, shape=tuple(shape), strides=tuple(strides))
 
 
-def legal_vector(instruction: VectorInstruction, arch: Arch, names: Names) -> list[Item]:
+def legal_vector(instruction: VectorFamily, arch: Arch, names: Names) -> list[Item]:
     """The same work in instructions of the vector engine's rank and extent.
 
     A reduction in several pieces joins each to what the ones before it left in the result.
@@ -119,10 +119,10 @@ def legal_vector(instruction: VectorInstruction, arch: Arch, names: Names) -> li
     return _peeled(merged(whole), arch.vector.rank, limit, names)
 
 
-def _sorted_axes(instruction: VectorInstruction) -> Instruction:
+def _sorted_axes(instruction: VectorFamily) -> Instruction:
     """Dimensions in the order of the result's strides, reduced ones innermost."""
     dst = instruction.dst
-    source = instruction.reads()[0]
+    source = next(iter(instruction.reads()), dst)
     reduced = [
         isinstance(instruction, Reduce) and n == 1 and m > 1
         for n, m in zip(dst.shape, source.shape, strict=True)

@@ -5,12 +5,21 @@ from simmodel.isa.copy import Copy, Fill
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
 from simmodel.isa.scalar import HOST, HostCall, ScalarNop
 from simmodel.isa.sync import Arrive, Await, Sync
-from simmodel.isa.vector import Binary, Reduce, Ternary, Unary, VectorInstruction, Window
+from simmodel.isa.vector import (
+    Binary,
+    Reduce,
+    Splat,
+    Ternary,
+    Unary,
+    VectorFamily,
+    VectorInstruction,
+    Window,
+)
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
     Copy, Fill,
     Tile, Gemm, Conv, DepthwiseConv,
-    Unary, Binary, Ternary, Reduce, Window,
+    Splat, Unary, Binary, Ternary, Reduce, Window,
     ScalarNop, HostCall,
     Sync, Arrive, Await,
 )  # fmt: skip
@@ -35,10 +44,12 @@ __all__ = [
     "MatrixInstruction",
     "Reduce",
     "ScalarNop",
+    "Splat",
     "Sync",
     "Ternary",
     "Tile",
     "Unary",
+    "VectorFamily",
     "VectorInstruction",
     "View",
     "Window",

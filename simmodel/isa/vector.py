@@ -1,4 +1,4 @@
-"""Vector family: element-wise work, reductions and windows, one to three dimensions each.
+"""Vector family: constants, element-wise work, reductions and windows in up to three dimensions.
 
 The datapath is fp32: operands are decoded as they are read (`(raw - zero) * scale`), the result is
 clipped to [low, high] and encoded as it is written (divide, round half to even, add zero,
@@ -38,18 +38,14 @@ def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, cost: str)
     return math.ceil(vectors * factor)
 
 
-@dataclass(frozen=True, kw_only=True)
-class VectorInstruction(Instruction):
-    """What the family shares: a function, a result with clip, and the walk over elements."""
+class VectorFamily(Instruction):
+    """What the vector engine executes: a result, and the walk over elements."""
 
-    function: str
     dst: Operand
-    low: float = -math.inf
-    high: float = math.inf
 
     @abstractmethod
-    def definition(self) -> Function:
-        """The function's entry in the tables of `simmodel.isa.functions`."""
+    def cost(self) -> str:
+        """Cost class: a field of `simmodel.arch.VectorCost`."""
 
     @abstractmethod
     def walked(self) -> tuple[int, ...]:
@@ -63,13 +59,7 @@ class VectorInstruction(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         widest = max(operand.itemsize for operand in (self.dst, *self.reads()))
-        return vector_cycles(arch, self.walked(), widest, self.definition().cost)
-
-    def store(self, values: Array, view: View) -> None:
-        """Clip and encode the result."""
-        if self.low > -math.inf or self.high < math.inf:
-            values = np.clip(values, np.float32(self.low), np.float32(self.high))
-        encode(values, self.dst, view(self.dst))
+        return vector_cycles(arch, self.walked(), widest, self.cost())
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.vector
@@ -91,6 +81,53 @@ class VectorInstruction(Instruction):
         if engine.max_extent is not None and walked[-1] > engine.max_extent:
             return f"extent {walked[-1]}, at most {engine.max_extent}"
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splat(VectorFamily):
+    """dst = value in every element."""
+
+    MNEMONIC: ClassVar[str] = "vector.splat"
+
+    dst: Operand
+    value: float = 0.0
+    """Raw value."""
+
+    def cost(self) -> str:
+        return "simple"
+
+    def walked(self) -> tuple[int, ...]:
+        return walk((self.dst,))
+
+    def reads(self) -> tuple[Operand, ...]:
+        return ()
+
+    def execute(self, view: View) -> None:
+        target = view(self.dst)
+        target[...] = np.asarray(self.value).astype(target.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorInstruction(VectorFamily):
+    """What those that compute share: a function, and a result with clip."""
+
+    function: str
+    dst: Operand
+    low: float = -math.inf
+    high: float = math.inf
+
+    @abstractmethod
+    def definition(self) -> Function:
+        """The function's entry in the tables of `simmodel.isa.functions`."""
+
+    def cost(self) -> str:
+        return self.definition().cost
+
+    def store(self, values: Array, view: View) -> None:
+        """Clip and encode the result."""
+        if self.low > -math.inf or self.high < math.inf:
+            values = np.clip(values, np.float32(self.low), np.float32(self.high))
+        encode(values, self.dst, view(self.dst))
 
 
 class _Elementwise(VectorInstruction):

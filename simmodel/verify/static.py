@@ -18,7 +18,7 @@ from simmodel.isa import (
     Loop,
     MatrixInstruction,
     ScalarNop,
-    VectorInstruction,
+    VectorFamily,
 )
 from simmodel.program import Program
 from simmodel.region import Operand
@@ -121,7 +121,7 @@ def _engines_for(instruction: Instruction, arch: Arch) -> tuple[str, ...]:
             return tuple(arch.copy_)
         case MatrixInstruction():
             return ("matrix",)
-        case VectorInstruction():
+        case VectorFamily():
             return ("vector",)
         case ScalarNop():
             return ("scalar",)

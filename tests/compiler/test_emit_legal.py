@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from compiler.emit.legal import Names, legal_copy, legal_vector
 from simmodel.arch import Arch
 from simmodel.dtype import NUMPY
-from simmodel.isa import Binary, Copy, Instruction, Item, Loop, Reduce, Unary, Window
-from simmodel.isa.vector import VectorInstruction
+from simmodel.isa import Binary, Copy, Instruction, Item, Loop, Reduce, Splat, Unary, Window
+from simmodel.isa.vector import VectorFamily
 from simmodel.region import Address, Operand
 
 SPACE = 1 << 16
@@ -95,11 +95,14 @@ def engine(draw: st.DrawFn) -> Arch:
 
 
 @st.composite
-def vectors(draw: st.DrawFn) -> tuple[VectorInstruction, Arch]:
+def vectors(draw: st.DrawFn) -> tuple[VectorFamily, Arch]:
     shape = draw(SHAPES)
-    kind = draw(st.sampled_from(("unary", "binary", "max", "sum", "sum")))
+    kind = draw(st.sampled_from(("splat", "unary", "binary", "max", "sum", "sum")))
     a = operand(draw, 0, shape, "int8" if kind == "sum" else draw(KINDS))
     arch = engine(draw)
+    if kind == "splat":
+        dst = operand(draw, 40000, shape, draw(KINDS))
+        return Splat(engine="vector", dst=dst, value=-77.0), arch
     if kind == "unary":
         dst = operand(draw, 40000, shape, draw(KINDS))
         return Unary(engine="vector", function="abs", dst=dst, a=a), arch
@@ -116,7 +119,7 @@ def vectors(draw: st.DrawFn) -> tuple[VectorInstruction, Arch]:
 
 @settings(max_examples=150, deadline=None)
 @given(vectors())
-def test_vector_instructions_keep_their_effect(case: tuple[VectorInstruction, Arch]) -> None:
+def test_vector_instructions_keep_their_effect(case: tuple[VectorFamily, Arch]) -> None:
     wide, arch = case
     same(wide, legal_vector(wide, arch, Names()), arch)
 

@@ -35,6 +35,7 @@ from simmodel.isa import (
     Loop,
     Reduce,
     ScalarNop,
+    Splat,
     Sync,
     Ternary,
     Tile,
@@ -165,6 +166,12 @@ CASES = [
         4, 144 + 36 + 240, lambda a, w: sliding(a, w, 1, True),
     ),
     Case(
+        Splat(
+            engine="vector", dst=at("local", 512, (2, 3, 20), strides=(256, 32, 1)), value=-128.0
+        ),
+        12, 6 * 32, lambda: np.full((2, 3, 20), -128, np.int8),
+    ),
+    Case(
         Unary(
             engine="vector", function="leaky_relu", a=at("local", 0, (3, 20), scale=0.5, zero=2),
             dst=at("local", 512, (3, 20), scale=0.25), parameters=(0.125,),
@@ -282,6 +289,23 @@ def test_effect(case: Case) -> None:
 def test_a_host_call_is_not_executed_by_an_engine() -> None:
     with pytest.raises(RuntimeError, match="host"):
         HostCall(payload=0).execute(lambda operand: np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rank": 1}, "2 dimensions"),
+        ({"max_extent": 8}, "extent 9"),
+        ({"types": ["int32"]}, "no int8"),
+        ({"writes": ["accumulators"]}, "does not write local"),
+    ],
+)
+def test_what_a_splat_cannot_be(changes: dict[str, Any], message: str) -> None:
+    splat = Splat(engine="vector", dst=at("local", 0, (4, 9), strides=(16, 1)))
+    vector = machine().vector.model_copy(update=changes)
+    reason = splat.unencodable(machine().model_copy(update={"vector": vector}))
+    assert reason is not None
+    assert message in reason
 
 
 @pytest.mark.parametrize("name", UNARY)
