@@ -6,6 +6,7 @@ found backwards through the operators' index maps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,3 +59,17 @@ class Group:
         if len(self.layers) == 1:
             return self.layers[0].name
         return f"{self.layers[0].name} .. {self.layers[-1].name}"
+
+
+def grouped(layers: Sequence[Layer], readers: Mapping[str, frozenset[str]]) -> Group:
+    """The group of `layers`, given in an order in which they can run.
+
+    Args:
+        layers: at least one.
+        readers: tensor -> the tensors that its readers make, and some name that no layer makes
+            where the network gives it. What nobody reads is a result as well.
+    """
+    made = [layer.result.name for layer in layers]
+    inside = frozenset(made)
+    results = (name for name in made if not readers[name] or not readers[name] <= inside)
+    return Group(tuple(layers), tuple(results))

@@ -1,0 +1,159 @@
+"""The cheapest partition into stretches of an order, by dynamic programming, and then merges.
+
+A stretch of an order in which the parts can run is convex, and stretches never wait for each other.
+So the cheapest way to cut an order into groups is a shortest path over its places. Groups that no
+stretch is, because something unrelated lies between, are found afterwards by merging neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+
+from compiler.fuse.chained import chained
+from compiler.fuse.dependence import members, union
+from compiler.fuse.partition import Costs, PartitionStrategy, runnable
+from compiler.fuse.reorder import Reorder
+
+
+@dataclass(frozen=True)
+class Optimal(PartitionStrategy):
+    """The cheapest of all cuts of an order into groups of at most `max_layers` layers.
+
+        a b c d e   ->   {a b} {c d e}      cost(a b) + cost(c d e) is the least of 16 sums
+
+    Exact for its order, but for `max_layers` and `patience`.
+    """
+
+    patience: int = 3
+    """A stretch is given up after this many layers in a row with which it does not fit, or which
+    are cheaper on their own."""
+    orders: int = 1
+    """Orders that are cut, 1 to 3: branch after branch, least live bytes, as the model lists them.
+    """
+    merge: bool = True
+    """Whether neighbours are merged afterwards."""
+
+    def groups(self, costs: Costs) -> list[int]:
+        """The cheapest partition of all orders, merged while that pays."""
+        found = [self._stretches(costs, order) for order in self._orders(costs)]
+        if self.merge:
+            found = [self._merged(costs, groups) for groups in found]
+        return min(found, key=lambda groups: sum(map(costs.of, groups)))
+
+    def _orders(self, costs: Costs) -> list[tuple[int, ...]]:
+        found = [chained(costs.net)]
+        if self.orders > 1:
+            found.append(Reorder().apply(costs.net).positions)
+        if self.orders > 2:
+            found.append(tuple(range(len(costs.net.parts))))
+        return list(dict.fromkeys(found))
+
+    def _stretches(self, costs: Costs, order: Sequence[int]) -> list[int]:
+        """The cheapest cut of `order`; host nodes are left out."""
+        path = _Path(costs, order)
+        for start in range(len(order)):
+            self._extend(path, start)
+        return path.groups()
+
+    def _extend(self, path: _Path, start: int) -> None:
+        """Take every stretch from `start` on that may be part of the best cut."""
+        failures = 0
+        for end in range(start + 1, min(start + self.max_layers, len(path.order)) + 1):
+            if not path.possible(start, end):
+                return
+            better = path.take(start, end)
+            failures = 0 if better else failures + 1
+            if failures > self.patience:
+                return
+
+    def _merged(self, costs: Costs, groups: list[int]) -> list[int]:
+        """`groups` with neighbours merged, the best pair first, while that pays."""
+        while True:
+            gains = [
+                (costs.of(one) + costs.of(two) - costs.of(one | two), one, two)
+                for one, two in self._pairs(costs, groups)
+            ]
+            gain, one, two = max(gains, default=(0.0, 0, 0))
+            if gain <= 0:
+                return groups
+            groups = [*(group for group in groups if group not in (one, two)), one | two]
+
+    def _pairs(self, costs: Costs, groups: list[int]) -> list[tuple[int, int]]:
+        """Groups of which one reads what the other makes, and that may be one group."""
+        net = costs.net
+        behind = {group: union(net.after[i] for i in members(group)) for group in groups}
+        return [
+            (one, two)
+            for one, two in combinations(groups, 2)
+            if (behind[one] & two or behind[two] & one)
+            and (one | two).bit_count() <= self.max_layers
+            and self._may_merge(costs, groups, one, two)
+        ]
+
+    def _may_merge(self, costs: Costs, groups: list[int], one: int, two: int) -> bool:
+        joined = one | two
+        others = (group for group in groups if group not in (one, two))
+        return (
+            costs.net.legal(joined)
+            and costs.net.convex(joined)
+            and costs.least(joined) < costs.of(one) + costs.of(two)
+            and runnable(costs.net, (*others, joined))
+        )
+
+
+class _Path:
+    """The cheapest known way to each place of an order."""
+
+    def __init__(self, costs: Costs, order: Sequence[int]) -> None:
+        self.costs, self.order = costs, order
+        self.is_layer = [bool(costs.net.layers >> position & 1) for position in order]
+        alone = (
+            costs.of(1 << position) if layer else 0.0
+            for position, layer in zip(order, self.is_layer, strict=True)
+        )  # fmt: skip
+        self.alone = list(accumulate(alone, initial=0.0))
+        """Cost of all before each place, each layer in a group of its own."""
+        self.best = [0.0] + [math.inf] * len(order)
+        self.start = [0] * (len(order) + 1)
+        """Where the last stretch of the best way begins."""
+
+    def mask(self, start: int, end: int) -> int:
+        return union(1 << position for position in self.order[start:end])
+
+    def possible(self, start: int, end: int) -> bool:
+        """Whether start .. end may be one step of the way, and with it anything shorter."""
+        return end == start + 1 or self.costs.net.legal(self.mask(start, end))
+
+    def take(self, start: int, end: int) -> bool:
+        """Go from `start` to `end` in one step if that is cheaper than any known way."""
+        if end == start + 1:
+            cost = self.alone[end] - self.alone[start]
+        else:
+            mask, known = self.mask(start, end), self._known(start, end)
+            if self.best[start] + self.costs.least(mask) >= known:
+                return False
+            cost = self.costs.of(mask)
+            if self.best[start] + cost >= known:
+                return False
+        if self.best[start] + cost < self.best[end]:
+            self.best[end] = self.best[start] + cost
+            self.start[end] = start
+        return True
+
+    def _known(self, start: int, end: int) -> float:
+        """A cost with which `end` can surely be reached."""
+        return min(self.best[end], self.best[start] + self.alone[end] - self.alone[start])
+
+    def groups(self) -> list[int]:
+        """The layers of each step of the best way."""
+        found: list[int] = []
+        end = len(self.order)
+        while end:
+            start = self.start[end]
+            if self.is_layer[start]:
+                found.append(self.mask(start, end))
+            end = start
+        return found[::-1]

@@ -1,0 +1,144 @@
+"""Partitions of a network into groups: what every strategy is given and has to return.
+
+A strategy decides which layers share tile loops. It knows nothing of machines: a price says what a
+group would cost, and infinity where it fits no tile. Prices are dear, so each is asked once, and a
+cheap lower bound may answer in its stead.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from compiler.fuse.dependence import Dependences, Part, dependences, members, union
+from compiler.fuse.group import Group
+from compiler.nest.ir import HostNode, NestGraph
+
+Price = Callable[[Group], float]
+"""Estimated cycles of a group; infinity where it fits no tile."""
+
+ALONE = 1e12
+"""Cycles that a layer counts that fits no tile even alone: more than any group that fits."""
+
+
+def _free(group: Group) -> float:
+    """The bound that is known of every group."""
+    del group
+    return 0.0
+
+
+@dataclass
+class Costs:
+    """Prices of sets of layers, each asked at most once."""
+
+    net: Dependences
+    price: Price
+    bound: Price = _free
+    """At most the price of a group, and cheap."""
+    calls: int = 0
+    """How often a price was asked."""
+    known: dict[int, float] = field(default_factory=dict)
+    bounds: dict[int, float] = field(default_factory=dict)
+
+    def of(self, mask: int) -> float:
+        """Cycles of `mask`; infinity where it may not be a group or fits no tile."""
+        if mask not in self.known:
+            self.known[mask] = self._asked(mask)
+        return self.known[mask]
+
+    def _asked(self, mask: int) -> float:
+        if not self.net.legal(mask) or not self.net.convex(mask):
+            return math.inf
+        self.calls += 1
+        cost = self.price(self.net.group(mask))
+        return min(cost, ALONE) if mask.bit_count() == 1 else cost
+
+    def apart(self, mask: int) -> float:
+        """Cycles of the layers of `mask`, each in a group of its own."""
+        return sum(self.of(1 << position) for position in members(mask))
+
+    def least(self, mask: int) -> float:
+        """What a legal, convex `mask` costs at least."""
+        if mask in self.known:
+            return self.known[mask]
+        if mask not in self.bounds:
+            self.bounds[mask] = self.bound(self.net.group(mask))
+        return self.bounds[mask]
+
+
+@dataclass(frozen=True)
+class PartitionStrategy(ABC):
+    """Decides which layers form a group; the fields are its options."""
+
+    max_layers: int = 24
+    """Layers that a group has at most."""
+
+    def apply(
+        self,
+        parts: Sequence[Part],
+        graph: NestGraph,
+        price: Price,
+        bound: Price = _free,
+    ) -> tuple[Group | HostNode, ...]:
+        """Every layer of `parts` in one group, in an order in which groups and host nodes can run.
+
+        Args:
+            parts: layers and host nodes of `graph`, in an order in which they can run.
+            graph: the network.
+            price: cycles of a group, infinity where it fits no tile. A layer alone is a group
+                even then.
+            bound: at most the price of a group; spares prices where it is close.
+        """
+        net = dependences(parts, graph)
+        groups = self.groups(Costs(net, price, bound))
+        hosts = (1 << i for i in members(~net.layers & ((1 << len(parts)) - 1)))
+        ordered = net.sequence((*groups, *hosts))
+        if ordered is None:
+            raise AssertionError("groups wait for each other")
+        return tuple(_built(net, mask) for mask in ordered)
+
+    @abstractmethod
+    def groups(self, costs: Costs) -> list[int]:
+        """Disjoint sets of layers that cover all of them and do not wait for each other."""
+
+
+def _built(net: Dependences, mask: int) -> Group | HostNode:
+    part = net.parts[mask.bit_length() - 1]
+    return part if isinstance(part, HostNode) else net.group(mask)
+
+
+@dataclass(frozen=True)
+class Unfused(PartitionStrategy):
+    """Each layer is a group of its own: what passes between layers goes through memory.
+
+    a -> b -> c       {a} {b} {c}
+    """
+
+    def groups(self, costs: Costs) -> list[int]:
+        """One set per layer."""
+        return [1 << position for position in members(costs.net.layers)]
+
+
+def pays(costs: Costs, groups: Sequence[int], group: int, added: int) -> bool:
+    """Whether `group` may take in the layers `added`, fits, and does not get dearer.
+
+    Args:
+        costs: prices.
+        groups: the groups that are settled; they must not end up waiting for each other.
+        group: the group that grows.
+        added: layers of no group yet.
+    """
+    joined = group | added
+    if not costs.net.legal(joined) or not costs.net.convex(joined):
+        return False
+    if not runnable(costs.net, (*groups, joined)):
+        return False
+    return costs.of(joined) <= costs.of(group) + costs.apart(added)
+
+
+def runnable(net: Dependences, groups: Sequence[int]) -> bool:
+    """Whether `groups`, with every other part on its own, do not wait for each other."""
+    rest = ((1 << len(net.parts)) - 1) & ~union(groups)
+    return net.sequence((*groups, *(1 << i for i in members(rest)))) is not None
