@@ -238,7 +238,8 @@ class Link(Part):
     bandwidth: Bandwidth
     latency: Delay = NO_DELAY
     scope: Literal["chip", "cluster", "core"] = "chip"
-    """One instance per chip, per cluster or per core."""
+    """One instance per chip, per cluster or per core: of who stores, of who receives a load, and of
+    both where data goes from core to core."""
     duplex: bool = True
     """Each direction has the full bandwidth; else both share it."""
 

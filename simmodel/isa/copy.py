@@ -29,6 +29,15 @@ def link_latency(arch: Arch, source: str, target: str) -> int:
     return sum(link.latency.cycles(arch.clock) for link in crossed)
 
 
+def _unreachable(name: str, engine: CopyEngine, dst: Operand, remote: bool) -> str | None:
+    """Why engine `name` does not reach the cores of an operand, or None when it does."""
+    if len(dst.cores) > 1:
+        return None if engine.broadcast else f"{name} cannot broadcast"
+    if remote and not (engine.peer or engine.broadcast):
+        return f"{name} does not reach other cores"
+    return None
+
+
 def joint_runs(src: Operand, dst: Operand) -> int:
     """Contiguous pieces that a transfer falls into: contiguous at both ends at once.
 
@@ -94,12 +103,8 @@ class Copy(Instruction):
             return f"{self.engine} walks {engine.rank} dimensions"
         if self.src.shape != self.dst.shape and not engine.pad:
             return f"{self.engine} cannot fill borders"
-        if len(self.dst.cores) > 1 and not engine.broadcast:
-            return f"{self.engine} cannot broadcast"
-        remote = self.src.cores or self.dst.cores
-        if remote and len(self.dst.cores) <= 1 and not (engine.peer or engine.broadcast):
-            return f"{self.engine} does not reach other cores"
-        return None
+        remote = bool(self.src.cores or self.dst.cores)
+        return _unreachable(self.engine, engine, self.dst, remote)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,4 +139,4 @@ class Fill(Instruction):
             return f"{self.engine} has no path to {self.dst.memory}"
         if len(self.dst.collapsed) > engine.rank:
             return f"{self.engine} walks {engine.rank} dimensions"
-        return None
+        return _unreachable(self.engine, engine, self.dst, bool(self.dst.cores))

@@ -11,8 +11,9 @@ from simmodel.arch import Arch
 from simmodel.isa import HOST, Copy
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine
-from simmodel.machine.link import crossed
+from simmodel.machine.link import crossed, crossings
 from simmodel.machine.work import Work
+from simmodel.places import places
 from simmodel.program import Origin, Program
 from simmodel.trace import CAUSES, NO_WORK, EngineTrace, OriginTrace, Trace
 
@@ -85,7 +86,7 @@ def _moved(work: Work, arch: Arch) -> Iterator[Moved]:
     if not times:
         return
     for flow in work.instruction.traffic(arch):
-        targets = max(1, len(flow.operand.cores))
+        targets = len(places(arch, flow.operand, work.core))
         yield flow.operand.memory, flow.write, times * flow.bytes * targets
 
 
@@ -99,7 +100,8 @@ def _traffic(works: list[Work], arch: Arch) -> dict[str, int]:
             total[f"{role}.{'write' if write else 'read'}"] += amount
         if isinstance(work.instruction, Copy):
             for name in crossed(arch, work.instruction):
-                total[f"link.{name}"] += _executed(work) * work.instruction.src.distinct
+                lanes = len(crossings(arch, name, work.instruction, work.core))
+                total[f"link.{name}"] += _executed(work) * work.instruction.src.distinct * lanes
     return total
 
 

@@ -23,6 +23,29 @@ def crossed(arch: Arch, copy: Copy) -> tuple[str, ...]:
     return tuple(n for n, link in arch.links.items() if source in link.from_ and target in link.to)
 
 
+Crossing = tuple[int, bool]
+"""Number of a link's instance, and whether it is crossed outward."""
+
+
+def crossings(arch: Arch, name: str, copy: Copy, core: int) -> tuple[Crossing, ...]:
+    """Where `copy`, issued by `core`, crosses link `name`: a broadcast crosses each lane once.
+
+    What is stored leaves through the instance of the core that it lies in, what is loaded enters
+    through those of the cores that receive it; from core to core it does both.
+    """
+    outward = is_store(copy)
+    size = {"chip": arch.core_count, "cluster": arch.cores, "core": 1}[arch.links[name].scope]
+    senders = dict.fromkeys(owner // size for owner in copy.src.cores or (core,))
+    receivers = dict.fromkeys(owner // size for owner in copy.dst.cores or (core,))
+    if outward:
+        return tuple((index, True) for index in senders)
+    entered = tuple((index, False) for index in receivers)
+    if OUTWARD[copy.dst.memory] < OUTWARD[copy.src.memory]:
+        return entered
+    left = tuple((index, True) for index in senders if tuple(receivers) != (index,))
+    return (*left, *entered)
+
+
 class Links:
     """All instances of all links, in both directions."""
 
@@ -51,10 +74,10 @@ class Links:
             )
 
     def moved(self, copy: Copy, core: int) -> Usage:
-        """Bytes of one `copy` issued by `core` through each link; a broadcast crosses once."""
-        usage: list[tuple[Resource, float]] = []
-        for name in crossed(self._arch, copy):
-            scope = self._arch.links[name].scope
-            index = {"chip": 0, "cluster": core // self._arch.cores, "core": core}[scope]
-            usage.append((self._lanes[name, index, is_store(copy)], float(copy.src.distinct)))
-        return tuple(usage)
+        """Bytes of one `copy` issued by `core` through each lane that it crosses."""
+        lanes = {
+            self._lanes[name, index, outward]: float(copy.src.distinct)
+            for name in crossed(self._arch, copy)
+            for index, outward in crossings(self._arch, name, copy, core)
+        }
+        return tuple(lanes.items())

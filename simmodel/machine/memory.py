@@ -10,6 +10,7 @@ from __future__ import annotations
 from simmodel.arch import Arch, Dram, Memory, SharedMemory
 from simmodel.machine.clock import Clock
 from simmodel.machine.flow import Resource, Usage
+from simmodel.places import places
 from simmodel.region import Operand
 from simmodel.trace import BANDWIDTH, CONFLICT
 
@@ -79,13 +80,7 @@ class Memories:
 
     def instances(self, operand: Operand, core: int) -> tuple[int, ...]:
         """Numbers of the instances that `operand` of an instruction of `core` lies in."""
-        role = operand.memory
-        if role == "dram":
-            return (self._instances[role, 0],)
-        if role == "shared":
-            per_cluster = (role, 1) in self._instances
-            return (self._instances[role, core // self._arch.cores if per_cluster else 0],)
-        return tuple(self._instances[role, target] for target in operand.cores or (core,))
+        return tuple(self._instances[spot] for spot in places(self._arch, operand, core))
 
     def banked(self, operand: Operand, core: int) -> bool:
         """Whether the address of `operand` decides which resources it uses."""

@@ -95,6 +95,8 @@ def _operand_checks(instruction: Instruction, program: Program, arch: Arch, core
             yield "shape", f"shape {operand.shape} with strides {operand.strides}"
         if operand.address.ring is not None and operand.address.ring.slots < 1:
             yield "shape", f"a ring of {operand.address.ring.slots} slots"
+        if operand.cores not in ((), (core,)) and not isinstance(instruction, Copy | Fill):
+            yield "core", f"{instruction.MNEMONIC} does not reach other cores"
         strange = [c for c in operand.cores if not 0 <= c < arch.core_count]
         if strange:
             yield "core", f"no core {strange[0]}, {arch.name} has {arch.core_count}"

@@ -230,7 +230,7 @@ def random_programs(draw: st.DrawFn, cores: int = 2) -> Program:
         first = _move("load", ("dram", 0), ("local", 0), WINDOW)
         items: list[Instruction] = [first]
         for _ in range(draw(st.integers(1, 4))):
-            items.append(draw(_transfers()))
+            items.append(draw(_transfers(cores)))
             if meeting and len(items) == 2:
                 engine = items[1].engine
                 items.append(Arrive(engine=engine, barrier="meet"))
@@ -256,7 +256,8 @@ def random_programs(draw: st.DrawFn, cores: int = 2) -> Program:
 
 
 @st.composite
-def _transfers(draw: st.DrawFn) -> Instruction:
+def _transfers(draw: st.DrawFn, cores: int) -> Instruction:
+    """A copy; from local to local memory also of other cores, or to several."""
     engine, source, target = draw(
         st.sampled_from(
             [("load", "dram", "local"), ("store", "local", "dram"), ("peer", "local", "local")]
@@ -269,4 +270,6 @@ def _transfers(draw: st.DrawFn) -> Instruction:
         start = draw(st.integers(0, WINDOW - (rows - 1) * stride - run))
         return at(memory, start, (rows, run), strides=(stride, 1))
 
-    return Copy(engine=engine, src=operand(source), dst=operand(target))
+    owners = st.sampled_from([(), *((c,) for c in range(cores)), tuple(range(cores))])
+    to = draw(owners) if engine == "peer" and cores > 1 else ()
+    return Copy(engine=engine, src=operand(source), dst=replace(operand(target), cores=to))

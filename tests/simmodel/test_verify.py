@@ -362,11 +362,12 @@ def bytes_of(line: Timeline, occurrence: int, reads: bool) -> set[tuple[str, int
     core = line.owners[line.site[occurrence]]
     found = set()
     for operand in operands:
-        owner = 0 if operand.memory == "dram" else core
+        owners = (0,) if operand.memory == "dram" else operand.cores or (core,)
         for index in np.ndindex(*operand.shape):
             offset = sum(i * s for i, s in zip(index, operand.strides, strict=True))
             start = operand.address.base + offset
-            found |= {(operand.memory, owner, start + b) for b in range(operand.itemsize)}
+            bytes_ = range(start, start + operand.itemsize)
+            found |= {(operand.memory, owner, byte) for owner in owners for byte in bytes_}
     return found
 
 
