@@ -6,7 +6,7 @@ import pytest
 from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, spans, store
 
 from simmodel.errors import Deadlock
-from simmodel.isa import Arrive, Await, Copy, HostCall, Loop, Sync
+from simmodel.isa import Arrive, Await, Copy, HostCall, Loop, Splat, Sync
 from simmodel.simulate import simulate
 
 
@@ -91,6 +91,14 @@ def test_05_duration_is_startup_plus_the_slower_of_work_and_traffic() -> None:
     # With wide ports the work decides: ceil(72 / 16) = 5.
     fast = machine(vector={"startup": "3 cycles"})
     assert spans(program((relu(72),)), fast) == [("vector", 0, 8)]
+
+
+def test_05_a_splat_is_work_and_writes_alone() -> None:
+    splat = Splat(engine="vector", dst=box("local", 0, 320), value=7.0)
+    arch = machine(memories=memories(local={"banks": 1, "bank_width": 8}))
+    trace = simulate(program((splat,)), arch)
+    assert trace.cycles == 40  # 20 vectors of 16 lanes, but 320 B through a port of 8 B/cycle
+    assert (trace.traffic["local.read"], trace.traffic["local.write"]) == (0, 320)
 
 
 def test_06_broadcast_charges_every_target_and_the_source_once() -> None:
