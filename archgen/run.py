@@ -22,6 +22,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
+from archgen.drift import with_stored
 from archgen.fed import cut, feedable, run_cut
 from archgen.models import ModelError, SourceModel, open_model
 from archgen.point import Outcome, Point, Row
@@ -31,6 +32,8 @@ from archgen.rows import layer_rows, metrics_row
 from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.nest.memo import Memo
+from compiler.recompute import Stored, recompute
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -85,6 +88,7 @@ class Workbench:
         self.tools = tools
         self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
         self._fed: tuple[str, dict[str, Array]] = ("", {})
+        self._memo = Memo()
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
@@ -143,16 +147,27 @@ class Workbench:
         return kept
 
     def _verify(self, point: Point, model: Prepared, compiled: Compiled) -> Comparison:
-        """The verdict on every value that the program stores; errors of outputs are end to end."""
+        """The verdict on every value of the program; errors of outputs are end to end."""
         inputs = sample_inputs(model.proto)
         whole = cached_reference(model.proto, model.key, inputs, cache_dir())
         tools = self.tools
         run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
-        fed = feedable(run.probed)
+        values, stored = self._values(compiled, inputs, run.probed)
+        fed = feedable(values)
         cut_model = cut(model.proto, fed)
         expected = self._fed_reference(model, cut_model, inputs, fed)
         verdict = compare({**fed, **run.outputs}, expected, cut_model, point.dtype, whole)
+        verdict = with_stored(verdict, stored)
         return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
+
+    def _values(
+        self, compiled: Compiled, inputs: Mapping[str, Array], probed: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], tuple[Stored, ...]]:
+        """The model's values as the program had them, and what it stored beside what it should."""
+        if compiled.recipe is None:
+            return {}, ()
+        made = recompute(compiled.recipe, inputs, probed, self._memo)
+        return made.values, made.stored
 
     def _fed_reference(
         self,

@@ -20,7 +20,7 @@ def compile_request(request: Request) -> Compiled:
     options = CompileOptions(dtype=request.dtype, host=request.host)
     result = compile_model(request.model, request.arch, options)
     verify(result.program, request.arch)
-    return Compiled(result.program, report(result), result.probes)
+    return Compiled(result.program, report(result), result.probes, result.recipe)
 
 
 def report(result: CompileResult) -> dict[str, Any]:

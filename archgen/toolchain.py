@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from compiler.recompute import Recipe
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run
 from simmodel.metrics import Metrics
@@ -42,7 +43,9 @@ class Compiled:
     program: Program
     report: Mapping[str, Any]
     probes: tuple[Probe, ...] = ()
-    """Values of the model that can be seen while the program runs."""
+    """Every tensor that the program stores, to be seen while it runs."""
+    recipe: Recipe | None = field(default=None, repr=False)
+    """What its steps compute, in between too; None: only its outputs can be compared."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Whether executed instructions computed what the reference computes.
 
-The one idea: every value that a program stores is compared with what the reference makes of the
-values that the program itself had before (`archgen.fed`). So one rounding is judged at a time, and
-if each step of a network is right, so is the whole. Tolerances follow from the number format:
+The one idea: every value is compared with what the reference makes of the values that the program
+itself had before (`archgen.fed`). So one rounding is judged at a time, and if each step of a
+network is right, so is the whole. What a program keeps on chip is computed again from what it
+stored (`compiler.recompute`), and what it stores after that must agree (`archgen.drift`).
+Tolerances follow from the number format:
 
 - Integers: one unit for each rounding to integers since the last value that was fed; truth values
   exactly. Quantized outputs (behind a DequantizeLinear) one step of their scale; through a Softmax,
@@ -36,7 +38,8 @@ from simmodel.dtype import EPSILON
 
 Array = NDArray[Any]
 SAFETY = 4.0
-_SHOWN = 3
+SHOWN = 3
+"""Mistakes that a note lists one by one."""
 
 _MOVES = frozenset({
     "Cast", "Concat", "Constant", "Flatten", "Gather", "Identity", "Pad", "Reshape", "Slice",
@@ -119,15 +122,15 @@ def compare(
             notes.append(f"{name}: the reference varies less than the tolerance, a weak comparison")
     verdict = False if wrong else True if any(each.proves for each in judged) else None
     notes = [
-        *wrong[:_SHOWN],
-        *([f"{len(wrong)} values are wrong"] if wrong[_SHOWN:] else []),
+        *wrong[:SHOWN],
+        *([f"{len(wrong)} values are wrong"] if wrong[SHOWN:] else []),
         *notes,
     ]
     return _summary(verdict, judged, shown, "; ".join(notes))
 
 
 def _judged(name: str, actual: Array, reference: Array, tolerance: float) -> _Judged:
-    error = _largest_difference(actual, reference)
+    error = largest_difference(actual, reference)
     proves = _spread(reference) > tolerance
     return _Judged(name, error, tolerance, reference.dtype.kind in "biu", proves)
 
@@ -151,7 +154,7 @@ def _summary(
 def end_to_end(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float | None:
     """Largest difference of any output that both have in one shape; None where there is none."""
     errors = [
-        _largest_difference(actual[name], reference)
+        largest_difference(actual[name], reference)
         for name, reference in expected.items()
         if reference.dtype.kind in "biuf"
         and name in actual
@@ -160,7 +163,7 @@ def end_to_end(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> fl
     return max(errors, default=None)
 
 
-def _largest_difference(actual: Array, reference: Array) -> float:
+def largest_difference(actual: Array, reference: Array) -> float:
     """Largest |actual - reference|; infinite where one of them is no number and the other is."""
     if reference.size == 0:
         return 0.0

@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.alloc.off_chip import GRAIN
-from compiler.emit.probes import Known, probes
+from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.emit.program import Step as ProgramStep
 from compiler.emit.sync import edges
@@ -27,6 +27,7 @@ from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
 from compiler.ops.lower import lower
 from compiler.passes import run_passes
+from compiler.recompute import Known, Recipe
 from compiler.stages import LAYOUT_PASSES, NEST_PASSES, Stages
 from compiler.tile.ir import Tiled
 from compiler.tile.machine import real_type
@@ -66,7 +67,9 @@ class CompileResult:
     """Operators that run on the host, with reasons; several may go in one call."""
     decisions: tuple[Decision, ...] = field(default=(), compare=False)
     probes: tuple[Probe, ...] = ()
-    """Values of the source model that the program stores, named as there."""
+    """Every tensor that a step stores."""
+    recipe: Recipe | None = field(default=None, compare=False, repr=False)
+    """What the steps compute, to be computed again."""
 
 
 def prepared(proto: onnx.ModelProto, name: str) -> ir.Model:
@@ -110,7 +113,8 @@ def compile_model(
     decided = tuple(
         Decision(s.plan.tiled.group, s.plan.tiled) for s in steps if isinstance(s, Placed)
     )
-    return CompileResult(program, host, decided, probes(emitter, _known(model)))
+    what = recipe(graph, steps, _known(model))
+    return CompileResult(program, host, decided, probes(emitter), what)
 
 
 def _known(model: ir.Model) -> Known:

@@ -85,10 +85,16 @@ def _run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -
         tensors[name][...] = values
 
 
-def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
+def run_nest(nest: Nest, tensors: Mapping[str, Array], fine: bool = False) -> None:
     """Compute `nest` into `tensors[nest.tensor]`, which is written in place.
 
-    `tensors` are arrays as stored; raises ValueError where a read outside a tensor has no pad.
+    Args:
+        nest: what to compute.
+        tensors: arrays as stored.
+        fine: whether floats are added up in fp64: a machine adds up fp32, in an order of its own.
+
+    Raises:
+        ValueError: a read outside a tensor has no pad.
     """
     out = tensors[nest.tensor]
     if out.size == 0:
@@ -97,7 +103,7 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
         out[...] = _over_loops(tensors[nest.operands[0].tensor], nest.operands[0], nest).copy()
         return
     with np.errstate(all="ignore"):
-        values = _values(nest, tensors)
+        values = _values(nest, tensors, fine)
     encode(values, _code(nest.scale, nest.zero), out)
 
 
@@ -110,10 +116,10 @@ def _raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.gene
     return nest.function == "move" and source == target and plain and unclipped and untouched
 
 
-def _values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+def _values(nest: Nest, tensors: Mapping[str, Array], fine: bool) -> Array:
     """Real values of the result, before they are encoded."""
     if nest.function == "mul" and nest.reduce == "sum":
-        values = _products(nest, tensors)
+        values = _products(nest, tensors, fine)
     else:
         operands = [
             _over_loops(_real(tensors[access.tensor], access), access, nest)
@@ -122,7 +128,8 @@ def _values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
         values = _function(nest).apply(*operands, *nest.parameters)
         if nest.reduce is not None:
             axes = tuple(range(nest.rank, len(nest.dims)))
-            values = REDUCE[nest.reduce].apply(values, axis=axes)
+            wide = values.astype(np.float64) if fine else values
+            values = REDUCE[nest.reduce].apply(wide, axis=axes).astype(values.dtype)
     if nest.bias is not None:
         values = values + _per_output(nest.bias, nest, tensors).astype(values.dtype)
     if nest.multiplier is not None:
@@ -136,7 +143,7 @@ def _function(nest: Nest) -> Function:
     return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
 
 
-def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+def _products(nest: Nest, tensors: Mapping[str, Array], fine: bool) -> Array:
     """The exact sum of products; fp32 of floats, fp64 of integers."""
     left, right = nest.operands
     arrays, names = [], []
@@ -151,7 +158,9 @@ def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
         arrays.append(values[index])
         names.append("".join(chr(ord("a") + d) for d in loops))
     out = "".join(chr(ord("a") + d) for d in range(nest.rank))
-    total = contract(arrays[0], names[0], arrays[1], names[1], out)
+    floats = fine and np.issubdtype(arrays[0].dtype, np.floating)
+    wide = [values.astype(np.float64) for values in arrays] if floats else arrays
+    total = contract(wide[0], names[0], wide[1], names[1], out)
     exact = np.float32 if np.issubdtype(arrays[0].dtype, np.floating) else np.float64
     factor = (left.scale or 1.0) * (right.scale or 1.0)
     total = total.astype(exact, copy=False)

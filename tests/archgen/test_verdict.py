@@ -1,14 +1,20 @@
-"""Verification of whole programs: right ones pass, slightly wrong ones do not."""
+"""Verification of whole programs: right ones pass, slightly wrong ones do not.
+
+Each is judged twice: as it is, and as if the values between many operators had stayed on chip.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from deep import fused
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.fed import FED, cut, run_cut
@@ -26,6 +32,8 @@ from simmodel.order import random_order
 from simmodel.program import Constant, Program
 
 LAYERS, CHANNELS = 6, 16
+DEPTHS = (1, 100)
+"""Operators in a row of which only the last one's result is seen."""
 ARCHS = {"int8": "soma-edge", "fp16": "ascend-310-like", "bf16": "tpu-v3-like"}
 
 
@@ -61,15 +69,20 @@ def network(path: Path) -> Path:
 
 
 def row_of(
-    folder: Path, dtype: str, change: Callable[[Program], Program] = lambda program: program
+    folder: Path,
+    dtype: str,
+    nests: int = 1,
+    change: Callable[[Program], Program] = lambda program: program,
+    load: Callable[[onnx.ModelProto, str], Any] = STANDARD.load,
 ) -> Row:
-    """The row of the network on a machine whose programs are changed after compiling."""
+    """The row of the network on a machine whose programs are changed after compiling, when only
+    every `nests`-th operator's values are seen."""
 
     def changed(request: Request) -> Compiled:
-        made = compile_request(request)
+        made = fused(compile_request(request), nests)
         return replace(made, program=change(made.program))
 
-    bench = Workbench(replace(STANDARD, compile=changed))
+    bench = Workbench(replace(STANDARD, compile=changed, load=load))
     path = str(network(folder / "net.onnx"))
     return bench.run(Point("key", load_arch(ARCHS[dtype]), path, 1, dtype)).row
 
@@ -95,9 +108,21 @@ def two_percent_more(data: Array) -> Array:
     return (data * 1.02).astype(data.dtype)
 
 
+def wrong_weights(proto: onnx.ModelProto, name: str) -> Any:
+    """What the compiler makes of the model when it takes one weight for another."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    tensor = [t for t in copy.graph.initializer if len(t.dims) == 4][LAYERS // 2]
+    values = numpy_helper.to_array(tensor)
+    flipped = bit_flipped(values.flatten()).reshape(values.shape)
+    tensor.CopyFrom(numpy_helper.from_array(flipped, tensor.name))
+    return STANDARD.load(copy, name)
+
+
 @pytest.mark.parametrize("dtype", list(ARCHS))
-def test_a_right_program_passes_at_every_operator(tmp_path: Path, dtype: str) -> None:
-    row = row_of(tmp_path, dtype)
+@pytest.mark.parametrize("nests", DEPTHS)
+def test_a_right_program_passes_at_every_operator(tmp_path: Path, dtype: str, nests: int) -> None:
+    row = row_of(tmp_path, dtype, nests)
     assert row["verified"] is True
     assert isinstance(row["compared"], int)
     assert row["compared"] >= LAYERS
@@ -106,19 +131,46 @@ def test_a_right_program_passes_at_every_operator(tmp_path: Path, dtype: str) ->
 
 
 @pytest.mark.parametrize("dtype", list(ARCHS))
+@pytest.mark.parametrize("nests", DEPTHS)
 @pytest.mark.parametrize("which", [0, LAYERS // 2, LAYERS - 1])
-def test_one_flipped_bit_of_a_weight_is_found(tmp_path: Path, dtype: str, which: int) -> None:
+def test_one_flipped_bit_of_a_weight_is_found(
+    tmp_path: Path, dtype: str, nests: int, which: int
+) -> None:
     kind = {"int8": "int8", "fp16": "float16", "bf16": "bfloat16"}[dtype]
-    row = row_of(tmp_path, dtype, lambda p: with_constants(p, bit_flipped, kind)[which])
+    row = row_of(tmp_path, dtype, nests, lambda p: with_constants(p, bit_flipped, kind)[which])
     assert row["status"] == "ok"
     assert row["verified"] is False
 
 
+@pytest.mark.parametrize("nests", DEPTHS)
 @pytest.mark.parametrize("which", [0, LAYERS - 1])
-def test_a_scale_that_is_two_percent_off_is_found(tmp_path: Path, which: int) -> None:
-    row = row_of(tmp_path, "int8", lambda p: with_constants(p, two_percent_more, "float32")[which])
+def test_a_scale_that_is_two_percent_off_is_found(tmp_path: Path, nests: int, which: int) -> None:
+    change = partial(with_constants, change=two_percent_more, kind="float32")
+    row = row_of(tmp_path, "int8", nests, lambda p: change(p)[which])
     assert row["status"] == "ok"
     assert row["verified"] is False
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("which", [0, LAYERS - 2])
+def test_weights_that_are_two_percent_off_are_found_behind_many_operators(
+    tmp_path: Path, dtype: str, which: int
+) -> None:
+    kind = {"fp16": "float16", "bf16": "bfloat16"}[dtype]
+    change = partial(with_constants, change=two_percent_more, kind=kind)
+    row = row_of(tmp_path, dtype, DEPTHS[-1], lambda p: change(p)[which])
+    assert row["verified"] is False
+
+
+@pytest.mark.parametrize("dtype", list(ARCHS))
+@pytest.mark.parametrize("nests", DEPTHS)
+def test_a_mistake_of_the_nests_themselves_is_found(tmp_path: Path, dtype: str, nests: int) -> None:
+    assert row_of(tmp_path, dtype, nests, load=wrong_weights)["verified"] is False
+
+
+def test_what_stays_on_chip_is_compared_all_the_same(tmp_path: Path) -> None:
+    seen, hidden = (row_of(tmp_path, "fp16", nests)["compared"] for nests in DEPTHS)
+    assert seen == hidden
 
 
 def test_probed_values_do_not_depend_on_the_order_of_execution(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Whether what a program stored is what its nests make of the values that it had before.
+
+The one idea: integers must be equal, bit for bit; what sums of floats may differ by is measured
+(`compiler.recompute`), not derived from a depth, so the verdict stays sharp however many operators
+stay on chip between two values that are stored. Two tolerances bound floats:
+
+- the largest difference: C (u + sqrt(K) u32) max|expected|, for u the unit round-off of the stored
+  type and K products added up in fp32, plus C times the largest measured difference;
+- the root mean square: that of one value of N that is rounded the other way, C 2 u max|expected| /
+  sqrt(N), plus C sqrt(K) u32 rms(expected), plus C times the measured one. It finds errors that are
+  small but everywhere, as equal sums are rounded alike.
+
+Integers behind sums of floats may be one step off, and the root mean square a tenth of a step, or C
+times what was measured. C is 4, as for single operators.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archgen.verify import SAFETY, SHOWN, Comparison, largest_difference
+from compiler.recompute import Stored
+from simmodel.dtype import EPSILON, NAMES
+
+Array = NDArray[Any]
+_STEPS = 0.1
+"""Root mean square excused in integers that a tie may have moved by one step."""
+
+
+def with_stored(verdict: Comparison, stored: Iterable[Stored]) -> Comparison:
+    """`verdict`, and that everything in `stored` is as it should be."""
+    wrong = [sentence for pair in stored if (sentence := mistake(pair))]
+    if not wrong:
+        return verdict
+    more = [f"{len(wrong)} stored tensors differ from their operators"] if wrong[SHOWN:] else []
+    note = "; ".join(filter(None, (verdict.note, *wrong[:SHOWN], *more)))
+    return replace(verdict, verified=False, note=note)
+
+
+def mistake(pair: Stored) -> str | None:
+    """How far `pair` is off where it is more than excused, else None."""
+    error, mean = largest_difference(pair.actual, pair.expected), _rms(pair.actual, pair.expected)
+    if pair.expected.dtype.kind in "biu":
+        most, usual = _integer_slack(pair)
+    else:
+        most, usual = _float_slack(pair)
+    if error > most:
+        return f"{pair.name}: stored values are off by {error:.3g}, tolerance {most:.3g}"
+    if mean > usual:
+        return f"{pair.name}: stored values are off by {mean:.3g} rms, tolerance {usual:.3g}"
+    return None
+
+
+def _integer_slack(pair: Stored) -> tuple[float, float]:
+    if pair.other is None:
+        return 0.0, 0.0
+    if pair.expected.dtype.kind == "b":
+        return 1.0, max(_STEPS, SAFETY * _rms(pair.other, pair.expected))
+    most = SAFETY * largest_difference(pair.other, pair.expected)
+    return max(1.0, most), max(_STEPS, SAFETY * _rms(pair.other, pair.expected))
+
+
+def _float_slack(pair: Stored) -> tuple[float, float]:
+    other = pair.expected if pair.other is None else pair.other
+    unit = EPSILON[NAMES[pair.expected.dtype]]
+    sums = math.sqrt(pair.products) * EPSILON["fp32"]
+    nothing = np.zeros_like(pair.expected)
+    largest, count = _largest(pair.expected), max(1, pair.expected.size)
+    most = (unit + sums) * largest + largest_difference(other, pair.expected)
+    usual = 2 * unit * largest / math.sqrt(count) + sums * _rms(pair.expected, nothing)
+    usual += _rms(other, pair.expected)
+    return SAFETY * most, SAFETY * usual
+
+
+def _largest(values: Array) -> float:
+    sizes = np.abs(values.astype(np.float64))
+    return float(sizes[np.isfinite(sizes)].max(initial=0.0))
+
+
+def _rms(values: Array, others: Array) -> float:
+    """Root mean square of the finite differences."""
+    with np.errstate(invalid="ignore"):
+        difference = values.astype(np.float64) - others.astype(np.float64)
+    finite = difference[np.isfinite(difference)]
+    return math.sqrt(float(np.square(finite).mean())) if finite.size else 0.0
