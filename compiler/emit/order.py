@@ -1,0 +1,118 @@
+"""The order in which a core's instructions are issued: loads ahead of the work that hides them.
+
+One front end issues in order into finite queues, so a long run of products keeps the loads behind
+it from being issued. What an engine does in which order stays as it is; between engines only tokens
+and barriers count, and where the hardware interlocks, operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler.emit.order_atoms import Atom, Pricer, instructions
+from compiler.emit.order_clock import Clock, issued_by
+from compiler.emit.order_loops import LoopOrder
+from compiler.emit.order_tokens import after, plays
+from simmodel.arch import Arch
+from simmodel.isa import Item, Loop
+
+
+@dataclass(frozen=True)
+class OrderInstructions:
+    """Issues what starts first, first.
+
+    Before, and after with two slots for the operands:
+
+        for t: load t; product t        load 0; for t: load t + 1, product t; product n
+    """
+
+    enabled: bool = True
+    distance: int = 2
+    """Most iterations that one instruction of a loop is issued ahead of another."""
+    growth: int = 2048
+    """Most instructions and loops that rotating one loop may add to the stream."""
+    window: int = 6
+    """Iterations of each loop that are played to judge an order."""
+
+    def apply(
+        self, stream: Sequence[Item], arch: Arch, tokens: Mapping[str, int]
+    ) -> tuple[Item, ...]:
+        """`stream` of one core in a better order, or as it is.
+
+        Args:
+            stream: items that, executed one after another, never wait.
+            arch: the machine.
+            tokens: initial counts.
+        """
+        if not self.enabled or not plays(stream, tokens):
+            return tuple(stream)
+        atoms = _Sequence(self, arch, Pricer(arch)).atoms(stream, tokens, {})
+        items = tuple(atom.item for atom in _arranged(atoms, arch, tokens))
+        return items if plays(items, tokens) else tuple(stream)
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    options: OrderInstructions
+    arch: Arch
+    pricer: Pricer
+
+    def atoms(
+        self, items: Sequence[Item], counts: Mapping[str, int], loops: Mapping[str, int]
+    ) -> list[Atom]:
+        """`items`, with the loops of several engines rotated."""
+        result: list[Atom] = []
+        for item in items:
+            if isinstance(item, Loop) and _engines(item) > 1:
+                result += self._loop(item, counts, loops)
+                counts = after([item], counts)
+            else:
+                result.append(self.pricer.atom(item))
+                counts = after([item], counts)
+        return result
+
+    def _loop(
+        self, loop: Loop, counts: Mapping[str, int], loops: Mapping[str, int]
+    ) -> list[Atom]:
+        inside = {**loops, loop.variable: loop.count}
+        body = self.atoms(loop.body, counts, inside)
+        whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
+        if loop.count < 2 or any(atom.cost.fence for atom in body):
+            return [self.pricer.loop(whole, body)]
+        order = LoopOrder(self.arch, whole, body, counts, inside, self.options.window)
+        schedule, pace = order.best(self.options.distance, self.options.growth)
+        return order.atoms(schedule, pace, self.pricer)
+
+
+def _engines(loop: Loop) -> int:
+    return len({instruction.engine for instruction in instructions(loop)})
+
+
+def _arranged(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int]) -> list[Atom]:
+    """Whichever order of `atoms` the coarse clock likes best."""
+    clock = Clock(arch, tokens, {})
+    starts = [clock.play(atom, _touched(atom, arch))[0] for atom in atoms]
+    depth = arch.front_end.depth
+    late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
+    best, least = atoms, _cycles(atoms, arch, tokens)
+    for times in (starts, late):
+        order = sorted(
+            range(len(atoms)), key=lambda i: (times[i], not atoms[i].cost.load, i)
+        )
+        found = [atoms[i] for i in order]
+        cycles = _cycles(found, arch, tokens)
+        if cycles < least:
+            best, least = found, cycles
+    return best
+
+
+def _cycles(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int]) -> int:
+    clock = Clock(arch, tokens, {}, queues=True)
+    for atom in atoms:
+        clock.play(atom, _touched(atom, arch))
+    return clock.now
+
+
+def _touched(atom: Atom, arch: Arch) -> tuple:
+    return atom.accesses if arch.front_end.sync == "interlock" else ()

@@ -1,0 +1,157 @@
+"""What an item touches, and whether two items may touch the same byte: for machines that interlock.
+
+There program order between engines carries dependences, so an instruction may only move past
+another with which it has no byte in common, in any iteration of the loops around them. Operands
+count with their bounding range, as in the hardware. What moves both alike does not change where
+they are to each other: then the comparison is exact, slots of a ring included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from simmodel.isa import Item, Loop
+from simmodel.region import Operand, Terms
+
+
+class Slots(NamedTuple):
+    """A ring, its terms combined and sorted."""
+
+    slots: int
+    pitch: int
+    offset: int
+    terms: Terms
+
+
+class Access(NamedTuple):
+    """A range of bytes that moves with the loops around it."""
+
+    memory: str
+    write: bool
+    low: int
+    high: int
+    terms: Terms
+    """Combined, sorted, none 0."""
+    ring: Slots | None
+
+    def at(self, variable: str, value: int) -> Access:
+        """In iteration `value` of `variable`."""
+        return self._by(variable, value, drop=True)
+
+    def later(self, variable: str, by: int) -> Access:
+        """`by` iterations later."""
+        return self._by(variable, by, drop=False)
+
+    def _by(self, variable: str, by: int, *, drop: bool) -> Access:
+        terms, move = _taken(self.terms, variable)
+        ring = self.ring
+        if ring is not None:
+            left, turn = _taken(ring.terms, variable)
+            kept = left if drop else ring.terms
+            ring = Slots(ring.slots, ring.pitch, (ring.offset + turn * by) % ring.slots, kept)
+        move *= by
+        kept = terms if drop else self.terms
+        return Access(self.memory, self.write, self.low + move, self.high + move, kept, ring)
+
+    def swept(self, variable: str, count: int) -> Access:
+        """Over all iterations of `variable`."""
+        terms, move = _taken(self.terms, variable)
+        reach = move * (count - 1)
+        low, high = self.low + min(0, reach), self.high + max(0, reach)
+        ring = self.ring
+        if ring is not None and any(name == variable for name, _ in ring.terms):
+            high += ring.pitch * (ring.slots - 1)
+            ring = None
+        return Access(self.memory, self.write, low, high, terms, ring)
+
+
+Accesses = tuple[Access, ...]
+
+
+def _taken(terms: Terms, variable: str) -> tuple[Terms, int]:
+    """The other terms, and the factor of `variable`."""
+    move = 0
+    for name, step in terms:
+        if name == variable:
+            move = step
+    return (tuple(term for term in terms if term[0] != variable) if move else terms), move
+
+
+def accesses(item: Item) -> Accesses:
+    """Everything that `item` touches; its own loops are swept."""
+    if isinstance(item, Loop):
+        inner = (access for part in item.body for access in accesses(part))
+        return merged(access.swept(item.variable, item.count) for access in inner)
+    reads = [_access(operand, False) for operand in item.reads()]
+    return (*reads, *(_access(operand, True) for operand in item.writes()))
+
+
+def merged(found: Iterable[Access]) -> Accesses:
+    """Bounding ranges of those that move alike."""
+    bounds: dict[tuple[object, ...], Access] = {}
+    for access in found:
+        key = (access.memory, access.write, access.terms, access.ring)
+        old = bounds.get(key)
+        if old is not None:
+            low, high = min(old.low, access.low), max(old.high, access.high)
+            access = access._replace(low=low, high=high)
+        bounds[key] = access
+    return tuple(bounds.values())
+
+
+def _access(operand: Operand, write: bool) -> Access:
+    address = operand.address
+    low, high = operand.span
+    ring = None
+    if address.ring is not None:
+        own = address.ring
+        ring = Slots(own.slots, own.pitch, own.offset % own.slots, _combined(own.terms))
+    low, high = low + address.base, high + address.base
+    return Access(operand.memory, write, low, high, _combined(address.terms), ring)
+
+
+def _combined(terms: Terms) -> Terms:
+    if len(terms) < 2:
+        return terms if terms and terms[0][1] else ()
+    steps: dict[str, int] = {}
+    for name, step in terms:
+        steps[name] = steps.get(name, 0) + step
+    return tuple(sorted((name, step) for name, step in steps.items() if step))
+
+
+def meet(first: Iterable[Access], second: Accesses, counts: Mapping[str, int]) -> bool:
+    """Whether one of `first` conflicts with one of `second` in an iteration of the same loops.
+
+    `counts`: iterations of every loop around both.
+    """
+    return any(_conflict(a, b, counts) for a in first for b in second)
+
+
+def _conflict(a: Access, b: Access, counts: Mapping[str, int]) -> bool:
+    if a.memory != b.memory or not (a.write or b.write):
+        return False
+    if a.terms != b.terms:
+        a, b = _everywhere(a, counts), _everywhere(b, counts)
+    one, two = a.ring, b.ring
+    if one is None and two is None:
+        return a.low < b.high and b.low < a.high
+    if one is None or two is None or one[:2] != two[:2] or one.terms != two.terms:
+        return a.low < b.high + _reach(two) and b.low < a.high + _reach(one)
+    apart = (two.offset - one.offset) % one.slots
+    if not apart:
+        return a.low < b.high and b.low < a.high
+    moves = (apart * one.pitch, (apart - one.slots) * one.pitch)
+    return any(a.low < b.high + move and b.low + move < a.high for move in moves)
+
+
+def _reach(ring: Slots | None) -> int:
+    return 0 if ring is None else ring.pitch * (ring.slots - 1)
+
+
+def _everywhere(access: Access, counts: Mapping[str, int]) -> Access:
+    low, high = access.low, access.high
+    for name, step in access.terms:
+        reach = step * (counts[name] - 1)
+        low, high = low + min(0, reach), high + max(0, reach)
+    return access._replace(low=low, high=high)

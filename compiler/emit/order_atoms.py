@@ -1,0 +1,133 @@
+"""Atoms: what the order of a stream is made of, each an instruction or a loop that stays whole.
+
+An atom keeps what the coarse clock of `order_clock` asks again and again, so that the atom of
+another iteration costs nothing to price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from compiler.emit.order_access import Accesses, accesses
+from compiler.emit.order_moves import fixed, shifted
+from compiler.emit.order_tokens import balance
+from simmodel.arch import Arch
+from simmodel.isa import Arrive, Await, HostCall, Instruction, Item, Loop
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an atom occupies, whatever iteration it is of."""
+
+    engines: tuple[str, ...]
+    cycles: int
+    """At least 1, so that whatever depends on it comes strictly later."""
+    unit: int
+    """Cycles of one instruction, or of one iteration where several engines work."""
+    times: int
+    """Instructions that the front end has to place in the queue."""
+    size: int
+    """Instructions and loops of the stream."""
+    load: bool
+    """Whether a copy engine alone works, and brings data closer."""
+    fence: bool
+    """Whether it holds barriers or host calls, which keep their order."""
+    waits: tuple[tuple[str, int], ...]
+    signals: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """An item and its cost."""
+
+    item: Item
+    cost: Cost
+
+    @cached_property
+    def accesses(self) -> Accesses:
+        """What it touches; loops around it are left as they are."""
+        return accesses(self.item)
+
+    def shifted(self, variable: str, by: int) -> Atom:
+        """The same, `by` iterations later."""
+        return replace(self, item=shifted(self.item, variable, by)) if by else self
+
+    def fixed(self, variable: str, value: int) -> Atom:
+        """The same in one iteration."""
+        return replace(self, item=fixed(self.item, variable, value))
+
+
+def instructions(item: Item) -> Iterator[Instruction]:
+    """Every instruction of `item`, once."""
+    if isinstance(item, Loop):
+        for inner in item.body:
+            yield from instructions(inner)
+    else:
+        yield item
+
+
+OFF_CHIP = {"dram": 0, "shared": 1}
+"""How far a memory is from the engines: less is farther; what is not listed is near."""
+
+
+@dataclass(frozen=True)
+class Pricer:
+    """Makes atoms on one machine."""
+
+    arch: Arch
+
+    def atom(self, item: Item) -> Atom:
+        """An item that needs no attention inside."""
+        if isinstance(item, Instruction):
+            return Atom(item, self._instruction(item))
+        return self.loop(item, [self.atom(inner) for inner in item.body])
+
+    def loop(self, item: Loop, body: list[Atom], pace: int = 0) -> Atom:
+        """A loop over `body`, which takes `pace` cycles per iteration (0: its busiest engine's)."""
+        costs = [atom.cost for atom in body]
+        engines = tuple(dict.fromkeys(e for cost in costs for e in cost.engines))
+        busy = {e: sum(c.cycles for c in costs if e in c.engines) for e in engines}
+        pace = pace or max(busy.values(), default=1)
+        alone = len(engines) == 1
+        times = sum(cost.times for cost in costs)
+        net = {name: change for name, (change, _) in balance([item]).items()}
+        cost = Cost(
+            engines=engines,
+            cycles=pace * item.count,
+            unit=max(1, pace // times) if alone else pace,
+            times=times * item.count,
+            size=1 + sum(c.size for c in costs),
+            load=all(c.load for c in costs),
+            fence=any(c.fence for c in costs),
+            waits=tuple((n, -k) for n, k in net.items() if k < 0),
+            signals=tuple((n, k) for n, k in net.items() if k > 0),
+        )
+        return Atom(item, cost)
+
+    def _instruction(self, item: Instruction) -> Cost:
+        cycles = self._cycles(item)
+        fence = isinstance(item, HostCall | Arrive | Await)
+        return Cost(
+            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, item.waits,
+            item.signals,
+        )  # fmt: skip
+
+    def _cycles(self, item: Instruction) -> int:
+        arch = self.arch
+        start = item.startup(arch)
+        work = item.cycles(arch)
+        if item.engine in arch.copy_:
+            far = [o.distinct for o in (*item.reads(), *item.writes()) if o.memory == "dram"]
+            work = max(work, int(sum(far) * arch.core_count / arch.dram_bytes_per_cycle))
+        return max(1, start + work)
+
+    def _loads(self, item: Instruction) -> bool:
+        """Whether it stands in the queue of an engine that fills memory near the engines."""
+        engine = self.arch.copy_.get(item.engine)
+        if engine is None:
+            return False
+        near = len(OFF_CHIP)
+        nearest = max(OFF_CHIP.get(role, near) for role in engine.from_)
+        return any(OFF_CHIP.get(role, near) > nearest for role in engine.to)

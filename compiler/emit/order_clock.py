@@ -1,0 +1,127 @@
+"""A coarse clock: when atoms start, with queues of any depth or with those of the machine.
+
+One pass over a stream, nothing is ever revisited: an atom starts when its engine, its tokens, its
+barrier and (on machines that interlock) earlier conflicting atoms allow, and, with `queues`, when
+the front end has issued it. Whatever is shared (memories, links) is left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+
+from compiler.emit.order_access import Access, Accesses, meet
+from compiler.emit.order_atoms import Atom
+from simmodel.arch import Arch
+from simmodel.isa import Arrive, Await
+
+
+Depth = Callable[[str], int]
+"""Queue entries of an engine."""
+
+FLYING = 256
+"""Most accesses in flight that are looked through."""
+
+
+class Clock:
+    """The state of one core behind the atoms played so far."""
+
+    def __init__(
+        self, arch: Arch, tokens: Mapping[str, int], loops: Mapping[str, int], queues: bool = False
+    ) -> None:
+        self._front_end = arch.front_end
+        self._interlock = arch.front_end.sync == "interlock"
+        self._loops = loops
+        self._queues = queues
+        self._issue = 0
+        """When the front end is free to issue."""
+        self._entries: dict[str, deque[tuple[int, int]]] = defaultdict(deque)
+        """Engine -> start and number of instructions of the last atoms that may fill its queue."""
+        self._free: dict[str, int] = defaultdict(int)
+        self._given = {name: deque([0] * count) for name, count in tokens.items()}
+        self._arrived: dict[str, int] = {}
+        self._fence = 0
+        self._flying: list[tuple[int, Access]] = []
+        self._floor = 0
+        self.now = 0
+        """End of what has been played."""
+
+    def play(self, atom: Atom, touched: Accesses = ()) -> tuple[int, int]:
+        """Start and end of `atom`, which touches `touched` (machines that interlock)."""
+        cost = atom.cost
+        start = max(self._free[engine] for engine in cost.engines)
+        if self._queues:
+            start = max(start, self._issued(atom))
+        if cost.fence:
+            start = max(start, self._fence)
+        for name, count in cost.waits:
+            given = self._given.get(name)
+            for _ in range(count):
+                if given:
+                    start = max(start, given.popleft())
+        if isinstance(atom.item, Await):
+            start = max(start, self._arrived.get(atom.item.barrier, 0))
+        if self._interlock:
+            start = self._cleared(start, touched)
+        end = start + cost.cycles
+        self._note(atom, start, end, touched)
+        return start, end
+
+    def _issued(self, atom: Atom) -> int:
+        """When the front end gets the first instruction of `atom` into its queue."""
+        for engine in atom.cost.engines:
+            entries, depth = self._entries[engine], self._front_end.depth(engine)
+            waiting = sum(times for _, times in entries)
+            while entries and waiting >= depth:
+                start, times = entries.popleft()
+                waiting -= times
+                self._issue = max(self._issue, start)
+        return self._issue
+
+    def _cleared(self, start: int, touched: Accesses) -> int:
+        start = max(start, self._floor)
+        for end, access in self._flying:
+            if end > start and meet((access,), touched, self._loops):
+                start = end
+        return start
+
+    def _note(self, atom: Atom, start: int, end: int, touched: Accesses) -> None:
+        cost = atom.cost
+        for engine in cost.engines:
+            self._free[engine] = end
+        for name, count in cost.signals:
+            self._given.setdefault(name, deque()).extend([end] * count)
+        if cost.fence:
+            self._fence = start + 1
+        if isinstance(atom.item, Arrive):
+            self._arrived[atom.item.barrier] = end
+        if self._queues:
+            self._passed(atom, start)
+        if self._interlock:
+            self._forget()
+            self._flying += [(end, access) for access in touched]
+        self.now = max(self.now, end)
+
+    def _forget(self) -> None:
+        """Keep the list short: nothing starts any more before what is dropped has ended."""
+        if len(self._flying) < FLYING:
+            return
+        self._flying.sort(key=lambda entry: entry[0])
+        self._floor = max(self._floor, self._flying[FLYING // 2 - 1][0])
+        del self._flying[: FLYING // 2]
+
+    def _passed(self, atom: Atom, start: int) -> None:
+        cost = atom.cost
+        self._issue = max(self._issue, issued_by(atom, start, self._front_end.depth))
+        if len(cost.engines) == 1:
+            depth = self._front_end.depth(cost.engines[0])
+            last = start + cost.cycles - cost.unit * min(cost.times, depth)
+            self._entries[cost.engines[0]].append((max(start, last), min(cost.times, depth)))
+
+
+def issued_by(atom: Atom, start: int, depth: Depth) -> int:
+    """When the front end is past `atom`: its last instructions wait in the queue."""
+    cost = atom.cost
+    if len(cost.engines) > 1:
+        return start + cost.cycles - cost.unit
+    return start + max(0, cost.cycles - cost.unit * depth(cost.engines[0]))

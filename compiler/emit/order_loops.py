@@ -1,0 +1,201 @@
+"""Software-pipelined issue of one loop: who is issued how many iterations ahead, and in which order.
+
+    Loop(v, n, [load, compute])  ->  load of 0
+                                     Loop(v, n - 1, [load of v + 1, compute of v])
+                                     compute of n - 1
+
+A `Schedule` is the kernel: the atoms of the body with the iterations that each runs ahead. The
+order comes from a clock with unlimited queues: what starts first is issued first. Nothing changes
+within an engine, so only tokens (`plays`) and, where the hardware interlocks, operands restrict it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from compiler.emit.order_access import Accesses, meet, merged
+from compiler.emit.order_atoms import Atom, Pricer
+from compiler.emit.order_clock import Clock, issued_by
+from compiler.emit.order_tokens import plays
+from simmodel.arch import Arch
+from simmodel.isa import Item, Loop
+
+Entry = tuple[int, int]
+"""Index into the body, and iterations ahead."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The kernel of a rotated loop."""
+
+    entries: tuple[Entry, ...]
+
+    @property
+    def ahead(self) -> int:
+        """Iterations that the first runs ahead of the last."""
+        return max(shift for _, shift in self.entries)
+
+    def turns(self, count: int, first: int, last: int) -> Iterator[Entry]:
+        """Index and iteration of what kernel iterations `first` .. `last` - 1 stand for."""
+        for turn in range(first, last):
+            for index, shift in self.entries:
+                if 0 <= turn + shift < count:
+                    yield index, turn + shift
+
+    def keeps_engines(self, body: Sequence[Atom]) -> bool:
+        """Whether every engine sees its atoms in their old order."""
+        place = {index: (-shift, at) for at, (index, shift) in enumerate(self.entries)}
+        last: dict[str, tuple[int, int]] = {}
+        first: dict[str, tuple[int, int]] = {}
+        for index, atom in enumerate(body):
+            for engine in atom.cost.engines:
+                if engine in last and place[index] <= last[engine]:
+                    return False
+                last[engine] = place[index]
+                first.setdefault(engine, place[index])
+        return all(last[e] < (turn + 1, at) for e, (turn, at) in first.items())
+
+
+@dataclass
+class LoopOrder:
+    """One loop whose body is in atoms, ready to be rotated."""
+
+    arch: Arch
+    loop: Loop
+    body: list[Atom]
+    counts: Mapping[str, int]
+    """Tokens at its entry."""
+    loops: Mapping[str, int]
+    """Iterations of the loops around it, its own included."""
+    window: int
+    """Iterations that the clock plays."""
+    _touched: dict[Entry, Accesses] = field(default_factory=dict)
+
+    def best(self, distance: int, growth: int) -> tuple[Schedule, int]:
+        """The schedule that the coarse clock likes best, and its cycles per iteration."""
+        plain = Schedule(tuple((index, 0) for index in range(len(self.body))))
+        choice, (cycles, pace) = plain, self._played(plain)
+        size = sum(atom.cost.size for atom in self.body)
+        for schedule in self._candidates(distance):
+            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= growth
+            if not fits or not self._legal(schedule):
+                continue
+            found = self._played(schedule)
+            if found[0] < cycles:
+                choice, (cycles, pace) = schedule, found
+        return choice, pace
+
+    def atoms(self, schedule: Schedule, pace: int, pricer: Pricer) -> list[Atom]:
+        """The loop as `schedule` says: what comes first, the kernel, what is left."""
+        name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
+        kernel = [self.body[index].shifted(name, shift) for index, shift in schedule.entries]
+        items = tuple(atom.item for atom in kernel)
+        return [
+            *self._peeled(schedule.turns(count, -ahead, 0)),
+            *([pricer.loop(Loop(name, count - ahead, items), kernel, pace)]
+              if count - ahead > 1 else [atom.fixed(name, 0) for atom in kernel]),
+            *self._peeled(schedule.turns(count, count - ahead, count)),
+        ]  # fmt: skip
+
+    def _peeled(self, turns: Iterator[Entry]) -> list[Atom]:
+        return [self.body[index].fixed(self.loop.variable, turn) for index, turn in turns]
+
+    def _candidates(self, distance: int) -> list[Schedule]:
+        """By when atoms start with unlimited queues, or by when the front end must be past them."""
+        starts, period = self._steady()
+        depth = self.arch.front_end.depth
+        late = [issued_by(atom, start, depth) for atom, start in zip(self.body, starts, strict=True)]
+        found: dict[Schedule, None] = {}
+        for times in (starts, late) if late != starts else (starts,):
+            for most in range(distance + 1):
+                schedule = self._schedule(times, period, most)
+                if schedule.keeps_engines(self.body):
+                    found[schedule] = None
+        return list(found)
+
+    def _steady(self) -> tuple[list[int], int]:
+        """Starts of the atoms of a late iteration, and the cycles between iterations."""
+        clock = Clock(self.arch, self.counts, self.loops)
+        starts: list[list[int]] = []
+        for turn in range(min(self.loop.count, self.window)):
+            starts.append([self._play(clock, index, turn)[0] for index in range(len(self.body))])
+        lead = self._lead()
+        return starts[-1], max(1, starts[-1][lead] - starts[-2][lead])
+
+    def _lead(self) -> int:
+        """The atom with which a kernel iteration begins: the first that does not load."""
+        return next((i for i, atom in enumerate(self.body) if not atom.cost.load), 0)
+
+    def _schedule(self, times: Sequence[int], period: int, most: int) -> Schedule:
+        origin = times[self._lead()]
+        entries = []
+        for index, atom in enumerate(self.body):
+            turn, phase = divmod(times[index] - origin, period)
+            entries.append((turn, phase, not atom.cost.load, index))
+        latest = max(turn for turn, *_ in entries if turn <= 0)
+        clamped = []
+        for turn, phase, rank, index in entries:
+            if turn < latest - most:
+                turn, phase = latest - most, -1
+            elif turn > latest:
+                turn, phase = latest, period
+            clamped.append((phase, rank, index, latest - turn))
+        least = min(shift for *_, shift in clamped)
+        ordered = sorted(clamped)
+        return Schedule(tuple((index, shift - least) for _, _, index, shift in ordered))
+
+    def _play(self, clock: Clock, index: int, turn: int) -> tuple[int, int]:
+        touched: Accesses = ()
+        if self.arch.front_end.sync == "interlock":
+            found = self._touched.get((index, turn))
+            if found is None:
+                name = self.loop.variable
+                found = tuple(a.at(name, turn) for a in self.body[index].accesses)
+                self._touched[index, turn] = found
+            touched = found
+        return clock.play(self.body[index], touched)
+
+    def _played(self, schedule: Schedule) -> tuple[int, int]:
+        """End of a few iterations on the machine's queues, and cycles of each in between."""
+        clock = Clock(self.arch, self.counts, self.loops, queues=True)
+        count = min(self.loop.count, self.window)
+        ends = [0]
+        for first in range(-schedule.ahead, count):
+            for index, turn in schedule.turns(count, first, first + 1):
+                self._play(clock, index, turn)
+            ends.append(clock.now)
+        steady = ends[schedule.ahead + 1 : count + 1]
+        pace = (steady[-1] - steady[0]) // max(1, len(steady) - 1) if len(steady) > 1 else ends[-1]
+        return clock.now, max(1, pace)
+
+    def _legal(self, schedule: Schedule) -> bool:
+        if self.arch.front_end.sync == "interlock" and not self._apart(schedule):
+            return False
+        name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
+        kernel = tuple(self.body[index].item for index, _ in schedule.entries)
+
+        def peeled(first: int, last: int) -> list[Item]:
+            return [self.body[index].item for index, _ in schedule.turns(count, first, last)]
+
+        items = [*peeled(-ahead, 0), Loop(name, count - ahead, kernel), *peeled(count - ahead, count)]
+        return plays(items, self.counts)
+
+    def _apart(self, schedule: Schedule) -> bool:
+        """Whether whatever changes places has no byte in common, in any iteration."""
+        name = self.loop.variable
+        place = {index: (-shift, at) for at, (index, shift) in enumerate(schedule.entries)}
+        for one, atom in enumerate(self.body):
+            for by in range(schedule.ahead + 1):
+                turn, at = place[one][0] + by, place[one][1]
+                passed = [
+                    other.accesses
+                    for two, other in enumerate(self.body)
+                    if (by or two < one) and (turn, at) < place[two]
+                    and not set(other.cost.engines) & set(atom.cost.engines)
+                ]  # fmt: skip
+                if passed:
+                    later = [access.later(name, by) for access in atom.accesses]
+                    if meet(later, merged(a for found in passed for a in found), self.loops):
+                        return False
+        return True
