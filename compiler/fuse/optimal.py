@@ -27,12 +27,11 @@ class Optimal(PartitionStrategy):
     Exact for its order, but for `max_layers` and `patience`.
     """
 
-    patience: int = 3
+    patience: int = 4
     """A stretch is given up after this many layers in a row with which it does not fit, or which
     are cheaper on their own."""
-    orders: int = 1
-    """Orders that are cut, 1 to 3: branch after branch, least live bytes, as the model lists them.
-    """
+    orders: int = 2
+    """Orders that are cut, at most 3: branch after branch, least live bytes, the model's own."""
     merge: bool = True
     """Whether neighbours are merged afterwards."""
 

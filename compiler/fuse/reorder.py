@@ -3,17 +3,18 @@
 A state is the set of parts that have run; what is live in it does not depend on their order. So of
 all ways to a state only the one with the smallest peak matters, and a search from state to state,
 one part at a time, finds the optimum. Where a network narrows to one part, all orders meet in one
-state; in between, a part that frees at least what it makes, without a new peak, can only be right,
-and of too many states the search keeps the most promising.
+state; in between, a part that frees at least what it makes, without a new peak, can only be right;
+a state with the peak of a known order is given up, and of too many only the most promising stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from compiler.fuse.dependence import Dependences, members
+from compiler.fuse.chained import chained
+from compiler.fuse.dependence import Dependences, members, union
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Reorder:
 
     width: int = 4096
     """States of equal length that are kept. Any 14 parts have fewer."""
+    states: int = 100_000
+    """States after which only a thirty-second of `width` is kept: a limit of time."""
 
     def apply(self, net: Dependences, mask: int | None = None) -> Order:
         """The best order of the parts in `mask`, by default all.
@@ -49,10 +52,26 @@ class Reorder:
         """
         mask = (1 << len(net.parts)) - 1 if mask is None else mask
         live = _Live(net, mask)
-        given = tuple(members(mask))
-        peak = live.peak(given)
-        found = _search(live, self.width)
-        return found if found.peak < peak else Order(given, peak, found.exact)
+        simple = [tuple(members(mask)), tuple(i for i in chained(net) if mask >> i & 1)]
+        known = min(simple, key=live.peak)  # the given order where both are alike
+        best, whole = self._below(live, live.peak(known))
+        order = known if best is None else best.way
+        peak = live.peak(order)
+        return Order(order, peak, whole or peak == live.floor())
+
+    def _below(self, live: _Live, limit: int) -> tuple[_State | None, bool]:
+        """The best state with all parts and a peak below `limit`, and whether all were seen."""
+        states = {0: _State(0, 0, live.first(), ())}
+        whole, spent = True, 0
+        for _ in range(live.mask.bit_count()):
+            states = _following(live, states, limit)
+            spent += len(states)
+            width = self.width if spent <= self.states else self.width // 32
+            if len(states) > width:
+                whole = False
+                ranked = sorted(states.items(), key=lambda item: (item[1].peak, item[1].live))
+                states = dict(ranked[:width])
+        return states.get(live.mask), whole
 
 
 @dataclass(frozen=True)
@@ -73,7 +92,7 @@ class _Live:
         found: dict[int, list[tuple[int, int]]] = {i: [] for i in members(self.mask)}
         for writer in members(self.mask):
             for size, readers in self.net.made(writer):
-                for reader in members(readers & self.mask) or (writer,):
+                for reader in members(readers & self.mask or 1 << writer):
                     found[reader].append((size, readers & self.mask))
         return {reader: tuple(tensors) for reader, tensors in found.items()}
 
@@ -82,11 +101,39 @@ class _Live:
         """What has to run before each part."""
         return {i: self.net.ancestors[i] & self.mask for i in members(self.mask)}
 
+    @cached_property
+    def users(self) -> dict[int, int]:
+        """What may be able to run once a part has: nothing in `mask` lies between."""
+        down, up = self.net.descendants, self.net.ancestors
+        return {
+            i: union(
+                1 << j for j in members(down[i] & self.mask) if not down[i] & up[j] & self.mask
+            )
+            for i in members(self.mask)
+        }
+
+    def freshly(self, done: int, part: int) -> int:
+        """Parts that can run after `done` because `part`, the newest in it, has run."""
+        return union(1 << i for i in members(self.users[part]) if not self.needs[i] & ~done)
+
+    def first(self) -> int:
+        """Parts that can run at once."""
+        return union(1 << i for i, needs in self.needs.items() if not needs)
+
     def change(self, done: int, part: int) -> int:
         """Bytes that are live more once `part` has run after `done`."""
         done |= 1 << part
         gone = sum(size for size, readers in self.freed[part] if not readers & ~done)
         return self.made[part] - gone
+
+    def floor(self) -> int:
+        """What no order can stay below: one part, what it makes and what it reads of the others."""
+        taken = dict(self.made)
+        for writer in members(self.mask):
+            for size, readers in self.net.made(writer):
+                for reader in members(readers & self.mask):
+                    taken[reader] += size
+        return max(taken.values(), default=0)
 
     def peak(self, order: Sequence[int]) -> int:
         """Most bytes that are live in `order`."""
@@ -104,40 +151,29 @@ class _State:
 
     peak: int
     live: int
+    ready: int
+    """Parts that can run next."""
     way: tuple[int, ...]
 
 
-def _search(live: _Live, width: int) -> Order:
-    states = {0: _State(0, 0, ())}
-    exact = True
-    for _ in range(live.mask.bit_count()):
-        states = _following(live, states)
-        if len(states) > width:
-            exact = False
-            kept = sorted(states.items(), key=lambda item: (item[1].peak, item[1].live))[:width]
-            states = dict(kept)
-    best = states[live.mask]
-    return Order(best.way, best.peak, exact)
-
-
-def _following(live: _Live, states: dict[int, _State]) -> dict[int, _State]:
-    """Every state that one more part leads to, each with its best way."""
+def _following(live: _Live, states: dict[int, _State], limit: int) -> dict[int, _State]:
+    """Every state below `limit` that one more part leads to, each with its best way."""
     found: dict[int, _State] = {}
     for done, state in states.items():
         for part in _next(live, done, state):
             after = done | 1 << part
             peak = max(state.peak, state.live + live.made[part])
-            if after not in found or peak < found[after].peak:
+            if peak < (found[after].peak if after in found else limit):
                 grown = state.live + live.change(done, part)
-                found[after] = _State(peak, grown, (*state.way, part))
+                ready = state.ready & ~(1 << part) | live.freshly(after, part)
+                found[after] = _State(peak, grown, ready, (*state.way, part))
     return found
 
 
-def _next(live: _Live, done: int, state: _State) -> list[int]:
+def _next(live: _Live, done: int, state: _State) -> Iterator[int]:
     """Parts that can run after `done`: one alone where it is surely right, else all."""
-    ready = [i for i in members(live.mask & ~done) if not live.needs[i] & ~done]
-    for part in ready:
+    for part in members(state.ready):
         calm = state.live + live.made[part] <= state.peak
         if calm and live.change(done, part) <= 0:
-            return [part]
-    return ready
+            return iter((part,))
+    return members(state.ready)

@@ -1,0 +1,319 @@
+"""Which layers form a group: every strategy on small networks, against all partitions.
+
+The price is of the simplest kind: a fixed cost per group and the bytes that it moves; what passes
+between its layers has to fit a small memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from layers import Part, bytes_held, bytes_moved, lines, network, shown
+
+from compiler.fuse.chained import chained
+from compiler.fuse.dependence import dependences, legal
+from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
+from compiler.fuse.optimal import Optimal
+from compiler.fuse.partition import Price
+from compiler.fuse.strategies import STRATEGIES
+from compiler.nest.ir import HostNode, NestGraph
+
+CHAIN = ("a = x", "b = a", "c = b", "d = c")
+DIAMOND = ("a = x", "b = a", "c = a", "d = b c", "e = d")
+
+
+def price(capacity: int = 1000, fixed: float = 5.0) -> Price:
+    """A price of groups that hold at most `capacity` bytes."""
+
+    def cycles(group: Group) -> float:
+        return math.inf if bytes_held(group) > capacity else fixed + bytes_moved(group)
+
+    return cycles
+
+
+def cut(name: str, *text: str, capacity: int = 1000, **given: dict[str, int]) -> str:
+    """The groups that strategy `name` makes of a network."""
+    parts, graph = network(*text, **given)  # type: ignore[arg-type]
+    return shown(STRATEGIES[name]().apply(parts, graph, price(capacity)))
+
+
+def test_without_fusion_each_layer_is_a_group() -> None:
+    assert cut("none", *CHAIN) == "{a} {b} {c} {d}"
+
+
+@pytest.mark.parametrize("name", ["line", "branch", "branchx", "optimal"])
+def test_a_chain_that_fits_is_one_group(name: str) -> None:
+    assert cut(name, *CHAIN) == "{a b c d}"
+
+
+@pytest.mark.parametrize("name", ["line", "branch", "branchx", "optimal"])
+def test_a_memory_of_one_tensor_holds_pairs(name: str) -> None:
+    assert cut(name, *CHAIN, capacity=10) == "{a b} {c d}"
+
+
+def test_greedy_strategies_take_what_comes_first_and_the_optimum_what_pays_most() -> None:
+    sizes = {"a": 10, "b": 30, "c": 10}
+    assert cut("line", *CHAIN, capacity=30, sizes=sizes) == "{a b} {c d}"
+    assert cut("optimal", *CHAIN, capacity=30, sizes=sizes) == "{a} {b c} {d}"
+
+
+def test_a_line_has_no_branches() -> None:
+    assert cut("line", *DIAMOND) == "{a b} {c d e}"  # d sees one tensor of each
+
+
+@pytest.mark.parametrize("name", ["branch", "branchx", "optimal"])
+def test_other_groups_may_have_branches(name: str) -> None:
+    assert cut(name, *DIAMOND) == "{a b c d e}"
+
+
+def test_a_line_may_leave_results_on_its_way() -> None:
+    parts, graph = network("a = x", "b = a", "c = b", "d = c a")
+    groups = STRATEGIES["line"]().apply(parts, graph, price())
+    assert shown(groups) == "{a b c} {d}"
+    assert isinstance(groups[0], Group)
+    assert groups[0].results == ("a", "c")
+
+
+def test_joining_that_costs_more_is_refused() -> None:
+    def dear(group: Group) -> float:
+        return 10.0 ** len(group.layers)
+
+    parts, graph = network(*CHAIN)
+    for strategy in STRATEGIES.values():
+        assert shown(strategy().apply(parts, graph, dear)) == "{a} {b} {c} {d}"
+
+
+def test_layers_that_fit_nowhere_stay_alone() -> None:
+    parts, graph = network(*CHAIN)
+    for strategy in STRATEGIES.values():
+        groups = strategy().apply(parts, graph, lambda group: math.inf)
+        assert shown(groups) == "{a} {b} {c} {d}"
+
+
+def test_branches_that_the_model_interleaves_are_still_neighbours() -> None:
+    text = ("a1 = x", "b1 = x", "a2 = a1", "b2 = b1", "y = a2 b2")
+    sizes = {"a1": 40, "b1": 40, "a2": 20, "b2": 20}
+    assert cut("optimal", *text, capacity=40, sizes=sizes) == "{a1 a2} {b1 b2} {y}"
+
+
+def test_a_host_node_stands_between_groups() -> None:
+    text = ("a = x", "b = a", "host h = b", "c = h", "d = c")
+    assert cut("optimal", *text) == "{a b} h {c d}"
+    assert cut("branchx", *text) == "{a b} h {c d}"
+
+
+def test_a_group_may_pass_a_host_node_that_it_does_not_wait_for() -> None:
+    text = ("a = x", "host h = a", "b = a", "c = b", "y = c h")
+    assert cut("branch", *text) == "{a b c} h {y}"
+    assert cut("optimal", *text) == "{a} h {b c y}"  # c stays on chip, and y reads h anyway
+
+
+def test_groups_never_wait_for_each_other() -> None:
+    # {a1 a2} and {b1 b2} have no way out and back in, but each would wait for the other.
+    parts, graph = network("a1 = x", "b1 = z", "a2 = a1 b1", "b2 = b1 a1")
+    assert dependences(parts, graph).convex(0b0101)
+    assert dependences(parts, graph).convex(0b1010)
+    for name, strategy in STRATEGIES.items():
+        groups = strategy(max_layers=2).apply(parts, graph, price())
+        sound(parts, graph, groups)
+        assert {"{a1 a2}", "{b1 b2}"} - set(shown(groups).replace("} ", "}|").split("|")), name
+
+
+def test_what_is_read_as_part_of_a_whole_goes_through_memory() -> None:
+    places = {"a": ("y", 0), "b": ("y", 10), "y": ("y", 0)}
+    text = ("p = x", "a = p", "q = x", "b = q", "z = y", "w = z")
+    parts, graph = network(*text, sizes={"y": 20}, places=places)
+    for name in STRATEGIES:
+        groups = STRATEGIES[name]().apply(parts, graph, price())
+        sound(parts, graph, groups)
+        home = {
+            layer: group for group in groups if isinstance(group, Group) for layer in group.made
+        }
+        assert home["z"] is not home["a"]
+        assert home["z"] is not home["b"]
+        assert "a" in home["a"].results
+    assert shown(STRATEGIES["line"]().apply(parts, graph, price())) == "{p a} {q b} {z w}"
+
+
+def test_a_part_of_a_whole_waits_only_for_its_own_bytes() -> None:
+    places = {"a": ("y", 0), "b": ("y", 10), "low": ("y", 0), "high": ("y", 10)}
+    parts, graph = network("a = x", "b = x", "c = low", "d = high", places=places)
+    assert dependences(parts, graph).before == (0, 0, 0b01, 0b10)
+
+
+def test_slices_that_lie_in_turns_share_no_byte() -> None:
+    parts, graph = network("a = x", "b = x", "c = odd", places={"a": ("y", 0), "odd": ("y", 1)})
+    tensors = dict(graph.tensors)
+    for name in ("a", "odd"):
+        tensors[name] = replace(tensors[name], storage=replace(tensors[name].storage, strides=(2,)))
+    apart = replace(graph, tensors=tensors, buffers={**graph.buffers, "y": 20})
+    assert dependences(parts, graph).before[2] == 0b001
+    assert dependences(parts, apart).before[2] == 0
+
+
+def test_bytes_are_not_overwritten_before_they_are_read() -> None:
+    parts, graph = network("a = x", "b = a", "c = x", places={"a": ("m", 0), "c": ("m", 5)})
+    net = dependences(parts, graph)
+    assert net.before[2] == 0b011
+    assert not net.legal(0b110)
+
+
+def test_legal_says_what_may_pass_on_chip() -> None:
+    parts, graph = network("a = x", "b = v", places={"a": ("m", 0), "v": ("m", 0)})
+    assert legal(layers_of(network(*CHAIN)[0]), network(*CHAIN)[1])
+    assert not legal(layers_of(parts), graph)
+
+
+def test_an_order_runs_down_one_branch_after_the_other() -> None:
+    parts, graph = network("s = x", "a1 = s", "b1 = s", "a2 = a1", "b2 = b1", "y = a2 b2")
+    assert chained(dependences(parts, graph)) == (0, 1, 3, 2, 4, 5)
+
+
+def test_prices_are_asked_once_each() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def watched(group: Group) -> float:
+        asked.append(tuple(group.made))
+        return price()(group)
+
+    parts, graph = network(*DIAMOND)
+    for strategy in STRATEGIES.values():
+        asked.clear()
+        strategy().apply(parts, graph, watched)
+        assert len(asked) == len(set(asked))
+
+
+def test_a_bound_spares_prices_and_changes_nothing() -> None:
+    asked = []
+
+    def watched(group: Group) -> float:
+        asked.append(group)
+        return price(capacity=20)(group)
+
+    text = [f"t{i + 1} = t{i}" for i in range(20)]
+    parts, graph = network(*text)
+    without = Optimal().apply(parts, graph, watched)
+    many = len(asked)
+    asked.clear()
+    bounded = Optimal().apply(parts, graph, watched, bound=lambda g: 5.0 + bytes_moved(g))
+    assert shown(bounded) == shown(without)
+    assert len(asked) < many <= 12 * len(text)
+
+
+def test_groups_keep_to_the_largest_number_of_layers() -> None:
+    parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(9)))
+    for name, strategy in STRATEGIES.items():
+        groups = strategy(max_layers=4).apply(parts, graph, price())
+        longest = max(len(group.layers) for group in groups if isinstance(group, Group))
+        assert longest <= 4, name
+
+
+@settings(max_examples=60, deadline=None)
+@given(lines(most=12, hosts=True), st.integers(0, 60), st.sampled_from(sorted(STRATEGIES)))
+def test_every_strategy_is_sound(text: tuple[str, ...], capacity: int, name: str) -> None:
+    parts, graph = network(*text)
+    sound(parts, graph, STRATEGIES[name]().apply(parts, graph, price(capacity)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=7), st.integers(0, 60))
+def test_the_optimum_of_a_chain_is_that_of_all_partitions(made: list[int], capacity: int) -> None:
+    text = [f"t{i + 1} = t{i}" for i in range(len(made))]
+    sizes = {f"t{i + 1}": size for i, size in enumerate(made)}
+    parts, graph = network(*text, sizes=sizes)
+    cost = price(capacity)
+    found = total(Optimal(patience=9).apply(parts, graph, cost), cost)
+    assert found == pytest.approx(cheapest(parts, graph, cost))
+
+
+@settings(max_examples=60, deadline=None)
+@given(lines(most=6), st.integers(0, 60))
+def test_the_optimum_of_small_networks_is_near_that_of_all_partitions(
+    text: tuple[str, ...], capacity: int
+) -> None:
+    parts, graph = network(*text)
+    cost = price(capacity)
+    best = cheapest(parts, graph, cost)
+    found = total(Optimal(patience=9, orders=3).apply(parts, graph, cost), cost)
+    assert best <= found <= 1.25 * best
+    assert found <= total(STRATEGIES["none"]().apply(parts, graph, cost), cost)
+
+
+def layers_of(parts: tuple[Part, ...]) -> list[Layer]:
+    return [part for part in parts if isinstance(part, Layer)]
+
+
+def total(groups: tuple[Group | HostNode, ...], cost: Price) -> float:
+    return sum(cost(group) for group in groups if isinstance(group, Group))
+
+
+def cheapest(parts: tuple[Part, ...], graph: NestGraph, cost: Price) -> float:
+    """Cost of the best of all partitions whose groups can run one after the other."""
+    net = dependences(parts, graph)
+    sums = (
+        sum(cost(net.group(group)) for group in groups)
+        for groups in partitions(len(parts))
+        if net.sequence(groups) is not None
+    )
+    return min(sums)
+
+
+def partitions(count: int) -> Iterator[list[int]]:
+    """Every partition of `count` positions into sets."""
+    if not count:
+        yield []
+        return
+    for groups in partitions(count - 1):
+        bit = 1 << (count - 1)
+        yield [*groups, bit]
+        for index, group in enumerate(groups):
+            yield [*groups[:index], group | bit, *groups[index + 1 :]]
+
+
+def sound(parts: tuple[Part, ...], graph: NestGraph, groups: tuple[Group | HostNode, ...]) -> None:
+    """All parts once, in an order in which they can run; results are what others read."""
+    flat = [x for g in groups for x in (g.layers if isinstance(g, Group) else (g,))]
+    assert sorted(map(id, flat)) == sorted(map(id, parts))
+    ran: set[str] = set()
+    writers = {graph.tensors[n].storage.buffer: set[str]() for p in parts for n in made(p)}
+    for part in parts:
+        for name in made(part):
+            writers[graph.tensors[name].storage.buffer].add(name)
+    for part in flat:
+        for name in part.inputs:
+            assert writers.get(graph.tensors[name].storage.buffer, set()) <= ran
+        ran.update(made(part))
+    for group in groups:
+        if isinstance(group, Group):
+            assert set(group.results) == visible(parts, graph, group)
+
+
+def visible(parts: tuple[Part, ...], graph: NestGraph, group: Group) -> set[str]:
+    """What `group` makes that parts outside read, or that the network gives."""
+    inside = {id(layer) for layer in group.layers}
+    read = {name for part in parts if id(part) not in inside for name in part.inputs}
+    buffers = {graph.tensors[name].storage.buffer for name in (*read, *graph.outputs)}
+    return {name for name in group.made if graph.tensors[name].storage.buffer in buffers}
+
+
+def made(part: Part) -> tuple[str, ...]:
+    return part.outputs if isinstance(part, HostNode) else (part.result.name,)
+
+
+@settings(max_examples=40, deadline=None)
+@given(lines(most=10))
+def test_a_line_is_straight(text: tuple[str, ...]) -> None:
+    parts, graph = network(*text)
+    for group in STRATEGIES["line"]().apply(parts, graph, price()):
+        assert isinstance(group, Group)
+        assert group.held == {
+            first.result.name: (position + 1,)
+            for position, (first, _) in enumerate(pairwise(group.layers))
+        }
