@@ -6,7 +6,9 @@ other, and only in the second case are the layers of a branch neighbours.
 
 from __future__ import annotations
 
-from compiler.fuse.dependence import Dependences, members
+from collections.abc import Sequence
+
+from compiler.fuse.dependence import Dependences, members, union
 
 
 def chained(net: Dependences) -> tuple[int, ...]:
@@ -17,16 +19,34 @@ def chained(net: Dependences) -> tuple[int, ...]:
     after:
         x a1 a2 b1 b2 join
     """
-    missing = [needs.bit_count() for needs in net.before]
-    ready = [position for position, count in enumerate(missing) if not count][::-1]
+    return newest_first(net.before)
+
+
+def rechained(net: Dependences, groups: Sequence[int], late: bool) -> tuple[int, ...]:
+    """The same with the parts of each of `groups` side by side; `late`: last branch first.
+
+    The groups are disjoint, have all parts, and stand in an order in which they can run.
+    """
+    home = {part: index for index, group in enumerate(groups) for part in members(group)}
+    needs = [union(net.before[i] for i in members(group)) & ~group for group in groups]
+    before = [union(1 << home[part] for part in members(need)) for need in needs]
+    return tuple(i for index in newest_first(before, late) for i in members(groups[index]))
+
+
+def newest_first(before: Sequence[int], late: bool = False) -> tuple[int, ...]:
+    """Positions so that each stands behind those in its `before`, and next to the newest."""
+    step = 1 if late else -1
+    missing = [needs.bit_count() for needs in before]
+    ready = [position for position, count in enumerate(missing) if not count][::step]
     found: list[int] = []
     while ready:
         position = ready.pop()
         found.append(position)
         freed: list[int] = []
-        for user in members(net.after[position]):
-            missing[user] -= 1
-            if not missing[user]:
-                freed.append(user)
-        ready += freed[::-1]
+        for user, needs in enumerate(before):
+            if needs >> position & 1:
+                missing[user] -= 1
+                if not missing[user]:
+                    freed.append(user)
+        ready += freed[::step]
     return tuple(found)

@@ -72,6 +72,11 @@ class Dependences:
         return union(1 << i for i, part in enumerate(self.parts) if isinstance(part, Layer))
 
     @cached_property
+    def hosts(self) -> int:
+        """Every host node."""
+        return ((1 << len(self.parts)) - 1) & ~self.layers
+
+    @cached_property
     def after(self) -> tuple[int, ...]:
         """For each part: the parts that wait for it, directly."""
         found = [0] * len(self.parts)

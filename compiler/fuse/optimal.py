@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations
 
-from compiler.fuse.chained import chained
-from compiler.fuse.dependence import members, union
+from compiler.fuse.chained import chained, rechained
+from compiler.fuse.dependence import Dependences, members, union
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
 from compiler.fuse.reorder import Reorder
 
@@ -32,15 +32,24 @@ class Optimal(PartitionStrategy):
     are cheaper on their own."""
     orders: int = 2
     """Orders that are cut, at most 3: branch after branch, least live bytes, the model's own."""
+    rounds: int = 2
+    """How often the result is cut anew, in an order in which its groups are neighbours in other
+    ways."""
     merge: bool = True
     """Whether neighbours are merged afterwards."""
 
     def groups(self, costs: Costs) -> list[int]:
-        """The cheapest partition of all orders, merged while that pays."""
-        found = [self._stretches(costs, order) for order in self._orders(costs)]
-        if self.merge:
-            found = [self._merged(costs, groups) for groups in found]
-        return min(found, key=lambda groups: sum(map(costs.of, groups)))
+        """The cheapest partition of all orders, merged, and cut again in orders that keep it."""
+        tried = [self._cut(costs, order) for order in self._orders(costs)]
+        best = min(tried, key=lambda groups: _total(costs, groups))
+        for turn in range(self.rounds):
+            again = self._cut(costs, rechained(costs.net, _in_order(costs.net, best), not turn % 2))
+            best = min(best, again, key=lambda groups: _total(costs, groups))
+        return best
+
+    def _cut(self, costs: Costs, order: Sequence[int]) -> list[int]:
+        groups = self._stretches(costs, order)
+        return self._merged(costs, groups) if self.merge else groups
 
     def _orders(self, costs: Costs) -> list[tuple[int, ...]]:
         found = [chained(costs.net)]
@@ -101,6 +110,16 @@ class Optimal(PartitionStrategy):
             and costs.least(joined) < costs.of(one) + costs.of(two)
             and runnable(costs.net, (*others, joined))
         )
+
+
+def _total(costs: Costs, groups: Sequence[int]) -> float:
+    return sum(map(costs.of, groups))
+
+
+def _in_order(net: Dependences, groups: Sequence[int]) -> tuple[int, ...]:
+    """`groups` and all host nodes in an order in which they can run."""
+    hosts = (1 << i for i in members(net.hosts))
+    return net.sequence((*groups, *hosts)) or ()
 
 
 class _Path:

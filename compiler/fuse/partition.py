@@ -93,7 +93,7 @@ class PartitionStrategy(ABC):
         """
         net = dependences(parts, graph)
         groups = self.groups(Costs(net, price, bound))
-        hosts = (1 << i for i in members(~net.layers & ((1 << len(parts)) - 1)))
+        hosts = (1 << i for i in members(net.hosts))
         ordered = net.sequence((*groups, *hosts))
         if ordered is None:
             raise AssertionError("groups wait for each other")

@@ -7,6 +7,7 @@ between its layers has to fit a small memory.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -233,17 +234,45 @@ def test_the_optimum_of_a_chain_is_that_of_all_partitions(made: list[int], capac
     assert found == pytest.approx(cheapest(parts, graph, cost))
 
 
-@settings(max_examples=60, deadline=None)
-@given(lines(most=6), st.integers(0, 60))
-def test_the_optimum_of_small_networks_is_near_that_of_all_partitions(
-    text: tuple[str, ...], capacity: int
-) -> None:
-    parts, graph = network(*text)
-    cost = price(capacity)
-    best = cheapest(parts, graph, cost)
-    found = total(Optimal(patience=9, orders=3).apply(parts, graph, cost), cost)
-    assert best <= found <= 1.25 * best
-    assert found <= total(STRATEGIES["none"]().apply(parts, graph, cost), cost)
+def test_the_optimum_of_small_networks_is_mostly_that_of_all_partitions() -> None:
+    rng = random.Random(5)
+    ratios = []
+    for _ in range(60):
+        text, sizes = drawn(rng)
+        parts, graph = network(*text, sizes=sizes)
+        cost = price(capacity=rng.randint(5, 100))
+        found = total(Optimal().apply(parts, graph, cost), cost)
+        ratios.append(found / cheapest(parts, graph, cost))
+        assert found <= total(STRATEGIES["none"]().apply(parts, graph, cost), cost)
+    assert min(ratios) >= 1 - 1e-9
+    assert sum(ratio < 1 + 1e-9 for ratio in ratios) >= 50
+    assert sum(ratios) / len(ratios) < 1.02
+
+
+def drawn(rng: random.Random) -> tuple[list[str], dict[str, int]]:
+    """Four to six layers that each read one or two of the last four tensors, and their sizes."""
+    names = ["x"]
+    text = []
+    for index in range(rng.randint(4, 6)):
+        near = names[-4:]
+        read = rng.sample(near, min(len(near), rng.randint(1, 2)))
+        text.append(f"t{index} = {' '.join(read)}")
+        names.append(f"t{index}")
+    return text, {name: rng.randint(1, 40) for name in names[1:]}
+
+
+def test_cutting_anew_finds_groups_that_the_first_order_does_not_offer() -> None:
+    rng = random.Random(5)
+    gained = 0
+    for _ in range(60):
+        text, sizes = drawn(rng)
+        parts, graph = network(*text, sizes=sizes)
+        cost = price(capacity=rng.randint(5, 100))
+        once = total(Optimal(orders=1, rounds=0).apply(parts, graph, cost), cost)
+        again = total(Optimal(orders=1, rounds=2).apply(parts, graph, cost), cost)
+        assert again <= once
+        gained += again < once
+    assert gained >= 3
 
 
 def layers_of(parts: tuple[Part, ...]) -> list[Layer]:
