@@ -17,7 +17,7 @@ times what was measured. C is 4, as for single operators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -41,6 +41,20 @@ def with_stored(verdict: Comparison, stored: Iterable[Stored]) -> Comparison:
     more = [f"{len(wrong)} stored tensors differ from their operators"] if wrong[SHOWN:] else []
     note = "; ".join(filter(None, (verdict.note, *wrong[:SHOWN], *more)))
     return replace(verdict, verified=False, note=note)
+
+
+def with_outputs(
+    verdict: Comparison, outputs: Mapping[str, Array], stored: Mapping[str, Array]
+) -> Comparison:
+    """`verdict`, and that `outputs` at the program's end are what was `stored` on the way."""
+    lost = [
+        f"{name}: changed after it was complete"
+        for name, values in outputs.items()
+        if name in stored and not np.array_equal(values, stored[name], equal_nan=True)
+    ]
+    return (
+        replace(verdict, verified=False, note="; ".join([*lost, verdict.note])) if lost else verdict
+    )
 
 
 def mistake(pair: Stored) -> str | None:

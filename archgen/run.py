@@ -22,7 +22,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
-from archgen.drift import with_stored
+from archgen.drift import with_outputs, with_stored
 from archgen.fed import cut, feedable, run_cut
 from archgen.models import ModelError, SourceModel, open_model
 from archgen.point import Outcome, Point, Row
@@ -33,7 +33,7 @@ from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.nest.memo import Memo
-from compiler.recompute import Stored, recompute
+from compiler.recompute import Recomputed, recompute
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -152,22 +152,22 @@ class Workbench:
         whole = cached_reference(model.proto, model.key, inputs, cache_dir())
         tools = self.tools
         run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
-        values, stored = self._values(compiled, inputs, run.probed)
-        fed = feedable(values)
+        made = self._recomputed(compiled, inputs, run.probed)
+        fed = feedable(made.fed)
         cut_model = cut(model.proto, fed)
         expected = self._fed_reference(model, cut_model, inputs, fed)
-        verdict = compare({**fed, **run.outputs}, expected, cut_model, point.dtype, whole)
-        verdict = with_stored(verdict, stored)
+        verdict = compare({**run.outputs, **made.made}, expected, cut_model, point.dtype, whole)
+        verdict = with_stored(verdict, made.stored)
+        verdict = with_outputs(verdict, run.outputs, fed)
         return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
 
-    def _values(
+    def _recomputed(
         self, compiled: Compiled, inputs: Mapping[str, Array], probed: Mapping[str, Array]
-    ) -> tuple[dict[str, Array], tuple[Stored, ...]]:
+    ) -> Recomputed:
         """The model's values as the program had them, and what it stored beside what it should."""
         if compiled.recipe is None:
-            return {}, ()
-        made = recompute(compiled.recipe, inputs, probed, self._memo)
-        return made.values, made.stored
+            return Recomputed({}, {}, ())
+        return recompute(compiled.recipe, inputs, probed, self._memo)
 
     def _fed_reference(
         self,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -69,10 +69,11 @@ class Stored:
 class Recomputed:
     """All values of a program."""
 
-    values: dict[str, Array]
-    """By their names in the model: as stored, or recomputed where they stay on chip."""
-    hidden: frozenset[str]
-    """Which of them are recomputed."""
+    fed: dict[str, Array]
+    """By their names in the model: as stored, or recomputed where they stay on chip. The readers
+    of a value were given these."""
+    made: dict[str, Array]
+    """The same values as recomputed, stored ones too: what each operator made of what it read."""
     stored: tuple[Stored, ...]
 
 
@@ -91,22 +92,26 @@ def recompute(
         memo: where results of nests are kept from call to call.
     """
     memo = memo or Memo()
-    tensors = _tensors(recipe)
+    tensors, remade = _tensors(recipe), views(recipe.graph)
     for name in recipe.graph.inputs:
         tensors[name][...] = inputs[name]
-    values: dict[str, Array] = {}
-    hidden: set[str] = set()
+    found = Recomputed({}, {}, ())
     pairs: list[Stored] = []
     for stage, names in zip(recipe.stages, _seen(recipe), strict=True):
-        pairs += _judged(stage, tensors, stored, memo)
+        pairs += (judged := tuple(_judged(stage, tensors, stored, memo)))
         for name in stage.stored:
-            tensors[name][...] = stored[name]
+            tensors[name][...] = remade[name][...] = stored[name]
+        for pair in judged:
+            remade[pair.name][...] = pair.expected
         inside = set(stage.made) - set(stage.stored)
+        for name in inside:
+            remade[name][...] = tensors[name]
         for name in names:
             for known, dtype in recipe.known[name]:
-                values[known] = tensors[name].astype(NUMPY[dtype])
-                hidden.update((known,) if name in inside else ())
-    return Recomputed(values, frozenset(hidden), tuple(pairs))
+                found.fed[known] = tensors[name].astype(NUMPY[dtype])
+                alike = name in inside
+                found.made[known] = found.fed[known] if alike else remade[name].astype(NUMPY[dtype])
+    return replace(found, stored=tuple(pairs))
 
 
 def _tensors(recipe: Recipe) -> dict[str, Array]:

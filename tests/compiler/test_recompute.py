@@ -1,0 +1,110 @@
+"""What a program stored is what its nests make of the values that it had, on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from machines import NAMED, machine
+from networks import Net, feeds_of
+from test_meaning import NETWORKS, QUANTIZED
+
+from archgen.drift import mistake
+from archgen.reference import run_node
+from compiler.driver import CompileOptions, compile_model
+from compiler.nest.memo import Memo
+from compiler.recompute import Recipe, Recomputed, recompute
+from simmodel.arch import Arch
+from simmodel.functional import run
+
+HALF_ONLY = machine(
+    name="half", types=("fp16", "int8"), vector={"types": ("fp16", "int8", "int32")}
+)
+"""Its vector engine rounds every value on the way to fp16."""
+
+
+def made(name: str, arch: Arch, dtype: str) -> tuple[Recipe, dict[str, Any], dict[str, Any]]:
+    """Recipe, inputs and stored tensors of a network of `test_meaning` as executed by `arch`."""
+    net = Net(quantized=dtype == "int8")
+    model = net.model(NETWORKS[name](net))
+    compiled = compile_model(model, arch, CompileOptions(dtype=dtype))
+    feeds = feeds_of(model)
+    done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
+    assert compiled.recipe is not None
+    return compiled.recipe, feeds, done.probed
+
+
+def again(name: str, arch: Arch, dtype: str) -> Recomputed:
+    return recompute(*made(name, arch, dtype))
+
+
+@pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_integers_are_equal(name: str, arch: Arch) -> None:
+    result = again(name, arch, "int8")
+    assert result.stored
+    for pair in result.stored:
+        if pair.expected.dtype.kind in "biu":
+            np.testing.assert_array_equal(pair.actual, pair.expected, err_msg=pair.name)
+        assert mistake(pair) is None
+
+
+@pytest.mark.parametrize("arch", [*NAMED.values(), HALF_ONLY], ids=[*NAMED, "half"])
+@pytest.mark.parametrize("name", ["attention", "layer-norm", "branches", "residual", "conv"])
+def test_floats_are_within_what_the_order_of_additions_changes(name: str, arch: Arch) -> None:
+    assert [mistake(pair) for pair in again(name, arch, "fp16").stored if mistake(pair)] == []
+
+
+def test_a_mistake_is_found_where_it_is_and_not_behind_it() -> None:
+    recipe, feeds, stored = made("attention", NAMED["plain"], "fp16")
+    name = next(stage.stored[0] for stage in recipe.stages if stage.nests)
+    tensors = recipe.graph.tensors
+    views = {n for n, t in tensors.items() if t.storage.buffer == tensors[name].storage.buffer}
+    readers = {
+        stage.stored[0]
+        for stage in recipe.stages
+        if any(access.tensor in views for nest in stage.nests for access in nest.reads)
+    }
+    stored[name] = stored[name] * np.float16(1.05)
+    result = recompute(recipe, feeds, stored)
+    assert {pair.name for pair in result.stored if mistake(pair)} == {name, *readers}
+    assert len(result.stored) > 1 + len(readers)
+
+
+def test_parts_of_a_concatenation_give_the_whole() -> None:
+    recipe, feeds, stored = made("branches", NAMED["plain"], "fp32")
+    result = recompute(recipe, feeds, stored)
+    joined = next(name for name, array in result.fed.items() if array.shape[1] == 17)
+    np.testing.assert_array_equal(result.fed[joined][:, 12:], feeds["x0"])
+    np.testing.assert_allclose(result.made[joined], result.fed[joined], 1e-5, 1e-6)
+
+
+def test_hidden_values_are_those_that_would_be_stored() -> None:
+    recipe, feeds, stored = made("residual", NAMED["plain"], "int8")
+    nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
+    assert all(stage.nests for stage in recipe.stages)
+    whole = replace(recipe.stages[-1], nests=nests)
+    hidden = recompute(replace(recipe, stages=(whole,)), feeds, stored)
+    seen = recompute(recipe, feeds, stored)
+    assert len(hidden.stored) < len(seen.stored)
+    assert hidden.fed.keys() == seen.fed.keys()
+    for name, values in seen.fed.items():
+        np.testing.assert_array_equal(hidden.fed[name], values, err_msg=name)
+
+
+def test_results_are_remembered_by_content() -> None:
+    recipe, feeds, stored = made("attention", NAMED["plain"], "fp16")
+    memo = Memo()
+    first = recompute(recipe, feeds, stored, memo)
+    kept = len(memo.kept)
+    second = recompute(recipe, feeds, stored, memo)
+    assert len(memo.kept) == kept > 0
+    for name, values in first.made.items():
+        np.testing.assert_array_equal(second.made[name], values)
+    other = {name: values + 1 for name, values in feeds.items()}
+    assert mistake(recompute(recipe, other, stored, memo).stored[0]) is not None
+    memo = Memo(limit=100)
+    recompute(recipe, feeds, stored, memo)
+    assert memo.held <= 100
