@@ -69,6 +69,15 @@ def test_networks_too_wide_for_an_exact_answer_still_get_a_better_order() -> Non
     assert order.peak == peak_of(net, order.positions)
 
 
+def test_a_part_without_a_new_peak_may_still_be_wrong_to_run_first() -> None:
+    # Once p has made the peak, l fits below it, but would be live while m runs.
+    text = ("s = x", "p = s", "q = p", "l = q", "m = q", "n = m", "y = l n")
+    sizes = {"s": 10, "p": 90, "q": 1, "l": 60, "m": 80, "n": 1, "y": 1}
+    order = Reorder().apply(net_of(*text, **sizes))
+    assert named(net_of(*text, **sizes), order.positions) == "s p q m n l y"
+    assert (order.peak, order.exact) == (100, True)
+
+
 @settings(max_examples=50, deadline=None)
 @given(lines(most=7), st.lists(st.integers(1, 40), min_size=7, max_size=7))
 def test_the_peak_is_that_of_the_best_of_all_orders(text: tuple[str, ...], made: list[int]) -> None:
