@@ -177,7 +177,7 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
                 before[position] |= 1 << writer
                 if tensor in reads_of(part):
                     read_by[name] |= 1 << position
-                if tensor != name or not views.alone(name) or tensor in made_by(part):
+                if not views.alone(name) or tensor in made_by(part):
                     apart[position] |= 1 << writer
                     apart[writer] |= 1 << position
         for tensor in made_by(part):
