@@ -62,7 +62,7 @@ class Stored:
     other: Array | None
     """As `expected`, with sums in fp64; None where no order of additions plays a role."""
     products: int
-    """Products added up for one element, at worst, in any operator before it in the step."""
+    """Products added up for one element, at worst, since a value was stored."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def recompute(
     found = Recomputed({}, {}, ())
     pairs: list[Stored] = []
     for stage, names in zip(recipe.stages, _seen(recipe), strict=True):
-        pairs += (judged := tuple(_judged(stage, tensors, stored, memo)))
+        pairs += (judged := tuple(_judged(recipe, stage, tensors, stored, memo)))
         for name in stage.stored:
             tensors[name][...] = remade[name][...] = stored[name]
         for pair in judged:
@@ -125,29 +125,71 @@ def _tensors(recipe: Recipe) -> dict[str, Array]:
 
 
 def _judged(
-    stage: Stage, tensors: Mapping[str, Array], stored: Mapping[str, Array], memo: Memo
+    recipe: Recipe,
+    stage: Stage,
+    tensors: Mapping[str, Array],
+    stored: Mapping[str, Array],
+    memo: Memo,
 ) -> Iterator[Stored]:
-    """Compute the nests of `stage` into `tensors`; what it should have stored."""
-    inexact, products = _inexact(stage, tensors), _products(stage)
+    """Compute the nests of `stage` into `tensors`; what it should have stored.
+
+    What it did store takes the place of that at once: operators behind it start from there.
+    """
+    history = _histories(recipe, stage, tensors)
     other: dict[str, Array] = {}
-    if not inexact.isdisjoint(stage.stored):
+    if any(history[name].inexact for name in stage.stored if stage.nests):
         for nest in stage.nests:
             memo.run(nest, tensors, fine=_adds_floats(nest, tensors))
-            if nest.tensor in inexact and nest.tensor not in stage.stored:
+            if nest.tensor in stage.stored:
+                other[nest.tensor] = _replaced(tensors[nest.tensor], stored[nest.tensor])
+            elif history[nest.tensor].inexact:
                 _disturb(tensors[nest.tensor])
-        other = {name: tensors[name].copy() for name in inexact.intersection(stage.stored)}
     for nest in stage.nests:
         memo.run(nest, tensors)
-    for name in stage.stored if stage.nests else ():
-        yield Stored(name, stored[name], tensors[name].copy(), other.get(name), products[name])
+        name = nest.tensor
+        if name in stage.stored:
+            expected = _replaced(tensors[name], stored[name])
+            before = history[name]
+            second = other[name] if before.inexact else None
+            yield Stored(name, stored[name], expected, second, before.products)
 
 
-def _inexact(stage: Stage, tensors: Mapping[str, Array]) -> set[str]:
-    """Tensors of `stage` that the order of additions can change."""
-    found: set[str] = set()
+def _replaced(values: Array, new: Array) -> Array:
+    """A copy of `values`, which become `new`."""
+    old = values.copy()
+    values[...] = new
+    return old
+
+
+@dataclass(frozen=True)
+class _History:
+    """What happened to a value since the step began, or since a value on the way was stored."""
+
+    inexact: bool = False
+    """Whether the order of additions can change it."""
+    products: int = 1
+    """Products added up for one element, at worst."""
+
+
+def _histories(recipe: Recipe, stage: Stage, tensors: Mapping[str, Array]) -> dict[str, _History]:
+    """Of each tensor that `stage` makes. It may be read by other names: buffers tell them."""
+    found: dict[str, _History] = {}
+    held: dict[str, _History] = {}
     for nest in stage.nests:
-        if _adds_floats(nest, tensors) or any(a.tensor in found for a in nest.reads):
-            found.add(nest.tensor)
+        buffers = [recipe.graph.tensors[a.tensor].storage.buffer for a in nest.reads]
+        before = [held[buffer] for buffer in buffers if buffer in held]
+        own = nest.macs // max(1, math.prod(nest.shape))
+        made = _History(
+            _adds_floats(nest, tensors) or any(each.inexact for each in before),
+            max(1, own, *(each.products for each in before)),
+        )
+        found[nest.tensor] = made
+        if nest.tensor in stage.stored:
+            continue
+        buffer = recipe.graph.tensors[nest.tensor].storage.buffer
+        beside = held.get(buffer, _History())
+        products = max(made.products, beside.products)
+        held[buffer] = _History(made.inexact or beside.inexact, products)
     return found
 
 
@@ -156,15 +198,6 @@ def _adds_floats(nest: Nest, tensors: Mapping[str, Array]) -> bool:
         return False
     integers = all(tensors[access.tensor].dtype.kind in "biu" for access in nest.operands)
     return not (integers and nest.function == "mul" and nest.reduce == "sum")
-
-
-def _products(stage: Stage) -> dict[str, int]:
-    """Products for one element of each tensor of `stage`, the largest number on its way."""
-    found: dict[str, int] = {}
-    for nest in stage.nests:
-        own = nest.macs // max(1, math.prod(nest.shape))
-        found[nest.tensor] = max(1, own, *(found.get(a.tensor, 1) for a in nest.reads))
-    return found
 
 
 def _disturb(values: Array) -> None:

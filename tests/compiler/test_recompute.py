@@ -15,7 +15,7 @@ from archgen.drift import mistake
 from archgen.reference import run_node
 from compiler.driver import CompileOptions, compile_model
 from compiler.nest.memo import Memo
-from compiler.recompute import Recipe, Recomputed, recompute
+from compiler.recompute import Recipe, Recomputed, Stage, recompute
 from simmodel.arch import Arch
 from simmodel.functional import run
 
@@ -92,6 +92,30 @@ def test_hidden_values_are_those_that_would_be_stored() -> None:
     assert hidden.fed.keys() == seen.fed.keys()
     for name, values in seen.fed.items():
         np.testing.assert_array_equal(hidden.fed[name], values, err_msg=name)
+
+
+def test_what_is_stored_on_the_way_is_where_later_operators_start() -> None:
+    recipe, feeds, stored = made("attention", NAMED["wide"], "fp16")
+    nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
+    names = tuple(name for stage in recipe.stages for name in stage.stored)
+    kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
+    whole = recompute(replace(recipe, stages=(Stage(nests, names, kinds),)), feeds, stored)
+    parts = recompute(recipe, feeds, stored)
+    assert [pair.products for pair in whole.stored] == [pair.products for pair in parts.stored]
+    for one, other in zip(whole.stored, parts.stored, strict=True):
+        np.testing.assert_array_equal(one.expected, other.expected, err_msg=one.name)
+        assert (one.other is None) is (other.other is None)
+
+
+def test_sums_of_floats_read_by_another_name_are_still_inexact() -> None:
+    recipe, feeds, stored = made("attention", NAMED["plain"], "fp16")
+    nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
+    last = recipe.stages[-1].stored
+    kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
+    (pair,) = recompute(replace(recipe, stages=(Stage(nests, last, kinds),)), feeds, stored).stored
+    assert pair.other is not None
+    assert pair.products == 12
+    assert mistake(pair) is None
 
 
 def test_results_are_remembered_by_content() -> None:
