@@ -117,7 +117,7 @@ class Pricer:
     def _cycles(self, item: Instruction) -> int:
         arch = self.arch
         start = item.startup(arch)
-        work = item.cycles(arch)
+        work = item.cycles(arch) - item.overlap(arch)  # most follow their like
         if item.engine in arch.copy_:
             far = [o.distinct for o in (*item.reads(), *item.writes()) if o.memory == "dram"]
             work = max(work, int(sum(far) * arch.core_count / arch.dram_bytes_per_cycle))

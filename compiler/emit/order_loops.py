@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from compiler.emit.order_access import Accesses, meet, merged
 from compiler.emit.order_atoms import Atom, Pricer
@@ -108,8 +109,10 @@ class LoopOrder:
         late = [issued_by(atom, start, depth) for atom, start in zip(self.body, starts, strict=True)]
         found: dict[Schedule, None] = {}
         for times in (starts, late) if late != starts else (starts,):
-            for most in range(distance + 1):
-                schedule = self._schedule(times, period, most)
+            for ahead, behind in product(range(distance + 1), repeat=2):
+                if ahead + behind > distance:
+                    continue
+                schedule = self._schedule(times, period, ahead, behind)
                 if schedule.keeps_engines(self.body):
                     found[schedule] = None
         return list(found)
@@ -127,20 +130,22 @@ class LoopOrder:
         """The atom with which a kernel iteration begins: the first that does not load."""
         return next((i for i, atom in enumerate(self.body) if not atom.cost.load), 0)
 
-    def _schedule(self, times: Sequence[int], period: int, most: int) -> Schedule:
+    def _schedule(
+        self, times: Sequence[int], period: int, ahead: int, behind: int
+    ) -> Schedule:
+        """By time modulo the period; at most `ahead` or `behind` iterations from the first work."""
         origin = times[self._lead()]
         entries = []
         for index, atom in enumerate(self.body):
             turn, phase = divmod(times[index] - origin, period)
             entries.append((turn, phase, not atom.cost.load, index))
-        latest = max(turn for turn, *_ in entries if turn <= 0)
         clamped = []
         for turn, phase, rank, index in entries:
-            if turn < latest - most:
-                turn, phase = latest - most, -1
-            elif turn > latest:
-                turn, phase = latest, period
-            clamped.append((phase, rank, index, latest - turn))
+            if turn < -ahead:
+                turn, phase = -ahead, -1
+            elif turn > behind:
+                turn, phase = behind, period
+            clamped.append((phase, rank, index, -turn))
         least = min(shift for *_, shift in clamped)
         ordered = sorted(clamped)
         return Schedule(tuple((index, shift - least) for _, _, index, shift in ordered))
@@ -189,13 +194,19 @@ class LoopOrder:
             for by in range(schedule.ahead + 1):
                 turn, at = place[one][0] + by, place[one][1]
                 passed = [
-                    other.accesses
+                    other
                     for two, other in enumerate(self.body)
                     if (by or two < one) and (turn, at) < place[two]
                     and not set(other.cost.engines) & set(atom.cost.engines)
                 ]  # fmt: skip
-                if passed:
-                    later = [access.later(name, by) for access in atom.accesses]
-                    if meet(later, merged(a for found in passed for a in found), self.loops):
-                        return False
+                later = tuple(access.later(name, by) for access in atom.accesses)
+                if passed and self._met(later, passed):
+                    return False
         return True
+
+    def _met(self, touched: Accesses, passed: list[Atom]) -> bool:
+        """Whether `touched` conflicts with one of `passed`; their bounds are looked at first."""
+        bounds = merged(access for atom in passed for access in atom.accesses)
+        if not meet(touched, bounds, self.loops):
+            return False
+        return any(meet(touched, atom.accesses, self.loops) for atom in passed)
