@@ -27,7 +27,7 @@ def report(result: CompileResult) -> dict[str, Any]:
     """The compiler's decisions as JSON holds them: groups of nodes, operators left to the host."""
     return {
         "groups": [
-            {"group": made.group.index, "nodes": [nest.origin for nest in made.group.nests]}
+            {"group": made.group.index, "nodes": [nest.origin for layer in made.group.layers for nest in layer.nests]}
             for made in result.decisions
         ],
         "host": [

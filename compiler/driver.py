@@ -17,8 +17,8 @@ from compiler.alloc.off_chip import GRAIN
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.emit.program import Step as ProgramStep
-from compiler.emit.sync import edges
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
@@ -27,9 +27,10 @@ from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
 from compiler.ops.lower import lower
 from compiler.passes import run_passes
+from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
 from compiler.stages import LAYOUT_PASSES, NEST_PASSES, Stages
-from compiler.tile.ir import Tiled
+from compiler.tile.ir import Schedule
 from compiler.tile.machine import real_type
 from simmodel.arch import Arch
 from simmodel.dtype import NAMES
@@ -54,8 +55,8 @@ class CompileOptions:
 class Decision:
     """What was decided for one group."""
 
-    group: Layer
-    tiled: Tiled
+    group: Group
+    schedule: Schedule
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def compile_model(
     _check_tokens(len(emitter.tokens), graph.name, arch)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
     decided = tuple(
-        Decision(s.plan.tiled.group, s.plan.tiled) for s in steps if isinstance(s, Placed)
+        Decision(s.plan.schedule.group, s.plan.schedule) for s in steps if isinstance(s, Placed)
     )
     what = recipe(graph, steps, _known(model))
     return CompileResult(program, host, decided, probes(emitter), what)
@@ -172,29 +173,40 @@ def _joined(
 
 
 def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramStep]:
+    turn = 0
+    for part in _groups(graph, arch, stages):
+        if isinstance(part, HostNode):
+            yield part
+            continue
+        for plan in _fitted(part, arch, stages):
+            yield Placed(plan, stages.alloc.apply(plan, arch, flipped=turn % 2 == 1))
+            turn += 1
+
+
+def _groups(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[Group | HostNode]:
     for part in stages.fuse.apply(graph):
         if isinstance(part, HostNode):
             yield part
             continue
-        yield from _fitted(part, arch, stages)
+        yield Group((part,), (part.result.name,))
 
 
-def _fitted(group: Layer, arch: Arch, stages: Stages) -> Iterable[Placed]:
-    """The group placed, or its nests one by one where the whole does not fit."""
+def _fitted(group: Group, arch: Arch, stages: Stages) -> Iterable[Plan]:
+    """The group planned, or its layers, or their nests, one by one where the whole does not fit."""
     try:
-        tiled = stages.tile.apply(group, arch, stages.plan)
-        plan = stages.plan.apply(tiled, arch)
-        _check_tokens(2 * len(edges(plan)), group.name, arch)
-        return (Placed(plan, stages.alloc.apply(plan, arch)),)
+        schedule = stages.tile.apply(group, arch, stages.plan)
+        return (stages.plan.apply(schedule, arch),)
     except DoesNotFit:
-        if len(group.nests) == 1:
+        (layer,) = group.layers
+        if len(layer.nests) == 1:
             raise
-        parts = (Layer(group.index, (nest,), group.tensors) for nest in group.nests)
-        return tuple(placed for part in parts for placed in _fitted(part, arch, stages))
+        parts = (Layer(layer.index, (nest,), layer.tensors) for nest in layer.nests)
+        alone = (Group((part,), (part.result.name,)) for part in parts)
+        return tuple(plan for part in alone for plan in _fitted(part, arch, stages))
 
 
 def _check_tokens(demand: int, where: str, arch: Arch) -> None:
-    """Every pair of engines that share buffers at one loop level takes two tokens."""
+    """Pairs of engines that share buffers take tokens at every loop depth."""
     front_end = arch.front_end
     if front_end.sync == "interlock" or demand <= front_end.tokens:
         return

@@ -13,8 +13,8 @@ import numpy as np
 
 from compiler.emit.tile import Places
 from compiler.nest.ir import Access, Array, Nest
-from compiler.plan.ir import Plan
-from compiler.plan.make_plan import packed_order
+from compiler.plan.ir import LayerPlan
+from compiler.plan.layer import packed_order
 from compiler.plan.ranges import Region, scaled, summed
 from compiler.tile.roles import Roles, roles
 from simmodel.dtype import size_of
@@ -23,7 +23,7 @@ from simmodel.region import Address, Operand, Terms
 
 @dataclass(frozen=True)
 class Packed:
-    """One group's packed weights."""
+    """One layer's packed weights."""
 
     tensor: str
     buffer: str
@@ -76,19 +76,19 @@ class Packed:
         return offset, terms
 
 
-def packed(plan: Plan) -> Packed | None:
-    """How the group's weights are packed, or None when it has no constant weights to pack."""
-    group = plan.tiled.group
-    head = group.head
+def packed(plan: LayerPlan) -> Packed | None:
+    """How the layer's weights are packed, or None when it has no constant weights to pack."""
+    layer = plan.tiled.layer
+    head = layer.head
     if not plan.computes or plan.computes[0].route.engine != "matrix":
         return None
     weights = head.operands[1]
-    tensor = group.tensors[weights.tensor]
+    tensor = layer.tensors[weights.tensor]
     if tensor.data is None:
         return None
     found = roles(head)
     axes = _axes(weights, found)
-    name = f"{tensor.name}#{group.index}"
+    name = f"{tensor.name}#{layer.index}"
     return Packed(tensor.name, name, tensor.dtype, tensor.shape, packed_order(head), *axes)
 
 
@@ -103,12 +103,12 @@ def _axes(weights: Access, found: Roles) -> tuple[tuple[int, ...], int | None, i
     return batch, axis(found.col), axis(found.k)
 
 
-def packed_data(pack: Packed, plan: Plan, data: Array) -> Array:
+def packed_data(pack: Packed, plan: LayerPlan, data: Array) -> Array:
     """The packed elements of `data`, one block after another."""
     ordered = data.transpose(pack.order)
     lead = len(pack.batch)
-    cols = _cuts(plan, pack.col, plan.tiled.group.head, reduction=False)
-    deep = _cuts(plan, pack.k, plan.tiled.group.head, reduction=True)
+    cols = _cuts(plan, pack.col, plan.tiled.layer.head, reduction=False)
+    deep = _cuts(plan, pack.k, plan.tiled.layer.head, reduction=True)
     blocks = []
     for index in np.ndindex(ordered.shape[:lead]):
         matrix = ordered[index]
@@ -121,7 +121,9 @@ def packed_data(pack: Packed, plan: Plan, data: Array) -> Array:
     return np.concatenate(blocks)
 
 
-def _cuts(plan: Plan, axis: int | None, head: Nest, *, reduction: bool) -> list[tuple[int, int]]:
+def _cuts(
+    plan: LayerPlan, axis: int | None, head: Nest, *, reduction: bool
+) -> list[tuple[int, int]]:
     """Tile borders along the columns or the reduction, over all cores."""
     if axis is None:
         return [(0, 1)]
@@ -131,6 +133,8 @@ def _cuts(plan: Plan, axis: int | None, head: Nest, *, reduction: bool) -> list[
     loop = next(
         (lp for lp in plan.tiled.loops if lp.dim == dim and lp.reduction == reduction), None
     )
+    if plan.tiled.resident:
+        return [(0, head.dims[dim].extent)]
     if reduction:
         parts = [(0, head.dims[dim].extent)]
     else:

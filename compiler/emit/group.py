@@ -1,206 +1,376 @@
-"""The instructions of one group on one core: tile loops with loads, products, tails and stores.
+"""The steps of one group on one core: outer loops around its layers, and what passes between them.
 
-    level 0                                     loads of what no loop moves
-      for t0: level 1                           loads of what t0 moves
-        for t1: level 2 ...                     innermost: the product
-          then, at the result's level           the tail, and the store
-
-A step that runs deeper than one of its buffers turns is bracketed by `Sync` at the buffer's level.
+constants that stay
+for o0: for o1:             tiles of the results, runs of equal ones as one hardware loop
+  inputs of the tile
+  layer by layer            its steps; then its border, what the next tile keeps, its store
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.emit.constants import Packed
-from compiler.emit.legal import Names, legal_copy
-from compiler.emit.matrix import MatrixEmitter
-from compiler.emit.segments import Segment, segments
-from compiler.emit.sync import INNER, Action, Edge, edges, synchronized
-from compiler.emit.tile import Places, Tile, Turn, dram_operand, inner_operand
-from compiler.emit.vector import VectorEmitter
+from compiler.emit.layer import LayerEmitter, Surroundings, raw_value
+from compiler.emit.legal import legal_copy, legal_vector
+from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
+from compiler.emit.tile import Tile, Turn, dram_operand, slot_address
 from compiler.nest.bounds import Box
-from compiler.plan.ir import Buffer, Compute, Plan
-from compiler.plan.make_plan import variable
-from compiler.plan.ranges import Range, Region, scaled, summed
-from simmodel.arch import Arch
-from simmodel.dtype import is_float, limits
-from simmodel.isa import Copy, Item, Loop
-from simmodel.region import Operand
+from compiler.plan.ir import Buffer, Plan
+from compiler.plan.make_plan import outer
+from compiler.plan.ranges import Range, Region, needs, scaled, summed
+from compiler.tile.walk import Hold, Moment, Run, Walked
+from simmodel.isa import Copy, Item, Splat, Unary
+from simmodel.region import Address, Operand, Terms
 
 
 @dataclass(frozen=True)
 class GroupEmitter:
     """Emits one planned group for any core."""
 
-    arch: Arch
+    around: Surroundings
     plan: Plan
-    places: Places
-    packed: Packed | None
-    names: Names
-    origins: Sequence[int]
-    """Origin index of every nest of the group."""
+    packs: Sequence[Packed | None]
+    """By layer."""
+    origins: Sequence[tuple[int, ...]]
+    """By layer, origin index of every nest."""
 
     @cached_property
-    def edges(self) -> tuple[Edge, ...]:
-        """The group's tokens; none where the hardware interlocks."""
-        return () if self.arch.front_end.sync == "interlock" else edges(self.plan)
+    def layers(self) -> tuple[LayerEmitter, ...]:
+        """Emitters of the layers."""
+        layers = zip(self.plan.layers, self.packs, self.origins, strict=True)
+        return tuple(LayerEmitter(self.around, *fields) for fields in layers)
 
-    def items(self, part: Box) -> list[Item]:
-        """Instructions of the core that computes `part` of the result."""
-        out = tuple(Range(start, size) for start, size in part)
-        return _Core(self, part).level(0, Tile(self.plan, out, {}, (Turn(),)))
+    def nodes(self, number: int) -> list[Node]:
+        """Steps of the `number`-th core that takes part."""
+        if not self.plan.walked:
+            out = tuple(Range(*span) for span in self.plan.schedule.parts[number])
+            return self.layers[0].nodes(Tile(self.plan.layers[0], out, {}, (Turn(),)))
+        return _Core(self, self.plan.walked[number]).nodes()
+
+
+@dataclass(frozen=True)
+class Moving:
+    """Where the outer loops stand: one run of tiles, with what each loop adds to positions."""
+
+    walked: Walked
+    run: Run
+    variables: tuple[str, str]
+    """Names of the loops around all tiles and over the tiles; empty where there is none."""
+
+    @property
+    def moment(self) -> Moment:
+        """The run's first tile."""
+        return self.walked.moments[self.run.first]
+
+    def ranges(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
+        """`box` of the first tile, moved by the loops; `then` is that of the next tile."""
+        around, over = self.variables
+        strides = (self.walked.strides or {}).get(tensor, (0,) * len(box))
+        spans = []
+        for dim, (start, size) in enumerate(box):
+            terms: Terms = ((around, strides[dim]),) if around else ()
+            if over and then is not None:
+                terms = (*terms, (over, then[dim][0] - start))
+            spans.append(Range(start, size, summed(terms)))
+        return tuple(spans)
+
+    @property
+    def next(self) -> Moment | None:
+        """The run's second tile."""
+        if self.run.count == 1:
+            return None
+        return self.walked.moments[self.run.first + 1]
+
+    def held(self, tensor: str) -> tuple[Range, ...]:
+        """Where the buffer of a held tensor begins in it; sizes without meaning."""
+        hold = self.moment.holds[tensor]
+        then = None if self.next is None else self.next.holds[tensor]
+        return self.ranges(_origin(hold), None if then is None else _origin(then), tensor)
+
+
+def _origin(hold: Hold) -> Box:
+    return tuple((start, size) for start, size in zip(hold.origin, hold.sizes, strict=True))
 
 
 @dataclass(frozen=True)
 class _Core:
     emitter: GroupEmitter
-    part: Box
+    walked: Walked
 
     @property
     def plan(self) -> Plan:
         return self.emitter.plan
 
     @property
-    def origin(self) -> int:
-        return self.emitter.origins[0]
+    def around(self) -> Surroundings:
+        return self.emitter.around
 
-    def level(self, level: int, tile: Tile) -> list[Item]:
-        """Everything at and below loop level `level`."""
-        plan = self.plan
-        depth = len(plan.tiled.loops)
-        actions = [
-            self._load(plan.buffers[name], engine, tile)
-            for name, engine in plan.loads
-            if plan.buffers[name].level == level
+    def nodes(self) -> list[Node]:
+        """Everything, in order."""
+        constants: list[Node] = [
+            self._constant(self.plan.buffers[name], engine)
+            for name, engine in self.plan.loads
+            if self.plan.buffers[name].level == 0 and self._is_constant(name)
         ]
-        if level < depth:
-            actions.append(Action(INNER, tuple(self._loops(level, tile))))
-        if level == depth:
-            products = [c for c in plan.computes if c.route.engine == "matrix"]
-            actions += [self._compute(compute, tile, "matrix") for compute in products]
-        if level == plan.out_level:
-            rest = [c for c in plan.computes if c.route.engine != "matrix" or not c.route.direct]
-            actions += [self._compute(compute, tile, "vector") for compute in rest]
-            actions.append(self._store(tile))
-        turning = tuple(edge for edge in self.emitter.edges if edge.level == level)
-        return synchronized(actions, turning, self.origin)
+        depth = len(self.plan.schedule.loops)
+        if depth == 0:
+            return [*constants, *self._tile(Moving(self.walked, Run(0, 1), ("", "")), (Turn(),))]
+        if depth == 1:
+            return [*constants, self._walk("", (Turn(),))]
+        turns = (Turn(), Turn(0, ((outer(0), 1),)))
+        around = outer(0) if self.walked.repeats > 1 else ""
+        if not around:
+            turns = (Turn(), Turn())
+        body = (self._walk(around, turns),)
+        return [*constants, Walk(outer(0), (Segment(self.walked.repeats, body),))]
 
-    def _loops(self, level: int, tile: Tile) -> list[Item]:
-        loop = self.plan.tiled.loops[level]
-        group = self.plan.tiled.group
-        low, extent = (
-            (0, group.head.dims[loop.dim].extent) if loop.reduction else self.part[loop.dim]
+    def _walk(self, around: str, turns: tuple[Turn, ...]) -> Walk:
+        """The loop over tiles."""
+        total = len(self.walked.moments)
+        name = outer(len(turns) - 1)
+        bodies = []
+        for run in self.walked.runs:
+            counted = ((name, 1),) if run.count > 1 else ()
+            last = turns[-1]
+            turn = Turn(last.offset * total + run.first, summed(scaled(last.terms, total), counted))
+            moving = Moving(self.walked, run, (around, name if run.count > 1 else ""))
+            bodies.append(Segment(run.count, tuple(self._tile(moving, (*turns, turn)))))
+        return Walk(name, tuple(bodies))
+
+    def _is_constant(self, buffer: str) -> bool:
+        key = self.plan.buffers[buffer].key
+        assert key is not None
+        return self.plan.schedule.group.tensors[key[0]].data is not None
+
+    def _tile(self, moving: Moving, turns: tuple[Turn, ...]) -> list[Node]:
+        """One tile of the group."""
+        nodes: list[Node] = [
+            self._input(self.plan.buffers[name], engine, moving, turns)
+            for name, engine in self.plan.loads
+            if not self._is_constant(name)
+        ]
+        stores = dict(self.plan.stores)
+        for position, layer in enumerate(self.emitter.layers):
+            nodes += self._layer(layer, position, moving, turns)
+            result = layer.plan.result
+            if result in stores:
+                nodes.append(self._store(layer, stores[result], moving, turns))
+            nodes += self._handing(position, moving, turns)
+        return nodes
+
+    def _origins(self, moving: Moving) -> dict[str, tuple[Range, ...]]:
+        found = {
+            buffer: moving.held(tensor)
+            for tensor, buffer in self._held.items()
+            if tensor in moving.moment.holds
+        }
+        for buffer in self.plan.buffers.values():
+            if buffer.layer is None and buffer.name not in self._held.values():
+                found[buffer.name] = tuple(Range(0, size) for size in buffer.shape)
+        return found
+
+    @cached_property
+    def _held(self) -> dict[str, str]:
+        """Held tensor -> buffer."""
+        found = {}
+        for layer in self.plan.layers:
+            name = layer.tiled.layer.result.name
+            if self.plan.buffers[layer.result].layer is None:
+                found[name] = layer.result
+        for name, _ in self.plan.loads:
+            key = self.plan.buffers[name].key
+            if key is not None and not self._is_constant(name):
+                found[key[0]] = name
+        return found
+
+    def _layer(
+        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...]
+    ) -> list[Node]:
+        work = moving.moment.work[position]
+        idle = work is None
+        if work is None:
+            moments = self.walked.moments
+            moving = next(
+                Moving(self.walked, Run(n, 1), ("", ""))
+                for n, m in enumerate(moments)
+                if m.work[position] is not None
+            )
+            work = moving.moment.work[position]
+            assert work is not None
+        then = None if moving.next is None else moving.next.work[position]
+        result = layer.plan.tiled.layer.result.name
+        tile = Tile(
+            layer.plan, moving.ranges(work, then, result), {}, (Turn(),),
+            outer=turns, origins=self._origins(moving),
+        )  # fmt: skip
+        nodes = [*self._border(layer, position, moving, turns), *layer.nodes(tile)]
+        return [emptied(node) for node in nodes] if idle else nodes
+
+    def _constant(self, buffer: Buffer, engine: str) -> Leaf:
+        """The one load of a constant that stays."""
+        layer = self.emitter.layers[buffer.first]
+        assert buffer.key is not None
+        tensor = self.plan.schedule.group.tensors[buffer.key[0]]
+        made = layer.plan.tiled.layer
+        whole = tuple(Range(0, extent) for extent in made.result.shape)
+        region = needs(made, whole, {}).regions[buffer.key]
+        if layer.packed is not None and buffer.key[2]:
+            source = layer.packed.operand(region, self.around.places)
+        else:
+            source = dram_operand(tensor, region.ranges, self.around.places)
+        base = Address(self.around.places.chip[buffer.name][0])
+        target = Operand(buffer.role, base, region.padded, buffer.strides, buffer.dtype)
+        copy = Copy(engine=engine, origin=layer.origin, dst=target, src=source)
+        items = legal_copy(copy, self.around.arch, self.around.names)
+        return Leaf(engine, tuple(items), self.around.uses((), (buffer,)), layer.origin)
+
+    def _operand(
+        self, buffer: Buffer, ranges: Sequence[Range], tensor: str, moving: Moving,
+        turns: tuple[Turn, ...],
+    ) -> Operand:  # fmt: skip
+        """A box of a held tensor, in its buffer."""
+        tile = Tile(self.plan.layers[0], (), {}, (Turn(),), outer=turns)
+        address = slot_address(buffer, tile, self.around.places)
+        for span, first, stride in zip(ranges, moving.held(tensor), buffer.strides, strict=True):
+            terms = summed(span.terms, scaled(first.terms, -1))
+            address = Address(
+                address.base + (span.start - first.start) * stride,
+                summed(address.terms, scaled(terms, stride)), address.ring,
+            )  # fmt: skip
+        shape = tuple(span.size for span in ranges)
+        return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
+
+    def _input(self, buffer: Buffer, engine: str, moving: Moving, turns: tuple[Turn, ...]) -> Leaf:
+        """The load of a tile's part of an input, with the border around it."""
+        assert buffer.key is not None
+        name = buffer.key[0]
+        tensor = self.plan.schedule.group.tensors[name]
+        origin = self.emitter.layers[buffer.first].origin
+        uses = self.around.uses((), (buffer,))
+        read = frozenset({tensor.storage.buffer})
+        hold = moving.moment.holds.get(name)
+        before = moving.run.first - 1
+        known = before >= 0 and self.walked.moments[before].holds.get(name) == hold
+        if hold is None or known:
+            return Leaf(engine, (), uses, origin)
+        then = None if moving.next is None else moving.next.holds[name].box
+        ranges = moving.ranges(hold.box, then, name)
+        bordered = any(hold.before) or any(hold.after)
+        region = Region(ranges, hold.before, hold.after)
+        outside = tuple(
+            Range(span.start - b, size, span.terms)
+            for span, b, size in zip(ranges, hold.before, region.padded, strict=True)
         )
-        found = segments(group, loop, low, extent)
-        total = sum(segment.count for segment in found)
+        copy = Copy(
+            engine=engine, origin=origin, dst=self._operand(buffer, outside, name, moving, turns),
+            src=dram_operand(tensor, ranges, self.around.places),
+            before=hold.before if bordered else (),
+            fill=self._raw_border(name) if bordered else 0.0,
+        )  # fmt: skip
+        items = legal_copy(copy, self.around.arch, self.around.names)
+        return Leaf(engine, tuple(items), uses, origin, read)
+
+    def _raw_border(self, name: str) -> float:
+        tensor = self.plan.schedule.group.tensors[name]
+        layers = self.plan.schedule.group.layers
+        accesses = (a for layer in layers for nest in layer.nests for a in nest.reads)
+        access = next(a for a in accesses if a.tensor == name and a.pad is not None)
+        assert access.pad is not None
+        return raw_value(access.pad, tensor.dtype, access.scale, access.zero)
+
+    def _border(
+        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...]
+    ) -> list[Node]:
+        """What surrounds a layer's result on chip: filled when its buffer is new, and where a
+        tile reaches the tensor's end."""
+        name = layer.plan.tiled.layer.result.name
+        buffer = self.plan.buffers[layer.plan.result]
+        holds = [m.holds[name] for m in self.walked.moments if name in m.holds]
+        if buffer.layer is not None or not any(any(h.before) or any(h.after) for h in holds):
+            return []
+        hold = moving.moment.holds.get(name)
         items: list[Item] = []
-        for segment in found:
-            inner = _entered(tile, level, segment, total)
-            body = self.level(level + 1, inner)
-            if segment.count == 1:
-                items += body
-            else:
-                items.append(Loop(variable(level), segment.count, tuple(body)))
+        fresh = moving.run.first < buffer.slots or (moving.run.count == 1)
+        if hold is not None and fresh:
+            for ranges in _frame(moving.held(name), hold, buffer.shape):
+                dst = self._operand(buffer, ranges, name, moving, turns)
+                splat = Splat(
+                    engine="vector", origin=layer.origin, dst=dst, value=self._raw_border(name)
+                )
+                items += legal_vector(splat, self.around.arch, self.around.names)
+        return [Leaf("vector", tuple(items), self.around.uses((), (buffer,)), layer.origin)]
+
+    def _store(
+        self, layer: LayerEmitter, engine: str, moving: Moving, turns: tuple[Turn, ...]
+    ) -> Leaf:
+        """The store of a result that the group holds for its own layers as well."""
+        result = layer.plan.tiled.layer.result
+        buffer = self.plan.buffers[layer.plan.result]
+        box = moving.moment.out[result.name]
+        then = None if moving.next is None else moving.next.out[result.name]
+        ranges = moving.ranges(box, then, result.name)
+        copy = Copy(
+            engine=engine, origin=layer.origins[-1],
+            dst=dram_operand(result, ranges, self.around.places),
+            src=self._operand(buffer, ranges, result.name, moving, turns),
+        )  # fmt: skip
+        items = legal_copy(copy, self.around.arch, self.around.names)
+        return Leaf(
+            engine, tuple(items), self.around.uses((buffer,), ()), layer.origins[-1],
+            writes=frozenset({result.storage.buffer}),
+        )  # fmt: skip
+
+    def _handing(self, position: int, moving: Moving, turns: tuple[Turn, ...]) -> list[Node]:
+        """Moves of what the next tile keeps, behind the last layer that reads it here."""
+        nodes: list[Node] = []
+        group = self.plan.schedule.group
+        for name in self.walked.rolled:
+            if group.held[name][-1] != position:
+                continue
+            buffer = self.plan.buffers[self._held[name]]
+            origin = self.emitter.layers[position].origin
+            uses = self.around.uses((buffer,), (buffer,))
+            handed = self.walked.handed(moving.run.first).get(name)
+            items = [] if handed is None else self._shift(name, buffer, handed, moving, turns)
+            nodes.append(Leaf("vector", tuple(items), uses, origin))
+        return nodes
+
+    def _shift(
+        self, name: str, buffer: Buffer, handed: tuple[int, int, int], moving: Moving,
+        turns: tuple[Turn, ...],
+    ) -> list[Item]:  # fmt: skip
+        """`overlap` positions moved to the front of the buffer, in pieces that never overlap."""
+        dim, shift, overlap = handed
+        origin = moving.held(name)
+        items: list[Item] = []
+        for start in range(0, overlap, shift):
+            size = min(shift, overlap - start)
+
+            def rows(low: int, size: int = size) -> tuple[Range, ...]:
+                span = Range(origin[dim].start + low, size, origin[dim].terms)
+                return (*origin[:dim], span, *origin[dim + 1 :])
+
+            move = Unary(
+                engine="vector", origin=self.emitter.layers[buffer.first].origin, function="move",
+                dst=self._operand(buffer, rows(start), name, moving, turns),
+                a=self._operand(buffer, rows(start + shift), name, moving, turns),
+            )  # fmt: skip
+            items += legal_vector(move, self.around.arch, self.around.names)
         return items
 
-    def _load(self, buffer: Buffer, engine: str, tile: Tile) -> Action:
-        assert buffer.key is not None
-        tensor = tile.tensor(buffer.key[0])
-        region = tile.needs.regions[buffer.key]
-        target = inner_operand(buffer, region, tile, self.emitter.places)
-        if self.emitter.packed is not None and buffer.key[2]:
-            source = self.emitter.packed.operand(region, self.emitter.places)
-        else:
-            source = dram_operand(tensor, region.ranges, self.emitter.places)
-        fill = _raw_border(buffer, tile) if region.bordered else 0.0
-        copy = Copy(
-            engine=engine, origin=self.origin, dst=target, src=source,
-            before=region.before if region.bordered else (), fill=fill,
-        )  # fmt: skip
-        items = legal_copy(copy, self.emitter.arch, self.emitter.names)
-        return Action(engine, tuple(items), writes=frozenset({buffer.name}))
 
-    def _compute(self, compute: Compute, tile: Tile, engine: str) -> Action:
-        """One nest on `engine`; a product that its own engine cannot finish takes two."""
-        emitter, nest = self.emitter, compute.nest
-        fields = (emitter.arch, emitter.names, emitter.places, emitter.origins[compute.position])
-        kind = MatrixEmitter if engine == "matrix" else VectorEmitter
-        items = tuple(kind(*fields).items(compute, tile))
-        halves = compute.route.engine == "matrix" and not compute.route.direct
-        if not halves:
-            return Action(engine, items, frozenset(compute.reads), frozenset({compute.writes}))
-        finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
-        late = frozenset(compute.reads[i] for i in finish)
-        sums = frozenset({str(compute.sums)})
-        if engine == "matrix":
-            return Action(engine, items, frozenset(compute.reads) - late, sums)
-        return Action(engine, items, sums | late, frozenset({compute.writes}))
-
-    def _store(self, tile: Tile) -> Action:
-        name, engine = self.plan.store
-        buffer = self.plan.buffers[name]
-        result = self.plan.tiled.group.result
-        if buffer.key is not None:
-            source = inner_operand(
-                buffer, tile.needs.regions[buffer.key], tile, self.emitter.places
-            )
-            source = _as_result(source, self.plan, tile)
-        else:
-            region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
-            source = inner_operand(buffer, region, tile, self.emitter.places)
-        target = dram_operand(result, tile.out, self.emitter.places)
-        copy = Copy(engine=engine, origin=self.emitter.origins[-1], dst=target, src=source)
-        items = legal_copy(copy, self.emitter.arch, self.emitter.names)
-        return Action(engine, tuple(items), reads=frozenset({name}))
-
-
-def _as_result(source: Operand, plan: Plan, tile: Tile) -> Operand:
-    """A pure move's buffer seen with the result's dimensions."""
-    nest = plan.tiled.group.head
-    access = nest.operands[0]
-    shape = tuple(span.size for span in tile.out)
-    strides = tuple(
-        sum(
-            affine.coefficient(d) * s
-            for affine, s in zip(access.index, source.strides, strict=True)
-        )
-        for d in range(nest.rank)
-    )
-    return replace(source, shape=shape, strides=strides)
-
-
-def _entered(tile: Tile, level: int, segment: Segment, total: int) -> Tile:
-    """`tile` inside one segment of loop `level`."""
-    loop = tile.plan.tiled.loops[level]
-    name = variable(level)
-    terms = ((name, segment.step),) if segment.count > 1 else ()
-    span = Range(segment.start, segment.size, terms)
-    outer = tile.turns[level]
-    counted = ((name, 1),) if segment.count > 1 else ()
-    turn = Turn(outer.offset * total + segment.first, summed(scaled(outer.terms, total), counted))
-    turns = (*tile.turns, turn)
-    if loop.reduction:
-        return replace(
-            tile, split={**tile.split, loop.dim: span}, turns=turns,
-            opens=segment.opens, closes=segment.closes,
-        )  # fmt: skip
-    out = (*tile.out[: loop.dim], span, *tile.out[loop.dim + 1 :])
-    return replace(tile, out=out, turns=turns)
-
-
-def _raw_border(buffer: Buffer, tile: Tile) -> float:
-    """Raw value that stands for the border's real value in the buffer's element type."""
-    assert buffer.key is not None
-    value = buffer.key[1]
-    assert value is not None
-    accesses = (a for nest in tile.plan.tiled.group.nests for a in nest.reads)
-    access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key[:2])
-    if is_float(buffer.dtype):
-        return value
-    low, high = limits(buffer.dtype)
-    if value in (float("-inf"), float("inf")):
-        return float(low if value < 0 else high)
-    return float(min(max(round(value / (access.scale or 1.0)) + access.zero, low), high))
+def _frame(origin: Sequence[Range], hold: Hold, shape: Sequence[int]) -> list[tuple[Range, ...]]:
+    """Slabs of a buffer of `shape` that cover the border of `hold`, one dimension at a time."""
+    whole = [Range(first.start, n, first.terms) for first, n in zip(origin, shape, strict=True)]
+    boxes = []
+    for dim, (size, before, after) in enumerate(
+        zip(hold.sizes, hold.before, hold.after, strict=True)
+    ):
+        for low, count in ((0, before), (size - after, after)):
+            if count:
+                span = Range(whole[dim].start + low, count, whole[dim].terms)
+                boxes.append((*whole[:dim], span, *whole[dim + 1 :]))
+    return boxes

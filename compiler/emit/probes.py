@@ -37,6 +37,12 @@ def stage(step: Step) -> Stage:
     """What `step` computes, and what it stores."""
     if not isinstance(step, Placed):
         return Stage((), step.outputs)
-    group = step.plan.tiled.group
-    kinds = {name: step.plan.buffers[name].dtype for name in group.inside}
-    return Stage(group.nests, (group.result.name,), kinds)
+    group = step.plan.schedule.group
+    nests = tuple(nest for layer in group.layers for nest in layer.nests)
+    kinds = {
+        compute.nest.tensor: step.plan.buffers[compute.writes].dtype
+        for layer in step.plan.layers
+        for compute in layer.computes
+        if compute.nest.tensor not in group.results
+    }
+    return Stage(nests, group.results, kinds)

@@ -1,13 +1,15 @@
 """The whole program: groups one after another on every core, host calls between them, constants.
 
-Steps are separated by barriers: a core's loads of step n+1 wait until every core that works in step
-n has stored. That orders memory traffic between cores and lets on-chip space be used anew.
+A step waits for what it needs and no more: for the steps that stored what it loads, and for those
+that used the memory that it writes. Between the engines of a core tokens do that, whatever group
+they work on; between cores, and for the host, every step that touches memory has a barrier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -15,8 +17,10 @@ from compiler.alloc.off_chip import GRAIN, Span, place
 from compiler.alloc.on_chip import Place
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.group import GroupEmitter
+from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
-from compiler.emit.sync import Edge
+from compiler.emit.nodes import Leaf, Node
+from compiler.emit.sync import THRIFT, Synchronizer
 from compiler.emit.tile import Places, dram_operand
 from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
 from compiler.plan.ir import Plan
@@ -45,7 +49,6 @@ class ProgramEmitter:
     graph: NestGraph
     arch: Arch
     steps: Sequence[Step]
-    streams: list[list[Item]] = field(init=False)
     tokens: dict[str, int] = field(default_factory=dict)
     barriers: dict[str, int] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
@@ -53,26 +56,31 @@ class ProgramEmitter:
     payloads: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.streams = [[] for _ in range(self.arch.core_count)]
-        self.packs = [packed(s.plan) if isinstance(s, Placed) else None for s in self.steps]
+        self.nodes: list[list[Node]] = [[] for _ in range(self.arch.core_count)]
+        self.packs: list[tuple[Packed | None, ...]] = [
+            tuple(packed(layer) for layer in s.plan.layers) if isinstance(s, Placed) else ()
+            for s in self.steps
+        ]
+        self._awaited: set[tuple[int, str, int]] = set()
         self.names = Names()
         self.data = self._constants()
         self.dram = self._dram()
 
     def program(self) -> Program:
         """The program."""
-        for number, (step, pack) in enumerate(zip(self.steps, self.packs, strict=True)):
+        for number, (step, packs) in enumerate(zip(self.steps, self.packs, strict=True)):
             if isinstance(step, HostNode):
                 self._host(number, step)
             else:
-                self._group(number, step, pack)
+                self._group(number, step, packs)
+        streams = self._streams()
         macs = sum(s.macs for step in self.steps if isinstance(step, Placed)
-                   for s in step.plan.tiled.group.nests)  # fmt: skip
+                   for layer in step.plan.layers for s in layer.tiled.layer.nests)  # fmt: skip
         return Program(
             name=self.graph.name,
             arch=self.arch.name,
-            cores=tuple(tuple(stream) for stream in self.streams),
-            tokens=tuple(dict(self.tokens) for _ in self.streams),
+            cores=streams,
+            tokens=tuple(dict(self.tokens) for _ in streams),
             barriers=self.barriers,
             constants=tuple(
                 Constant(name, self.dram[name], data.reshape(-1), data.nbytes)
@@ -86,6 +94,18 @@ class ProgramEmitter:
             macs=macs,
         )
 
+    def _streams(self) -> tuple[tuple[Item, ...], ...]:
+        """All cores' instructions, with as many tokens as there are."""
+        front_end = self.arch.front_end
+        for thrift in THRIFT:
+            sync = Synchronizer(front_end.sync == "tokens", thrift)
+            streams = tuple(tuple(sync.stream(nodes)) for nodes in self.nodes)
+            self.tokens = sync.initial
+            if len(sync.initial) <= front_end.tokens:
+                break
+        self.barriers |= sync.barriers
+        return streams
+
     def port(self, name: str) -> Port:
         """The tensor `name` as the model's user sees it, where it lies in DRAM."""
         tensor = self.graph.tensors[name]
@@ -96,17 +116,18 @@ class ProgramEmitter:
     def _constants(self) -> dict[str, Array]:
         """DRAM buffer -> raw elements, packed weights included; only what is read."""
         data: dict[str, Array] = {}
-        for step, pack in zip(self.steps, self.packs, strict=True):
+        for step, packs in zip(self.steps, self.packs, strict=True):
             if isinstance(step, HostNode):
                 for name in step.inputs:
                     self._keep(data, self.graph.tensors[name])
                 continue
-            for name, weights in _read(step.plan):
-                tensor = self.graph.tensors[name]
-                if pack is not None and weights and tensor.data is not None:
-                    data[pack.buffer] = packed_data(pack, step.plan, tensor.data)
-                else:
-                    self._keep(data, tensor)
+            for layer, pack in zip(step.plan.layers, packs, strict=True):
+                for name, weights in _read(step.plan, layer.position):
+                    tensor = self.graph.tensors[name]
+                    if pack is not None and weights and tensor.data is not None:
+                        data[pack.buffer] = packed_data(pack, layer, tensor.data)
+                    else:
+                        self._keep(data, tensor)
         for name in self.graph.outputs:
             self._keep(data, self.graph.tensors[name])
         return data
@@ -166,37 +187,82 @@ class ProgramEmitter:
             Span(name, sizes[name] * size_of(dtypes[name]), born[name], dies[name]) for name in born
         ]
 
-    def _group(self, number: int, step: Placed, pack: Packed | None) -> None:
-        group = step.plan.tiled.group
-        first = len(self.origins)
-        self.origins += [Origin(nest.origin, number, nest.kind) for nest in group.nests]
-        emitter = GroupEmitter(
-            self.arch, step.plan, Places(step.places, self.dram), pack, self.names,
-            tuple(range(first, first + len(group.nests))),
-        )  # fmt: skip
-        parts = step.plan.tiled.parts
-        loads = tuple(dict.fromkeys(engine for _, engine in step.plan.loads))
-        store = step.plan.store[1]
-        name = f"step{number}"
-        for core, part in enumerate(parts):
-            stream = self.streams[core]
-            stream += self._await(number, loads, first)
-            stream += emitter.items(part)
-            stream.append(Arrive(engine=store, barrier=name, origin=first))
+    def _group(self, number: int, step: Placed, packs: Sequence[Packed | None]) -> None:
+        plan = step.plan
+        origins = []
+        for layer in plan.schedule.group.layers:
+            first = len(self.origins)
+            self.origins += [Origin(nest.origin, number, nest.kind) for nest in layer.nests]
+            origins.append(tuple(range(first, len(self.origins))))
+        places = Places(step.places, self.dram)
+        around = Surroundings(self.arch, places, self.names, number, len(plan.schedule.loops))
+        emitter = GroupEmitter(around, plan, packs, origins)
+        cores = len(plan.schedule.parts)
+        for core in range(cores):
+            self._add(core, number, emitter.nodes(core))
             self._record(number, core, step)
-        self.barriers[name] = len(parts)
-        self._merge_tokens(emitter.edges, step.plan.slots)
 
-    def _await(self, number: int, engines: Sequence[str], origin: int) -> list[Item]:
-        if number == 0:
-            return []
-        barrier = f"step{number - 1}"
-        return [Await(engine=engine, barrier=barrier, origin=origin) for engine in engines]
+    def _add(self, core: int, number: int, nodes: Sequence[Node]) -> None:
+        """`nodes` of one step, each behind what other steps must have done off chip."""
+        engine = next((leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.writes), None)
+        if engine is None:
+            engine = next((leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.reads), None)
+        for node in nodes:
+            for leaf in node.leaves:
+                for barrier in self._before(number, leaf):
+                    self._await(core, leaf.engine, barrier, leaf.origin)
+            self.nodes[core].append(node)
+        if engine is not None:
+            name = f"step{number}"
+            arrive = Arrive(engine=engine, barrier=name, origin=nodes[-1].origin)
+            self.nodes[core].append(Leaf(engine, (arrive,), origin=nodes[-1].origin))
+            self.barriers[name] = self.barriers.get(name, 0) + 1
 
-    def _merge_tokens(self, found: tuple[Edge, ...], slots: int) -> None:
-        for edge in found:
-            self.tokens[edge.full] = 0
-            self.tokens[edge.empty] = slots
+    def _await(self, core: int, engine: str, step: int, origin: int) -> None:
+        if (core, engine, step) in self._awaited:
+            return
+        self._awaited.add((core, engine, step))
+        wait = Await(engine=engine, barrier=f"step{step}", origin=origin)
+        self.nodes[core].append(Leaf(engine, (wait,), origin=origin))
+
+    def _before(self, number: int, leaf: Leaf) -> Iterator[int]:
+        """Steps that must be over before `leaf` of step `number` touches memory."""
+        for buffer in sorted(leaf.reads):
+            yield from (s for s in self._writers.get(buffer, ()) if s < number)
+        for buffer in sorted(leaf.writes):
+            for other in self._neighbours(buffer):
+                yield from (s for s in self._users.get(other, ()) if s < number)
+
+    @cached_property
+    def _writers(self) -> dict[str, list[int]]:
+        """DRAM buffer -> steps that write it."""
+        return self._steps_by(_writes)
+
+    @cached_property
+    def _users(self) -> dict[str, list[int]]:
+        """DRAM buffer -> steps that read or write it."""
+        return self._steps_by(_touched)
+
+    def _steps_by(self, names: Callable[[Step], tuple[str, ...]]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for number, step in enumerate(self.steps):
+            for name in names(step):
+                tensor = self.graph.tensors[name]
+                if tensor.data is None:
+                    found.setdefault(tensor.storage.buffer, []).append(number)
+        return found
+
+    def _neighbours(self, buffer: str) -> list[str]:
+        """DRAM buffers that share bytes with `buffer`, which lives later: all but itself."""
+        return [name for name in self._overlaps[buffer] if name != buffer]
+
+    @cached_property
+    def _overlaps(self) -> dict[str, list[str]]:
+        ends = {s.name: (self.dram[s.name], self.dram[s.name] + s.size) for s in self._spans()}
+        return {
+            a: [b for b, (low, high) in ends.items() if low < end and start < high]
+            for a, (start, end) in ends.items()
+        }
 
     def _record(self, number: int, core: int, step: Placed) -> None:
         for buffer in step.plan.buffers.values():
@@ -229,20 +295,34 @@ class ProgramEmitter:
             operations=node.operations, origin=origin,
         )  # fmt: skip
         self.payloads.append(node.payload)
-        stream = self.streams[0]
-        stream += self._await(number, (HOST,), origin)
-        stream += [call, Arrive(engine=HOST, barrier=f"step{number}", origin=origin)]
-        self.barriers[f"step{number}"] = 1
+        reads, writes = (
+            frozenset(whole(n).storage.buffer for n in names if whole(n).data is None)
+            for names in (node.inputs, node.outputs)
+        )
+        leaf = Leaf(HOST, (call,), origin=origin, reads=reads, writes=writes)
+        self._add(0, number, [leaf])
 
 
-def _read(plan: Plan) -> tuple[tuple[str, bool], ...]:
-    """What a group reads from memory, and whether it reads it as weights of a product."""
-    keys = (b.key for b in plan.buffers.values() if b.key is not None)
+def _leaves(nodes: Sequence[Node]) -> Iterator[Leaf]:
+    return (leaf for node in nodes for leaf in node.leaves)
+
+
+def _read(plan: Plan, position: int) -> tuple[tuple[str, bool], ...]:
+    """What a layer reads from memory, and whether it reads it as weights of a product."""
+    keys = (
+        b.key
+        for b in plan.buffers.values()
+        if b.key is not None and (b.first if b.layer is None else b.layer) == position
+    )
     return tuple(dict.fromkeys((key[0], key[2]) for key in keys))
+
+
+def _writes(step: Step) -> tuple[str, ...]:
+    return step.outputs if isinstance(step, HostNode) else step.plan.schedule.group.results
 
 
 def _touched(step: Step) -> tuple[str, ...]:
     if isinstance(step, HostNode):
         return (*step.inputs, *step.outputs)
-    group = step.plan.tiled.group
-    return (*group.inputs, group.result.name)
+    group = step.plan.schedule.group
+    return (*group.inputs, *group.results)

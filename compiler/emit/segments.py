@@ -7,7 +7,7 @@ between is one segment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from compiler.fuse.layer import Layer
@@ -30,13 +30,16 @@ class Segment:
     """Contains the last tile of a reduction."""
 
 
-def segments(group: Layer, loop: TileLoop, low: int, extent: int) -> list[Segment]:
-    """Segments of `loop` over positions low .. low + extent."""
+def segments(
+    layer: Layer, loop: TileLoop, low: int, extent: int, held: Collection[str] = ()
+) -> list[Segment]:
+    """Segments of `loop` over positions low .. low + extent; borders of `held` tensors are there
+    already."""
     count = -(-extent // loop.size)
     accesses = [
-        (access, group.tensors[access.tensor].shape)
-        for access in group.head.reads
-        if access.pad is not None
+        (access, layer.tensors[access.tensor].shape)
+        for access in layer.head.reads
+        if access.pad is not None and access.tensor not in held
     ]
     found: list[Segment] = []
     previous: object = None
@@ -44,7 +47,7 @@ def segments(group: Layer, loop: TileLoop, low: int, extent: int) -> list[Segmen
         start = low + number * loop.size
         size = min(loop.size, low + extent - start)
         ends = (number == 0, number == count - 1) if loop.reduction else (True, True)
-        kind = (size, tuple(_borders(accesses, group, loop.dim, start, size)), ends)
+        kind = (size, tuple(_borders(accesses, layer, loop.dim, start, size)), ends)
         if found and kind == previous:
             last = found[-1]
             found[-1] = Segment(
@@ -58,7 +61,7 @@ def segments(group: Layer, loop: TileLoop, low: int, extent: int) -> list[Segmen
 
 def _borders(
     accesses: Iterable[tuple[Access, tuple[int, ...]]],
-    group: Layer,
+    layer: Layer,
     dim: int,
     start: int,
     size: int,
@@ -70,7 +73,7 @@ def _borders(
             if not factor:
                 continue
             window = sum(
-                abs(c) * (group.head.dims[d].extent - 1) for d, c in affine.terms if d != dim
+                abs(c) * (layer.head.dims[d].extent - 1) for d, c in affine.terms if d != dim
             )
             low = affine.constant + factor * start
             high = low + factor * (size - 1) + window

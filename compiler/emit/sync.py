@@ -1,128 +1,313 @@
-"""Tokens between the engines of one core, from nothing but who fills and who uses each buffer.
+"""Tokens between the engines of one core, from nothing but which bytes each step touches.
 
-Each buffer and pair (writer, reader) has two counting tokens: `full` starts at 0, `empty` at the
-number of slots. The writer takes an empty and gives a full, the reader the other way round. Where a
-step runs in deeper loops than its buffer turns, a bare `Sync` stands before and after these loops.
+Two steps of different engines that touch common bytes, one of them writing, must keep their order.
+Engines run their queues in order, so of all such pairs only a few need a token:
 
-Names say who waits for whom and recur from group to group: every token is back at its initial
-count when its group ends.
+    full    step i of an iteration before step j of the same iteration; starts at 0
+    free    step i before step j of the iteration that uses the same slot again, one or more later;
+            starts at the steps that the first iterations may do at once
+
+Each pair of engines has one chain of such pairs per loop depth: the n-th wait takes what the n-th
+signal gave. A step in deeper loops is bracketed by `Sync` where the chain lives. Loops beside each
+other use tokens in turns (`lanes`), so that one can begin while the one before it drains. Outside
+all loops every pair happens once: where tokens are scarce, barriers do as well (`Thrift`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
-from compiler.plan.ir import Plan
-from simmodel.isa import Instruction, Item, Sync
+import numpy as np
+from numpy.typing import NDArray
 
-
-@dataclass(frozen=True)
-class Edge:
-    """Buffers that turn together between the same two engines."""
-
-    buffers: frozenset[str]
-    writer: str
-    reader: str
-    level: int
-    full: str
-    empty: str
-    weight: int
-    """Empty tokens that stand for one slot."""
-
-
-@dataclass(frozen=True)
-class Action:
-    """Instructions of one step at one loop level; the deeper loops are an action of no engine."""
-
-    engine: str
-    items: tuple[Item, ...]
-    reads: frozenset[str] = frozenset()
-    writes: frozenset[str] = frozenset()
-
+from compiler.emit.nodes import Leaf, Node, Use, Walk
+from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
 
 Tokens = tuple[tuple[str, int], ...]
 """Names and counts."""
-
-INNER = ""
-"""Engine of the action that stands for the deeper loops."""
-
-
-def edges(plan: Plan) -> tuple[Edge, ...]:
-    """Edges of every buffer of `plan` that two engines share.
-
-    Buffers that turn at the same level between the same engines share their tokens: the first one
-    filled waits for all, the last one filled speaks for all. Every `empty` token starts at the same
-    count in all groups, so groups share them too: one slot of a buffer that has fewer slots takes
-    and gives more at once.
-    """
-    together: dict[tuple[str, str, int, int], list[str]] = {}
-    for buffer in plan.buffers.values():
-        for reader in buffer.readers:
-            if reader != buffer.writer:
-                key = (buffer.writer, reader, buffer.slots, buffer.level)
-                together.setdefault(key, []).append(buffer.name)
-    seen: Counter[tuple[str, str]] = Counter()
-    found = []
-    for (writer, reader, slots, level), names in together.items():
-        name = f"{writer}_{reader}_{seen[writer, reader]}"
-        seen[writer, reader] += 1
-        weight = plan.slots // slots
-        found.append(
-            Edge(frozenset(names), writer, reader, level, f"full_{name}", f"empty_{name}", weight)
-        )
-    return tuple(found)
+Marks = list[dict[str, list[tuple[str, int]]]]
+"""By step: engine -> tokens with counts."""
+Touches = tuple[tuple[str, Use], ...]
+"""(engine, use) of everything in a step."""
+Ints = NDArray[np.int64]
 
 
-def synchronized(actions: list[Action], found: tuple[Edge, ...], origin: int) -> list[Item]:
-    """The items of `actions` with the tokens of the edges that turn at their level."""
-    before: dict[int, list[Item]] = {}
-    after: dict[int, list[Item]] = {}
-    waits: dict[int, dict[str, int]] = {}
-    signals: dict[int, dict[str, int]] = {}
-    inner = next((i for i, action in enumerate(actions) if action.engine == INNER), None)
-    for edge in found:
-        empty, full = (edge.empty, edge.weight), (edge.full, 1)
-        sides = (
-            (edge.writer, empty, full, [action.writes for action in actions]),
-            (edge.reader, full, empty, [action.reads for action in actions]),
-        )
-        for engine, take, give, touched in sides:
-            steps = [
-                i
-                for i, names in enumerate(touched)
-                if actions[i].engine == engine and names & edge.buffers
-            ]
-            if steps:
-                waits.setdefault(steps[0], {}).update([take])
-                signals.setdefault(steps[-1], {}).update([give])
-            elif inner is not None:
-                waiting = Sync(engine=engine, waits=(take,), origin=origin)
-                giving = Sync(engine=engine, signals=(give,), origin=origin)
-                before.setdefault(inner, []).append(waiting)
-                after.setdefault(inner, []).append(giving)
-    items: list[Item] = []
-    for i, action in enumerate(actions):
-        held = _waiting(action, tuple(waits.get(i, {}).items()), origin)
-        items += before.get(i, [])
-        given = tuple(signals.get(i, {}).items())
-        items += _signalling(held, action.engine, given, origin)
-        items += after.get(i, [])
-    return items
+@dataclass(frozen=True)
+class Chain:
+    """Ordered pairs of steps between two engines: `first[n]` before `second[n]`."""
+
+    giver: str
+    taker: str
+    distance: int
+    """Iterations between them."""
+    first: tuple[int, ...]
+    second: tuple[int, ...]
 
 
-def _waiting(action: Action, taken: Tokens, origin: int) -> list[Item]:
-    items = list(action.items)
+@dataclass(frozen=True)
+class Thrift:
+    """How tokens are saved on a machine that has few."""
+
+    lanes: int = 2
+    """Sets of tokens that neighbouring loops take in turns."""
+    barriers: bool = False
+    """Whether barriers order what happens once."""
+
+
+THRIFT = (Thrift(), Thrift(lanes=1), Thrift(lanes=1, barriers=True))
+"""From lavish to sparing."""
+
+
+@dataclass
+class Synchronizer:
+    """Turns the trees of cores into their streams; collects what that takes."""
+
+    tokens: bool = True
+    """Whether the machine has tokens; else its hardware interlocks."""
+    thrift: Thrift = THRIFT[0]
+    initial: dict[str, int] = field(default_factory=dict)
+    """Token -> count at the start."""
+    barriers: dict[str, int] = field(default_factory=dict)
+    """Barrier -> arrivals, of the barriers made here."""
+
+    def __post_init__(self) -> None:
+        self._ranks: dict[str, list[int]] = {}
+
+    def stream(self, body: Sequence[Node]) -> list[Item]:
+        """The instructions of `body` with everything that keeps its steps in order."""
+        if not self.tokens:
+            none: Marks = [{} for _ in body]
+            return self._items(body, (none, none), 0)
+        touches = [node.touches for node in body]
+        if not self.thrift.barriers:
+            return self._items(body, self._marks(touches, 0, 0), 0)
+        return self._items(*self._behind_barriers(body, chains(tuple(touches), 0)), 0)
+
+    def _behind_barriers(
+        self, body: Sequence[Node], found: Sequence[Chain]
+    ) -> tuple[list[Node], tuple[Marks, Marks]]:
+        """`body` with an arrival and a wait for each pair of steps that must keep their order."""
+        before: list[list[Node]] = [[] for _ in body]
+        after: list[list[Node]] = [[] for _ in body]
+        for chain in found:
+            for i, j in zip(chain.first, chain.second, strict=True):
+                name = f"order{len(self.barriers)}"
+                self.barriers[name] = 1
+                arrive = Arrive(engine=chain.giver, barrier=name, origin=body[i].origin)
+                wait = Await(engine=chain.taker, barrier=name, origin=body[j].origin)
+                after[i].append(Leaf(chain.giver, (arrive,), origin=body[i].origin))
+                before[j].append(Leaf(chain.taker, (wait,), origin=body[j].origin))
+        parts = zip(before, body, after, strict=True)
+        nodes = [node for b, this, a in parts for node in (*b, this, *a)]
+        none: Marks = [{} for _ in nodes]
+        return nodes, (none, none)
+
+    def _marks(self, touches: Sequence[Touches], depth: int, lane: int) -> tuple[Marks, Marks]:
+        """Step -> engine -> tokens that it takes before the step, and gives after it."""
+        waits: Marks = [{} for _ in touches]
+        signals: Marks = [{} for _ in touches]
+        if self.tokens:
+            for chain in chains(tuple(touches), depth):
+                token = self._token(chain, depth, lane)
+                for i in chain.first:
+                    signals[i].setdefault(chain.giver, []).append((token, 1))
+                for j in chain.second:
+                    waits[j].setdefault(chain.taker, []).append((token, 1))
+        return waits, signals
+
+    def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
+        items: list[Item] = []
+        walks = 0
+        for node, taken, given in zip(body, *marks, strict=True):
+            if isinstance(node, Leaf):
+                held = _waiting(node, tuple(taken.get(node.engine, ())))
+                items += _signalling(held, node, tuple(given.get(node.engine, ())))
+                continue
+            origin = node.origin
+            items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
+            if depth == 0:
+                self._ranks = _ranks(node)
+            items += self._walked(node, depth + 1, walks % self.thrift.lanes)
+            items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
+            walks += 1
+        return items
+
+    def _walked(self, walk: Walk, depth: int, lane: int) -> Iterator[Item]:
+        if not walk.segments:
+            return
+        marks = self._marks(together(walk), depth, lane)
+        for segment in walk.segments:
+            body = self._items(segment.body, marks, depth)
+            if segment.count == 1:
+                yield from body
+            else:
+                yield Loop(walk.variable, segment.count, tuple(body))
+
+    def _token(self, chain: Chain, depth: int, lane: int) -> str:
+        rank = self._ranks[_kind(chain)].index(depth) + 1 if depth else 0
+        name = f"{_kind(chain)}_{rank}" + ("b" if lane else "")
+        self.initial[name] = chain.distance * len(chain.first)
+        return name
+
+
+def _kind(chain: Chain) -> str:
+    count = chain.distance * len(chain.first)
+    return f"{f'free{count}' if count else 'full'}_{chain.giver}_{chain.taker}"
+
+
+def _ranks(walk: Walk) -> dict[str, list[int]]:
+    """Kind of token -> depths at which loops around each other need one of their own."""
+    found: dict[str, set[int]] = {}
+
+    def visit(node: Node, depth: int) -> None:
+        if isinstance(node, Leaf):
+            return
+        if node.segments:
+            for chain in chains(together(node), depth):
+                found.setdefault(_kind(chain), set()).add(depth)
+        for segment in node.segments:
+            for inner in segment.body:
+                visit(inner, depth + 1)
+
+    visit(walk, 1)
+    return {kind: sorted(depths) for kind, depths in found.items()}
+
+
+def together(walk: Walk) -> tuple[Touches, ...]:
+    """What each step of a loop's body touches in any iteration: all keep one order, whichever of
+    their steps have something to do."""
+    nodes = zip(*(segment.body for segment in walk.segments), strict=True)
+    return tuple(tuple(dict.fromkeys(t for n in same for t in n.touches)) for same in nodes)
+
+
+def _waiting(node: Leaf, taken: Tokens) -> list[Item]:
+    items = list(node.items)
     if not taken:
         return items
     if items and isinstance(items[0], Instruction):
         return [replace(items[0], waits=(*items[0].waits, *taken)), *items[1:]]
-    return [Sync(engine=action.engine, waits=taken, origin=origin), *items]
+    return [Sync(engine=node.engine, waits=taken, origin=node.origin), *items]
 
 
-def _signalling(items: list[Item], engine: str, given: Tokens, origin: int) -> list[Item]:
+def _signalling(items: list[Item], node: Leaf, given: Tokens) -> list[Item]:
     if not given:
         return items
     if items and isinstance(items[-1], Instruction):
         return [*items[:-1], replace(items[-1], signals=(*items[-1].signals, *given))]
-    return [*items, Sync(engine=engine, signals=given, origin=origin)]
+    return [*items, Sync(engine=node.engine, signals=given, origin=node.origin)]
+
+
+@lru_cache(maxsize=1 << 12)
+def chains(body: tuple[Touches, ...], depth: int) -> list[Chain]:
+    """The pairs of steps that tokens must keep in order, from what each step of a body touches."""
+    table = _Table.of(body)
+    if table is None:
+        return []
+    found = []
+    ahead = _latest(table, table.conflict & (table.node[:, None] < table.node[None, :]))
+    for (giver, taker), pairs in ahead.items():
+        first, second = _minimal(pairs)
+        found.append(Chain(giver, taker, 0, first, second))
+    if depth == 0:
+        return found
+    reach = {(c.giver, c.taker): c.first[-1] for c in found}
+    for distance, mask in table.carried(depth):
+        for (giver, taker), pairs in _latest(table, mask).items():
+            beyond = reach.get((giver, taker), -1)
+            kept = {j: i for j, i in pairs.items() if i > beyond}
+            if kept:
+                found.append(Chain(giver, taker, distance, *_minimal(kept)))
+    return found
+
+
+@dataclass(frozen=True)
+class _Table:
+    """All uses of a body side by side."""
+
+    engines: tuple[str, ...]
+    engine: Ints
+    node: Ints
+    conflict: NDArray[np.bool_]
+    """[a, b]: common bytes, one writes, different engines."""
+    same: NDArray[np.bool_]
+    """[a, b]: the same buffer."""
+    home: Ints
+    reset: Ints
+    slots: Ints
+
+    @classmethod
+    def of(cls, body: Sequence[Touches]) -> _Table | None:
+        rows = [(n, e, use) for n, touches in enumerate(body) for e, use in touches]
+        names = tuple(dict.fromkeys(e for _, e, _ in rows))
+        if len(names) < 2:
+            return None
+        uses = [use for _, _, use in rows]
+        engine = np.array([names.index(e) for _, e, _ in rows])
+        write = np.array([use.write for use in uses])
+        low, high = (np.array(v) for v in zip(*((u.low, u.high) for u in uses), strict=True))
+        memory, buffer = (_numbers([key(u) for u in uses]) for key in (_memory, _buffer))
+        conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
+        conflict &= (write[:, None] | write) & (engine[:, None] != engine)
+        return cls(
+            names,
+            engine,
+            np.array([n for n, _, _ in rows]),
+            conflict,
+            buffer[:, None] == buffer,
+            np.array([use.home for use in uses]),
+            np.array([use.reset for use in uses]),
+            np.array([use.slots for use in uses]),
+        )
+
+    def carried(self, depth: int) -> Iterator[tuple[int, NDArray[np.bool_]]]:
+        """(distance, pairs) of what one iteration must do before a later one goes on."""
+        back = self.conflict & (self.node[:, None] >= self.node[None, :])
+        turning = self.same & (self.home == depth)
+        again = self.same & (self.home > depth) & (self.reset >= depth)
+        inside = np.maximum(self.home[:, None], self.home) >= depth
+        anew = back & (again | (~self.same & inside))
+        for distance in sorted(set(self.slots[self.home == depth].tolist()) | {1}):
+            mask = back & turning & (self.slots == distance)
+            if distance == 1:
+                mask = mask | anew
+            if mask.any():
+                yield distance, mask
+
+
+def _memory(use: Use) -> str:
+    return use.memory
+
+
+def _buffer(use: Use) -> str:
+    return use.buffer
+
+
+def _numbers(names: Sequence[str]) -> Ints:
+    seen: dict[str, int] = {}
+    return np.array([seen.setdefault(name, len(seen)) for name in names])
+
+
+def _latest(table: _Table, mask: NDArray[np.bool_]) -> dict[tuple[str, str], dict[int, int]]:
+    """For every pair of engines: step j -> the last step i that must come before it."""
+    a, b = np.nonzero(mask)
+    engines, steps = len(table.engines), int(table.node.max()) + 1
+    latest = np.full((engines, engines, steps), -1)
+    np.maximum.at(latest, (table.engine[a], table.engine[b], table.node[b]), table.node[a])
+    found: dict[tuple[str, str], dict[int, int]] = {}
+    for giver, taker, j in np.argwhere(latest >= 0).tolist():
+        pair = table.engines[giver], table.engines[taker]
+        found.setdefault(pair, {})[j] = int(latest[giver, taker, j])
+    return found
+
+
+def _minimal(pairs: dict[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Without pairs that others imply: later first steps must be worth a later second one."""
+    first: list[int] = []
+    second: list[int] = []
+    for j in sorted(pairs):
+        if not first or pairs[j] > first[-1]:
+            first.append(pairs[j])
+            second.append(j)
+    return tuple(first), tuple(second)

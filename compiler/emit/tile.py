@@ -6,12 +6,12 @@ in the tile loops' variables, so the same operands serve every tile of a segment
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.nest.ir import Access, Tensor
-from compiler.plan.ir import Buffer, Compute, Plan
+from compiler.plan.ir import Buffer, Compute, LayerPlan
 from compiler.plan.ranges import Key, Needs, Range, Region, keys_of, needs, scaled, summed, touched
 from simmodel.dtype import size_of
 from simmodel.region import Address, Operand, Ring, Terms
@@ -29,18 +29,22 @@ class Turn:
 class Tile:
     """Loop positions of one tile, for one segment of every loop entered so far."""
 
-    plan: Plan
+    plan: LayerPlan
     out: tuple[Range, ...]
     split: Mapping[int, Range]
     turns: tuple[Turn, ...]
-    """By level: turns[l] counts the iterations of the first l loops."""
+    """By level: turns[l] counts the iterations of the layer's first l loops."""
     opens: bool = True
     closes: bool = True
+    outer: tuple[Turn, ...] = (Turn(),)
+    """By level, turns of the group's loops."""
+    origins: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
+    """Buffer of the group -> where its first element lies in the tensor, border included."""
 
     @cached_property
     def needs(self) -> Needs:
         """Regions that this tile needs."""
-        return needs(self.plan.tiled.group, self.out, self.split)
+        return needs(self.plan.tiled.layer, self.out, self.split)
 
     def loops(self, position: int) -> tuple[Range, ...]:
         """Ranges of the loops of the nest at `position` in the group."""
@@ -48,7 +52,7 @@ class Tile:
 
     def tensor(self, name: str) -> Tensor:
         """A tensor of the network."""
-        return self.plan.tiled.group.tensors[name]
+        return self.plan.tiled.layer.tensors[name]
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def slot_address(buffer: Buffer, tile: Tile, places: Places) -> Address:
     base, pitch = places.chip[buffer.name]
     if buffer.slots == 1:
         return Address(base)
-    turn = tile.turns[buffer.level]
+    turn = (tile.outer if buffer.layer is None else tile.turns)[buffer.level]
     if not turn.terms:
         return Address(base + pitch * (turn.offset % buffer.slots))
     terms = tuple((v, s % buffer.slots) for v, s in turn.terms if s % buffer.slots)
@@ -77,6 +81,16 @@ def slot_address(buffer: Buffer, tile: Tile, places: Places) -> Address:
 def moved(address: Address, offset: int, terms: Terms = ()) -> Address:
     """`address` plus a constant and terms."""
     return Address(address.base + offset, summed(address.terms, terms), address.ring)
+
+
+def placed(
+    address: Address, spans: Sequence[Range], origin: Sequence[Range], strides: Sequence[int]
+) -> Address:
+    """Where `spans` begin in a buffer at `address` whose first element is `origin`."""
+    for span, first, stride in zip(spans, origin, strides, strict=True):
+        terms = summed(span.terms, scaled(first.terms, -1))
+        address = moved(address, (span.start - first.start) * stride, scaled(terms, stride))
+    return address
 
 
 def region_origin(tile: Tile, key: Key) -> tuple[Range, ...]:
@@ -94,22 +108,21 @@ def read_operand(
     """Operand of one access of a nest, with one dimension for each of the nest's loops."""
     buffer = tile.plan.buffers[compute.reads[index]]
     loops = tile.loops(compute.position)
-    if access.tensor in tile.plan.tiled.group.inside:
+    if access.tensor in tile.plan.tiled.layer.inside:
         origin = _inside_origin(tile, access.tensor)
+    elif buffer.layer is None:
+        origin = tile.origins[buffer.name]
     else:
         origin = region_origin(tile, keys_of(compute.nest)[index])
     address = slot_address(buffer, tile, places)
-    spans = touched(access, loops)
-    for span, first, stride in zip(spans, origin, buffer.strides, strict=True):
-        terms = summed(span.terms, scaled(first.terms, -1))
-        address = moved(address, (span.start - first.start) * stride, scaled(terms, stride))
+    address = placed(address, touched(access, loops), origin, buffer.strides)
     strides = compute.steps[index]
     shape = tuple(span.size for span in loops)
     return Operand(buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero)
 
 
 def _inside_origin(tile: Tile, tensor: str) -> tuple[Range, ...]:
-    group = tile.plan.tiled.group
+    group = tile.plan.tiled.layer
     for position, nest in enumerate(group.nests):
         if nest.tensor == tensor:
             return tile.loops(position)[: nest.rank]
@@ -117,11 +130,13 @@ def _inside_origin(tile: Tile, tensor: str) -> tuple[Range, ...]:
 
 
 def written_operand(compute: Compute, name: str, tile: Tile, places: Places) -> Operand:
-    """Operand of a buffer that has the shape of the nest's result."""
+    """Operand of what a nest writes: a tile of its own, or its place in the group's buffer."""
     buffer = tile.plan.buffers[name]
-    rank = compute.nest.rank
-    shape = tuple(span.size for span in tile.loops(compute.position)[:rank])
+    ranges = tile.loops(compute.position)[: compute.nest.rank]
+    shape = tuple(span.size for span in ranges)
     address = slot_address(buffer, tile, places)
+    if buffer.layer is None:
+        address = placed(address, ranges, tile.origins[name], buffer.strides)
     return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
 
 

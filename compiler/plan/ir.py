@@ -1,11 +1,13 @@
-"""The plan of a tiled group: buffers on chip, and the steps that fill, use and empty them.
+"""The plan of a group: buffers on chip, and the steps that fill, use and empty them.
 
-    load     a region of a tensor from DRAM into a buffer, before the loops that do not move it
-    compute  one nest of the group on its engine
-    store    the result's tile from its buffer to DRAM
+    load     a region of a tensor from memory into a buffer, before the loops that do not move it
+    compute  one nest of a layer on its engine
+    store    a tile from its buffer to memory
 
 A buffer has `slots` tiles in turn, so the step that fills the next one need not wait for the steps
-that still use this one. `level` is the number of tile loops around a step or a buffer's turn.
+that still use this one. Buffers of a layer turn in the layer's loops and carry its position; those
+of the group (what passes between layers, constants that stay) turn in the outer loops. `level` is
+the number of these loops around a buffer's turn.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from dataclasses import dataclass
 
 from compiler.nest.ir import Nest
 from compiler.plan.ranges import Key
-from compiler.tile.ir import Tiled
+from compiler.tile.ir import Schedule, Tiled
 from compiler.tile.machine import Route
+from compiler.tile.walk import Walked
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,15 @@ class Buffer:
     """Of one slot."""
     slots: int
     level: int
-    writer: str
-    """Engine that fills it."""
-    readers: tuple[str, ...]
-    """Engines that use it."""
     key: Key | None = None
     """What it holds, where that comes from memory."""
+    layer: int | None = None
+    """Position of the layer that it belongs to; None: of the group."""
+    first: int = 0
+    """Layers between which it is in use, both included."""
+    last: int = 0
+    lasting: bool = False
+    """Its bytes must survive from one tile of the group to the next."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Compute:
 
     nest: Nest
     position: int
-    """Position of the nest in the group."""
+    """Position of the nest in the layer."""
     route: Route
     level: int
     reads: tuple[str, ...]
@@ -63,22 +69,38 @@ class Compute:
 
 
 @dataclass(frozen=True)
+class LayerPlan:
+    """Steps of one layer, within the outer loops."""
+
+    tiled: Tiled
+    position: int
+    buffers: dict[str, Buffer]
+    """All buffers of the group."""
+    loads: tuple[tuple[str, str], ...]
+    """(buffer, copy engine) of the layer's own buffers, in the order in which they are issued."""
+    computes: tuple[Compute, ...]
+    result: str
+    """Buffer that gets the layer's result."""
+    store: str | None
+    """Copy engine that stores it piece by piece; None where it stays, or the group stores it."""
+    out_level: int
+    """Loops of the layer around one piece of the result."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """Buffers and steps of a group."""
 
-    tiled: Tiled
+    schedule: Schedule
     buffers: dict[str, Buffer]
-    loads: tuple[tuple[str, str], ...]
-    """(buffer, copy engine) in the order in which they are issued."""
-    computes: tuple[Compute, ...]
-    store: tuple[str, str]
-    """(buffer, copy engine)."""
-    out_level: int
-    """Tile loops around one tile of the result."""
-    slots: int
-    """Slots of streamed buffers; all others have one."""
+    layers: tuple[LayerPlan, ...]
+    loads: tuple[tuple[str, str], ...] = ()
+    """(buffer, copy engine) of the group's own buffers that come from memory."""
+    stores: tuple[tuple[str, str], ...] = ()
+    """(result held on chip, copy engine)."""
+    walked: tuple[Walked, ...] = ()
+    """For every core that takes part, what each tile needs; empty without outer loops."""
 
     def bytes_in(self, role: str) -> int:
         """Bytes of all buffers in one memory."""
-        sizes = (b.bytes * b.slots for b in self.buffers.values() if b.role == role)
-        return sum(sizes)
+        return sum(b.bytes * b.slots for b in self.buffers.values() if b.role == role)

@@ -1,52 +1,51 @@
-"""From a tiled group to its plan: which buffers, how many slots, at which loop level.
+"""From a schedule to its plan: what the group holds on chip, then the buffers of every layer.
 
-A buffer is refilled inside the innermost loop that moves its region and kept across deeper ones, so
-loop order alone decides what is streamed and what stays resident.
+What passes between layers is held by the group, with the borders that its readers expect. A layer
+that is alone holds nothing: it loads what it reads and stores what it makes.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from compiler.errors import DoesNotFit
+from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
-from compiler.nest.ir import Access, Nest, dense, order_of
-from compiler.plan.ir import Buffer, Compute, Plan
-from compiler.plan.ranges import Key, Range, Region, keys_of, needs
-from compiler.tile.ir import Tiled
-from compiler.tile.machine import Route, adds_up_in_pieces, route, temporary_type
+from compiler.nest.ir import Access, dense, order_of
+from compiler.plan.ir import Buffer, LayerPlan, Plan
+from compiler.plan.layer import (
+    Held,
+    LayerPlanner,
+    engine_between,
+    innermost_axis,
+    input_strides,
+    make_buffer,
+    role_of,
+    unused,
+)
+from compiler.plan.ranges import Key, Range, keys_of, needs
+from compiler.tile.ir import Schedule, Tiled
+from compiler.tile.machine import route
 from compiler.tile.roles import roles
+from compiler.tile.walk import Unwalkable, Walked, Walker, pads
 from simmodel.arch import Arch
-from simmodel.dtype import accumulator_of, is_float, size_of
+from simmodel.dtype import size_of
 
 DOUBLE = 2
 """Slots of a buffer that one engine fills while another empties it."""
+MOSTLY = 0.75
+"""A window of at least this share of a tensor becomes room for all of it: nothing to move then."""
 
 
-def variable(level: int) -> str:
-    """Name of the loop variable of tile loop `level`."""
-    return f"t{level}"
-
-
-def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
-    """Ranges of the largest tile with every loop moving: output dims, and split reductions."""
-    extents = zip(*((size for _, size in part) for part in tiled.parts), strict=True)
-    out = [Range(0, max(sizes)) for sizes in extents]
-    split: dict[int, Range] = {}
-    for level, loop in enumerate(tiled.loops):
-        moving = Range(0, loop.size, ((variable(level), loop.size),))
-        if loop.reduction:
-            split[loop.dim] = moving
-        else:
-            out[loop.dim] = moving
-    return tuple(out), split
+def outer(level: int) -> str:
+    """Name of the loop variable of a group's outer loop `level`."""
+    return f"o{level}"
 
 
 @dataclass(frozen=True)
 class MakePlan:
-    """Lay out buffers and steps for one tiled group.
+    """Lay out buffers and steps for one schedule.
 
     before:
         for t0: for t1: tile of {conv; add}
@@ -57,22 +56,46 @@ class MakePlan:
     slots: int = DOUBLE
     """Slots of streamed buffers."""
 
-    def apply(self, tiled: Tiled, arch: Arch) -> Plan:
-        """The plan; DoesNotFit when it is larger than a memory."""
-        plan = _Planner(tiled, arch, self.slots).plan()
+    def apply(self, schedule: Schedule, arch: Arch) -> Plan:
+        """The plan; DoesNotFit when a layer's own buffers are larger than a memory, Unwalkable
+        where the group's tiles are not regular or its layers see a tensor differently."""
+        plan = _GroupPlanner(schedule, arch, self.slots).plan()
         for role, memory in arch.memories.on_chip().items():
-            demand = plan.bytes_in(role)
-            if demand > memory.size:
+            if (demand := demand_of(plan, role)) > memory.size:
                 raise too_large(plan, role, demand, memory.size)
         return plan
 
 
+def demand_of(plan: Plan, role: str) -> int:
+    """Most bytes of one memory that are in use at once."""
+    buffers = [b for b in plan.buffers.values() if b.role == role]
+    last = len(plan.layers) - 1
+    return max(
+        (
+            sum(b.bytes * b.slots for b in buffers if alive(b, position, last))
+            for position in range(last + 1)
+        ),
+        default=0,
+    )
+
+
+def alive(buffer: Buffer, position: int, last: int) -> bool:
+    """Whether `buffer` is in use while layer `position` of 0 .. `last` runs."""
+    return buffer.lasting or buffer.first <= position <= buffer.last
+
+
 def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
-    """The refusal that lists every buffer of the plan in one memory."""
+    """The refusal that lists the buffers of the plan in one memory where it is fullest."""
+    last = len(plan.layers) - 1
+    buffers = [b for b in plan.buffers.values() if b.role == role]
+
+    def live(position: int) -> list[Buffer]:
+        return [b for b in buffers if alive(b, position, last)]
+
+    fullest = max(range(last + 1), key=lambda p: sum(b.bytes * b.slots for b in live(p)))
     terms = [
         (f"{b.name} x {b.slots}" if b.slots > 1 else b.name, b.bytes * b.slots)
-        for b in plan.buffers.values()
-        if b.role == role
+        for b in live(fullest)
     ]
     return DoesNotFit(
         demand=demand,
@@ -80,287 +103,211 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
         unit="B",
         terms=tuple(sorted(terms, key=lambda term: -term[1])),
         levers=(f"memories.{role}.size of at least {demand} B", "a smaller batch or input"),
-        where=f"{plan.tiled.group.name}: {role} memory",
+        where=f"{plan.schedule.group.name}: {role} memory",
     )
 
 
-class _Planner:
-    """Collects buffers while it walks the group's nests."""
+class _GroupPlanner:
+    """Collects buffers: those of the group, then layer by layer."""
 
-    def __init__(self, tiled: Tiled, arch: Arch, slots: int) -> None:
-        self.tiled = tiled
-        self.group: Layer = tiled.group
+    def __init__(self, schedule: Schedule, arch: Arch, slots: int) -> None:
+        self.schedule = schedule
+        self.group: Group = schedule.group
         self.arch = arch
         self.slots = slots
         self.buffers: dict[str, Buffer] = {}
-        self.depth = len(tiled.loops)
-        self.out_level = sum(not loop.reduction for loop in tiled.loops)
-        out, split = symbolic(tiled)
-        self.needs = needs(self.group, out, split)
-        self.routes = [route(nest, self.group.tensors, arch) for nest in self.group.nests]
-        self.order = order_of(self.group.result.shape, self.group.result.storage.strides)
+        self.loads: list[tuple[str, str]] = []
 
     def plan(self) -> Plan:
         """Everything, in order."""
-        copying = len(self.group.nests) == 1 and self.routes[0].engine == "copy"
-        if not copying:
-            self.routes = [Route("vector") if r.engine == "copy" else r for r in self.routes]
-        users = self._users()
-        inputs = {key: self._input(key, users[key]) for key in self._keys()}
-        computes = () if copying else self._computes(inputs)
-        result = self._result(inputs, copying=copying)
-        loads = tuple((b.name, b.writer) for b in inputs.values())
-        store = self._copy_engine(self.buffers[result].role, "dram")
-        loads = tuple(sorted(loads, key=lambda pair: self.buffers[pair[0]].level))
-        return Plan(
-            self.tiled, self.buffers, loads, computes, (result, store), self.out_level, self.slots
+        walked = self._walked()
+        tensors = self._held(walked)
+        held = Held(tensors, self._residents())
+        layers = tuple(
+            self._layer(tiled, position, held, walked)
+            for position, tiled in enumerate(self.schedule.layers)
         )
-
-    def _keys(self) -> list[Key]:
-        keys = (key for nest in self.group.nests for key in keys_of(nest))
-        return [k for k in dict.fromkeys(keys) if k[0] not in self.group.inside]
-
-    def _users(self) -> dict[Key, tuple[str, ...]]:
-        found: dict[Key, dict[str, None]] = {}
-        for nest, way in zip(self.group.nests, self.routes, strict=True):
-            for access, key in zip(nest.reads, keys_of(nest), strict=True):
-                late = access in (nest.bias, nest.multiplier) and not way.direct
-                engine = "vector" if late else way.engine
-                found.setdefault(key, {})[engine] = None
-        return {key: tuple(engines) for key, engines in found.items()}
-
-    def _copy_engine(self, source: str, target: str) -> str:
-        engine = self.arch.copy_engine(source, target)
-        if engine is None:
-            raise DoesNotFit(
-                demand=1, bound=0, unit="path", terms=((f"{source} -> {target}", 1),),
-                levers=(f"a copy engine from {source} to {target}",), where=self.group.name,
-            )  # fmt: skip
-        return engine
-
-    def _input(self, key: Key, users: tuple[str, ...]) -> Buffer:
-        region = self.needs.regions[key]
-        role = self._role(key)
-        level = self._level(region)
-        tensor = self.group.tensors[key[0]]
-        strides = self._input_strides(key, region)
-        turns = math.prod(self._count(loop) for loop in range(level))
-        name = key[0] if key[1] is None else f"{key[0]}+border"
-        same = sum(
-            buffer.key is not None and buffer.key[0] == key[0] for buffer in self.buffers.values()
+        stores = tuple(
+            (tensors[name], engine_between("local", "dram", self.arch, self.group.name))
+            for name in self.group.results
+            if name in tensors
         )
-        name = f"{name}+{same}" if same else name
-        return self._add(
-            name, role, tensor.dtype, region.padded, strides,
-            slots=self.slots if turns > 1 else 1, level=level,
-            writer=self._copy_engine("dram", role), readers=users, key=key,
+        return Plan(self.schedule, self.buffers, layers, tuple(self.loads), stores, walked)
+
+    def _walked(self) -> tuple[Walked, ...]:
+        if len(self.group.layers) == 1 and not self.schedule.loops:
+            return ()
+        return walks(self.schedule)
+
+    def _layer(
+        self, tiled: Tiled, position: int, held: Held, walked: tuple[Walked, ...]
+    ) -> LayerPlan:
+        if walked:
+            sizes = [w.largest_work(position) for w in walked]
+            largest = tuple((0, max(column)) for column in zip(*sizes, strict=True))
+            tiled = replace(tiled, parts=(largest,))
+        stored = tiled.layer.result.name in self.group.results
+        planner = LayerPlanner(
+            tiled, self.arch, self.slots, held, self.buffers, position, stored=stored
+        )
+        return planner.plan()
+
+    def _held(self, walked: tuple[Walked, ...]) -> dict[str, str]:
+        """Buffers for the tensors that the walk holds."""
+        names = dict.fromkeys(name for w in walked for m in w.moments for name in m.holds)
+        return {name: self._hold(name, walked).name for name in names}
+
+    def _hold(self, name: str, walked: tuple[Walked, ...]) -> Buffer:
+        tensor = self.group.tensors[name]
+        if len(pads(self.group, name)) > 1:
+            raise Unwalkable(f"{name} is read with different borders")
+        sizes = [w.largest_hold(name) for w in walked]
+        shape = tuple(max(column) for column in zip(*sizes, strict=True))
+        strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, self._order(name)))
+        made = self.group.made.get(name)
+        readers = self.group.held.get(name) or _readers(self.group, name)
+        again = any(len(w.moments) * w.repeats > 1 for w in walked)
+        stays = any(_stays(w, name) for w in walked)
+        rolled = any(name in w.rolled for w in walked)
+        crossing = made is None or len(self._engines(name)) > 1
+        bordered = any(
+            any(m.holds[name].before) or any(m.holds[name].after)
+            for w in walked for m in w.moments if name in m.holds
         )  # fmt: skip
-
-    def _role(self, key: Key) -> str:
-        head, way = self.group.head, self.routes[0]
-        if way.engine != "matrix":
-            return "local"
-        if key[2]:
-            return self.arch.matrix.weights
-        return self.arch.matrix.input if key == keys_of(head)[0] else "local"
-
-    def _level(self, region: Region) -> int:
-        moved = {name for span in region.ranges for name, _ in span.terms}
-        levels = [i + 1 for i in range(self.depth) if variable(i) in moved]
-        return max(levels, default=0)
-
-    def _count(self, level: int) -> int:
-        loop = self.tiled.loops[level]
-        if loop.reduction:
-            extent = self.group.head.dims[loop.dim].extent
-        else:
-            extent = max(part[loop.dim][1] for part in self.tiled.parts)
-        return -(-extent // loop.size)
-
-    def _input_strides(self, key: Key, region: Region) -> tuple[int, ...]:
-        """Channels last for the matrix engine's left operand, packed order for constant weights."""
-        tensor = self.group.tensors[key[0]]
-        order = list(order_of(tensor.shape, tensor.storage.strides))
-        head, way = self.group.head, self.routes[0]
-        if way.engine == "matrix" and key == keys_of(head)[0]:
-            last = _axis_of(head.operands[0], self._innermost(head))
-            order = [axis for axis in order if axis != last] + ([last] if last is not None else [])
-        if self._packed(key):
-            order = list(packed_order(head))
-        return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, tuple(order)))
-
-    def _packed(self, key: Key) -> bool:
-        constant = self.group.tensors[key[0]].data is not None
-        return constant and key[2] and self.routes[0].engine == "matrix"
-
-    @staticmethod
-    def _innermost(head: Nest) -> int | None:
-        found = roles(head)
-        if found.k is not None:
-            return found.k
-        return found.batch[-1] if found.batch else None
-
-    def _add(
-        self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-        *, slots: int, level: int, writer: str, readers: tuple[str, ...], key: Key | None = None,
-    ) -> Buffer:  # fmt: skip
-        memory = self.arch.memories.on_chip()[role]
-        grain = math.lcm(memory.alignment, size_of(dtype))
-        aligned = -(-math.prod(shape) * size_of(dtype) // grain) * grain
-        buffer = Buffer(
-            name, role, dtype, shape, strides, aligned, slots, level, writer, readers, key
-        )
-        self.buffers[name] = buffer
+        single = rolled or stays or not again or not crossing
+        key = None
+        if made is None:
+            key = (name, next(iter(pads(self.group, name)), None), False)
+        buffer = make_buffer(
+            self.arch, unused(name, self.buffers), "local", tensor.dtype, shape, strides,
+            slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
+            first=0 if made is None else made, last=max(readers),
+            lasting=again and (rolled or stays or (bordered and made is not None)),
+        )  # fmt: skip
+        if name in self.group.results:
+            buffer = replace(buffer, last=len(self.group.layers) - 1)
+        self.buffers[buffer.name] = buffer
+        if made is None:
+            engine = engine_between("dram", "local", self.arch, self.group.name)
+            self.loads.append((buffer.name, engine))
         return buffer
 
-    def _tile(
-        self, name: str, dtype: str, position: int, role: str,
-        *, slots: int, writer: str, readers: tuple[str, ...],
-    ) -> str:  # fmt: skip
-        """A buffer for the result of the nest at `position`."""
-        nest = self.group.nests[position]
-        shape = tuple(span.size for span in self.needs.loops[position][: nest.rank])
-        order = self.order if len(self.order) == nest.rank else tuple(range(nest.rank))
-        strides = tuple(size_of(dtype) * s for s in dense(shape, order))
-        self._add(
-            name, role, dtype, shape, strides, slots=slots, level=self.out_level, writer=writer,
-            readers=readers,
-        )  # fmt: skip
-        return name
+    def _engines(self, name: str) -> set[str]:
+        """Engines that write or read a tensor inside the group."""
+        found = {"store"} if name in self.group.results else set()
+        for layer in self.group.layers:
+            for nest in layer.nests:
+                way = route(nest, self.group.tensors, self.arch)
+                finisher = "matrix" if way.engine == "matrix" and way.direct else "vector"
+                if nest.tensor == name:
+                    found.add(finisher)
+                if any(access.tensor == name for access in nest.operands):
+                    found.add("matrix" if way.engine == "matrix" else "vector")
+        return found
 
-    def _computes(self, inputs: Mapping[Key, Buffer]) -> tuple[Compute, ...]:
-        computes = []
-        for position, (nest, way) in enumerate(zip(self.group.nests, self.routes, strict=True)):
-            reads = tuple(
-                key[0] if key[0] in self.group.inside else inputs[key].name for key in keys_of(nest)
-            )
-            writes = self._written(position, nest, way)
-            sums = self._sums(position, nest, way)
-            scratch = self._scratch(position, nest, way)
-            level = self.depth if way.engine == "matrix" else self.out_level
-            steps = tuple(
-                moves(access, self.buffers[name].strides, len(nest.dims))
-                for access, name in zip(nest.reads, reads, strict=True)
-            )
-            computes.append(
-                Compute(nest, position, way, level, reads, steps, writes, sums, scratch)
-            )
-        return tuple(computes)
+    def _order(self, name: str) -> tuple[int, ...]:
+        """Axes of a held tensor, slowest first: what a product walks innermost comes last."""
+        tensor = self.group.tensors[name]
+        order = list(order_of(tensor.shape, tensor.storage.strides))
+        wanted = set()
+        for layer, access, key in _accesses(self.group, name):
+            if role_of(layer, key, self.arch) != "local":
+                raise Unwalkable(f"{name} is read from another memory than local")
+            product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
+            if product and access is layer.head.operands[0]:
+                wanted.add(innermost_axis(layer.head))
+        wanted.discard(None)
+        if len(wanted) > 1:
+            raise Unwalkable(f"{name} is read in two orders")
+        for last in wanted:
+            assert last is not None
+            order = [axis for axis in order if axis != last] + [last]
+        return tuple(order)
 
-    def _finisher(self, way: Route) -> str:
-        return "matrix" if way.engine == "matrix" and way.direct else "vector"
-
-    def _written(self, position: int, nest: Nest, way: Route) -> str:
-        writer = self._finisher(way)
-        last = position == len(self.group.nests) - 1
-        if last:
-            store = self._copy_engine("local", "dram")
-            dtype = self.group.tensors[nest.tensor].dtype
-            return self._tile(
-                nest.tensor, dtype, position, "local",
-                slots=self.slots if self.depth else 1, writer=writer, readers=(store,),
-            )  # fmt: skip
-        crossing = writer == "matrix" and self.depth > 0
-        return self._tile(
-            nest.tensor, self._inside_type(nest), position, "local",
-            slots=self.slots if crossing else 1, writer=writer, readers=("vector",),
-        )  # fmt: skip
-
-    def _inside_type(self, nest: Nest) -> str:
-        """Integers keep their type; real values are as wide as the vector engine allows."""
-        dtype = self.group.tensors[nest.tensor].dtype
-        wide = temporary_type(self.arch)
-        return wide if is_float(dtype) and size_of(wide) > size_of(dtype) else dtype
-
-    def _sums(self, position: int, nest: Nest, way: Route) -> str | None:
-        if way.engine != "matrix":
-            return None
-        kind = accumulator_of(self.group.tensors[nest.operands[0].tensor].dtype)
-        name = f"{nest.tensor}+sums"
-        readers = ("matrix",) if way.direct else ("vector",)
-        slots = 1 if way.direct or not self.out_level else self.slots
-        if way.direct and not self._accumulates(nest):
-            return None
-        return self._tile(
-            name, kind, position, way.sums, slots=slots, writer="matrix", readers=readers
-        )
-
-    def _accumulates(self, nest: Nest) -> bool:
-        """Whether sums outlive one instruction: a split reduction, or taps one by one."""
-        if any(loop.reduction for loop in self.tiled.loops):
-            return True
-        grain = self.arch.matrix.granularity
-        found = roles(nest)
-        positions = math.prod(nest.dims[tap.dim].extent for tap in found.taps)
-        if grain == "conv" or (nest.depthwise and self.arch.matrix.depthwise):
-            return False
-        if positions > 1 or grain == "gemm":
-            return positions > 1
-        depth = self.needs.loops[0][found.k].size if found.k is not None else 1
-        engine = self.arch.matrix
-        return depth > (engine.depth if engine.kind == "cube" else engine.rows)
-
-    def _scratch(self, position: int, nest: Nest, way: Route) -> tuple[str, ...]:
-        """Space for values between the vector instructions of one nest."""
-        steps = vector_steps(nest, way, self.arch)
-        if steps <= 1:
-            return ()
-        name = f"{nest.tensor}+scratch"
-        return (
-            self._tile(
-                name, temporary_type(self.arch), position, "local",
-                slots=1, writer="vector", readers=("vector",),
-            ),
-        )  # fmt: skip
-
-    def _result(self, inputs: Mapping[Key, Buffer], *, copying: bool) -> str:
-        if not copying:
-            return self.group.result.name
-        (key,) = inputs
-        source = inputs[key]
-        store = self._copy_engine("local", "dram")
-        self._add(
-            source.name, source.role, source.dtype, source.shape, source.strides,
-            slots=source.slots, level=source.level, writer=source.writer, readers=(store,), key=key,
-        )  # fmt: skip
-        return source.name
+    def _residents(self) -> dict[tuple[int, Key], str]:
+        """Constants that stay: one load for the whole group."""
+        found = {}
+        for position, tiled in enumerate(self.schedule.layers):
+            if not tiled.resident:
+                continue
+            layer = tiled.layer
+            whole = tuple(Range(0, extent) for extent in layer.result.shape)
+            regions = needs(layer, whole, {}).regions
+            moved = _following(layer, self.schedule)
+            for key in dict.fromkeys(k for nest in layer.nests for k in keys_of(nest)):
+                tensor = layer.tensors[key[0]]
+                if tensor.data is None or moved[key]:
+                    continue
+                role = role_of(layer, key, self.arch)
+                region = regions[key]
+                buffer = make_buffer(
+                    self.arch, unused(key[0], self.buffers), role, tensor.dtype, region.padded,
+                    input_strides(layer, key, region, self.arch), slots=1, level=0, key=key,
+                    first=position, last=position, lasting=bool(self.schedule.loops),
+                )  # fmt: skip
+                self.buffers[buffer.name] = buffer
+                engine = engine_between("dram", role, self.arch, layer.name)
+                self.loads.append((buffer.name, engine))
+                found[position, key] = buffer.name
+        return found
 
 
-def moves(access: Access, strides: tuple[int, ...], loops: int) -> tuple[int, ...]:
-    """Bytes by which each of `loops` loops moves `access` in a buffer of these strides."""
-    steps = [0] * loops
-    for affine, stride in zip(access.index, strides, strict=True):
-        for dim, factor in affine.terms:
-            steps[dim] += factor * stride
-    return tuple(steps)
-
-
-def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
-    """Vector instructions that one nest takes one after another over the same tile."""
-    if way.engine == "matrix":
-        return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))
-    late = sum(access is not None for access in (nest.bias, nest.multiplier))
-    windowed = nest.reduce is not None and bool(roles(nest).taps)
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
-    if adds_up_in_pieces(nest, arch):
-        return max(late, 1) + 1
-    return late + (taps if windowed and not arch.vector.window else 1)
-
-
-def _axis_of(access: Access, dim: int | None) -> int | None:
-    if dim is None:
-        return None
-    axes = [axis for axis, affine in enumerate(access.index) if affine.coefficient(dim)]
-    return axes[0] if axes else None
-
-
-def packed_order(head: Nest) -> tuple[int, ...]:
-    """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
-    found = roles(head)
-    weights = head.operands[1]
-    batch, inner = (
-        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
-        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *found.cols))
+def walks(schedule: Schedule) -> tuple[Walked, ...]:
+    """What every tile needs, for every core that takes part."""
+    group = schedule.group
+    inputs = frozenset(n for n in group.inputs if group.tensors[n].data is None and schedule.loops)
+    plain = [Walker(group, inputs).walk(schedule.loops, part) for part in schedule.parts]
+    rolling = bool(schedule.loops) and schedule.loops[-1].rolling
+    whole = frozenset(
+        name
+        for name in (*group.held, *inputs)
+        if any(_still_or_most(w, group, name, rolling=rolling) for w in plain)
     )
-    rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
-    return (*batch, *rest, *inner)
+    if not whole or not schedule.loops:
+        return tuple(plain)
+    walker = Walker(group, inputs, whole)
+    return tuple(walker.walk(schedule.loops, part) for part in schedule.parts)
+
+
+def _still_or_most(walked: Walked, group: Group, name: str, *, rolling: bool) -> bool:
+    """Whether a buffer for all of a tensor serves better than one for the part of one tile."""
+    holds = [m.holds[name] for m in walked.moments if name in m.holds]
+    if len(walked.moments) < 2 or not holds:
+        return False
+    if len({hold.origin for hold in holds}) == 1:
+        return True
+    if not rolling or name not in group.made:
+        return False
+    shape = group.tensors[name].shape
+    moved = [d for d in range(len(shape)) if len({hold.origin[d] for hold in holds}) > 1]
+    return any(max(h.box[d][1] for h in holds) >= MOSTLY * shape[d] for d in moved)
+
+
+def _stays(walked: Walked, name: str) -> bool:
+    """Whether a tensor's buffer keeps its place in the tensor over several tiles."""
+    origins = {m.holds[name].origin for m in walked.moments if name in m.holds}
+    return len(walked.moments) > 1 and len(origins) == 1
+
+
+def _readers(group: Group, name: str) -> tuple[int, ...]:
+    return tuple(p for p, layer in enumerate(group.layers) if name in layer.inputs)
+
+
+def _accesses(group: Group, name: str) -> Iterator[tuple[Layer, Access, Key]]:
+    for layer in group.layers:
+        for nest in layer.nests:
+            for access, key in zip(nest.reads, keys_of(nest), strict=True):
+                if access.tensor == name:
+                    yield layer, access, key
+
+
+def _following(layer: Layer, schedule: Schedule) -> dict[Key, bool]:
+    """Which inputs of a layer other positions of its result need other parts of, columns aside."""
+    found = roles(layer.head) if layer.head.macs else None
+    columns = {found.col} if found is not None else set()
+    out = tuple(
+        Range(0, 1 if extent > 1 else extent, () if d in columns else ((f"d{d}", 1),))
+        for d, extent in enumerate(layer.result.shape)
+    )
+    regions = needs(layer, out, {}).regions
+    return {key: any(span.terms for span in region.ranges) for key, region in regions.items()}

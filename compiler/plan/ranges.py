@@ -1,4 +1,4 @@
-"""Ranges of tensor positions that loops move, and the regions that a tile of a group needs.
+"""Ranges of tensor positions that loops move, and the regions that a tile of a layer needs.
 
 A range is `start + sum(step * variable)` for `size` positions: the same for all iterations of the
 loops, so one instruction serves every tile of a segment.
@@ -118,36 +118,36 @@ def keys_of(nest: Nest) -> tuple[Key, ...]:
 
 @dataclass(frozen=True)
 class Needs:
-    """For one tile of a group: loop ranges of every nest, and regions of everything read."""
+    """For one tile of a layer: loop ranges of every nest, and regions of everything read."""
 
     loops: tuple[tuple[Range, ...], ...]
     """Per nest, ranges of its dims."""
     regions: Mapping[Key, Region]
 
 
-def needs(group: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Needs:
-    """What the tile `out` of the group's result needs, backwards through the group.
+def needs(layer: Layer, out: Sequence[Range], split: Mapping[int, Range]) -> Needs:
+    """What the tile `out` of the layer's result needs, backwards through the layer.
 
     Args:
-        group: nests in order.
+        layer: nests in order.
         out: ranges of the result's dims.
         split: ranges of the head's reduction dims that are not taken whole.
     """
-    wanted: dict[str, tuple[Range, ...]] = {group.result.name: tuple(out)}
+    wanted: dict[str, tuple[Range, ...]] = {layer.result.name: tuple(out)}
     touches: dict[Key, tuple[Range, ...]] = {}
     loops: list[tuple[Range, ...]] = []
-    for nest in reversed(group.nests):
-        ranges = _nest_ranges(nest, wanted[nest.tensor], split if nest is group.head else {})
+    for nest in reversed(layer.nests):
+        ranges = _nest_ranges(nest, wanted[nest.tensor], split if nest is layer.head else {})
         loops.append(ranges)
         for access, key in zip(nest.reads, keys_of(nest), strict=True):
             spans = touched(access, ranges)
-            shape = group.tensors[access.tensor].shape
+            shape = layer.tensors[access.tensor].shape
             touches[key] = joined(touches[key], spans, shape) if key in touches else spans
-            if access.tensor in group.inside:
+            if access.tensor in layer.inside:
                 inner = clipped(spans, shape).ranges
                 known = wanted.get(access.tensor)
                 wanted[access.tensor] = inner if known is None else joined(known, inner, shape)
-    shapes = group.tensors
+    shapes = layer.tensors
     regions = {key: clipped(spans, shapes[key[0]].shape) for key, spans in touches.items()}
     return Needs(tuple(reversed(loops)), regions)
 

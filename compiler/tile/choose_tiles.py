@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.errors import DoesNotFit
+from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.plan.make_plan import MakePlan
-from compiler.tile.ir import Tiled
+from compiler.tile.ir import Schedule, Tiled, alone
 from compiler.tile.machine import route
 from compiler.tile.search import search
 from compiler.tile.slabs import slabs
@@ -36,32 +37,34 @@ class ChooseTiles:
     cores: int | None = None
     """Most cores to use; default all."""
 
-    def apply(self, group: Layer, arch: Arch, plan: MakePlan) -> Tiled:
-        """The cheapest tiling that `plan` fits; DoesNotFit with the smallest sum otherwise."""
+    def apply(self, group: Group, arch: Arch, plan: MakePlan) -> Schedule:
+        """The cheapest schedule that `plan` fits; DoesNotFit with the smallest sum otherwise."""
+        (layer,) = group.layers
         candidates = sorted(
-            self._candidates(group, arch, plan.slots), key=lambda t: t.estimate.total
+            self._candidates(layer, arch, plan.slots), key=lambda t: t.estimate.total
         )
         refusal: DoesNotFit | None = None
         for tiled in (
             candidates[:TRIES] + sorted(candidates[TRIES:], key=lambda t: _tile_volume(t))[:TRIES]
         ):
+            schedule = alone(tiled, group)
             try:
-                plan.apply(tiled, arch)
+                plan.apply(schedule, arch)
             except DoesNotFit as why:
                 refusal = why if refusal is None or why.demand < refusal.demand else refusal
                 continue
-            return tiled
+            return schedule
         if refusal is None:
             raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
         raise refusal
 
-    def _candidates(self, group: Layer, arch: Arch, slots: int) -> Iterator[Tiled]:
+    def _candidates(self, layer: Layer, arch: Arch, slots: int) -> Iterator[Tiled]:
         cores = min(self.cores or arch.core_count, arch.core_count)
-        product = route(group.head, group.tensors, arch).engine == "matrix"
-        if product and not group.head.depthwise:
-            yield from search(group, arch, cores, slots)
+        product = route(layer.head, layer.tensors, arch).engine == "matrix"
+        if product and not layer.head.depthwise:
+            yield from search(layer, arch, cores, slots)
             return
-        yield from slabs(group, arch, cores)
+        yield from slabs(layer, arch, cores)
 
 
 def _tile_volume(tiled: Tiled) -> int:

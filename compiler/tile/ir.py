@@ -1,13 +1,17 @@
-"""A tiled group: its loops with tile sizes, the part of each core, and what that was estimated at.
+"""How a group is cut: outer loops over its results, and for every layer the loops over its share.
 
-for loop in loops:            outermost first; each walks its range in steps of `size`
-    ...one tile of the group's result (or, under a reduction loop, of its sums)
+    for loop in schedule.loops:               tiles of the group's results, on every core its part
+        for layer in schedule.layers:         what the tile needs of this layer
+            for loop in layer.loops:          pieces of that, and of a reduction
+
+A layer alone has no outer loops: its own loops walk its whole part.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 
@@ -37,10 +41,41 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Tiled:
-    """A group with its loops."""
+    """A layer with its loops."""
 
-    group: Layer
+    layer: Layer
     loops: tuple[TileLoop, ...]
     parts: tuple[Box, ...]
     """Part of the result for each core that takes part; the others idle."""
     estimate: Estimate
+    resident: bool = False
+    """Constants of the whole layer are loaded once, before the group's loops."""
+
+
+@dataclass(frozen=True)
+class OuterLoop:
+    """A loop over tiles of the group's results along one of their dimensions."""
+
+    axis: int
+    size: int
+    rolling: bool = False
+    """Keep what neighbouring tiles share instead of computing it again."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A group with its loops."""
+
+    group: Group
+    layers: tuple[Tiled, ...]
+    parts: tuple[Box, ...]
+    """Part of the results for each core that takes part."""
+    estimate: Estimate
+    loops: tuple[OuterLoop, ...] = ()
+    rejected: Estimate | None = None
+    """The best alternative."""
+
+
+def alone(tiled: Tiled, group: Group) -> Schedule:
+    """The schedule of a group of one layer."""
+    return Schedule(group, (tiled,), tiled.parts, tiled.estimate)

@@ -16,7 +16,7 @@ import numpy as np
 from compiler.cost import copy_cycles, overlapped, rounded
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Nest, Tensor
-from compiler.plan.make_plan import vector_steps
+from compiler.plan.layer import vector_steps
 from compiler.tile.machine import Route, cost_class, route, temporary_type
 from compiler.tile.roles import Roles
 from simmodel.arch import Arch
@@ -27,9 +27,9 @@ from simmodel.isa.matrix import tile_limits
 
 @dataclass(frozen=True)
 class Problem:
-    """One group on one split: what all candidates have in common."""
+    """One layer on one split: what all candidates have in common."""
 
-    group: Layer
+    layer: Layer
     arch: Arch
     found: Roles
     box: tuple[int, ...]
@@ -40,22 +40,22 @@ class Problem:
     @property
     def head(self) -> Nest:
         """The sum of products."""
-        return self.group.head
+        return self.layer.head
 
     @cached_property
     def way(self) -> Route:
         """How the head runs on this machine."""
-        return route(self.head, self.group.tensors, self.arch)
+        return route(self.head, self.layer.tensors, self.arch)
 
     @cached_property
     def source(self) -> Tensor:
         """The left operand."""
-        return self.group.tensors[self.head.operands[0].tensor]
+        return self.layer.tensors[self.head.operands[0].tensor]
 
     @cached_property
     def weight(self) -> Tensor:
         """The right operand."""
-        return self.group.tensors[self.head.operands[1].tensor]
+        return self.layer.tensors[self.head.operands[1].tensor]
 
     @cached_property
     def lead(self) -> tuple[int, ...]:
@@ -214,7 +214,7 @@ def _traffic(
     a_size, w_bytes = sizes
     run, pieces = _input_runs(problem, choice, a_size)
     a_moved = rounded(arch, a_size * size_of(problem.source.dtype), run)
-    result = size_of(problem.group.result.dtype)
+    result = size_of(problem.layer.result.dtype)
     whole = choice.n >= problem.extent(problem.found.col)
     stored = rounded(
         arch, choice.outputs * result, np.where(whole, choice.n * choice.x, choice.n) * result
@@ -252,7 +252,7 @@ def _input_runs(problem: Problem, choice: Choice, a_size: Any) -> tuple[Any, Any
 
 
 def _tail(problem: Problem, choice: Choice) -> Tail:
-    group, arch = problem.group, problem.arch
+    layer, arch = problem.layer, problem.arch
     wide = size_of(temporary_type(arch))
     elements = choice.outputs
     lanes = arch.vector.wide_lanes or arch.vector.lanes
@@ -262,12 +262,12 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
     cycles: Any = late * (startup + vectors)
     loaded: Any = 0 * elements
     space: Any = (wide if late > 1 else 0) * elements
-    for nest in group.nests[1:]:
+    for nest in layer.nests[1:]:
         cycles = cycles + startup + vectors * getattr(arch.vector.cost, cost_class(nest))
         space = space + elements * wide
         for access in nest.operands:
-            tensor = group.tensors[access.tensor]
-            if access.tensor not in group.inside and tensor.elements >= elements.max():
+            tensor = layer.tensors[access.tensor]
+            if access.tensor not in layer.inside and tensor.elements >= elements.max():
                 loaded = loaded + elements * size_of(tensor.dtype)
                 space = space + problem.slots * elements * size_of(tensor.dtype)
     return Tail(cycles, loaded, space)
@@ -286,8 +286,8 @@ def _fits(
     kept = turns.split | (not problem.way.direct) | (arch.matrix.granularity == "tile")
     kept = kept | (problem.taps > 1 and arch.matrix.granularity != "conv")
     sums = choice.outputs * kind * np.where(kept, 1 if problem.way.direct else slots, 0)
-    local = a_space + choice.outputs * size_of(problem.group.result.dtype) * slots + tail.space
-    if len(problem.group.nests) > 1:
+    local = a_space + choice.outputs * size_of(problem.layer.result.dtype) * slots + tail.space
+    if len(problem.layer.nests) > 1:
         local = local + choice.outputs * size_of(temporary_type(arch)) * slots
     shares = {"local": local, "weights": 0, "accumulators": 0}
     shares[arch.matrix.weights] = shares[arch.matrix.weights] + w_space

@@ -34,9 +34,9 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
     return sorted(found | ({grain} if grain < extent else set()), reverse=True)
 
 
-def search(group: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
-    """Candidates for `group`, whose head is a sum of products, on up to `cores` cores."""
-    head = group.head
+def search(layer: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
+    """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores."""
+    head = layer.head
     found = roles(head)
     extents = head.shape
     grain = {} if found.col is None else {found.col: min(arch.matrix.cols, extents[found.col])}
@@ -44,7 +44,7 @@ def search(group: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
     for grid in grids(extents, allowed, cores):
         parts = boxes(extents, grid, grain)
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
-        problem = Problem(group, arch, found, largest, len(parts), slots)
+        problem = Problem(layer, arch, found, largest, len(parts), slots)
         yield from _cheapest(problem, parts)
 
 
@@ -57,7 +57,7 @@ def _cheapest(problem: Problem, parts: tuple[Box, ...]) -> Iterator[Tiled]:
     for index in np.argsort(total, kind="stable")[:KEPT]:
         if np.isfinite(total[index]):
             loops = _loops(problem, choice, index)
-            yield Tiled(problem.group, loops, parts, _estimate(priced, index))
+            yield Tiled(problem.layer, loops, parts, _estimate(priced, index))
 
 
 def _choices(problem: Problem) -> Choice:

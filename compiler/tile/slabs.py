@@ -1,7 +1,7 @@
 """Tilings of groups without a sum of products: slabs of the result, halved until they fit.
 
 Loops are cut from the slowest dimension inwards, so slabs stay contiguous in memory. Dimensions
-that some operator of the group reduces over are never cut: they would be needed whole.
+that some operator of the layer reduces over are never cut: they would be needed whole.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ LONGEST = 2048
 """Most tiles of one core in a slab tiling."""
 
 
-def slabs(group: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
-    """Tilings of `group` from whole parts down to single rows, each with its estimate."""
-    shape = group.result.shape
-    order = order_of(shape, group.result.storage.strides)
-    free = [d for d in order if shape[d] > 1 and not _reduced(group, d)]
+def slabs(layer: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
+    """Tilings of `layer` from whole parts down to single rows, each with its estimate."""
+    shape = layer.result.shape
+    order = order_of(shape, layer.result.storage.strides)
+    free = [d for d in order if shape[d] > 1 and not _reduced(layer, d)]
     grid = _best_grid(shape, free, cores)
     grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
     parts = boxes(shape, grid, grain)
@@ -34,7 +34,7 @@ def slabs(group: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
     tiles = list(sizes)
     while True:
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        yield Tiled(group, loops, parts, _estimate(group, arch, parts, tiles, sizes))
+        yield Tiled(layer, loops, parts, _estimate(layer, arch, parts, tiles, sizes))
         cut = next((d for d in free if tiles[d] > 1), None)
         count = math.prod(-(-sizes[d] // tiles[d]) for d in range(len(sizes)))
         if cut is None or count > LONGEST:
@@ -50,13 +50,13 @@ def _best_grid(shape: tuple[int, ...], free: list[int], cores: int) -> dict[int,
     return best
 
 
-def _reduced(group: Layer, dim: int) -> bool:
-    """Whether some nest of the group reduces over dimension `dim` of the result, untiled."""
-    return any(_collapses(nest, dim, group) for nest in group.nests)
+def _reduced(layer: Layer, dim: int) -> bool:
+    """Whether some nest of the layer reduces over dimension `dim` of the result, untiled."""
+    return any(_collapses(nest, dim, layer) for nest in layer.nests)
 
 
-def _collapses(nest: Nest, dim: int, group: Layer) -> bool:
-    if nest.reduce is None or nest.depthwise or len(nest.shape) != len(group.result.shape):
+def _collapses(nest: Nest, dim: int, layer: Layer) -> bool:
+    if nest.reduce is None or nest.depthwise or len(nest.shape) != len(layer.result.shape):
         return False
     inner = range(nest.rank, len(nest.dims))
     index = nest.operands[0].index
@@ -68,33 +68,33 @@ def _collapses(nest: Nest, dim: int, group: Layer) -> bool:
 
 
 def _estimate(
-    group: Layer, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int]
+    layer: Layer, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int]
 ) -> Estimate:
     count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
     elements = math.prod(tiles)
     lanes = arch.vector.lanes
     startup = arch.vector.startup.cycles(arch.clock)
     vector = matrix = 0.0
-    for nest in group.nests:
-        if route(nest, group.tensors, arch).engine == "matrix":
+    for nest in layer.nests:
+        if route(nest, layer.tensors, arch).engine == "matrix":
             channels = max(1, tiles[1])
             taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-            dtype = group.tensors[nest.operands[0].tensor].dtype
+            dtype = layer.tensors[nest.operands[0].tensor].dtype
             matrix += count * depthwise_cycles(arch, dtype, elements // channels, channels, taps)
             continue
-        walked = math.prod(dim.extent for dim in nest.dims) * elements / group.result.elements
+        walked = math.prod(dim.extent for dim in nest.dims) * elements / layer.result.elements
         cost = float(getattr(arch.vector.cost, cost_class(nest)))
         vector += count * (startup + cost * math.ceil(walked / lanes))
-    scale = elements * count / max(1, group.result.elements)
+    scale = elements * count / max(1, layer.result.elements)
     loaded = sum(
-        group.tensors[name].elements * size_of(group.tensors[name].dtype) * scale
-        for name in group.inputs
+        layer.tensors[name].elements * size_of(layer.tensors[name].dtype) * scale
+        for name in layer.inputs
     )
-    stored = elements * size_of(group.result.dtype)
+    stored = elements * size_of(layer.result.dtype)
     cores = len(parts)
     load_engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
     store_engine = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
-    transfers = max(1, count * len(group.inputs))
+    transfers = max(1, count * len(layer.inputs))
     load = transfers * float(copy_cycles(arch, load_engine, loaded / transfers, cores))
     store = count * float(copy_cycles(arch, store_engine, stored, cores))
     shared = cores * (loaded + stored * count)

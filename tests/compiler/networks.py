@@ -177,11 +177,12 @@ def check(model: onnx.ModelProto, arch: Arch, dtype: str) -> Checked:
 def conserved(compiled: CompileResult, trace: Trace) -> None:
     """DRAM bytes are at least what is used: constants and inputs read, outputs written."""
     program = compiled.program
-    results = [decision.group.result.name for decision in compiled.decisions]
+    results = [name for decision in compiled.decisions for name in decision.group.results]
     written = sum(port.operand.distinct for port in program.outputs if port.name in results)
     if not compiled.host:
         assert trace.traffic.get("dram.write", 0) >= written
-    nests = [nest for decision in compiled.decisions for nest in decision.group.nests]
+    layers = [layer for decision in compiled.decisions for layer in decision.group.layers]
+    nests = [nest for layer in layers for nest in layer.nests]
     assert trace.macs >= sum(nest.macs for nest in nests if nest.contraction)
 
 

@@ -52,6 +52,7 @@ class Sketch(Plan):
 
     def __init__(self, buffers: list[Buffer]) -> None:
         object.__setattr__(self, "buffers", {b.name: b for b in buffers})
+        object.__setattr__(self, "layers", (None,))
 
 
 @st.composite
@@ -64,7 +65,7 @@ def sketches(draw: st.DrawFn) -> tuple[Sketch, Arch]:
         grain = max(alignment, size_of(dtype))
         size = draw(st.integers(1, 20)) * grain
         buffers.append(Buffer(f"b{number}", "local", dtype, (), (), size,
-                              draw(st.integers(1, 3)), 0, "load", ("vector",)))  # fmt: skip
+                              draw(st.integers(1, 3)), 0))  # fmt: skip
     total = sum(b.bytes * b.slots for b in buffers)
     room = draw(st.sampled_from((0, 0, 256, 4096)))
     size = -(-(total + room) // 256) * 256 if room else -(-total // 64) * 64
@@ -76,10 +77,10 @@ def sketches(draw: st.DrawFn) -> tuple[Sketch, Arch]:
 
 
 @settings(max_examples=150)
-@given(sketches())
-def test_whatever_fits_by_its_sum_is_placed(case: tuple[Sketch, Arch]) -> None:
+@given(sketches(), st.booleans())
+def test_whatever_fits_by_its_sum_is_placed(case: tuple[Sketch, Arch], flipped: bool) -> None:
     plan, arch = case
-    places = PlaceBuffers().apply(plan, arch)
+    places = PlaceBuffers().apply(plan, arch, flipped=flipped)
     taken: list[tuple[int, int]] = []
     for buffer in plan.buffers.values():
         base, pitch = places[buffer.name]

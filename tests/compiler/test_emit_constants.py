@@ -12,14 +12,15 @@ from networks import Net
 from compiler.driver import prepared
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.tile import Places, Tile, Turn
+from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Array, Nest
 from compiler.ops.lower import lower
-from compiler.plan.ir import Plan
+from compiler.plan.ir import LayerPlan
 from compiler.plan.make_plan import MakePlan
 from compiler.plan.ranges import Range, keys_of
-from compiler.tile.ir import Estimate, Tiled, TileLoop
+from compiler.tile.ir import Estimate, Tiled, TileLoop, alone
 from compiler.tile.partition import boxes
 from compiler.tile.roles import roles
 
@@ -58,7 +59,8 @@ def test_every_block_is_where_its_operand_says(name: str, cores: int, cut: tuple
     if cut[1] < deep:
         loops.append(TileLoop(found.k, cut[1], reduction=True))
     tiled = Tiled(group, tuple(loops), parts, Estimate(0, 0, 0, 0, 0))
-    plan = MakePlan().apply(tiled, machine(local={"size": 1 << 20}))
+    schedule = alone(tiled, Group((group,), (group.result.name,)))
+    (plan,) = MakePlan().apply(schedule, machine(local={"size": 1 << 20})).layers
     pack = packed(plan)
     data = group.tensors[head.operands[1].tensor].data
     assert pack is not None and data is not None
@@ -75,7 +77,7 @@ def test_every_block_is_where_its_operand_says(name: str, cores: int, cut: tuple
                 check(tile, pack, flat, data)
 
 
-def tile_at(plan: Plan, part: Box, columns: dict[int, Extent], depth: dict[int, Extent]) -> Tile:
+def tile_at(plan: LayerPlan, part: Box, columns: dict[int, Extent], depth: dict[int, Extent]) -> Tile:
     """The tile at these columns and this piece of the reduction, at the last batch position."""
     batch = [loop.dim for loop in plan.tiled.loops if loop.size == 1]
     out = [
@@ -90,7 +92,7 @@ def tile_at(plan: Plan, part: Box, columns: dict[int, Extent], depth: dict[int, 
 
 def check(tile: Tile, pack: Packed, flat: Array, data: Array) -> None:
     """The block that `tile` loads is contiguous and holds the weights that it needs."""
-    key = keys_of(tile.plan.tiled.group.head)[1]
+    key = keys_of(tile.plan.tiled.layer.head)[1]
     region = tile.needs.regions[key]
     operand = pack.operand(region, Places({}, {pack.buffer: 0}))
     seen = np.ndarray(operand.shape, flat.dtype, flat, operand.address.base, operand.strides)

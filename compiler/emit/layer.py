@@ -1,0 +1,250 @@
+"""The steps of one layer within one tile of its group: its own loops with loads, products, tails.
+
+    level 0                                     loads of what no loop of the layer moves
+      for t0: level 1                           loads of what t0 moves
+        for t1: level 2 ...                     innermost: the product
+          then, at the result's level           the tail, and the store
+
+Where operands and result lie is the buffers' business: a step on what the group holds is emitted
+like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from compiler.emit.constants import Packed
+from compiler.emit.legal import Names, legal_copy
+from compiler.emit.matrix import MatrixEmitter
+from compiler.emit.nodes import Leaf, Node, Use, Walk
+from compiler.emit.nodes import Segment as Iterations
+from compiler.emit.segments import Segment, segments
+from compiler.emit.tile import Places, Tile, Turn, dram_operand, inner_operand
+from compiler.emit.vector import VectorEmitter
+from compiler.plan.ir import Buffer, Compute, LayerPlan
+from compiler.plan.layer import variable
+from compiler.plan.ranges import Range, Region, scaled, summed
+from simmodel.arch import Arch
+from simmodel.dtype import is_float, limits
+from simmodel.isa import Copy
+from simmodel.region import Operand
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What all steps of a group share."""
+
+    arch: Arch
+    places: Places
+    names: Names
+    step: int
+    """Number of the group in the program."""
+    depth: int
+    """Outer loops around every layer."""
+
+    def uses(self, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> tuple[Use, ...]:
+        """What a step touches on chip."""
+        return (
+            *(self._use(buffer, write=False) for buffer in reads),
+            *(self._use(buffer, write=True) for buffer in writes),
+        )
+
+    def _use(self, buffer: Buffer, *, write: bool) -> Use:
+        base, pitch = self.places.chip[buffer.name]
+        own = buffer.layer is not None
+        return Use(
+            f"{self.step}:{buffer.name}", buffer.role, base,
+            base + pitch * (buffer.slots - 1) + buffer.bytes, buffer.slots,
+            buffer.level + (self.depth if own else 0), self.depth if own else 0, write,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LayerEmitter:
+    """Emits one planned layer."""
+
+    around: Surroundings
+    plan: LayerPlan
+    packed: Packed | None
+    origins: tuple[int, ...]
+    """Origin index of every nest of the layer."""
+
+    @cached_property
+    def origin(self) -> int:
+        """Origin index of what belongs to no single nest."""
+        return self.origins[0]
+
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """Tensors that the group holds for this layer."""
+        names = zip(self.plan.computes, strict=True)
+        return frozenset(
+            access.tensor
+            for (compute,) in names
+            for access, buffer in zip(compute.nest.reads, compute.reads, strict=True)
+            if self.plan.buffers[buffer].layer is None
+        )
+
+    def nodes(self, tile: Tile) -> list[Node]:
+        """Everything that `tile`, the layer's share of one tile of the group, takes."""
+        return self._level(0, tile)
+
+    def _level(self, level: int, tile: Tile) -> list[Node]:
+        plan = self.plan
+        depth = len(plan.tiled.loops)
+        here = [pair for pair in plan.loads if plan.buffers[pair[0]].level == level]
+        here.sort(key=lambda pair: self._constant(plan.buffers[pair[0]]), reverse=True)
+        nodes: list[Node] = [self._load(plan.buffers[name], engine, tile) for name, engine in here]
+        if level < depth:
+            nodes.append(self._walk(level, tile))
+        if level == depth:
+            products = [c for c in plan.computes if c.route.engine == "matrix"]
+            nodes += [self._compute(compute, tile, "matrix") for compute in products]
+        if level == plan.out_level:
+            rest = [c for c in plan.computes if c.route.engine != "matrix" or not c.route.direct]
+            nodes += [self._compute(compute, tile, "vector") for compute in rest]
+            if plan.store is not None:
+                nodes.append(self._store(tile, plan.store))
+        return nodes
+
+    def _constant(self, buffer: Buffer) -> bool:
+        assert buffer.key is not None
+        return self.plan.tiled.layer.tensors[buffer.key[0]].data is not None
+
+    def _walk(self, level: int, tile: Tile) -> Walk:
+        loop = self.plan.tiled.loops[level]
+        layer = self.plan.tiled.layer
+        if loop.reduction:
+            span = Range(0, layer.head.dims[loop.dim].extent)
+        else:
+            span = tile.out[loop.dim]
+        found = segments(layer, loop, span.start, span.size, self.held)
+        total = sum(segment.count for segment in found)
+        return Walk(
+            variable(level),
+            tuple(
+                Iterations(
+                    segment.count,
+                    tuple(self._level(level + 1, _entered(tile, level, segment, total, span))),
+                )
+                for segment in found
+            ),
+        )
+
+    def _load(self, buffer: Buffer, engine: str, tile: Tile) -> Leaf:
+        assert buffer.key is not None
+        tensor = tile.tensor(buffer.key[0])
+        region = tile.needs.regions[buffer.key]
+        target = inner_operand(buffer, region, tile, self.around.places)
+        if self.packed is not None and buffer.key[2]:
+            source = self.packed.operand(region, self.around.places)
+        else:
+            source = dram_operand(tensor, region.ranges, self.around.places)
+        fill = raw_border(buffer, self.plan) if region.bordered else 0.0
+        copy = Copy(
+            engine=engine, origin=self.origin, dst=target, src=source,
+            before=region.before if region.bordered else (), fill=fill,
+        )  # fmt: skip
+        items = legal_copy(copy, self.around.arch, self.around.names)
+        read = None if tensor.data is not None else tensor.storage.buffer
+        return Leaf(
+            engine, tuple(items), self.around.uses((), (buffer,)), self.origin,
+            frozenset({read} if read else ()),
+        )  # fmt: skip
+
+    def _compute(self, compute: Compute, tile: Tile, engine: str) -> Leaf:
+        """One nest on `engine`; a product that its own engine cannot finish takes two."""
+        around, nest = self.around, compute.nest
+        origin = self.origins[compute.position]
+        fields = (around.arch, around.names, around.places, origin)
+        kind = MatrixEmitter if engine == "matrix" else VectorEmitter
+        items = tuple(kind(*fields).items(compute, tile))
+        reads: Collection[str] = frozenset(compute.reads)
+        writes = {compute.writes}
+        inner = {name for name in (compute.sums, *compute.scratch) if name is not None}
+        if compute.route.engine == "matrix" and not compute.route.direct:
+            finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
+            late = frozenset(compute.reads[i] for i in finish)
+            sums = {str(compute.sums)}
+            if engine == "matrix":
+                reads, writes, inner = reads - late, sums, set()
+            else:
+                reads, inner = sums | late, set(compute.scratch)
+        buffers = self.plan.buffers
+        uses = around.uses(
+            (buffers[n] for n in sorted(reads)), (buffers[n] for n in sorted(writes | inner))
+        )
+        return Leaf(engine, items, uses, origin)
+
+    def _store(self, tile: Tile, engine: str) -> Leaf:
+        buffer = self.plan.buffers[self.plan.result]
+        result = self.plan.tiled.layer.result
+        if buffer.key is not None:
+            region = tile.needs.regions[buffer.key]
+            source = inner_operand(buffer, region, tile, self.around.places)
+            source = _as_result(source, self.plan, tile)
+        else:
+            region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
+            source = inner_operand(buffer, region, tile, self.around.places)
+        target = dram_operand(result, tile.out, self.around.places)
+        copy = Copy(engine=engine, origin=self.origins[-1], dst=target, src=source)
+        items = legal_copy(copy, self.around.arch, self.around.names)
+        return Leaf(
+            engine, tuple(items), self.around.uses((buffer,), ()), self.origins[-1],
+            writes=frozenset({result.storage.buffer}),
+        )  # fmt: skip
+
+
+def _as_result(source: Operand, plan: LayerPlan, tile: Tile) -> Operand:
+    """A pure move's buffer seen with the result's dimensions."""
+    nest = plan.tiled.layer.head
+    access = nest.operands[0]
+    shape = tuple(span.size for span in tile.out)
+    strides = tuple(
+        sum(
+            affine.coefficient(d) * s
+            for affine, s in zip(access.index, source.strides, strict=True)
+        )
+        for d in range(nest.rank)
+    )
+    return replace(source, shape=shape, strides=strides)
+
+
+def _entered(tile: Tile, level: int, segment: Segment, total: int, whole: Range) -> Tile:
+    """`tile` inside one segment of loop `level`, which walks the range `whole`."""
+    loop = tile.plan.tiled.loops[level]
+    name = variable(level)
+    terms = ((name, segment.step),) if segment.count > 1 else ()
+    span = Range(segment.start, segment.size, summed(whole.terms, terms))
+    outer = tile.turns[level]
+    counted = ((name, 1),) if segment.count > 1 else ()
+    turn = Turn(outer.offset * total + segment.first, summed(scaled(outer.terms, total), counted))
+    turns = (*tile.turns, turn)
+    if loop.reduction:
+        return replace(
+            tile, split={**tile.split, loop.dim: span}, turns=turns,
+            opens=segment.opens, closes=segment.closes,
+        )  # fmt: skip
+    out = (*tile.out[: loop.dim], span, *tile.out[loop.dim + 1 :])
+    return replace(tile, out=out, turns=turns)
+
+
+def raw_border(buffer: Buffer, plan: LayerPlan) -> float:
+    """Raw value that stands for the border's real value in the buffer's element type."""
+    assert buffer.key is not None
+    accesses = (a for nest in plan.tiled.layer.nests for a in nest.reads)
+    access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key[:2])
+    assert access.pad is not None
+    return raw_value(access.pad, buffer.dtype, access.scale, access.zero)
+
+
+def raw_value(value: float, dtype: str, scale: float | None, zero: int) -> float:
+    """What stands for the real `value` in elements of `dtype`."""
+    if is_float(dtype):
+        return value
+    low, high = limits(dtype)
+    if value in (float("-inf"), float("inf")):
+        return float(low if value < 0 else high)
+    return float(min(max(round(value / (scale or 1.0)) + zero, low), high))

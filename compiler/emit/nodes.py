@@ -1,0 +1,103 @@
+"""The tree of one core's work before it becomes a stream: steps of engines inside loops.
+
+Every step says which bytes on chip it touches; synchronization follows from that alone. A loop
+stands for several segments of iterations whose bodies have the same nodes in the same places, so
+what is found for one body holds for all. A step without instructions keeps its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from simmodel.isa import Item
+
+
+@dataclass(frozen=True)
+class Use:
+    """One buffer that a step touches."""
+
+    buffer: str
+    memory: str
+    low: int
+    """First byte of the buffer, over all its slots."""
+    high: int
+    slots: int
+    home: int
+    """Loops around the buffer's turn: in each iteration of the innermost it is another slot."""
+    reset: int
+    """Loops around the count of its turns."""
+    write: bool
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Instructions of one step on one engine."""
+
+    engine: str
+    items: tuple[Item, ...]
+    uses: tuple[Use, ...] = ()
+    origin: int = 0
+    reads: frozenset[str] = frozenset()
+    """Buffers off chip that it reads, constants aside."""
+    writes: frozenset[str] = frozenset()
+    """Buffers off chip that it writes."""
+
+    @cached_property
+    def touches(self) -> tuple[tuple[str, Use], ...]:
+        """(engine, use) of everything in it."""
+        return tuple((self.engine, use) for use in self.uses)
+
+    @property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Itself."""
+        return (self,)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`count` iterations with one body."""
+
+    count: int
+    body: tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A loop, segment after segment."""
+
+    variable: str
+    segments: tuple[Segment, ...]
+
+    @cached_property
+    def touches(self) -> tuple[tuple[str, Use], ...]:
+        """(engine, use) of everything in it, each once."""
+        return tuple(dict.fromkeys(_all_touches(self)))
+
+    @cached_property
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Every step in it."""
+        nodes = (node for segment in self.segments for node in segment.body)
+        return tuple(leaf for node in nodes for leaf in node.leaves)
+
+    @property
+    def origin(self) -> int:
+        """Of its first step."""
+        return self.leaves[0].origin if self.leaves else 0
+
+
+Node = Leaf | Walk
+
+
+def _all_touches(walk: Walk) -> Iterator[tuple[str, Use]]:
+    for segment in walk.segments:
+        for node in segment.body:
+            yield from node.touches
+
+
+def emptied(node: Node) -> Node:
+    """`node` with nothing to do, in its place."""
+    if isinstance(node, Leaf):
+        return replace(node, items=(), reads=frozenset(), writes=frozenset())
+    return Walk(node.variable, ())

@@ -1,0 +1,334 @@
+"""The plan of one layer: its own buffers and steps, within what its group holds on chip.
+
+A buffer is refilled inside the innermost loop that moves its region and kept across deeper ones, so
+loop order alone decides what is streamed and what stays. Where an operand or the result is held by
+the group, the layer works on it in place: no load, no store, whatever the operator.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.errors import DoesNotFit
+from compiler.fuse.layer import Layer
+from compiler.nest.ir import Access, Nest, dense, order_of
+from compiler.plan.ir import Buffer, Compute, LayerPlan
+from compiler.plan.ranges import Key, Range, Region, keys_of, needs
+from compiler.tile.ir import Tiled
+from compiler.tile.machine import Route, adds_up_in_pieces, route, temporary_type
+from compiler.tile.roles import roles
+from simmodel.arch import Arch
+from simmodel.dtype import accumulator_of, is_float, size_of
+
+
+def variable(level: int) -> str:
+    """Name of the loop variable of a layer's tile loop `level`."""
+    return f"t{level}"
+
+
+def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
+    """Ranges of the largest tile with every loop moving: output dims, and split reductions."""
+    extents = zip(*((size for _, size in part) for part in tiled.parts), strict=True)
+    out = [Range(0, max(sizes)) for sizes in extents]
+    split: dict[int, Range] = {}
+    for level, loop in enumerate(tiled.loops):
+        moving = Range(0, loop.size, ((variable(level), loop.size),))
+        if loop.reduction:
+            split[loop.dim] = moving
+        else:
+            out[loop.dim] = moving
+    return tuple(out), split
+
+
+def copying(layer: Layer, arch: Arch) -> bool:
+    """Whether the layer only moves a tensor, unchanged."""
+    return len(layer.nests) == 1 and route(layer.head, layer.tensors, arch).engine == "copy"
+
+
+def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
+    """The copy engine from one memory role to another; DoesNotFit where there is none."""
+    engine = arch.copy_engine(source, target)
+    if engine is None:
+        raise DoesNotFit(
+            demand=1, bound=0, unit="path", terms=((f"{source} -> {target}", 1),),
+            levers=(f"a copy engine from {source} to {target}",), where=where,
+        )  # fmt: skip
+    return engine
+
+
+def make_buffer(
+    arch: Arch, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
+    **fields: int | bool | Key | None,
+) -> Buffer:  # fmt: skip
+    """A buffer whose slots are multiples of what its memory and its elements ask for."""
+    memory = arch.memories.on_chip()[role]
+    grain = math.lcm(memory.alignment, size_of(dtype))
+    size = -(-math.prod(shape) * size_of(dtype) // grain) * grain
+    return Buffer(name, role, dtype, shape, strides, size, **fields)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the group keeps on chip for its layers."""
+
+    tensors: Mapping[str, str]
+    """Tensor -> buffer of the group."""
+    constants: Mapping[tuple[int, Key], str]
+    """Constants of a layer that stay -> buffer of the group."""
+
+
+class LayerPlanner:
+    """Collects the buffers of one layer while it walks the layer's nests."""
+
+    def __init__(
+        self, tiled: Tiled, arch: Arch, slots: int, held: Held, buffers: dict[str, Buffer],
+        position: int, *, stored: bool,
+    ) -> None:  # fmt: skip
+        self.tiled = tiled
+        self.layer: Layer = tiled.layer
+        self.arch = arch
+        self.slots = slots
+        self.held = held
+        self.buffers = buffers
+        self.position = position
+        self.stored = stored
+        self.depth = len(tiled.loops)
+        self.out_level = sum(not loop.reduction for loop in tiled.loops)
+        out, split = symbolic(tiled)
+        self.needs = needs(self.layer, out, split)
+        self.routes = [route(nest, self.layer.tensors, arch) for nest in self.layer.nests]
+        shape, strides = self.layer.result.shape, self.layer.result.storage.strides
+        self.order = order_of(shape, strides)
+
+    def plan(self) -> LayerPlan:
+        """Everything, in order."""
+        on_chip = self.layer.result.name in self.held.tensors
+        read = any(name in self.held.tensors for name in self.layer.inputs)
+        moves_only = copying(self.layer, self.arch) and not on_chip and not read
+        if not moves_only:
+            self.routes = [Route("vector") if r.engine == "copy" else r for r in self.routes]
+        own = [key for key in self._keys() if self._home(key) is None]
+        inputs = {key: self._input(key) for key in own}
+        names = {key: buffer.name for key, buffer in inputs.items()}
+        names |= {key: home for key in self._keys() if (home := self._home(key)) is not None}
+        computes = () if moves_only else self._computes(names)
+        result = next(iter(names.values())) if moves_only else self.computes_into
+        loads = [(b.name, self._copy_engine("dram", b.role)) for b in inputs.values()]
+        loads.sort(key=lambda pair: self.buffers[pair[0]].level)
+        stays = on_chip or not self.stored
+        store = None if stays else self._copy_engine(self.buffers[result].role, "dram")
+        return LayerPlan(
+            self.tiled, self.position, self.buffers, tuple(loads), computes, result, store,
+            self.out_level,
+        )  # fmt: skip
+
+    def _keys(self) -> list[Key]:
+        keys = (key for nest in self.layer.nests for key in keys_of(nest))
+        return [k for k in dict.fromkeys(keys) if k[0] not in self.layer.inside]
+
+    def _home(self, key: Key) -> str | None:
+        """The group's buffer that holds `key`, if one does."""
+        found = self.held.tensors.get(key[0])
+        return found or self.held.constants.get((self.position, key))
+
+    def _copy_engine(self, source: str, target: str) -> str:
+        return engine_between(source, target, self.arch, self.layer.name)
+
+    def _input(self, key: Key) -> Buffer:
+        region = self.needs.regions[key]
+        level = self._level(region)
+        turns = math.prod(self._count(loop) for loop in range(level))
+        name = key[0] if key[1] is None else f"{key[0]}+border"
+        return self._add(
+            name, role_of(self.layer, key, self.arch), self.layer.tensors[key[0]].dtype,
+            region.padded, input_strides(self.layer, key, region, self.arch),
+            slots=self.slots if turns > 1 else 1, level=level, key=key,
+        )  # fmt: skip
+
+    def _level(self, region: Region) -> int:
+        moved = {name for span in region.ranges for name, _ in span.terms}
+        levels = [i + 1 for i in range(self.depth) if variable(i) in moved]
+        return max(levels, default=0)
+
+    def _count(self, level: int) -> int:
+        loop = self.tiled.loops[level]
+        if loop.reduction:
+            extent = self.layer.head.dims[loop.dim].extent
+        else:
+            extent = max(part[loop.dim][1] for part in self.tiled.parts)
+        return -(-extent // loop.size)
+
+    def _add(
+        self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
+        *, slots: int, level: int, key: Key | None = None,
+    ) -> Buffer:  # fmt: skip
+        name = unused(name, self.buffers)
+        buffer = make_buffer(
+            self.arch, name, role, dtype, shape, strides, slots=slots, level=level, key=key,
+            layer=self.position, first=self.position, last=self.position,
+        )  # fmt: skip
+        self.buffers[name] = buffer
+        return buffer
+
+    def _tile(self, name: str, dtype: str, position: int, role: str, *, slots: int) -> str:
+        """A buffer for the result of the nest at `position`."""
+        nest = self.layer.nests[position]
+        shape = tuple(span.size for span in self.needs.loops[position][: nest.rank])
+        order = self.order if len(self.order) == nest.rank else tuple(range(nest.rank))
+        strides = tuple(size_of(dtype) * s for s in dense(shape, order))
+        return self._add(name, role, dtype, shape, strides, slots=slots, level=self.out_level).name
+
+    def _computes(self, inputs: Mapping[Key, str]) -> tuple[Compute, ...]:
+        computes = []
+        inside: dict[str, str] = {}
+        for position, (nest, way) in enumerate(zip(self.layer.nests, self.routes, strict=True)):
+            reads = tuple(
+                inside[key[0]] if key[0] in self.layer.inside else inputs[key]
+                for key in keys_of(nest)
+            )
+            inside[nest.tensor] = writes = self._written(position, nest, way)
+            sums = self._sums(position, nest, way)
+            scratch = self._scratch(position, nest, way)
+            level = self.depth if way.engine == "matrix" else self.out_level
+            steps = tuple(
+                moves(access, self.buffers[name].strides, len(nest.dims))
+                for access, name in zip(nest.reads, reads, strict=True)
+            )
+            computes.append(
+                Compute(nest, position, way, level, reads, steps, writes, sums, scratch)
+            )
+        self.computes_into = writes
+        return tuple(computes)
+
+    def _finisher(self, way: Route) -> str:
+        return "matrix" if way.engine == "matrix" and way.direct else "vector"
+
+    def _written(self, position: int, nest: Nest, way: Route) -> str:
+        last = position == len(self.layer.nests) - 1
+        if last:
+            held = self.held.tensors.get(nest.tensor)
+            if held is not None:
+                return held
+            dtype = self.layer.tensors[nest.tensor].dtype
+            slots = self.slots if self.depth else 1
+            return self._tile(nest.tensor, dtype, position, "local", slots=slots)
+        crossing = self._finisher(way) == "matrix" and self.depth > 0
+        slots = self.slots if crossing else 1
+        return self._tile(nest.tensor, self._inside_type(nest), position, "local", slots=slots)
+
+    def _inside_type(self, nest: Nest) -> str:
+        """Integers keep their type; real values are as wide as the vector engine allows."""
+        dtype = self.layer.tensors[nest.tensor].dtype
+        wide = temporary_type(self.arch)
+        return wide if is_float(dtype) and size_of(wide) > size_of(dtype) else dtype
+
+    def _sums(self, position: int, nest: Nest, way: Route) -> str | None:
+        if way.engine != "matrix":
+            return None
+        kind = accumulator_of(self.layer.tensors[nest.operands[0].tensor].dtype)
+        slots = 1 if way.direct or not self.out_level else self.slots
+        if way.direct and not self._accumulates(nest):
+            return None
+        return self._tile(f"{nest.tensor}+sums", kind, position, way.sums, slots=slots)
+
+    def _accumulates(self, nest: Nest) -> bool:
+        """Whether sums outlive one instruction: a split reduction, or taps one by one."""
+        if any(loop.reduction for loop in self.tiled.loops):
+            return True
+        grain = self.arch.matrix.granularity
+        found = roles(nest)
+        positions = math.prod(nest.dims[tap.dim].extent for tap in found.taps)
+        if grain == "conv" or (nest.depthwise and self.arch.matrix.depthwise):
+            return False
+        if positions > 1 or grain == "gemm":
+            return positions > 1
+        depth = self.needs.loops[0][found.k].size if found.k is not None else 1
+        engine = self.arch.matrix
+        return depth > (engine.depth if engine.kind == "cube" else engine.rows)
+
+    def _scratch(self, position: int, nest: Nest, way: Route) -> tuple[str, ...]:
+        """Space for values between the vector instructions of one nest."""
+        if vector_steps(nest, way, self.arch) <= 1:
+            return ()
+        kind = temporary_type(self.arch)
+        return (self._tile(f"{nest.tensor}+scratch", kind, position, "local", slots=1),)
+
+
+def unused(name: str, names: Mapping[str, Buffer]) -> str:
+    """`name`, with a number behind it where it is taken."""
+    if name not in names:
+        return name
+    return next(f"{name}+{n}" for n in range(1, len(names) + 2) if f"{name}+{n}" not in names)
+
+
+def role_of(layer: Layer, key: Key, arch: Arch) -> str:
+    """Memory role from which the layer's engine reads `key`."""
+    head = layer.head
+    if route(head, layer.tensors, arch).engine != "matrix":
+        return "local"
+    if key[2]:
+        return arch.matrix.weights
+    return arch.matrix.input if key == keys_of(head)[0] else "local"
+
+
+def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[int, ...]:
+    """Channels last for the matrix engine's left operand, packed order for constant weights."""
+    tensor = layer.tensors[key[0]]
+    order = list(order_of(tensor.shape, tensor.storage.strides))
+    head = layer.head
+    product = route(head, layer.tensors, arch).engine == "matrix"
+    if product and key == keys_of(head)[0]:
+        last = innermost_axis(head)
+        order = [axis for axis in order if axis != last] + ([last] if last is not None else [])
+    if product and key[2] and tensor.data is not None:
+        order = list(packed_order(head))
+    return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, tuple(order)))
+
+
+def innermost_axis(head: Nest) -> int | None:
+    """Axis of a product's left operand that the matrix engine walks innermost."""
+    found = roles(head)
+    dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
+    return _axis_of(head.operands[0], dim)
+
+
+def moves(access: Access, strides: tuple[int, ...], loops: int) -> tuple[int, ...]:
+    """Bytes by which each of `loops` loops moves `access` in a buffer of these strides."""
+    steps = [0] * loops
+    for affine, stride in zip(access.index, strides, strict=True):
+        for dim, factor in affine.terms:
+            steps[dim] += factor * stride
+    return tuple(steps)
+
+
+def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
+    """Vector instructions that one nest takes one after another over the same tile."""
+    if way.engine == "matrix":
+        return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))
+    late = sum(access is not None for access in (nest.bias, nest.multiplier))
+    windowed = nest.reduce is not None and bool(roles(nest).taps)
+    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
+    if adds_up_in_pieces(nest, arch):
+        return max(late, 1) + 1
+    return late + (taps if windowed and not arch.vector.window else 1)
+
+
+def _axis_of(access: Access, dim: int | None) -> int | None:
+    if dim is None:
+        return None
+    axes = [axis for axis, affine in enumerate(access.index) if affine.coefficient(dim)]
+    return axes[0] if axes else None
+
+
+def packed_order(head: Nest) -> tuple[int, ...]:
+    """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
+    found = roles(head)
+    weights = head.operands[1]
+    batch, inner = (
+        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
+        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *found.cols))
+    )
+    rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
+    return (*batch, *rest, *inner)

@@ -1,0 +1,348 @@
+"""The walk over a group: what every tile of its results needs of every layer, found backwards.
+
+Each tile is followed from the group's results to its inputs through the operators' index maps. A
+layer computes what the layers behind it need and does not have yet: with a rolling loop, positions
+that an earlier tile computed are kept, so the first tile is larger and the others are regular.
+
+    tile 0    conv1 rows 0..9     conv2 rows 0..8    conv3 rows 0..7
+    tile 1    conv1 rows 10..17   conv2 rows 9..16   conv3 rows 8..15     (kept: 2 rows of each)
+
+Everything is worked out in plain numbers, tile by tile; runs of tiles that are alike become one
+hardware loop (`Walked.runs`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from compiler.errors import CompilerError
+from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
+from compiler.nest.bounds import Box, clipped, full, needed, union
+from compiler.tile.ir import OuterLoop
+
+
+class Unwalkable(CompilerError):
+    """A group cannot be cut like this; says why."""
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The part of a tensor that is on chip during a tile, with the border around it."""
+
+    box: Box
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @cached_property
+    def origin(self) -> tuple[int, ...]:
+        """Position of its first element, border included."""
+        return tuple(start - b for (start, _), b in zip(self.box, self.before, strict=True))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Sizes with the border."""
+        return tuple(
+            b + n + a for (_, n), b, a in zip(self.box, self.before, self.after, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One tile of a group."""
+
+    out: Mapping[str, Box]
+    """Result -> the part that this tile finishes."""
+    work: tuple[Box | None, ...]
+    """Per layer, what it computes; None: nothing new."""
+    holds: Mapping[str, Hold]
+    """Tensors on chip: those between layers, and inputs that tiles are loaded of."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` tiles from number `first` on that differ by a constant step only."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Walked:
+    """All tiles of one core's part."""
+
+    moments: tuple[Moment, ...]
+    """By tile of the innermost outer loop."""
+    repeats: int = 1
+    """Turns of the loop around that one."""
+    strides: Mapping[str, tuple[int, ...]] | None = None
+    """Per tensor, what one turn of that loop adds to the positions."""
+    rolled: tuple[str, ...] = ()
+    """Tensors of which the next tile keeps what it shares with this one."""
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """Tiles in runs that are alike."""
+        found: list[Run] = []
+        for number in range(len(self.moments)):
+            if found and self._continues(found[-1], number):
+                found[-1] = Run(found[-1].first, found[-1].count + 1)
+            else:
+                found.append(Run(number, 1))
+        return tuple(found)
+
+    def handed(self, number: int) -> dict[str, tuple[int, int, int]]:
+        """Tensor -> what tile `number` hands on to the next, see `kept`."""
+        if number + 1 == len(self.moments):
+            return {}
+        now, then = self.moments[number].holds, self.moments[number + 1].holds
+        found = {n: kept(now[n], then[n]) for n in self.rolled if n in now}
+        return {name: what for name, what in found.items() if what is not None}
+
+    def _continues(self, run: Run, number: int) -> bool:
+        """Whether tile `number` follows the run's tiles by the step that is between them."""
+        before, this = self.moments[number - 1], self.moments[number]
+        if _form(before) != _form(this):
+            return False
+        first = self.moments[run.first]
+        if run.count > 1 and _step(first, self.moments[run.first + 1]) != _step(before, this):
+            return False
+        return self.handed(number - 1) == self.handed(number)
+
+    def largest_work(self, layer: int) -> tuple[int, ...]:
+        """Sizes of the largest part of a layer's result that one tile computes."""
+        boxes = [m.work[layer] for m in self.moments]
+        sizes = [tuple(n for _, n in box) for box in boxes if box is not None]
+        return tuple(max(column) for column in zip(*sizes, strict=True))
+
+    def largest_hold(self, tensor: str) -> tuple[int, ...]:
+        """Sizes of the buffer that any tile's part of a tensor fits in."""
+        sizes = [m.holds[tensor].sizes for m in self.moments if tensor in m.holds]
+        return tuple(max(column) for column in zip(*sizes, strict=True))
+
+
+def kept(now: Hold, then: Hold) -> tuple[int, int, int] | None:
+    """(dimension, shift, positions): what the next tile keeps, where its origin has moved."""
+    moved = [d for d, (a, b) in enumerate(zip(now.origin, then.origin, strict=True)) if a != b]
+    if not moved:
+        return None
+    (dim,) = moved
+    start, size = now.box[dim]
+    overlap = start + size - then.origin[dim]
+    return (dim, then.origin[dim] - now.origin[dim], overlap) if overlap > 0 else None
+
+
+def _form(moment: Moment) -> object:
+    return (
+        tuple(None if box is None else tuple(n for _, n in box) for box in moment.work),
+        {n: (tuple(s for _, s in h.box), h.before, h.after) for n, h in moment.holds.items()},
+        {n: tuple(s for _, s in box) for n, box in moment.out.items()},
+    )
+
+
+def _step(a: Moment, b: Moment) -> object:
+    return (
+        tuple(
+            None if x is None or y is None else _moved(x, y)
+            for x, y in zip(a.work, b.work, strict=True)
+        ),
+        {n: _moved(h.box, b.holds[n].box) for n, h in a.holds.items()},
+        {n: _moved(box, b.out[n]) for n, box in a.out.items()},
+    )
+
+
+def _moved(a: Box, b: Box) -> tuple[int, ...]:
+    return tuple(t - s for (s, _), (t, _) in zip(a, b, strict=True))
+
+
+@dataclass(frozen=True)
+class Walker:
+    """Walks over one group."""
+
+    group: Group
+    inputs: frozenset[str]
+    """Inputs of the group of which tiles are held."""
+    whole: frozenset[str] = frozenset()
+    """Held tensors whose buffer has room for all of them."""
+
+    def walk(self, loops: Sequence[OuterLoop], part: Box) -> Walked:
+        """Every tile of `part`, a box of the results; Unwalkable where tiles are not regular."""
+        rolling = bool(loops) and loops[-1].rolling
+        rolled = tuple(n for n in self.group.held if n not in self.whole) if rolling else ()
+        if len(loops) < 2:
+            moments = self._tiles(loops[-1] if loops else None, part)
+            return Walked(moments, rolled=rolled)
+        outer, inner = loops
+        start, extent = part[outer.axis]
+        if extent % outer.size:
+            raise Unwalkable(f"{outer.size} does not divide {extent}")
+        turns = extent // outer.size
+        first, second = (
+            self._tiles(inner, _cut(part, outer.axis, start + turn * outer.size, outer.size))
+            for turn in (0, 1 if turns > 1 else 0)
+        )
+        strides = _strides(first, second)
+        return Walked(first, turns, strides, rolled)
+
+    def _tiles(self, loop: OuterLoop | None, part: Box) -> tuple[Moment, ...]:
+        done: dict[str, Hold] = {}
+        moments: list[Moment] = []
+        for out in self._outs(loop, part):
+            moments.append(self._moment(out, done, rolling=loop is not None and loop.rolling))
+            done = {**done, **moments[-1].holds}
+        # A buffer with room for everything looks the same to every tile.
+        settled = {name: done[name] for name in self.whole if name in done}
+        return tuple(replace(m, holds={**m.holds, **settled}) for m in moments)
+
+    def _outs(self, loop: OuterLoop | None, part: Box) -> Iterator[dict[str, Box]]:
+        shapes = {name: self.group.tensors[name].shape for name in self.group.results}
+        if loop is None:
+            yield {name: self._share(shape, part, None) for name, shape in shapes.items()}
+            return
+        start, extent = part[loop.axis]
+        for low in range(start, start + extent, loop.size):
+            size = min(loop.size, start + extent - low)
+            cut = (loop.axis, low, size)
+            yield {name: self._share(shape, part, cut) for name, shape in shapes.items()}
+
+    def _share(self, shape: tuple[int, ...], part: Box, cut: tuple[int, int, int] | None) -> Box:
+        """The box of a result: cut like the last one where they have the axis in common."""
+        last = self.group.tensors[self.group.results[-1]].shape
+        box = []
+        for axis, extent in enumerate(shape):
+            whole = axis >= len(last) or part[axis] == (0, last[axis])
+            given = (0, extent) if whole else part[axis]
+            if cut is not None and axis == cut[0]:
+                given, whole = cut[1:], cut[1:] == (0, last[axis])
+            if not whole and extent != last[axis]:
+                raise Unwalkable("results of different extents share no loop")
+            box.append((0, extent) if whole else given)
+        if cut is not None and cut[0] >= len(shape) and cut[1:] != (0, last[cut[0]]):
+            raise Unwalkable("a result has no such axis")
+        return tuple(box)
+
+    def _moment(self, out: Mapping[str, Box], done: Mapping[str, Hold], *, rolling: bool) -> Moment:
+        wants: dict[str, Box] = {}
+        work: list[Box | None] = []
+        tensors = self.group.tensors
+        for layer in reversed(self.group.layers):
+            name = layer.result.name
+            want = wants.get(name)
+            if name in out:
+                want = out[name] if want is None else union(want, out[name])
+            if want is None:
+                work.append(None)
+                continue
+            inside = clipped(want, layer.result.shape).box
+            if name in self.whole or rolling:
+                inside = _fresh(inside, done.get(name), whole=name in self.whole)
+            work.append(inside)
+            if inside is None:
+                continue
+            for tensor, need in layer_needs(layer, inside).items():
+                if tensor in self.group.made or tensor in self.inputs:
+                    wants[tensor] = union(wants[tensor], need) if tensor in wants else need
+        holds = {}
+        for name in self._held:
+            shape = tensors[name].shape
+            want = wants.get(name)
+            if want is None and name not in done:
+                continue
+            if want is None:
+                holds[name] = done[name]
+                continue
+            if name in out:
+                want = union(want, out[name])
+            region = clipped(want, shape)
+            holds[name] = Hold(region.box, region.before, region.after)
+            if name in self.whole:
+                holds[name] = _grown(holds[name], done.get(name), shape)
+        return Moment(out, tuple(reversed(work)), holds)
+
+    @cached_property
+    def _held(self) -> tuple[str, ...]:
+        return (*self.group.held, *(name for name in self.group.inputs if name in self.inputs))
+
+
+def _fresh(box: Box, before: Hold | None, *, whole: bool) -> Box | None:
+    """What of `box` is not there from the tile before; None: nothing."""
+    if before is None:
+        return box
+    grown = []
+    for dim, ((start, size), (low, extent)) in enumerate(zip(box, before.box, strict=True)):
+        if low <= start and start + size <= low + extent:
+            continue
+        grown.append(dim)
+    if not grown:
+        return None
+    if len(grown) > 1:
+        raise Unwalkable("tiles move along two dimensions at once")
+    dim = grown[0]
+    start, size = box[dim]
+    low, extent = before.box[dim]
+    if start < low:
+        raise Unwalkable("tiles move backwards")
+    first = max(start, low + extent)
+    if first > low + extent and whole:
+        first = low + extent
+    return (*box[:dim], (first, start + size - first), *box[dim + 1 :])
+
+
+def _grown(hold: Hold, before: Hold | None, shape: tuple[int, ...]) -> Hold:
+    """What a buffer with room for everything has: all up to here, from the tensor's start."""
+    if before is not None:
+        hold = Hold(
+            union(hold.box, before.box),
+            tuple(max(p) for p in zip(hold.before, before.before, strict=True)),
+            tuple(max(p) for p in zip(hold.after, before.after, strict=True)),
+        )
+    return hold
+
+
+def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
+    """Boxes of the layer's inputs, borders included, that `box` of its result needs."""
+    wants = {layer.result.name: box}
+    found: dict[str, Box] = {}
+    for nest in reversed(layer.nests):
+        loops = full(nest, wants[nest.tensor])
+        for access in nest.reads:
+            need = needed(access, loops)
+            name = access.tensor
+            if name in layer.inside:
+                need = clipped(need, layer.tensors[name].shape).box
+                wants[name] = union(wants[name], need) if name in wants else need
+            else:
+                found[name] = union(found[name], need) if name in found else need
+    return found
+
+
+def _cut(part: Box, axis: int, start: int, size: int) -> Box:
+    return (*part[:axis], (start, size), *part[axis + 1 :])
+
+
+def _strides(first: Sequence[Moment], second: Sequence[Moment]) -> dict[str, tuple[int, ...]]:
+    """Per tensor, what one turn of the outermost loop adds; the tiles must be alike else."""
+    found: dict[str, tuple[int, ...]] = {}
+    for a, b in zip(first, second, strict=True):
+        if _form(a) != _form(b):
+            raise Unwalkable("the outer loop is not regular")
+        moved = {n: _moved(h.box, b.holds[n].box) for n, h in a.holds.items()}
+        moved |= {n: _moved(box, b.out[n]) for n, box in a.out.items()}
+        for name, step in moved.items():
+            if found.setdefault(name, step) != step:
+                raise Unwalkable("the outer loop is not regular")
+    return found
+
+
+def pads(group: Group, name: str) -> Collection[float]:
+    """Values that readers inside the group expect around a tensor."""
+    accesses = (a for layer in group.layers for nest in layer.nests for a in nest.reads)
+    return {a.pad for a in accesses if a.tensor == name and a.pad is not None}
+
+
+def volume(box: Box) -> int:
+    """Elements of a box."""
+    return math.prod(size for _, size in box)
