@@ -34,7 +34,7 @@ class Packing:
 
     addresses: dict[str, int]
     end: int
-    """First byte above all items; the start where there are none."""
+    """First byte above all items; the start where no item has a byte."""
     proven: bool
     """No packing ends lower: a bound is reached, or the search saw everything."""
 

@@ -1,0 +1,235 @@
+"""Packings are legal, as low as can be where that is known, and found again in every run."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.alloc.exact import Budget, Outcome, Search
+from compiler.alloc.pack import Item, Packing, lower_bound, pack
+from compiler.alloc.pack_items import in_separate_times
+
+# Every greedy sweep ends at 8 at least. The lowest end is 7, and steps 3 and 4 are full there:
+#
+#     . . a a d d
+#     b b b b d d
+#     b b b b d d
+#     . g . e e e
+#     . f f e e e
+#     . f f e e e
+#     . c c c c .
+INTERLOCKED = [
+    Item("a", 1, 2, 3),
+    Item("b", 2, 0, 3),
+    Item("c", 1, 1, 4),
+    Item("d", 3, 4, 5),
+    Item("e", 3, 3, 5),
+    Item("f", 2, 1, 2),
+    Item("g", 1, 1, 1),
+]
+
+
+def together(one: Item, two: Item) -> bool:
+    return one.first <= two.last and two.first <= one.last
+
+
+def check(items: Sequence[Item], packing: Packing, start: int = 0) -> None:
+    addresses = packing.addresses
+    assert addresses.keys() == {item.name for item in items}
+    for item in items:
+        assert addresses[item.name] >= start
+        assert addresses[item.name] % item.align == 0
+    for one, two in itertools.combinations(items, 2):
+        if together(one, two) and one.size and two.size:
+            low, high = sorted((one, two), key=lambda item: addresses[item.name])
+            assert addresses[low.name] + low.size <= addresses[high.name], (one, two)
+    tops = [addresses[item.name] + item.size for item in items if item.size]
+    assert packing.end == max(tops, default=start)
+    assert packing.end >= start + lower_bound(items)
+
+
+def lowest_end(items: Sequence[Item], start: int = 0) -> int:
+    """The best of all orders, each item on top of those before it: that misses no lowest end."""
+    return min(_stacked(order, start) for order in itertools.permutations(items))
+
+
+def _stacked(order: Sequence[Item], start: int) -> int:
+    tops: list[tuple[Item, int]] = []
+    for item in order:
+        below = max((top for other, top in tops if together(item, other)), default=start)
+        tops.append((item, -(-below // item.align) * item.align + item.size))
+    return max(top for _, top in tops)
+
+
+@st.composite
+def some_items(draw: st.DrawFn, most: int, smallest: int = 0) -> list[Item]:
+    aligns = draw(st.sampled_from([(1,), (4,), (1, 2, 4), (2, 6)]))
+    steps = draw(st.integers(1, 8))
+    row = st.tuples(
+        st.integers(smallest, 12),
+        st.integers(0, steps),
+        st.integers(0, 5),
+        st.sampled_from(aligns),
+    )
+    return [
+        Item(f"i{index}", size, first, first + life, align)
+        for index, (size, first, life, align) in enumerate(
+            draw(st.lists(row, min_size=smallest, max_size=most))
+        )
+    ]
+
+
+def cut(rectangles: int, capacity: int, steps: int, seed: int) -> list[Item]:
+    """A rectangle of capacity and steps cut into items: they fit without a byte to spare."""
+    pick = random.Random(seed)
+    parts = [(0, capacity, 0, steps)]
+    while len(parts) < rectangles:
+        low, high, first, end = parts.pop(pick.randrange(len(parts)))
+        if pick.random() < 0.5 and high - low > 1:
+            middle = pick.randrange(low + 1, high)
+            parts += [(low, middle, first, end), (middle, high, first, end)]
+        elif end - first > 1:
+            middle = pick.randrange(first + 1, end)
+            parts += [(low, high, first, middle), (low, high, middle, end)]
+        else:
+            parts.append((low, high, first, end))
+    return [
+        Item(f"p{index}", high - low, first, end - 1)
+        for index, (low, high, first, end) in enumerate(parts)
+    ]
+
+
+@given(some_items(25), st.integers(0, 1), st.sampled_from([0, 3, 64]))
+@settings(deadline=None, max_examples=100)
+def test_items_that_live_together_never_overlap(items: list[Item], effort: int, start: int) -> None:
+    packing = pack(items, None, effort, start)
+    assert packing is not None
+    check(items, packing, start)
+
+
+@given(some_items(25), st.integers(0, 80))
+@settings(deadline=None, max_examples=100)
+def test_what_fits_ends_within_the_capacity(items: list[Item], capacity: int) -> None:
+    packing = pack(items, capacity)
+    if packing is None:
+        assert items
+        return
+    check(items, packing)
+    assert packing.end <= capacity
+
+
+@given(some_items(5, smallest=1), st.sampled_from([0, 3]))
+@settings(deadline=None, max_examples=100)
+def test_the_end_of_few_items_is_the_lowest(items: list[Item], start: int) -> None:
+    lowest = lowest_end(items, start)
+    packing = pack(items, None, start=start)
+    assert packing is not None
+    assert (packing.end, packing.proven) == (lowest, True)
+    assert pack(items, lowest, start=start) is not None
+    assert pack(items, lowest - 1, start=start) is None
+
+
+@given(some_items(6, smallest=1))
+@settings(deadline=None, max_examples=50)
+def test_only_an_end_that_is_lowest_counts_as_proven(items: list[Item]) -> None:
+    swept = pack(items, None, effort=0)
+    assert swept is not None
+    assert not swept.proven or swept.end == lowest_end(items)
+
+
+def test_search_packs_what_no_greedy_order_does() -> None:
+    capacity = lower_bound(INTERLOCKED)
+    assert pack(INTERLOCKED, capacity, effort=0) is None
+    packing = pack(INTERLOCKED, capacity)
+    assert packing is not None
+    check(INTERLOCKED, packing)
+    assert (packing.end, packing.proven) == (7, True)
+
+
+def test_the_lowest_end_is_searched_without_a_capacity_too() -> None:
+    swept, searched = pack(INTERLOCKED, None, effort=0), pack(INTERLOCKED, None)
+    assert swept is not None
+    assert searched is not None
+    assert (swept.end, swept.proven) == (8, False)
+    assert (searched.end, searched.proven) == (7, True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rectangle_cut_in_pieces_is_put_together_again(seed: int) -> None:
+    items = cut(60, capacity=1000, steps=40, seed=seed)
+    assert lower_bound(items) == 1000
+    packing = pack(items, 1000)
+    assert packing is not None
+    check(items, packing)
+    assert packing.proven
+
+
+def test_some_cut_rectangles_are_too_hard_for_greedy_sweeps() -> None:
+    assert any(pack(cut(60, 1000, 40, seed), 1000, effort=0) is None for seed in range(6))
+
+
+def test_a_search_that_has_seen_everything_says_so() -> None:
+    # Both pairs lie at 0 and 4, so the odd byte between them saves nothing: the bound is 5.
+    items = [Item("a", 2, 0, 0, 4), Item("b", 2, 0, 0, 4), Item("odd", 1, 0, 0)]
+    search = Search(items, start=0)
+    assert search.bound == 5
+    impossible = search.fit(5, Budget(1000, deadline=float("inf")))
+    assert impossible == Outcome(None, exhausted=True)
+    found = search.fit(6, Budget(1000, deadline=float("inf")))
+    assert found.addresses is not None
+    assert {found.addresses["a"], found.addresses["b"]} == {0, 4}
+    unfinished = search.fit(6, Budget(1, deadline=float("inf")))
+    assert unfinished == Outcome(None, exhausted=False)
+    late = search.fit(6, Budget(1000, deadline=0.0))
+    assert late == Outcome(None, exhausted=False)
+
+
+def test_the_same_items_get_the_same_addresses_again() -> None:
+    items = cut(80, capacity=1000, steps=50, seed=11)
+    assert pack(items, 1000) == pack(items, 1000)
+    assert pack(items, None, effort=1) == pack(items, None, effort=1)
+
+
+def test_only_what_lies_topmost_may_end_off_the_alignment() -> None:
+    items = [Item("a", 5, 0, 0, align=4), Item("b", 6, 0, 0, align=4)]
+    packing = pack(items, 13)
+    assert packing is not None
+    assert packing.addresses == {"a": 8, "b": 0}
+    assert packing.proven
+    assert pack(items, 12) is None
+
+
+def test_start_and_capacity_are_addresses() -> None:
+    items = [Item("a", 8, 0, 0, align=8), Item("b", 8, 0, 0, align=8)]
+    packing = pack(items, 24, start=3)
+    assert packing is not None
+    assert sorted(packing.addresses.values()) == [8, 16]
+    assert pack(items, 23, start=3) is None
+
+
+def test_items_in_separate_times_share_addresses() -> None:
+    items = [Item("a", 8, 0, 1), Item("b", 6, 2, 3), Item("c", 1, 3, 3), Item("d", 4, 5, 5)]
+    assert [[i.name for i in g] for g in in_separate_times(items)] == [["a"], ["b", "c"], ["d"]]
+    packing = pack(items, None)
+    assert packing is not None
+    assert (packing.end, packing.proven) == (8, True)
+
+
+def test_nothing_and_empty_items_take_no_room() -> None:
+    assert pack([], 0) == Packing({}, 0, proven=True)
+    packing = pack([Item("empty", 0, 0, 9, align=4), Item("a", 4, 0, 0)], 4)
+    assert packing is not None
+    assert (packing.addresses["a"], packing.end) == (0, 4)
+
+
+def test_wrong_items_are_refused() -> None:
+    with pytest.raises(ValueError, match="same name"):
+        pack([Item("a", 1, 0, 0), Item("a", 2, 0, 0)], None)
+    for size, first, last, align in ((-1, 0, 0, 1), (1, 1, 0, 1), (1, 0, 0, 0)):
+        with pytest.raises(ValueError, match="'a'"):
+            Item("a", size, first, last, align)
