@@ -7,12 +7,13 @@ and barriers count, and where the hardware interlocks, operands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler.emit.order_atoms import Atom, Pricer, instructions
+from compiler.emit.order_access import Accesses
+from compiler.emit.order_atoms import Atom, Pricer, engines
 from compiler.emit.order_clock import Clock, issued_by
-from compiler.emit.order_loops import LoopOrder
+from compiler.emit.order_loops import Choice, LoopOrder
 from compiler.emit.order_tokens import after, plays
 from simmodel.arch import Arch
 from simmodel.isa import Item, Loop
@@ -41,15 +42,35 @@ class OrderInstructions:
         """`stream` of one core in a better order, or as it is.
 
         Args:
-            stream: items that, executed one after another, never wait.
+            stream: items that, executed one after another, never wait for a token.
             arch: the machine.
             tokens: initial counts.
         """
+        return self.apply_all([stream], arch, [tokens])[0]
+
+    def apply_all(
+        self,
+        streams: Sequence[Sequence[Item]],
+        arch: Arch,
+        tokens: Sequence[Mapping[str, int]],
+    ) -> tuple[tuple[Item, ...], ...]:
+        """The same for every core; what is found for one loop serves its likes on other cores."""
+        known: dict[Hashable, Choice] = {}
+        cores = zip(streams, tokens, strict=True)
+        return tuple(self._ordered(tuple(s), arch, counts, known) for s, counts in cores)
+
+    def _ordered(
+        self,
+        stream: tuple[Item, ...],
+        arch: Arch,
+        tokens: Mapping[str, int],
+        known: dict[Hashable, Choice],
+    ) -> tuple[Item, ...]:
         if not self.enabled or not plays(stream, tokens):
-            return tuple(stream)
-        atoms = _Sequence(self, arch, Pricer(arch)).atoms(stream, tokens, {})
+            return stream
+        atoms = _Sequence(self, arch, Pricer(arch), known).atoms(stream, tokens, {})
         items = tuple(atom.item for atom in _arranged(atoms, arch, tokens))
-        return items if plays(items, tokens) else tuple(stream)
+        return items if plays(items, tokens) else stream
 
 
 @dataclass(frozen=True)
@@ -57,6 +78,7 @@ class _Sequence:
     options: OrderInstructions
     arch: Arch
     pricer: Pricer
+    known: dict[Hashable, Choice]
 
     def atoms(
         self, items: Sequence[Item], counts: Mapping[str, int], loops: Mapping[str, int]
@@ -64,47 +86,48 @@ class _Sequence:
         """`items`, with the loops of several engines rotated."""
         result: list[Atom] = []
         for item in items:
-            if isinstance(item, Loop) and _engines(item) > 1:
+            if isinstance(item, Loop) and len(engines(item)) > 1:
                 result += self._loop(item, counts, loops)
-                counts = after([item], counts)
             else:
                 result.append(self.pricer.atom(item))
-                counts = after([item], counts)
+            counts = after([item], counts)
         return result
 
-    def _loop(
-        self, loop: Loop, counts: Mapping[str, int], loops: Mapping[str, int]
-    ) -> list[Atom]:
+    def _loop(self, loop: Loop, counts: Mapping[str, int], loops: Mapping[str, int]) -> list[Atom]:
         inside = {**loops, loop.variable: loop.count}
         body = self.atoms(loop.body, counts, inside)
         whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
         if loop.count < 2 or any(atom.cost.fence for atom in body):
             return [self.pricer.loop(whole, body)]
         order = LoopOrder(self.arch, whole, body, counts, inside, self.options.window)
-        schedule, pace = order.best(self.options.distance, self.options.growth)
-        return order.atoms(schedule, pace, self.pricer)
-
-
-def _engines(loop: Loop) -> int:
-    return len({instruction.engine for instruction in instructions(loop)})
+        key = order.signature
+        choice = self.known.get(key)
+        if choice is None or not order.legal(choice.schedule):
+            choice = order.best(self.options.distance, self.options.growth)
+            self.known[key] = choice
+        return order.atoms(choice, self.pricer)
 
 
 def _arranged(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int]) -> list[Atom]:
     """Whichever order of `atoms` the coarse clock likes best."""
     clock = Clock(arch, tokens, {})
     starts = [clock.play(atom, _touched(atom, arch))[0] for atom in atoms]
+    best, least = atoms, _cycles(atoms, arch, tokens)
+    if least <= clock.now:
+        return atoms
     depth = arch.front_end.depth
     late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
-    best, least = atoms, _cycles(atoms, arch, tokens)
     for times in (starts, late):
-        order = sorted(
-            range(len(atoms)), key=lambda i: (times[i], not atoms[i].cost.load, i)
-        )
-        found = [atoms[i] for i in order]
+        found = [atoms[i] for i in _by_time(atoms, times)]
         cycles = _cycles(found, arch, tokens)
         if cycles < least:
             best, least = found, cycles
     return best
+
+
+def _by_time(atoms: list[Atom], times: list[int]) -> list[int]:
+    """Indices of `atoms` by `times`; loads first among equals."""
+    return sorted(range(len(atoms)), key=lambda i: (times[i], not atoms[i].cost.load, i))
 
 
 def _cycles(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int]) -> int:
@@ -114,5 +137,5 @@ def _cycles(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int]) -> int:
     return clock.now
 
 
-def _touched(atom: Atom, arch: Arch) -> tuple:
+def _touched(atom: Atom, arch: Arch) -> Accesses:
     return atom.accesses if arch.front_end.sync == "interlock" else ()

@@ -88,16 +88,23 @@ def accesses(item: Item) -> Accesses:
 
 
 def merged(found: Iterable[Access]) -> Accesses:
-    """Bounding ranges of those that move alike."""
-    bounds: dict[tuple[object, ...], Access] = {}
+    """The same bytes in fewer ranges: those that move alike and touch become one."""
+    alike: dict[tuple[object, ...], list[Access]] = {}
     for access in found:
         key = (access.memory, access.write, access.terms, access.ring)
-        old = bounds.get(key)
-        if old is not None:
-            low, high = min(old.low, access.low), max(old.high, access.high)
-            access = access._replace(low=low, high=high)
-        bounds[key] = access
-    return tuple(bounds.values())
+        alike.setdefault(key, []).append(access)
+    result: list[Access] = []
+    for group in alike.values():
+        group.sort(key=lambda access: access.low)
+        last = group[0]
+        for access in group[1:]:
+            if access.low > last.high:
+                result.append(last)
+                last = access
+            elif access.high > last.high:
+                last = last._replace(high=access.high)
+        result.append(last)
+    return tuple(result)
 
 
 def _access(operand: Operand, write: bool) -> Access:

@@ -6,7 +6,6 @@ another iteration costs nothing to price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -59,13 +58,11 @@ class Atom:
         return replace(self, item=fixed(self.item, variable, value))
 
 
-def instructions(item: Item) -> Iterator[Instruction]:
-    """Every instruction of `item`, once."""
+def engines(item: Item) -> set[str]:
+    """Engines that work in `item`."""
     if isinstance(item, Loop):
-        for inner in item.body:
-            yield from instructions(inner)
-    else:
-        yield item
+        return {engine for inner in item.body for engine in engines(inner)}
+    return {item.engine}
 
 
 OFF_CHIP = {"dram": 0, "shared": 1}
@@ -87,14 +84,14 @@ class Pricer:
     def loop(self, item: Loop, body: list[Atom], pace: int = 0) -> Atom:
         """A loop over `body`, which takes `pace` cycles per iteration (0: its busiest engine's)."""
         costs = [atom.cost for atom in body]
-        engines = tuple(dict.fromkeys(e for cost in costs for e in cost.engines))
-        busy = {e: sum(c.cycles for c in costs if e in c.engines) for e in engines}
+        names = tuple(dict.fromkeys(e for cost in costs for e in cost.engines))
+        busy = {e: sum(c.cycles for c in costs if e in c.engines) for e in names}
         pace = pace or max(busy.values(), default=1)
-        alone = len(engines) == 1
+        alone = len(names) == 1
         times = sum(cost.times for cost in costs)
         net = {name: change for name, (change, _) in balance([item]).items()}
         cost = Cost(
-            engines=engines,
+            engines=names,
             cycles=pace * item.count,
             unit=max(1, pace // times) if alone else pace,
             times=times * item.count,

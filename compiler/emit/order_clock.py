@@ -15,7 +15,6 @@ from compiler.emit.order_atoms import Atom
 from simmodel.arch import Arch
 from simmodel.isa import Arrive, Await
 
-
 Depth = Callable[[str], int]
 """Queue entries of an engine."""
 

@@ -1,4 +1,4 @@
-"""Software-pipelined issue of one loop: who is issued how many iterations ahead, and in which order.
+"""Software-pipelined issue of one loop: who is issued how many iterations ahead.
 
     Loop(v, n, [load, compute])  ->  load of 0
                                      Loop(v, n - 1, [load of v + 1, compute of v])
@@ -11,7 +11,7 @@ within an engine, so only tokens (`plays`) and, where the hardware interlocks, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -58,6 +58,18 @@ class Schedule:
         return all(last[e] < (turn + 1, at) for e, (turn, at) in first.items())
 
 
+@dataclass(frozen=True)
+class Choice:
+    """A schedule and its cycles per iteration."""
+
+    schedule: Schedule
+    pace: int
+
+
+PAYS = 200
+"""A copy of a body has to win this part of the time of the iterations played."""
+
+
 @dataclass
 class LoopOrder:
     """One loop whose body is in atoms, ready to be rotated."""
@@ -73,22 +85,38 @@ class LoopOrder:
     """Iterations that the clock plays."""
     _touched: dict[Entry, Accesses] = field(default_factory=dict)
 
-    def best(self, distance: int, growth: int) -> tuple[Schedule, int]:
-        """The schedule that the coarse clock likes best, and its cycles per iteration."""
-        plain = Schedule(tuple((index, 0) for index in range(len(self.body))))
-        choice, (cycles, pace) = plain, self._played(plain)
-        size = sum(atom.cost.size for atom in self.body)
-        for schedule in self._candidates(distance):
-            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= growth
-            if not fits or not self._legal(schedule):
-                continue
-            found = self._played(schedule)
-            if found[0] < cycles:
-                choice, (cycles, pace) = schedule, found
-        return choice, pace
+    def best(self, distance: int, growth: int) -> Choice:
+        """The schedule that the coarse clock likes best, and its cycles per iteration.
 
-    def atoms(self, schedule: Schedule, pace: int, pricer: Pricer) -> list[Atom]:
-        """The loop as `schedule` says: what comes first, the kernel, what is left."""
+        Every further copy of the body has to pay: 1 / `PAYS` of the time of the iterations played.
+        """
+        plain = Schedule(tuple((index, 0) for index in range(len(self.body))))
+        cycles, pace = self._played(plain)
+        choice, least = Choice(plain, pace), cycles * PAYS
+        starts, period, bound = self._steady()
+        if (cycles - bound) * PAYS <= cycles:
+            return choice
+        size = sum(atom.cost.size for atom in self.body)
+        for schedule in self._candidates(starts, period, distance):
+            fits = schedule.ahead < self.loop.count and schedule.ahead * size <= growth
+            if not fits or not self.legal(schedule):
+                continue
+            end, pace = self._played(schedule)
+            price = end * PAYS + schedule.ahead * cycles
+            if price < least:
+                choice, least = Choice(schedule, pace), price
+        return choice
+
+    @property
+    def signature(self) -> Hashable:
+        """Loops that agree in it have the same best schedule, where that is legal."""
+        costs = tuple(atom.cost for atom in self.body)
+        names = dict.fromkeys(n for cost in costs for n, _ in (*cost.waits, *cost.signals))
+        return self.loop.count, costs, tuple(self.counts.get(name, 0) for name in names)
+
+    def atoms(self, choice: Choice, pricer: Pricer) -> list[Atom]:
+        """The loop as its schedule says: what comes first, the kernel, what is left."""
+        schedule, pace = choice.schedule, choice.pace
         name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
         kernel = [self.body[index].shifted(name, shift) for index, shift in schedule.entries]
         items = tuple(atom.item for atom in kernel)
@@ -102,11 +130,12 @@ class LoopOrder:
     def _peeled(self, turns: Iterator[Entry]) -> list[Atom]:
         return [self.body[index].fixed(self.loop.variable, turn) for index, turn in turns]
 
-    def _candidates(self, distance: int) -> list[Schedule]:
+    def _candidates(self, starts: list[int], period: int, distance: int) -> list[Schedule]:
         """By when atoms start with unlimited queues, or by when the front end must be past them."""
-        starts, period = self._steady()
         depth = self.arch.front_end.depth
-        late = [issued_by(atom, start, depth) for atom, start in zip(self.body, starts, strict=True)]
+        late = [
+            issued_by(atom, start, depth) for atom, start in zip(self.body, starts, strict=True)
+        ]
         found: dict[Schedule, None] = {}
         for times in (starts, late) if late != starts else (starts,):
             for ahead, behind in product(range(distance + 1), repeat=2):
@@ -117,22 +146,21 @@ class LoopOrder:
                     found[schedule] = None
         return list(found)
 
-    def _steady(self) -> tuple[list[int], int]:
-        """Starts of the atoms of a late iteration, and the cycles between iterations."""
+    def _steady(self) -> tuple[list[int], int, int]:
+        """With unlimited queues: starts in a late iteration, its period, the end of all played."""
         clock = Clock(self.arch, self.counts, self.loops)
-        starts: list[list[int]] = []
-        for turn in range(min(self.loop.count, self.window)):
-            starts.append([self._play(clock, index, turn)[0] for index in range(len(self.body))])
+        starts = [
+            [self._play(clock, index, turn)[0] for index in range(len(self.body))]
+            for turn in range(min(self.loop.count, self.window))
+        ]
         lead = self._lead()
-        return starts[-1], max(1, starts[-1][lead] - starts[-2][lead])
+        return starts[-1], max(1, starts[-1][lead] - starts[-2][lead]), clock.now
 
     def _lead(self) -> int:
         """The atom with which a kernel iteration begins: the first that does not load."""
         return next((i for i, atom in enumerate(self.body) if not atom.cost.load), 0)
 
-    def _schedule(
-        self, times: Sequence[int], period: int, ahead: int, behind: int
-    ) -> Schedule:
+    def _schedule(self, times: Sequence[int], period: int, ahead: int, behind: int) -> Schedule:
         """By time modulo the period; at most `ahead` or `behind` iterations from the first work."""
         origin = times[self._lead()]
         entries = []
@@ -174,7 +202,8 @@ class LoopOrder:
         pace = (steady[-1] - steady[0]) // max(1, len(steady) - 1) if len(steady) > 1 else ends[-1]
         return clock.now, max(1, pace)
 
-    def _legal(self, schedule: Schedule) -> bool:
+    def legal(self, schedule: Schedule) -> bool:
+        """Whether `schedule` means the same and cannot deadlock, for every iteration."""
         if self.arch.front_end.sync == "interlock" and not self._apart(schedule):
             return False
         name, count, ahead = self.loop.variable, self.loop.count, schedule.ahead
@@ -183,7 +212,11 @@ class LoopOrder:
         def peeled(first: int, last: int) -> list[Item]:
             return [self.body[index].item for index, _ in schedule.turns(count, first, last)]
 
-        items = [*peeled(-ahead, 0), Loop(name, count - ahead, kernel), *peeled(count - ahead, count)]
+        items = [
+            *peeled(-ahead, 0),
+            Loop(name, count - ahead, kernel),
+            *peeled(count - ahead, count),
+        ]
         return plays(items, self.counts)
 
     def _apart(self, schedule: Schedule) -> bool:
@@ -193,20 +226,14 @@ class LoopOrder:
         for one, atom in enumerate(self.body):
             for by in range(schedule.ahead + 1):
                 turn, at = place[one][0] + by, place[one][1]
-                passed = [
-                    other
+                passed = merged(
+                    access
                     for two, other in enumerate(self.body)
                     if (by or two < one) and (turn, at) < place[two]
                     and not set(other.cost.engines) & set(atom.cost.engines)
-                ]  # fmt: skip
-                later = tuple(access.later(name, by) for access in atom.accesses)
-                if passed and self._met(later, passed):
+                    for access in other.accesses
+                )  # fmt: skip
+                later = [access.later(name, by) for access in atom.accesses]
+                if meet(later, passed, self.loops):
                     return False
         return True
-
-    def _met(self, touched: Accesses, passed: list[Atom]) -> bool:
-        """Whether `touched` conflicts with one of `passed`; their bounds are looked at first."""
-        bounds = merged(access for atom in passed for access in atom.accesses)
-        if not meet(touched, bounds, self.loops):
-            return False
-        return any(meet(touched, atom.accesses, self.loops) for atom in passed)
