@@ -7,18 +7,18 @@ stay on chip between two values that are stored. Two tolerances bound floats:
 - the largest difference: C (u + sqrt(K) u32) max|expected|, for u the unit round-off of the stored
   type and K products added up in fp32, plus C times the largest measured difference;
 - the root mean square: that of one value of N that is rounded the other way, C 2 u max|expected| /
-  sqrt(N), plus C sqrt(K) u32 rms(expected), plus C times the measured one. It finds errors that are
+  sqrt(N), plus C sqrt(K) u32 rms(expected), plus twice the measured one. It finds errors that are
   small but everywhere, as equal sums are rounded alike.
 
-Integers behind sums of floats may be one step off, and the root mean square a tenth of a step, or C
-times what was measured. C is 4, as for single operators.
+Integers behind sums of floats may be one step off, or C times what was measured; their root mean
+square a tenth of a step, or twice what was measured. C is 4, as for single operators.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,19 @@ from compiler.recompute import Stored
 from simmodel.dtype import EPSILON, NAMES
 
 Array = NDArray[Any]
+_DEVIATIONS = 2.0
+"""Excused of a root mean square that was measured."""
 _STEPS = 0.1
 """Root mean square excused in integers that a tie may have moved by one step."""
 
 
 def with_stored(verdict: Comparison, stored: Iterable[Stored]) -> Comparison:
     """`verdict`, and that everything in `stored` is as it should be."""
-    wrong = [sentence for pair in stored if (sentence := mistake(pair))]
+    drifts = [drift(pair) for pair in stored]
+    excess = max((each.excess for each in drifts), default=None)
+    known = [each for each in (verdict.excess, excess) if each is not None]
+    verdict = replace(verdict, excess=max(known, default=None))
+    wrong = [str(each) for each in drifts if each.excess > 1]
     if not wrong:
         return verdict
     more = [f"{len(wrong)} stored tensors differ from their operators"] if wrong[SHOWN:] else []
@@ -57,39 +63,62 @@ def with_outputs(
     )
 
 
-def mistake(pair: Stored) -> str | None:
-    """How far `pair` is off where it is more than excused, else None."""
+@dataclass(frozen=True)
+class Drift:
+    """How far a stored tensor is off, and how far it may be."""
+
+    name: str
+    error: float
+    most: float
+    mean: float
+    """Root mean square."""
+    usual: float
+    """What it may be."""
+
+    @property
+    def excess(self) -> float:
+        """The larger of both as a fraction of what is excused; more than 1 is wrong."""
+        return max(_share(self.error, self.most), _share(self.mean, self.usual))
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: stored values are off by {self.error:.3g}, tolerance {self.most:.3g}; "
+            f"{self.mean:.3g} rms, tolerance {self.usual:.3g}"
+        )
+
+
+def drift(pair: Stored) -> Drift:
+    """How far `pair` is off."""
     error, mean = largest_difference(pair.actual, pair.expected), _rms(pair.actual, pair.expected)
-    if pair.expected.dtype.kind in "biu":
-        most, usual = _integer_slack(pair)
-    else:
-        most, usual = _float_slack(pair)
-    if error > most:
-        return f"{pair.name}: stored values are off by {error:.3g}, tolerance {most:.3g}"
-    if mean > usual:
-        return f"{pair.name}: stored values are off by {mean:.3g} rms, tolerance {usual:.3g}"
-    return None
+    integer = pair.expected.dtype.kind in "biu"
+    most, usual = _integer_slack(pair) if integer else _float_slack(pair)
+    return Drift(pair.name, error, most, mean, usual)
+
+
+def _share(error: float, tolerance: float) -> float:
+    if tolerance:
+        return error / tolerance
+    return math.inf if error else 0.0
 
 
 def _integer_slack(pair: Stored) -> tuple[float, float]:
     if pair.other is None:
         return 0.0, 0.0
     if pair.expected.dtype.kind == "b":
-        return 1.0, max(_STEPS, SAFETY * _rms(pair.other, pair.expected))
+        return 1.0, max(_STEPS, _DEVIATIONS * _rms(pair.other, pair.expected))
     most = SAFETY * largest_difference(pair.other, pair.expected)
-    return max(1.0, most), max(_STEPS, SAFETY * _rms(pair.other, pair.expected))
+    return max(1.0, most), max(_STEPS, _DEVIATIONS * _rms(pair.other, pair.expected))
 
 
 def _float_slack(pair: Stored) -> tuple[float, float]:
     other = pair.expected if pair.other is None else pair.other
     unit = EPSILON[NAMES[pair.expected.dtype]]
     sums = math.sqrt(pair.products) * EPSILON["fp32"]
-    nothing = np.zeros_like(pair.expected)
     largest, count = _largest(pair.expected), max(1, pair.expected.size)
     most = (unit + sums) * largest + largest_difference(other, pair.expected)
-    usual = 2 * unit * largest / math.sqrt(count) + sums * _rms(pair.expected, nothing)
-    usual += _rms(other, pair.expected)
-    return SAFETY * most, SAFETY * usual
+    usual = 2 * unit * largest / math.sqrt(count)
+    usual += sums * _rms(pair.expected, np.zeros_like(pair.expected))
+    return SAFETY * most, SAFETY * usual + _DEVIATIONS * _rms(other, pair.expected)
 
 
 def _largest(values: Array) -> float:
