@@ -6,7 +6,7 @@ taken apart, an operator that fits in no tile alone is an error with the sum tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -18,8 +18,8 @@ from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.fit import Fitter
 from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
 from compiler.load import load
@@ -27,7 +27,6 @@ from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
 from compiler.ops.lower import lower
 from compiler.passes import run_passes
-from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
 from compiler.stages import LAYOUT_PASSES, NEST_PASSES, Stages
 from compiler.tile.ir import Schedule
@@ -173,36 +172,15 @@ def _joined(
 
 
 def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramStep]:
+    fitter = Fitter(arch, stages)
     turn = 0
-    for part in _groups(graph, arch, stages):
+    for part in stages.partition.apply(stages.fuse.apply(graph), graph, fitter.price):
         if isinstance(part, HostNode):
             yield part
             continue
-        for plan in _fitted(part, arch, stages):
-            yield Placed(plan, stages.alloc.apply(plan, arch, flipped=turn % 2 == 1))
+        for plan, places in fitter.fits(part, flipped=turn % 2 == 1):
+            yield Placed(plan, places)
             turn += 1
-
-
-def _groups(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[Group | HostNode]:
-    for part in stages.fuse.apply(graph):
-        if isinstance(part, HostNode):
-            yield part
-            continue
-        yield Group((part,), (part.result.name,))
-
-
-def _fitted(group: Group, arch: Arch, stages: Stages) -> Iterable[Plan]:
-    """The group planned, or its layers, or their nests, one by one where the whole does not fit."""
-    try:
-        schedule = stages.tile.apply(group, arch, stages.plan)
-        return (stages.plan.apply(schedule, arch),)
-    except DoesNotFit:
-        (layer,) = group.layers
-        if len(layer.nests) == 1:
-            raise
-        parts = (Layer(layer.index, (nest,), layer.tensors) for nest in layer.nests)
-        alone = (Group((part,), (part.result.name,)) for part in parts)
-        return tuple(plan for part in alone for plan in _fitted(part, arch, stages))
 
 
 def _check_tokens(demand: int, where: str, arch: Arch) -> None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.fuse.fuse_tails import FuseTails
+from compiler.fuse.optimal import Optimal
+from compiler.fuse.partition import PartitionStrategy
 from compiler.graph.prepare import GRAPH_PASSES
 from compiler.nest.fold_bias import FoldBias
 from compiler.nest.fold_clips import FoldClips
@@ -42,6 +44,7 @@ class Stages:
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
     join_host: JoinHost = field(default_factory=JoinHost)
     fuse: FuseTails = field(default_factory=FuseTails)
+    partition: PartitionStrategy = field(default_factory=Optimal)
     tile: ChooseTiles = field(default_factory=ChooseTiles)
     plan: MakePlan = field(default_factory=MakePlan)
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)

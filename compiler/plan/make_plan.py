@@ -66,6 +66,15 @@ class MakePlan:
         return plan
 
 
+def held_buffers(
+    schedule: Schedule, arch: Arch, slots: int, walked: tuple[Walked, ...]
+) -> dict[str, Buffer]:
+    """What a group holds on chip besides its layers' own buffers: tensors, constants that stay."""
+    planner = _GroupPlanner(schedule, arch, slots)
+    planner.held(walked)
+    return planner.buffers
+
+
 def demand_of(plan: Plan, role: str) -> int:
     """Most bytes of one memory that are in use at once."""
     buffers = [b for b in plan.buffers.values() if b.role == role]
@@ -121,8 +130,8 @@ class _GroupPlanner:
     def plan(self) -> Plan:
         """Everything, in order."""
         walked = self._walked()
-        tensors = self._held(walked)
-        held = Held(tensors, self._residents())
+        held = self.held(walked)
+        tensors = held.tensors
         layers = tuple(
             self._layer(tiled, position, held, walked)
             for position, tiled in enumerate(self.schedule.layers)
@@ -133,6 +142,10 @@ class _GroupPlanner:
             if name in tensors
         )
         return Plan(self.schedule, self.buffers, layers, tuple(self.loads), stores, walked)
+
+    def held(self, walked: tuple[Walked, ...]) -> Held:
+        """Makes the buffers of what the group holds."""
+        return Held(self._held(walked), self._residents())
 
     def _walked(self) -> tuple[Walked, ...]:
         if len(self.group.layers) == 1 and not self.schedule.loops:

@@ -14,7 +14,8 @@ from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.plan.make_plan import MakePlan
-from compiler.tile.ir import Schedule, Tiled, alone
+from compiler.tile.choose_group import GroupSearch
+from compiler.tile.ir import Schedule, Tiled, single
 from compiler.tile.machine import route
 from compiler.tile.search import search
 from compiler.tile.slabs import slabs
@@ -36,9 +37,17 @@ class ChooseTiles:
 
     cores: int | None = None
     """Most cores to use; default all."""
+    rolling: bool | None = None
+    """Whether groups keep what neighbouring tiles share, or compute it again; default: by cost."""
 
-    def apply(self, group: Group, arch: Arch, plan: MakePlan) -> Schedule:
-        """The cheapest schedule that `plan` fits; DoesNotFit with the smallest sum otherwise."""
+    def together(self, arch: Arch, slots: int) -> GroupSearch:
+        """The search for groups of several layers; worth keeping over many groups."""
+        cores = min(self.cores or arch.core_count, arch.core_count)
+        return GroupSearch(arch, slots, cores, self.rolling)
+
+    def alone(self, group: Group, arch: Arch, plan: MakePlan) -> Schedule:
+        """The cheapest schedule of one layer that `plan` fits; DoesNotFit with the smallest sum
+        otherwise."""
         (layer,) = group.layers
         candidates = sorted(
             self._candidates(layer, arch, plan.slots), key=lambda t: t.estimate.total
@@ -47,7 +56,7 @@ class ChooseTiles:
         for tiled in (
             candidates[:TRIES] + sorted(candidates[TRIES:], key=lambda t: _tile_volume(t))[:TRIES]
         ):
-            schedule = alone(tiled, group)
+            schedule = single(tiled, group)
             try:
                 plan.apply(schedule, arch)
             except DoesNotFit as why:

@@ -76,6 +76,6 @@ class Schedule:
     """The best alternative."""
 
 
-def alone(tiled: Tiled, group: Group) -> Schedule:
+def single(tiled: Tiled, group: Group) -> Schedule:
     """The schedule of a group of one layer."""
     return Schedule(group, (tiled,), tiled.parts, tiled.estimate)

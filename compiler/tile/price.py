@@ -36,6 +36,26 @@ class Problem:
     """Sizes of the largest core's part of the result."""
     cores: int
     slots: int
+    held: frozenset[str] = frozenset()
+    """Tensors that the group keeps on chip: neither loaded nor stored here."""
+    resident: bool = False
+    """Constants are on chip as well."""
+
+    @property
+    def loads_input(self) -> bool:
+        """Whether the left operand comes from memory."""
+        return self.source.name not in self.held
+
+    @property
+    def loads_weights(self) -> bool:
+        """Whether the right operand comes from memory."""
+        stays = self.resident and self.weight.data is not None
+        return self.weight.name not in self.held and not stays
+
+    @property
+    def stores(self) -> bool:
+        """Whether the result goes to memory piece by piece."""
+        return self.layer.result.name not in self.held
 
     @property
     def head(self) -> Nest:
@@ -162,6 +182,11 @@ class Price:
     need: Any
     """Bytes of local memory."""
     fits: Any
+    load: Any
+    """Cycles of the load engine."""
+    store: Any
+    tiles: Any
+    """Pieces of the result."""
 
 
 def price(problem: Problem, choice: Choice) -> Price:
@@ -181,7 +206,7 @@ def price(problem: Problem, choice: Choice) -> Price:
     load, store, shared, ends = _traffic(problem, choice, turns, tail, (a_size, w_bytes))
     memory = np.maximum(np.maximum(load, store), shared / arch.dram_bytes_per_cycle)
     total = overlapped(matrix, vector, memory) + ends + tail.cycles + cycles
-    return Price(total, matrix, vector, memory, shared, need, fits)
+    return Price(total, matrix, vector, memory, shared, need, fits, load, store, tiles)
 
 
 def turns_of(problem: Problem, choice: Choice) -> Turns:
@@ -223,13 +248,16 @@ def _traffic(
     refilled = (turns.weights > 1) & (turns.split | (choice.order == 0))
     w_count = turns.weights * np.where(problem.lead_moves_weights | refilled, problem.repeats, 1)
     tiles = problem.repeats * turns.tiles
+    a_count, w_count = a_count * problem.loads_input, w_count * problem.loads_weights
+    stored = stored * problem.stores
     a_once = copy_cycles(arch, load_engine, a_moved, cores, pieces)
     w_once = copy_cycles(arch, load_engine, w_bytes, cores)
     tail_once = copy_cycles(arch, load_engine, tail.loaded, cores) * (tail.loaded > 0)
     load = a_count * a_once + w_count * w_once + tiles * tail_once
-    store_once = copy_cycles(arch, store_engine, stored, cores)
+    store_once = copy_cycles(arch, store_engine, stored, cores) * problem.stores
     shared = cores * (a_count * a_moved + w_count * w_bytes + tiles * (stored + tail.loaded))
-    return load, tiles * store_once, shared, a_once + w_once + store_once
+    ends = a_once * problem.loads_input + w_once * problem.loads_weights + store_once
+    return load, tiles * store_once, shared, ends
 
 
 def _input_runs(problem: Problem, choice: Choice, a_size: Any) -> tuple[Any, Any]:
@@ -267,7 +295,9 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
         space = space + elements * wide
         for access in nest.operands:
             tensor = layer.tensors[access.tensor]
-            if access.tensor not in layer.inside and tensor.elements >= elements.max():
+            if access.tensor in layer.inside or access.tensor in problem.held:
+                continue
+            if tensor.elements >= elements.max():
                 loaded = loaded + elements * size_of(tensor.dtype)
                 space = space + problem.slots * elements * size_of(tensor.dtype)
     return Tail(cycles, loaded, space)
@@ -282,11 +312,13 @@ def _fits(
     again = bool(problem.lead)
     a_space = a_size * size_of(problem.source.dtype) * np.where((turns.input > 1) | again, slots, 1)
     w_space = w_bytes * np.where((turns.weights > 1) | again, slots, 1)
+    a_space, w_space = a_space * problem.loads_input, w_space * problem.loads_weights
     kind = size_of(accumulator_of(problem.source.dtype))
     kept = turns.split | (not problem.way.direct) | (arch.matrix.granularity == "tile")
     kept = kept | (problem.taps > 1 and arch.matrix.granularity != "conv")
     sums = choice.outputs * kind * np.where(kept, 1 if problem.way.direct else slots, 0)
-    local = a_space + choice.outputs * size_of(problem.layer.result.dtype) * slots + tail.space
+    result = choice.outputs * size_of(problem.layer.result.dtype) * slots * problem.stores
+    local = a_space + result + tail.space
     if len(problem.layer.nests) > 1:
         local = local + choice.outputs * size_of(temporary_type(arch)) * slots
     shares = {"local": local, "weights": 0, "accumulators": 0}

@@ -50,17 +50,17 @@ def search(layer: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
 
 def _cheapest(problem: Problem, parts: tuple[Box, ...]) -> Iterator[Tiled]:
     """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
-    choice = _choices(problem)
+    choice = choices(problem)
     priced = price(problem, choice)
     fits = priced.fits if priced.fits.any() else priced.need == priced.need.min()
     total = np.where(fits, priced.total, np.inf)
     for index in np.argsort(total, kind="stable")[:KEPT]:
         if np.isfinite(total[index]):
-            loops = _loops(problem, choice, index)
+            loops = loops_of(problem, choice, index)
             yield Tiled(problem.layer, loops, parts, _estimate(priced, index))
 
 
-def _choices(problem: Problem) -> Choice:
+def choices(problem: Problem) -> Choice:
     """All combinations of sizes; columns of pixels are cut only within single rows."""
     found, matrix = problem.found, problem.arch.matrix
     deep = matrix.depth if matrix.kind == "cube" else matrix.rows
@@ -78,7 +78,7 @@ def _choices(problem: Problem) -> Choice:
     return Choice(*(a[keep] for a in (y, x, n, k, order)))
 
 
-def _loops(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ...]:
+def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ...]:
     found = problem.found
     lead = [(d, np.ones_like(choice.n)) for d in problem.lead]
     rows = [(found.y, choice.y), (found.x, choice.x)]

@@ -7,7 +7,7 @@ that some operator of the layer reduces over are never cut: they would be needed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from compiler.cost import copy_cycles
 from compiler.fuse.layer import Layer
@@ -26,7 +26,7 @@ def slabs(layer: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
     """Tilings of `layer` from whole parts down to single rows, each with its estimate."""
     shape = layer.result.shape
     order = order_of(shape, layer.result.storage.strides)
-    free = [d for d in order if shape[d] > 1 and not _reduced(layer, d)]
+    free = free_dims(layer)
     grid = _best_grid(shape, free, cores)
     grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
     parts = boxes(shape, grid, grain)
@@ -40,6 +40,33 @@ def slabs(layer: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
         if cut is None or count > LONGEST:
             return
         tiles[cut] = -(-tiles[cut] // 2)
+
+
+def free_dims(layer: Layer) -> list[int]:
+    """Dimensions of the result that may be cut, slowest first."""
+    shape = layer.result.shape
+    order = order_of(shape, layer.result.storage.strides)
+    return [d for d in order if shape[d] > 1 and not _reduced(layer, d)]
+
+
+def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, float]:
+    """Cycles of the matrix and of the vector engine for one tile of a layer without a product
+    over channels."""
+    elements = math.prod(tiles)
+    lanes = arch.vector.lanes
+    startup = arch.vector.startup.cycles(arch.clock)
+    vector = matrix = 0.0
+    for nest in layer.nests:
+        if route(nest, layer.tensors, arch).engine == "matrix":
+            channels = max(1, tiles[1])
+            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+            dtype = layer.tensors[nest.operands[0].tensor].dtype
+            matrix += depthwise_cycles(arch, dtype, elements // channels, channels, taps)
+            continue
+        walked = math.prod(dim.extent for dim in nest.dims) * elements / layer.result.elements
+        cost = float(getattr(arch.vector.cost, cost_class(nest)))
+        vector += startup + cost * math.ceil(walked / lanes)
+    return matrix, vector
 
 
 def _best_grid(shape: tuple[int, ...], free: list[int], cores: int) -> dict[int, int]:
@@ -72,19 +99,7 @@ def _estimate(
 ) -> Estimate:
     count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
     elements = math.prod(tiles)
-    lanes = arch.vector.lanes
-    startup = arch.vector.startup.cycles(arch.clock)
-    vector = matrix = 0.0
-    for nest in layer.nests:
-        if route(nest, layer.tensors, arch).engine == "matrix":
-            channels = max(1, tiles[1])
-            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-            dtype = layer.tensors[nest.operands[0].tensor].dtype
-            matrix += count * depthwise_cycles(arch, dtype, elements // channels, channels, taps)
-            continue
-        walked = math.prod(dim.extent for dim in nest.dims) * elements / layer.result.elements
-        cost = float(getattr(arch.vector.cost, cost_class(nest)))
-        vector += count * (startup + cost * math.ceil(walked / lanes))
+    matrix, vector = (count * cycles for cycles in work_of(layer, arch, tiles))
     scale = elements * count / max(1, layer.result.elements)
     loaded = sum(
         layer.tensors[name].elements * size_of(layer.tensors[name].dtype) * scale

@@ -236,9 +236,9 @@ class Walker:
             if want is None:
                 work.append(None)
                 continue
-            inside = clipped(want, layer.result.shape).box
+            inside: Box | None = clipped(want, layer.result.shape).box
             if name in self.whole or rolling:
-                inside = _fresh(inside, done.get(name), whole=name in self.whole)
+                inside = _fresh(want, layer.result.shape, done.get(name), name in self.whole)
             work.append(inside)
             if inside is None:
                 continue
@@ -267,8 +267,9 @@ class Walker:
         return (*self.group.held, *(name for name in self.group.inputs if name in self.inputs))
 
 
-def _fresh(box: Box, before: Hold | None, *, whole: bool) -> Box | None:
-    """What of `box` is not there from the tile before; None: nothing."""
+def _fresh(want: Box, shape: tuple[int, ...], before: Hold | None, whole: bool) -> Box | None:
+    """What of `want`, inside its tensor, is not there from the tile before; None: nothing."""
+    box = clipped(want, shape).box
     if before is None:
         return box
     grown = []

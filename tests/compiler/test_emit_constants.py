@@ -20,7 +20,7 @@ from compiler.ops.lower import lower
 from compiler.plan.ir import LayerPlan
 from compiler.plan.make_plan import MakePlan
 from compiler.plan.ranges import Range, keys_of
-from compiler.tile.ir import Estimate, Tiled, TileLoop, alone
+from compiler.tile.ir import Estimate, Tiled, TileLoop, single
 from compiler.tile.partition import boxes
 from compiler.tile.roles import roles
 
@@ -59,7 +59,7 @@ def test_every_block_is_where_its_operand_says(name: str, cores: int, cut: tuple
     if cut[1] < deep:
         loops.append(TileLoop(found.k, cut[1], reduction=True))
     tiled = Tiled(group, tuple(loops), parts, Estimate(0, 0, 0, 0, 0))
-    schedule = alone(tiled, Group((group,), (group.result.name,)))
+    schedule = single(tiled, Group((group,), (group.result.name,)))
     (plan,) = MakePlan().apply(schedule, machine(local={"size": 1 << 20})).layers
     pack = packed(plan)
     data = group.tensors[head.operands[1].tensor].data
@@ -77,7 +77,9 @@ def test_every_block_is_where_its_operand_says(name: str, cores: int, cut: tuple
                 check(tile, pack, flat, data)
 
 
-def tile_at(plan: LayerPlan, part: Box, columns: dict[int, Extent], depth: dict[int, Extent]) -> Tile:
+def tile_at(
+    plan: LayerPlan, part: Box, columns: dict[int, Extent], depth: dict[int, Extent]
+) -> Tile:
     """The tile at these columns and this piece of the reduction, at the last batch position."""
     batch = [loop.dim for loop in plan.tiled.loops if loop.size == 1]
     out = [

@@ -1,0 +1,102 @@
+"""From groups to plans with addresses, and the feedback when something does not fit.
+
+A partition asks what groups cost; the answers are schedules, kept until the partition has chosen.
+What then fits no memory after all is tried with smaller tiles, with fewer layers, and nest by nest,
+in that order: each step costs more than the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from compiler.alloc.on_chip import Place
+from compiler.errors import CompilerError, DoesNotFit
+from compiler.fuse.group import Group
+from compiler.plan.ir import Plan
+from compiler.stages import Stages
+from compiler.tile.choose_group import GroupSearch
+from compiler.tile.ir import Schedule
+from compiler.tile.walk import Unwalkable
+from simmodel.arch import Arch
+
+ATTEMPTS = 6
+"""Schedules of a group that are planned and placed before it is given up."""
+
+Fit = tuple[Plan, dict[str, Place]]
+
+
+@dataclass
+class Fitter:
+    """Schedules, plans and places groups on one machine."""
+
+    arch: Arch
+    stages: Stages
+
+    def __post_init__(self) -> None:
+        self.search: GroupSearch = self.stages.tile.together(self.arch, self.stages.plan.slots)
+        self._known: dict[tuple[int, ...], list[Schedule]] = {}
+
+    def price(self, group: Group) -> float:
+        """Expected cycles of a group; infinity where it fits no tile."""
+        try:
+            found = self._schedules(group)
+        except DoesNotFit:
+            return math.inf
+        return found[0].estimate.total if found else math.inf
+
+    def _schedules(self, group: Group) -> list[Schedule]:
+        key = tuple(id(layer) for layer in group.layers)
+        if key not in self._known:
+            if len(group.layers) == 1:
+                self._known[key] = [self.stages.tile.alone(group, self.arch, self.stages.plan)]
+            else:
+                self._known[key] = self.search.schedules(group)
+        return self._known[key]
+
+    def fits(self, group: Group, *, flipped: bool) -> list[Fit]:
+        """The group planned and placed, in as few pieces as it fits in; DoesNotFit where even a
+        single operator does not."""
+        refusal: CompilerError | None = None
+        try:
+            for schedule in self._schedules(group)[:ATTEMPTS]:
+                try:
+                    return [self._fit(schedule, flipped=flipped)]
+                except (DoesNotFit, Unwalkable) as why:
+                    refusal = why
+        except DoesNotFit as why:
+            refusal = why
+        pieces = list(_pieces(group))
+        if not pieces:
+            assert refusal is not None
+            raise refusal
+        found: list[Fit] = []
+        for piece in pieces:
+            found += self.fits(piece, flipped=flipped ^ bool(len(found) % 2))
+        return found
+
+    def _fit(self, schedule: Schedule, *, flipped: bool) -> Fit:
+        plan = self.stages.plan.apply(schedule, self.arch)
+        return plan, self.stages.alloc.apply(plan, self.arch, flipped=flipped)
+
+
+def _pieces(group: Group) -> Iterator[Group]:
+    """Two halves of a group, or the nests of a layer; nothing where there is one nest only."""
+    if len(group.layers) == 1:
+        (layer,) = group.layers
+        if len(layer.nests) > 1:
+            for nest in layer.nests:
+                part = replace(layer, nests=(nest,))
+                yield Group((part,), (part.result.name,))
+        return
+    middle = len(group.layers) // 2
+    halves = group.layers[:middle], group.layers[middle:]
+    read = {name for layer in halves[1] for name in layer.inputs}
+    first = tuple(
+        layer.result.name
+        for layer in halves[0]
+        if layer.result.name in read or layer.result.name in group.results
+    )
+    yield Group(halves[0], first)
+    yield Group(halves[1], tuple(n for n in group.results if n not in first))

@@ -1,0 +1,144 @@
+"""A layer's share of one tile of its group: how it is cut further, and what that takes.
+
+What the group holds costs the layer neither transfers nor space. All ways to cut a share are priced
+at once and remembered, since groups that are tried one after another have most shares in common.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from compiler.cost import copy_cycles
+from compiler.fuse.layer import Layer
+from compiler.nest.ir import order_of
+from compiler.plan.layer import vector_steps
+from compiler.tile.ir import TileLoop
+from compiler.tile.machine import route, temporary_type
+from compiler.tile.price import Choice, Price, Problem, price
+from compiler.tile.roles import roles
+from compiler.tile.search import choices, loops_of
+from compiler.tile.slabs import free_dims, work_of
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+Sizes = tuple[int, ...]
+STREAMED = 8
+"""Pieces into which work with transfers is cut at least, so that both overlap."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """One way to do it; cycles of one core."""
+
+    loops: tuple[TileLoop, ...]
+    matrix: float
+    vector: float
+    load: float
+    store: float
+    bytes: float
+    """Off chip, of one core."""
+    need: float
+    """Bytes of local memory for the layer's own buffers."""
+    pieces: float
+    """Pieces of the result, one after another."""
+
+
+@dataclass
+class Shares:
+    """Shares on one machine, each worked out once."""
+
+    arch: Arch
+    slots: int
+    cores: int
+    """Cores that use memory at the same time."""
+    known: dict[object, tuple[Problem, Choice, Price]] = field(default_factory=dict)
+    plain: dict[object, list[Share]] = field(default_factory=dict)
+
+    def of(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool
+    ) -> Share | None:
+        """The quickest share of `sizes` whose own buffers take at most `room` bytes, or None."""
+        product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
+        if product and not layer.head.depthwise:
+            return self._product(layer, sizes, held, room, resident=resident)
+        key = (layer.index, layer.nests[0].tensor, sizes, held & {*layer.inputs, layer.result.name})
+        if key not in self.plain:
+            self.plain[key] = self._slabs(layer, sizes, held)
+        return next((share for share in self.plain[key] if share.need <= room), None)
+
+    def _product(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool
+    ) -> Share | None:
+        mine = held & {*layer.inputs, layer.result.name}
+        key = (layer.index, layer.nests[0].tensor, sizes, mine, resident)
+        if key not in self.known:
+            problem = Problem(
+                layer, self.arch, roles(layer.head), sizes, self.cores, self.slots, mine, resident
+            )
+            choice = choices(problem)
+            self.known[key] = problem, choice, price(problem, choice)
+        problem, choice, priced = self.known[key]
+        total = np.where(priced.fits & (priced.need <= room), priced.total, np.inf)
+        index = int(np.argmin(total))
+        if not np.isfinite(total[index]):
+            return None
+
+        def at(column: object) -> float:
+            return float(np.broadcast_to(np.asarray(column), total.shape)[index])
+
+        return Share(
+            loops_of(problem, choice, index), at(priced.matrix), at(priced.vector),
+            at(priced.load), at(priced.store), at(priced.bytes) / self.cores, at(priced.need),
+            at(priced.tiles),
+        )  # fmt: skip
+
+    def _slabs(self, layer: Layer, sizes: Sizes, held: frozenset[str]) -> list[Share]:
+        """Shares in more and more pieces, those with enough pieces for transfers first."""
+        arch, result = self.arch, layer.result
+        order = order_of(result.shape, result.storage.strides)
+        free = [d for d in free_dims(layer) if sizes[d] > 1]
+        tiles = list(sizes)
+        found: list[Share] = []
+        while True:
+            found.append(self._slab(layer, sizes, tiles, order, held))
+            cut = next((d for d in free if tiles[d] > 1), None)
+            if cut is None or found[-1].pieces > 4096 // max(1, arch.core_count):
+                break
+            tiles[cut] = -(-tiles[cut] // 2)
+        least = STREAMED if found[0].bytes else 1
+        return sorted(found, key=lambda share: share.pieces < least)
+
+    def _slab(
+        self, layer: Layer, sizes: Sizes, tiles: list[int], order: Sizes, held: frozenset[str]
+    ) -> Share:
+        arch, tensors, slots = self.arch, layer.tensors, self.slots
+        loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
+        count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
+        elements = math.prod(tiles)
+        matrix, vector = work_of(layer, arch, tiles)
+        scale = elements / max(1, layer.result.elements)
+        loaded = sum(
+            tensors[n].elements * size_of(tensors[n].dtype) * (scale if tensors[n].data is None else 1)
+            for n in layer.inputs
+            if n not in held
+        )
+        stored = 0 if layer.result.name in held else elements * size_of(layer.result.dtype)
+        wide = size_of(temporary_type(arch))
+        inside = elements * wide * (len(layer.nests) - 1)
+        for nest in layer.nests:
+            if vector_steps(nest, route(nest, tensors, arch), arch) > 1:
+                inside += elements * wide
+        again = slots if count > 1 else 1
+        engines = [arch.copy_engine("dram", "local"), arch.copy_engine("local", "dram")]
+        load, store = (
+            count * float(copy_cycles(arch, arch.copy_[engine], size, self.cores))
+            if engine is not None and size else 0.0
+            for engine, size in zip(engines, (loaded, stored), strict=True)
+        )  # fmt: skip
+        return Share(
+            loops, count * matrix, count * vector, load, store, count * (loaded + stored),
+            again * (loaded + stored) + inside, count,
+        )  # fmt: skip
