@@ -111,7 +111,9 @@ class Clock:
 
     def _passed(self, atom: Atom, start: int) -> None:
         cost = atom.cost
-        self._issue = max(self._issue, issued_by(atom, start, self._front_end.depth))
+        past = issued_by(atom, start, self._front_end.depth)
+        if past > start:
+            self._issue = max(self._issue, past)
         if len(cost.engines) == 1:
             depth = self._front_end.depth(cost.engines[0])
             last = start + cost.cycles - cost.unit * min(cost.times, depth)

@@ -1,0 +1,242 @@
+"""The order of issue: engines see what they saw before, nothing deadlocks, and it pays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from machines import NAMED, machine, machines
+from networks import Net, feeds_of, networks
+
+from archgen.reference import run_node
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.emit.order import OrderInstructions
+from compiler.emit.order_access import accesses, meet
+from compiler.emit.order_moves import fixed, shifted
+from compiler.emit.order_tokens import plays
+from compiler.errors import DoesNotFit, UnsupportedModel
+from simmodel.arch import Arch
+from simmodel.functional import execute
+from simmodel.isa import Arrive, Await, Copy, Item, Loop, Unary
+from simmodel.program import Program
+from simmodel.region import Address, Operand, Ring
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+Values = dict[str, int]
+TILE = 512
+
+
+def with_depth(arch: Arch, depth: int) -> Arch:
+    return arch.model_copy(
+        update={"front_end": arch.front_end.model_copy(update={"queue_depth": depth})}
+    )
+
+
+def ordered(program: Program, arch: Arch, **options: int) -> Program:
+    streams = OrderInstructions(**options).apply_all(program.cores, arch, program.tokens)
+    return replace(program, cores=streams)
+
+
+def played(items: Sequence[Item], values: Values, out: dict[str, list[object]]) -> None:
+    """Every instruction with its addresses, engine by engine."""
+    for item in items:
+        if isinstance(item, Loop):
+            for turn in range(item.count):
+                played(item.body, {**values, item.variable: turn}, out)
+            continue
+        places = [o.address.at(values) for o in (*item.reads(), *item.writes())]
+        out[item.engine].append((item.MNEMONIC, item.origin, item.waits, item.signals, places))
+
+
+def by_engine(stream: Sequence[Item]) -> dict[str, list[object]]:
+    out: dict[str, list[object]] = defaultdict(list)
+    played(stream, {}, out)
+    return out
+
+
+def box(memory: str, base: int, size: int, *terms: tuple[str, int], slots: int = 1) -> Operand:
+    """`size` bytes; with slots, those of ring slot `t` modulo `slots`."""
+    ring = Ring(slots, size, 0, (("t", 1),)) if slots > 1 else None
+    return Operand(memory, Address(base, terms, ring), (size,), (1,), "int8")
+
+
+def tiles(count: int, parts: int, slots: int = 2, tokens: bool = True) -> tuple[Item, ...]:
+    """Load a tile, work on it `parts` times, store it, `count` times."""
+    take = {
+        n: ((n, 1),) if tokens else () for n in ("in_empty", "in_full", "out_empty", "out_full")
+    }
+    load = Copy(
+        engine="load", dst=box("local", 0, TILE, slots=slots),
+        src=box("dram", 0, TILE, ("t", TILE)), waits=take["in_empty"], signals=take["in_full"],
+    )  # fmt: skip
+    work = [
+        Unary(
+            engine="vector", function="relu", a=box("local", 0, TILE, slots=slots),
+            dst=box("local", 8192, TILE, slots=slots),
+            waits=(*take["in_full"], *take["out_empty"]) if part == 0 else (),
+            signals=(*take["in_empty"], *take["out_full"]) if part == parts - 1 else (),
+        )
+        for part in range(parts)
+    ]  # fmt: skip
+    store = Copy(
+        engine="store", src=box("local", 8192, TILE, slots=slots),
+        dst=box("dram", 1 << 20, TILE, ("t", TILE)), waits=take["out_full"],
+        signals=take["out_empty"],
+    )  # fmt: skip
+    return (Loop("t", count, (load, *work, store)),)
+
+
+def program_of(stream: tuple[Item, ...], slots: int = 2) -> Program:
+    counts = {"in_empty": slots, "in_full": 0, "out_empty": slots, "out_full": 0}
+    return Program("p", "m", (stream,), (counts,), {}, (), (), (), (), ())
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+def test_long_work_no_longer_hides_the_next_load(sync: str, depth: int) -> None:
+    arch = with_depth(machine(sync=sync, latency=200), depth)
+    program = program_of(tiles(12, 8, tokens=sync == "tokens"))
+    better = ordered(program, arch)
+    assert by_engine(better.cores[0]) == by_engine(program.cores[0])
+    before, after = simulate(program, arch), simulate(better, arch)
+    unlimited = simulate(program, with_depth(arch, 1000))
+    assert after.cycles < before.cycles
+    assert after.cycles <= unlimited.cycles * 1.1
+
+
+def test_nothing_to_win_nothing_changed() -> None:
+    arch = with_depth(machine(), 64)
+    stream = tiles(12, 8)
+    assert OrderInstructions().apply(stream, arch, program_of(stream).tokens[0]) == stream
+
+
+def test_switched_off() -> None:
+    arch = with_depth(machine(), 2)
+    stream = tiles(12, 8)
+    tokens = program_of(stream).tokens[0]
+    assert OrderInstructions(enabled=False).apply(stream, arch, tokens) == stream
+    assert OrderInstructions(growth=0).apply(stream, arch, tokens) == stream
+
+
+def test_one_slot_with_interlock_is_not_overtaken() -> None:
+    """The load of the next tile overwrites what this tile's work still reads."""
+    arch = with_depth(machine(sync="interlock"), 2)
+    stream = tiles(12, 8, slots=1, tokens=False)
+    streams = OrderInstructions().apply(stream, arch, {})
+    load, work = 0, 0
+    flat: list[tuple[str, int]] = []
+    for engine in _issue_order(streams):
+        load += engine == "load"
+        work += engine == "vector"
+        flat.append((engine, load if engine == "load" else work))
+    seen = 0
+    for engine, number in flat:
+        seen = number if engine == "vector" else seen
+        if engine == "load":
+            assert seen >= 8 * (number - 1)
+
+
+def _issue_order(items: Sequence[Item]) -> list[str]:
+    order: list[str] = []
+    for item in items:
+        if isinstance(item, Loop):
+            order += _issue_order(item.body) * item.count
+        else:
+            order.append(item.engine)
+    return order
+
+
+def test_barriers_keep_their_order() -> None:
+    arch = with_depth(machine(), 2)
+    first, second = tiles(4, 6), tiles(4, 6)
+    stream = (
+        *first,
+        Arrive(engine="store", barrier="b"),
+        Await(engine="load", barrier="b"),
+        *second,
+    )
+    tokens = program_of(stream).tokens[0]
+    program = replace(program_of(stream), barriers={"b": 1})
+    better = ordered(program, arch)
+    assert by_engine(better.cores[0]) == by_engine(stream)
+    fences = [i for i in better.cores[0] if isinstance(i, Arrive | Await)]
+    assert [type(fence) for fence in fences] == [Arrive, Await]
+    assert plays(better.cores[0], tokens)
+    simulate(better, arch)
+
+
+@given(st.integers(1, 5), st.integers(-3, 9), st.integers(0, 6), st.integers(2, 4))
+def test_moved_items_are_where_they_were(step: int, by: int, turn: int, slots: int) -> None:
+    address = Address(100, (("t", 7 * step), ("u", 3)), Ring(slots, 64, 1, (("t", step), ("u", 1))))
+    operand = Operand("local", address, (4,), (1,), "int8")
+    item = Loop("u", 3, (Copy(engine="load", dst=operand, src=operand),))
+    for u in range(3):
+        expected = address.at({"t": turn + by, "u": u})
+        later, constant = shifted(item, "t", by), fixed(item, "t", turn + by)
+        assert isinstance(later, Loop) and isinstance(constant, Loop)
+        assert later.body[0].writes()[0].address.at({"t": turn, "u": u}) == expected  # type: ignore[union-attr]
+        assert constant.body[0].writes()[0].address.at({"u": u}) == expected  # type: ignore[union-attr]
+
+
+def test_other_slots_do_not_meet() -> None:
+    work, load = (tiles(4, 1, tokens=False)[0].body[i] for i in (1, 0))  # type: ignore[union-attr]
+    counts = {"t": 4}
+    assert meet(accesses(load), accesses(work), counts)
+    assert not meet(accesses(shifted(load, "t", 1)), accesses(work), counts)
+    assert meet(accesses(shifted(load, "t", 2)), accesses(work), counts)
+
+
+def test_tokens_are_counted_through_loops() -> None:
+    stream = tiles(5, 1)
+    enough = {"in_empty": 1, "out_empty": 1}
+    assert plays(stream, enough)
+    assert not plays(stream, {"in_empty": 1})
+    load = stream[0].body[0]  # type: ignore[union-attr]
+    assert plays((Loop("t", 5, (load,)),), {"in_empty": 5})
+    assert not plays((Loop("t", 5, (load,)),), {"in_empty": 4})
+
+
+def same_meaning(model: object, arch: Arch, dtype: str) -> None:
+    graph = prepared(model, "net")  # type: ignore[arg-type]
+    program = compile_model(graph, arch, CompileOptions(dtype=dtype)).program
+    better = ordered(program, arch)
+    for old, new in zip(program.cores, better.cores, strict=True):
+        assert by_engine(new) == by_engine(old)
+    verify(better, arch)
+    feeds = feeds_of(model)  # type: ignore[arg-type]
+    expected = execute(program, feeds, arch, host=run_node)
+    actual = execute(better, feeds, arch, host=run_node)
+    for name, values in expected.items():
+        np.testing.assert_array_equal(actual[name], values)
+    simulate(better, arch)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("name", sorted(NAMED))
+def test_networks_mean_the_same(name: str, depth: int) -> None:
+    net = Net()
+    x = net.input(1, 8, 12, 11)
+    x = net.op("Relu", net.op("Conv", x, net.weight(16, 8, 3, 3), pads=[1, 1, 1, 1]))
+    y = net.op("Conv", x, net.weight(16, 16, 1, 1))
+    z = net.op("MaxPool", net.op("Add", x, y), kernel_shape=[2, 2], strides=[2, 2])
+    same_meaning(net.model(z), with_depth(NAMED[name], depth), "fp32")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(machines(), st.booleans(), st.sampled_from((1, 2, 3)), st.data())
+def test_any_network_on_any_machine(
+    arch: Arch, int8: bool, depth: int, data: st.DataObject
+) -> None:
+    dtype = "int8" if int8 else arch.types[0]
+    assume(dtype in arch.types)
+    model = data.draw(networks(dtype == "int8"))
+    try:
+        same_meaning(model, with_depth(arch, depth), dtype)
+    except (DoesNotFit, UnsupportedModel):
+        assume(False)
