@@ -105,7 +105,7 @@ def compile_model(
     before, fallback = _on_host(model, arch, dtype, options)
     graph = _arranged(before, fallback, options.stages)
     steps = tuple(_placed(graph, arch, options.stages))
-    emitter = ProgramEmitter(graph, arch, steps)
+    emitter = ProgramEmitter(graph, arch, steps, options.stages.order)
     _check_dram(emitter, arch)
     program = emitter.program()
     _check_tokens(len(emitter.tokens), graph.name, arch)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compiler.alloc.on_chip import PlaceBuffers
+from compiler.emit.order import OrderInstructions
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
@@ -48,6 +49,7 @@ class Stages:
     tile: ChooseTiles = field(default_factory=ChooseTiles)
     plan: MakePlan = field(default_factory=MakePlan)
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)
+    order: OrderInstructions = field(default_factory=OrderInstructions)
 
 
 __all__ = ["GRAPH_PASSES", "LAYOUT_PASSES", "NEST_PASSES", "Stages"]

@@ -20,6 +20,7 @@ from compiler.emit.group import GroupEmitter
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
 from compiler.emit.nodes import Leaf, Node
+from compiler.emit.order import OrderInstructions
 from compiler.emit.sync import THRIFT, Synchronizer
 from compiler.emit.tile import Places, dram_operand
 from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
@@ -49,6 +50,7 @@ class ProgramEmitter:
     graph: NestGraph
     arch: Arch
     steps: Sequence[Step]
+    order: OrderInstructions = OrderInstructions()
     tokens: dict[str, int] = field(default_factory=dict)
     barriers: dict[str, int] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
@@ -104,7 +106,8 @@ class ProgramEmitter:
             if len(sync.initial) <= front_end.tokens:
                 break
         self.barriers |= sync.barriers
-        return streams
+        given = [dict(self.tokens) for _ in streams]
+        return tuple(self.order.apply_all(streams, self.arch, given))
 
     def port(self, name: str) -> Port:
         """The tensor `name` as the model's user sees it, where it lies in DRAM."""
