@@ -6,9 +6,9 @@ stay on chip between two values that are stored. Two tolerances bound floats:
 
 - the largest difference: C (u + sqrt(K) u32) max|expected|, for u the unit round-off of the stored
   type and K products added up in fp32, plus C times the largest measured difference;
-- the root mean square: that of one value of N that is rounded the other way, C 2 u max|expected| /
-  sqrt(N), plus C sqrt(K) u32 rms(expected), plus twice the measured one. It finds errors that are
-  small but everywhere, as equal sums are rounded alike.
+- the root mean square: that of one value of N which is off by all that is excused, plus C sqrt(K)
+  u32 rms(expected), plus twice the measured one. It finds errors that are small but everywhere, as
+  equal sums are rounded alike.
 
 Integers behind sums of floats may be one step off, or C times what was measured; their root mean
 square a tenth of a step, or twice what was measured. C is 4, as for single operators.
@@ -116,8 +116,7 @@ def _float_slack(pair: Stored) -> tuple[float, float]:
     sums = math.sqrt(pair.products) * EPSILON["fp32"]
     largest, count = _largest(pair.expected), max(1, pair.expected.size)
     most = (unit + sums) * largest + largest_difference(other, pair.expected)
-    usual = 2 * unit * largest / math.sqrt(count)
-    usual += sums * _rms(pair.expected, np.zeros_like(pair.expected))
+    usual = most / math.sqrt(count) + sums * _rms(pair.expected, np.zeros_like(pair.expected))
     return SAFETY * most, SAFETY * usual + _DEVIATIONS * _rms(other, pair.expected)
 
 

@@ -7,7 +7,7 @@ starts from what the program did store, so differences cannot add up over steps.
 Integers come out equal, bit for bit. Sums of floats depend on the order in which they are added
 up, so such nests are computed twice, the second time in fp64: how far both are apart at the end of
 a step is what the order may change there, roundings to shorter types on the way included. As these
-are rare, the second time the largest value of every float tensor is one unit off.
+are rare, the second time the largest value of every such tensor is one unit off.
 """
 
 from __future__ import annotations
@@ -201,12 +201,15 @@ def _adds_floats(nest: Nest, tensors: Mapping[str, Array]) -> bool:
 
 
 def _disturb(values: Array) -> None:
-    """Move the largest float of `values` by one unit in the last place."""
-    if values.size == 0 or values.dtype.kind in "biu":
+    """Move the largest of `values` by one unit in the last place towards 0."""
+    if values.size == 0 or values.dtype.kind == "b":
         return
     sizes = np.abs(values.astype(np.float32))
     where = np.unravel_index(int(np.argmax(sizes)), values.shape)
-    values[where] = np.nextafter(values[where], values.dtype.type(0))
+    if values.dtype.kind in "iu":
+        values[where] -= np.sign(values[where])
+    else:
+        values[where] = np.nextafter(values[where], values.dtype.type(0))
 
 
 def _seen(recipe: Recipe) -> list[list[str]]:
