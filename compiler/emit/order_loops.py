@@ -234,6 +234,6 @@ class LoopOrder:
                     for access in other.accesses
                 )  # fmt: skip
                 later = [access.later(name, by) for access in atom.accesses]
-                if meet(later, passed, self.loops):
+                if meet(later, passed, {**self.loops, name: self.loop.count - by}):
                     return False
         return True
