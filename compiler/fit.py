@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from compiler.alloc.on_chip import Place
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.group import Group
+from compiler.plan.facts import Unholdable
 from compiler.plan.ir import Plan
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
@@ -63,7 +64,7 @@ class Fitter:
             for schedule in self._schedules(group)[:ATTEMPTS]:
                 try:
                     return [self._fit(schedule, flipped=flipped)]
-                except (DoesNotFit, Unwalkable) as why:
+                except (DoesNotFit, Unwalkable, Unholdable) as why:
                     refusal = why
         except DoesNotFit as why:
             refusal = why

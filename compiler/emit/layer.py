@@ -11,7 +11,7 @@ like any other.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -161,12 +161,12 @@ class LayerEmitter:
         fields = (around.arch, around.names, around.places, origin)
         kind = MatrixEmitter if engine == "matrix" else VectorEmitter
         items = tuple(kind(*fields).items(compute, tile))
-        reads: Collection[str] = frozenset(compute.reads)
+        reads = set(compute.reads)
         writes = {compute.writes}
         inner = {name for name in (compute.sums, *compute.scratch) if name is not None}
         if compute.route.engine == "matrix" and not compute.route.direct:
             finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
-            late = frozenset(compute.reads[i] for i in finish)
+            late = {compute.reads[i] for i in finish}
             sums = {str(compute.sums)}
             if engine == "matrix":
                 reads, writes, inner = reads - late, sums, set()

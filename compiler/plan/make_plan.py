@@ -6,29 +6,17 @@ that is alone holds nothing: it loads what it reads and stores what it makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
-from compiler.nest.ir import Access, dense, order_of
+from compiler.nest.ir import dense
+from compiler.plan.facts import Facts
 from compiler.plan.ir import Buffer, LayerPlan, Plan
-from compiler.plan.layer import (
-    Held,
-    LayerPlanner,
-    engine_between,
-    innermost_axis,
-    input_strides,
-    make_buffer,
-    role_of,
-    unused,
-)
-from compiler.plan.ranges import Key, Range, keys_of, needs
+from compiler.plan.layer import Held, LayerPlanner, engine_between, make_buffer, unused
+from compiler.plan.ranges import Key
 from compiler.tile.ir import Schedule, Tiled
-from compiler.tile.machine import route
-from compiler.tile.roles import roles
-from compiler.tile.walk import Unwalkable, Walked, Walker, pads
+from compiler.tile.walk import Walked, Walker
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -57,8 +45,8 @@ class MakePlan:
     """Slots of streamed buffers."""
 
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:
-        """The plan; DoesNotFit when a layer's own buffers are larger than a memory, Unwalkable
-        where the group's tiles are not regular or its layers see a tensor differently."""
+        """The plan; DoesNotFit when buffers that are in use together are larger than a memory,
+        Unwalkable or Unholdable where the group's layers do not go together like this."""
         plan = _GroupPlanner(schedule, arch, self.slots).plan()
         for role, memory in arch.memories.on_chip().items():
             if (demand := demand_of(plan, role)) > memory.size:
@@ -66,12 +54,12 @@ class MakePlan:
         return plan
 
 
-def held_buffers(
-    schedule: Schedule, arch: Arch, slots: int, walked: tuple[Walked, ...]
+def held_tensors(
+    schedule: Schedule, slots: int, walked: tuple[Walked, ...], facts: Facts
 ) -> dict[str, Buffer]:
-    """What a group holds on chip besides its layers' own buffers: tensors, constants that stay."""
-    planner = _GroupPlanner(schedule, arch, slots)
-    planner.held(walked)
+    """The buffers of tensors that a group holds on chip."""
+    planner = _GroupPlanner(schedule, facts.arch, slots, facts)
+    planner.tensors(walked)
     return planner.buffers
 
 
@@ -119,7 +107,10 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
 class _GroupPlanner:
     """Collects buffers: those of the group, then layer by layer."""
 
-    def __init__(self, schedule: Schedule, arch: Arch, slots: int) -> None:
+    def __init__(
+        self, schedule: Schedule, arch: Arch, slots: int, facts: Facts | None = None
+    ) -> None:
+        self.facts = facts or Facts(arch)
         self.schedule = schedule
         self.group: Group = schedule.group
         self.arch = arch
@@ -145,7 +136,7 @@ class _GroupPlanner:
 
     def held(self, walked: tuple[Walked, ...]) -> Held:
         """Makes the buffers of what the group holds."""
-        return Held(self._held(walked), self._residents())
+        return Held(self.tensors(walked), self._residents())
 
     def _walked(self) -> tuple[Walked, ...]:
         if len(self.group.layers) == 1 and not self.schedule.loops:
@@ -165,77 +156,38 @@ class _GroupPlanner:
         )
         return planner.plan()
 
-    def _held(self, walked: tuple[Walked, ...]) -> dict[str, str]:
+    def tensors(self, walked: tuple[Walked, ...]) -> dict[str, str]:
         """Buffers for the tensors that the walk holds."""
         names = dict.fromkeys(name for w in walked for m in w.moments for name in m.holds)
         return {name: self._hold(name, walked).name for name in names}
 
     def _hold(self, name: str, walked: tuple[Walked, ...]) -> Buffer:
         tensor = self.group.tensors[name]
-        if len(pads(self.group, name)) > 1:
-            raise Unwalkable(f"{name} is read with different borders")
+        passing = self.facts.passing(self.group, name)
         sizes = [w.largest_hold(name) for w in walked]
         shape = tuple(max(column) for column in zip(*sizes, strict=True))
-        strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, self._order(name)))
+        strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
         made = self.group.made.get(name)
         readers = self.group.held.get(name) or _readers(self.group, name)
         again = any(len(w.moments) * w.repeats > 1 for w in walked)
         stays = any(_stays(w, name) for w in walked)
         rolled = any(name in w.rolled for w in walked)
-        crossing = made is None or len(self._engines(name)) > 1
-        bordered = any(
-            any(m.holds[name].before) or any(m.holds[name].after)
-            for w in walked for m in w.moments if name in m.holds
-        )  # fmt: skip
+        crossing = made is None or len(passing.engines) > 1
         single = rolled or stays or not again or not crossing
-        key = None
-        if made is None:
-            key = (name, next(iter(pads(self.group, name)), None), False)
+        key = (name, passing.border, False) if made is None else None
+        bordered = made is not None and any(w.bordered(name) for w in walked)
+        last = len(self.group.layers) - 1 if name in self.group.results else max(readers)
         buffer = make_buffer(
             self.arch, unused(name, self.buffers), "local", tensor.dtype, shape, strides,
             slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
-            first=0 if made is None else made, last=max(readers),
-            lasting=again and (rolled or stays or (bordered and made is not None)),
+            first=0 if made is None else made, last=last,
+            lasting=again and (rolled or stays or bordered),
         )  # fmt: skip
-        if name in self.group.results:
-            buffer = replace(buffer, last=len(self.group.layers) - 1)
         self.buffers[buffer.name] = buffer
         if made is None:
             engine = engine_between("dram", "local", self.arch, self.group.name)
             self.loads.append((buffer.name, engine))
         return buffer
-
-    def _engines(self, name: str) -> set[str]:
-        """Engines that write or read a tensor inside the group."""
-        found = {"store"} if name in self.group.results else set()
-        for layer in self.group.layers:
-            for nest in layer.nests:
-                way = route(nest, self.group.tensors, self.arch)
-                finisher = "matrix" if way.engine == "matrix" and way.direct else "vector"
-                if nest.tensor == name:
-                    found.add(finisher)
-                if any(access.tensor == name for access in nest.operands):
-                    found.add("matrix" if way.engine == "matrix" else "vector")
-        return found
-
-    def _order(self, name: str) -> tuple[int, ...]:
-        """Axes of a held tensor, slowest first: what a product walks innermost comes last."""
-        tensor = self.group.tensors[name]
-        order = list(order_of(tensor.shape, tensor.storage.strides))
-        wanted = set()
-        for layer, access, key in _accesses(self.group, name):
-            if role_of(layer, key, self.arch) != "local":
-                raise Unwalkable(f"{name} is read from another memory than local")
-            product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
-            if product and access is layer.head.operands[0]:
-                wanted.add(innermost_axis(layer.head))
-        wanted.discard(None)
-        if len(wanted) > 1:
-            raise Unwalkable(f"{name} is read in two orders")
-        for last in wanted:
-            assert last is not None
-            order = [axis for axis in order if axis != last] + [last]
-        return tuple(order)
 
     def _residents(self) -> dict[tuple[int, Key], str]:
         """Constants that stay: one load for the whole group."""
@@ -243,25 +195,17 @@ class _GroupPlanner:
         for position, tiled in enumerate(self.schedule.layers):
             if not tiled.resident:
                 continue
-            layer = tiled.layer
-            whole = tuple(Range(0, extent) for extent in layer.result.shape)
-            regions = needs(layer, whole, {}).regions
-            moved = _following(layer, self.schedule)
-            for key in dict.fromkeys(k for nest in layer.nests for k in keys_of(nest)):
-                tensor = layer.tensors[key[0]]
-                if tensor.data is None or moved[key]:
-                    continue
-                role = role_of(layer, key, self.arch)
-                region = regions[key]
+            for constant in self.facts.layer(tiled.layer).constants:
                 buffer = make_buffer(
-                    self.arch, unused(key[0], self.buffers), role, tensor.dtype, region.padded,
-                    input_strides(layer, key, region, self.arch), slots=1, level=0, key=key,
-                    first=position, last=position, lasting=bool(self.schedule.loops),
+                    self.arch, unused(constant.key[0], self.buffers), constant.role,
+                    constant.dtype, constant.shape, constant.strides, slots=1, level=0,
+                    key=constant.key, first=position, last=position,
+                    lasting=bool(self.schedule.loops),
                 )  # fmt: skip
                 self.buffers[buffer.name] = buffer
-                engine = engine_between("dram", role, self.arch, layer.name)
+                engine = engine_between("dram", constant.role, self.arch, tiled.layer.name)
                 self.loads.append((buffer.name, engine))
-                found[position, key] = buffer.name
+                found[position, constant.key] = buffer.name
         return found
 
 
@@ -304,23 +248,3 @@ def _stays(walked: Walked, name: str) -> bool:
 
 def _readers(group: Group, name: str) -> tuple[int, ...]:
     return tuple(p for p, layer in enumerate(group.layers) if name in layer.inputs)
-
-
-def _accesses(group: Group, name: str) -> Iterator[tuple[Layer, Access, Key]]:
-    for layer in group.layers:
-        for nest in layer.nests:
-            for access, key in zip(nest.reads, keys_of(nest), strict=True):
-                if access.tensor == name:
-                    yield layer, access, key
-
-
-def _following(layer: Layer, schedule: Schedule) -> dict[Key, bool]:
-    """Which inputs of a layer other positions of its result need other parts of, columns aside."""
-    found = roles(layer.head) if layer.head.macs else None
-    columns = {found.col} if found is not None else set()
-    out = tuple(
-        Range(0, 1 if extent > 1 else extent, () if d in columns else ((f"d{d}", 1),))
-        for d, extent in enumerate(layer.result.shape)
-    )
-    regions = needs(layer, out, {}).regions
-    return {key: any(span.terms for span in region.ranges) for key, region in regions.items()}

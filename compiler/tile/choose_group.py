@@ -15,9 +15,9 @@ from functools import cached_property
 from compiler.cost import copy_cycles
 from compiler.fuse.group import Group
 from compiler.nest.bounds import Box
-from compiler.nest.ir import Tensor
+from compiler.plan.facts import Facts, Unholdable
 from compiler.plan.ir import Buffer
-from compiler.plan.make_plan import alive, held_buffers, walks
+from compiler.plan.make_plan import alive, held_tensors, walks
 from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.partition import boxes, grids
 from compiler.tile.share import Share, Shares
@@ -43,6 +43,9 @@ class GroupSearch:
     fill: float = 1.0
     """Share of each memory that groups may use."""
     shares: dict[int, Shares] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.facts = Facts(self.arch)
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules that fit by their sizes, the quickest first."""
@@ -98,7 +101,7 @@ class GroupSearch:
             bare = Schedule(group, tuple(_bare(group)), parts, NOTHING, loops)
             try:
                 schedule = _Fitter(self, bare).schedule()
-            except Unwalkable:
+            except (Unwalkable, Unholdable):
                 return
             if schedule is None:
                 continue
@@ -178,44 +181,54 @@ class _Fitter:
 
     def schedule(self) -> Schedule | None:
         """The schedule with its estimate; None where it does not fit."""
-        staying = [bool(self.bare.loops)] * len(self.group.layers)
-        order = sorted(range(len(staying)), key=lambda p: -_constant_bytes(self.group, p))
-        for drop in (None, *order):
+        tensors = held_tensors(self.bare, self.search.slots, self.walked, self.search.facts)
+        count = len(self.group.layers)
+        bare = [self._left(list(tensors.values()), position) for position in range(count)]
+        staying = [bool(self.bare.loops)] * count
+        by_size = sorted(range(count), key=lambda p: -self._constant_bytes(p))
+        for drop in (None, *by_size):
             if drop is not None:
-                if not staying[drop] or not _constant_bytes(self.group, drop):
+                if not staying[drop] or not self._constant_bytes(drop):
                     return None
                 staying[drop] = False
+            rooms = self._rooms(bare, staying)
+            if rooms is None:
+                continue
             layers = tuple(
                 replace(tiled, resident=stays)
                 for tiled, stays in zip(self.bare.layers, staying, strict=True)
             )
-            schedule = replace(self.bare, layers=layers)
-            buffers = held_buffers(schedule, self.arch, self.search.slots, self.walked)
-            rooms = self._rooms(buffers)
-            if rooms is None:
-                continue
-            made = self._cut(schedule, rooms)
+            made = self._cut(replace(self.bare, layers=layers), rooms)
             if made is not None:
                 return made
         return None
 
-    def _rooms(self, buffers: dict[str, Buffer]) -> list[float] | None:
-        """Per layer, bytes of local memory that are left for its own buffers."""
-        rooms: list[float] = []
+    def _left(self, buffers: list[Buffer], position: int) -> dict[str, float]:
+        """Memory role -> bytes that held tensors leave while layer `position` runs."""
         last = len(self.group.layers) - 1
+        left = {}
         for role, memory in self.arch.memories.on_chip().items():
-            for position in range(last + 1):
-                live = sum(
-                    b.bytes * b.slots
-                    for b in buffers.values()
-                    if b.role == role and alive(b, position, last)
-                )
-                left = memory.size * self.search.fill - live
-                if left < 0:
-                    return None
-                if role == "local":
-                    rooms.append(left)
-        return rooms
+            live = (b for b in buffers if b.role == role and alive(b, position, last))
+            left[role] = memory.size * self.search.fill - sum(b.bytes * b.slots for b in live)
+        return left
+
+    def _rooms(self, bare: list[dict[str, float]], staying: list[bool]) -> list[float] | None:
+        """Per layer, bytes of local memory that are left for its own buffers."""
+        stay: dict[str, int] = {}
+        for layer, stays in zip(self.group.layers, staying, strict=True):
+            for constant in self.search.facts.layer(layer).constants if stays else ():
+                stay[constant.role] = stay.get(constant.role, 0) + constant.bytes
+        rooms = [
+            {role: size - stay.get(role, 0) for role, size in left.items()} for left in bare
+        ]
+        if any(size < 0 for room in rooms for size in room.values()):
+            return None
+        return [room["local"] for room in rooms]
+
+    def _constant_bytes(self, position: int) -> int:
+        """Bytes of a layer's constants that can stay."""
+        facts = self.search.facts.layer(self.group.layers[position])
+        return sum(constant.bytes for constant in facts.constants)
 
     def _cut(self, schedule: Schedule, rooms: list[float]) -> Schedule | None:
         """`schedule` with loops for every layer, for the sizes of its largest share."""
@@ -269,7 +282,7 @@ class _Fitter:
         results = tuple(layer.result.name for layer in group.layers)
         cycles = Timeline(inputs, results, self.search.slots).run(walked, work)
         constants = sum(
-            _constant_bytes(group, p) for p, t in enumerate(schedule.layers) if t.resident
+            self._constant_bytes(p) for p, t in enumerate(schedule.layers) if t.resident
         )
         engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
         total["load"] += float(copy_cycles(arch, engine, constants, cores)) if constants else 0.0
@@ -325,9 +338,3 @@ class _Fitter:
 
 def _count(group: Group) -> range:
     return range(len(group.layers))
-
-
-def _constant_bytes(group: Group, position: int) -> int:
-    """Bytes of a layer's constants."""
-    tensors: list[Tensor] = [group.tensors[name] for name in group.layers[position].inputs]
-    return sum(t.elements * size_of(t.dtype) for t in tensors if t.data is not None)

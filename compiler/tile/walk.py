@@ -14,7 +14,7 @@ hardware loop (`Walked.runs`).
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -111,6 +111,11 @@ class Walked:
         if run.count > 1 and _step(first, self.moments[run.first + 1]) != _step(before, this):
             return False
         return self.handed(number - 1) == self.handed(number)
+
+    def bordered(self, tensor: str) -> bool:
+        """Whether any tile sees a border around a tensor."""
+        holds = (m.holds[tensor] for m in self.moments if tensor in m.holds)
+        return any(any(hold.before) or any(hold.after) for hold in holds)
 
     def largest_work(self, layer: int) -> tuple[int, ...]:
         """Sizes of the largest part of a layer's result that one tile computes."""
@@ -336,12 +341,6 @@ def _strides(first: Sequence[Moment], second: Sequence[Moment]) -> dict[str, tup
             if found.setdefault(name, step) != step:
                 raise Unwalkable("the outer loop is not regular")
     return found
-
-
-def pads(group: Group, name: str) -> Collection[float]:
-    """Values that readers inside the group expect around a tensor."""
-    accesses = (a for layer in group.layers for nest in layer.nests for a in nest.reads)
-    return {a.pad for a in accesses if a.tensor == name and a.pad is not None}
 
 
 def volume(box: Box) -> int:

@@ -1,0 +1,176 @@
+"""What is true of a group whatever its tiles: engines, orders and borders of what passes between
+its layers, and the constants that could stay on chip. Worked out once per group or layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from compiler.errors import CompilerError
+from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
+from compiler.nest.ir import Access, order_of
+from compiler.plan.layer import innermost_axis, input_strides, role_of
+from compiler.plan.ranges import Key, Range, keys_of, needs
+from compiler.tile.machine import route
+from compiler.tile.roles import roles
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+
+class Unholdable(CompilerError):
+    """A tensor cannot stay on chip between these layers; says why."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A constant of a layer that can stay on chip for the whole group."""
+
+    key: Key
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How a tensor passes between layers."""
+
+    order: tuple[int, ...]
+    """Axes, slowest first."""
+    engines: frozenset[str]
+    """Who writes or reads it."""
+    border: float | None
+    """What its readers expect around it."""
+
+
+@dataclass
+class LayerFacts:
+    """One layer on one machine."""
+
+    layer: Layer
+    arch: Arch
+
+    @cached_property
+    def engines(self) -> tuple[tuple[str, str], ...]:
+        """Per nest: the engine that reads its operands, and the one that finishes it."""
+        ways = (route(nest, self.layer.tensors, self.arch) for nest in self.layer.nests)
+        return tuple(
+            ("matrix", "matrix" if way.direct else "vector")
+            if way.engine == "matrix"
+            else ("vector", "vector")
+            for way in ways
+        )
+
+    @cached_property
+    def accesses(self) -> dict[str, list[tuple[Access, Key, int]]]:
+        """Input -> its accesses, with the position of the nest."""
+        found: dict[str, list[tuple[Access, Key, int]]] = {}
+        for position, nest in enumerate(self.layer.nests):
+            for access, key in zip(nest.reads, keys_of(nest), strict=True):
+                found.setdefault(access.tensor, []).append((access, key, position))
+        return found
+
+    @cached_property
+    def roles(self) -> dict[Key, str]:
+        """Input -> memory from which it is read."""
+        keys = {key for entries in self.accesses.values() for _, key, _ in entries}
+        return {key: role_of(self.layer, key, self.arch) for key in keys}
+
+    @cached_property
+    def innermost(self) -> int | None:
+        """Axis of the left operand that a product walks innermost; None for other layers."""
+        product = self.engines[0][0] == "matrix"
+        return innermost_axis(self.layer.head) if product else None
+
+    @cached_property
+    def constants(self) -> tuple[Constant, ...]:
+        """Constants that all tiles need alike."""
+        layer = self.layer
+        whole = tuple(Range(0, extent) for extent in layer.result.shape)
+        regions = needs(layer, whole, {}).regions
+        moved = self._following()
+        found = []
+        for key in dict.fromkeys(k for nest in layer.nests for k in keys_of(nest)):
+            tensor = layer.tensors[key[0]]
+            if tensor.data is None or moved[key]:
+                continue
+            region = regions[key]
+            strides = input_strides(layer, key, region, self.arch)
+            size = size_of(tensor.dtype)
+            for extent in region.padded:
+                size *= extent
+            role = self.roles[key]
+            found.append(Constant(key, role, tensor.dtype, region.padded, strides, size))
+        return tuple(found)
+
+    def _following(self) -> dict[Key, bool]:
+        """Which inputs other positions of the result need other parts of, columns aside."""
+        layer = self.layer
+        found = roles(layer.head) if layer.head.macs else None
+        columns = {found.col} if found is not None else set()
+        out = tuple(
+            Range(0, 1 if extent > 1 else extent, () if d in columns else ((f"d{d}", 1),))
+            for d, extent in enumerate(layer.result.shape)
+        )
+        regions = needs(layer, out, {}).regions
+        return {key: any(span.terms for span in region.ranges) for key, region in regions.items()}
+
+
+@dataclass
+class Facts:
+    """Groups on one machine."""
+
+    arch: Arch
+    layers: dict[int, LayerFacts] = field(default_factory=dict)
+
+    def layer(self, layer: Layer) -> LayerFacts:
+        """Facts of one layer."""
+        found = self.layers.get(id(layer))
+        if found is None:
+            found = self.layers[id(layer)] = LayerFacts(layer, self.arch)
+        return found
+
+    def passing(self, group: Group, name: str) -> Passing:
+        """How `name` passes through `group`; Unholdable where its readers do not agree."""
+        tensor = group.tensors[name]
+        order = list(order_of(tensor.shape, tensor.storage.strides))
+        innermost: set[int] = set()
+        borders: set[float] = set()
+        for facts, access, key, position in self._accesses(group, name):
+            if facts.roles[key] != "local":
+                raise Unholdable(f"{name} is read from another memory than local")
+            if access.pad is not None:
+                borders.add(access.pad)
+            product = position == 0 and access is facts.layer.head.operands[0]
+            if product and facts.innermost is not None:
+                innermost.add(facts.innermost)
+        if len(innermost) > 1:
+            raise Unholdable(f"{name} is read in two orders")
+        if len(borders) > 1:
+            raise Unholdable(f"{name} is read with different borders")
+        for last in innermost:
+            order = [axis for axis in order if axis != last] + [last]
+        border = next(iter(borders), None)
+        return Passing(tuple(order), self._engines(group, name), border)
+
+    def _accesses(
+        self, group: Group, name: str
+    ) -> Iterator[tuple[LayerFacts, Access, Key, int]]:
+        for layer in group.layers:
+            facts = self.layer(layer)
+            for access, key, position in facts.accesses.get(name, ()):
+                yield facts, access, key, position
+
+    def _engines(self, group: Group, name: str) -> frozenset[str]:
+        found = {"store"} if name in group.results else set()
+        for layer in group.layers:
+            facts = self.layer(layer)
+            if layer.result.name == name:
+                found.add(facts.engines[-1][1])
+            found |= {facts.engines[p][0] for _, _, p in facts.accesses.get(name, ())}
+        return frozenset(found)
