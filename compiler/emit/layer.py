@@ -57,7 +57,9 @@ class Surroundings:
         return Use(
             f"{self.step}:{buffer.name}", buffer.role, base,
             base + pitch * (buffer.slots - 1) + buffer.bytes, buffer.slots,
-            buffer.level + (self.depth if own else 0), self.depth if own else 0, write,
+            buffer.level + (self.depth if own else 0),
+            # What no loop of the layer moves turns with the group's tiles.
+            self.depth if own and buffer.level else 0, write,
         )  # fmt: skip
 
 

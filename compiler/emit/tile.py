@@ -69,7 +69,10 @@ def slot_address(buffer: Buffer, tile: Tile, places: Places) -> Address:
     base, pitch = places.chip[buffer.name]
     if buffer.slots == 1:
         return Address(base)
-    turn = (tile.outer if buffer.layer is None else tile.turns)[buffer.level]
+    if buffer.layer is None:
+        turn = tile.outer[buffer.level]
+    else:
+        turn = tile.turns[buffer.level] if buffer.level else tile.outer[-1]
     if not turn.terms:
         return Address(base + pitch * (turn.offset % buffer.slots))
     terms = tuple((v, s % buffer.slots) for v, s in turn.terms if s % buffer.slots)

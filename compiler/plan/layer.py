@@ -84,7 +84,7 @@ class LayerPlanner:
 
     def __init__(
         self, tiled: Tiled, arch: Arch, slots: int, held: Held, buffers: dict[str, Buffer],
-        position: int, *, stored: bool,
+        position: int, *, stored: bool, looped: bool,
     ) -> None:  # fmt: skip
         self.tiled = tiled
         self.layer: Layer = tiled.layer
@@ -94,6 +94,7 @@ class LayerPlanner:
         self.buffers = buffers
         self.position = position
         self.stored = stored
+        self.looped = looped
         self.depth = len(tiled.loops)
         self.out_level = sum(not loop.reduction for loop in tiled.loops)
         out, split = symbolic(tiled)
@@ -212,7 +213,7 @@ class LayerPlanner:
             if held is not None:
                 return held
             dtype = self.layer.tensors[nest.tensor].dtype
-            slots = self.slots if self.depth else 1
+            slots = self.slots if self.depth or self.looped else 1
             return self._tile(nest.tensor, dtype, position, "local", slots=slots)
         crossing = self._finisher(way) == "matrix" and self.depth > 0
         slots = self.slots if crossing else 1

@@ -152,8 +152,9 @@ class _GroupPlanner:
             tiled = replace(tiled, parts=(largest,))
         stored = tiled.layer.result.name in self.group.results
         planner = LayerPlanner(
-            tiled, self.arch, self.slots, held, self.buffers, position, stored=stored
-        )
+            tiled, self.arch, self.slots, held, self.buffers, position, stored=stored,
+            looped=bool(self.schedule.loops),
+        )  # fmt: skip
         return planner.plan()
 
     def tensors(self, walked: tuple[Walked, ...]) -> dict[str, str]:
