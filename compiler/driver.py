@@ -173,14 +173,13 @@ def _joined(
 
 def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramStep]:
     fitter = Fitter(arch, stages)
-    turn = 0
+    before = None
     for part in stages.partition.apply(stages.fuse.apply(graph), graph, fitter.price):
         if isinstance(part, HostNode):
             yield part
             continue
-        for plan, places in fitter.fits(part, flipped=turn % 2 == 1):
-            yield Placed(plan, places)
-            turn += 1
+        for before in fitter.fits(part, before):
+            yield Placed(*before)
 
 
 def _check_tokens(demand: int, where: str, arch: Arch) -> None:

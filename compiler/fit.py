@@ -56,14 +56,14 @@ class Fitter:
                 self._known[key] = self.search.schedules(group)
         return self._known[key]
 
-    def fits(self, group: Group, *, flipped: bool) -> list[Fit]:
-        """The group planned and placed, in as few pieces as it fits in; DoesNotFit where even a
-        single operator does not."""
+    def fits(self, group: Group, before: Fit | None) -> list[Fit]:
+        """The group planned and placed, in as few pieces as it fits in, behind the group `before`;
+        DoesNotFit where even a single operator does not."""
         refusal: CompilerError | None = None
         try:
             for schedule in self._schedules(group)[:ATTEMPTS]:
                 try:
-                    return [self._fit(schedule, flipped=flipped)]
+                    return [self._fit(schedule, before)]
                 except (DoesNotFit, Unwalkable, Unholdable) as why:
                     refusal = why
         except DoesNotFit as why:
@@ -74,12 +74,12 @@ class Fitter:
             raise refusal
         found: list[Fit] = []
         for piece in pieces:
-            found += self.fits(piece, flipped=flipped ^ bool(len(found) % 2))
+            found += self.fits(piece, found[-1] if found else before)
         return found
 
-    def _fit(self, schedule: Schedule, *, flipped: bool) -> Fit:
+    def _fit(self, schedule: Schedule, before: Fit | None) -> Fit:
         plan = self.stages.plan.apply(schedule, self.arch)
-        return plan, self.stages.alloc.apply(plan, self.arch, flipped=flipped)
+        return plan, self.stages.alloc.apply(plan, self.arch, before)
 
 
 def _pieces(group: Group) -> Iterator[Group]:

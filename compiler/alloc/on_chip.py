@@ -1,9 +1,11 @@
 """Where a group's buffers lie on chip.
 
-Neighbouring groups start from opposite ends of a memory, what is loaded ahead outermost: so the
-next group's constants arrive while this one still computes. In a memory whose banks are contiguous
-ranges, slots that different engines touch at the same time go to different banks while there is
-room. Buffers of a long group share space where they are never in use together.
+What is loaded should find its place free while the work before it is still going on: in the layer
+before, or at the end of the group before. So buffers that are loaded live a layer longer, and the
+buffers that the last layer of the group before works on are obstacles. Where there is not that much
+room, this wish is given up first; then buffers that are never in use together share space.
+
+In a memory whose banks are contiguous ranges, slots go to banks of their own while there is room.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from simmodel.dtype import size_of
 
 Place = tuple[int, int]
 """Address, and bytes from slot to slot."""
+Places = dict[str, Place]
 
 
 @dataclass(frozen=True)
@@ -34,62 +37,120 @@ class PlaceBuffers:
 
     apart: bool = True
     """Keep slots in different banks where the memory is blocked and large enough."""
-    alternate: bool = True
-    """Start from the other end of each memory than the group before."""
+    ahead: bool = True
+    """Keep room for what is loaded ahead."""
+    effort: int = 1
+    """Of the search for a packing where greedy placement finds none."""
 
-    def apply(self, plan: Plan, arch: Arch, *, flipped: bool = False) -> dict[str, Place]:
-        """Address and pitch of every buffer of a plan; `flipped`: from the memories' ends.
+    def apply(
+        self, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None
+    ) -> Places:
+        """Address and pitch of every buffer of a plan; `before` is the group that runs before it.
 
         Raises DoesNotFit where no placement was found.
         """
-        places: dict[str, Place] = {}
+        places: Places = {}
         for role, memory in arch.memories.on_chip().items():
             buffers = [b for b in plan.buffers.values() if b.role == role]
-            if not buffers:
-                continue
-            found = self._place(buffers, memory, plan)
-            turned = _flipped(found, buffers, memory) if flipped and self.alternate else None
-            places.update(turned or found)
+            if buffers:
+                busy = _tail(before, role) if before is not None and self.ahead else []
+                places.update(self._place(buffers, memory, plan, busy))
         return places
 
-    def _place(self, buffers: list[Buffer], memory: Memory, plan: Plan) -> dict[str, Place]:
+    def _place(
+        self, buffers: list[Buffer], memory: Memory, plan: Plan, busy: list[tuple[int, int]]
+    ) -> Places:
         grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
+        grains = [grain]
         if self.apart and memory.mapping == "blocked" and memory.banks > 1:
-            spread = _stacked(buffers, math.lcm(memory.bank_size, grain))
-            if _end(spread, buffers) <= memory.size:
-                return spread
-        tight = _stacked(buffers, grain)
-        if _end(tight, buffers) <= memory.size:
-            return tight
+            grains.insert(0, math.lcm(memory.bank_size, grain))
+        last = len(plan.layers)
+        together, ahead = _together(buffers, last), _ahead(buffers, last)
+        wishes = [(together, busy), (ahead, busy), (together, []), (ahead, [])]
+        for lives, avoided in (*wishes, (_lives(buffers, last), [])):
+            for step in grains:
+                found = _first_fit(buffers, lives, step, memory.size, avoided)
+                if found is not None:
+                    return found
         dense = _packed(buffers)
         if _end(dense, buffers) <= memory.size:
             return dense
-        return _shared(buffers, memory, plan)
+        for lives in (_ahead(buffers, last), _lives(buffers, last)):
+            found = _searched(buffers, lives, memory, self.effort)
+            if found is not None:
+                return found
+        demand = max(
+            sum(b.bytes * b.slots for b in buffers if alive(b, position, last - 1))
+            for position in range(last)
+        )
+        raise too_large(plan, buffers[0].role, max(demand, memory.size + 1), memory.size)
+
+
+Lives = dict[str, tuple[int, int]]
+"""Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
 
 
 def _word(memory: Memory) -> int:
     return min(memory.bank_width, 64)
 
 
-def _ahead(buffer: Buffer) -> bool:
-    """Whether it is loaded and could be before the group's turn."""
-    return buffer.key is not None
+def _together(buffers: list[Buffer], last: int) -> Lives:
+    """All of them all the time."""
+    return {b.name: (0 if b.key is not None and not b.first else 1, last) for b in buffers}
 
 
-def _stacked(buffers: list[Buffer], grain: int) -> dict[str, Place]:
-    """One after another, slots and buffers at multiples of `grain`: what is loaded first."""
-    places: dict[str, Place] = {}
-    address = 0
-    for buffer in sorted(buffers, key=lambda b: (not _ahead(b), -b.bytes * b.slots)):
+def _lives(buffers: list[Buffer], last: int) -> Lives:
+    """Each while layers use it."""
+    return {b.name: (1, last) if b.lasting else (b.first + 1, b.last + 1) for b in buffers}
+
+
+def _ahead(buffers: list[Buffer], last: int) -> Lives:
+    """The same, with what is loaded a layer longer."""
+    lives = _lives(buffers, last)
+    return {
+        b.name: (lives[b.name][0] - (b.key is not None), lives[b.name][1]) for b in buffers
+    }
+
+
+def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:
+    """Bytes that the last layer of a group works on."""
+    plan, places = before
+    last = len(plan.layers) - 1
+    found = []
+    for buffer in plan.buffers.values():
+        if buffer.role == role and alive(buffer, last, last):
+            address, pitch = places[buffer.name]
+            found.append((address, address + pitch * (buffer.slots - 1) + buffer.bytes))
+    return found
+
+
+def _first_fit(
+    buffers: list[Buffer], lives: Lives, grain: int, size: int, busy: Sequence[tuple[int, int]]
+) -> Places | None:
+    """The lowest addresses that are free, large buffers first, at multiples of `grain`."""
+    placed = [(low, high, 0, 0) for low, high in busy]
+    places: Places = {}
+    for buffer in sorted(buffers, key=lambda b: -b.bytes * b.slots):
         pitch = -(-buffer.bytes // grain) * grain
+        extent = pitch * (buffer.slots - 1) + buffer.bytes
+        first, last = lives[buffer.name]
+        address = 0
+        for low, high, born, dies in sorted(placed):
+            if born > last or first > dies:
+                continue
+            if address + extent <= low:
+                break
+            address = max(address, -(-high // grain) * grain)
+        if address + extent > size:
+            return None
+        placed.append((address, address + extent, first, last))
         places[buffer.name] = (address, pitch)
-        address += pitch * buffer.slots
     return places
 
 
-def _packed(buffers: list[Buffer]) -> dict[str, Place]:
+def _packed(buffers: list[Buffer]) -> Places:
     """One after another without gaps: their sizes are multiples of what their elements need."""
-    places: dict[str, Place] = {}
+    places: Places = {}
     address = 0
     for buffer in sorted(buffers, key=lambda b: (-size_of(b.dtype), -b.bytes * b.slots)):
         places[buffer.name] = (address, buffer.bytes)
@@ -97,41 +158,19 @@ def _packed(buffers: list[Buffer]) -> dict[str, Place]:
     return places
 
 
-def _shared(buffers: list[Buffer], memory: Memory, plan: Plan) -> dict[str, Place]:
-    """Space used in turns by buffers that are never in use together."""
-    last = len(plan.layers) - 1
+def _searched(
+    buffers: list[Buffer], lives: Lives, memory: Memory, effort: int
+) -> Places | None:
+    """A packing found by search."""
     items = [
-        Item(
-            b.name, b.bytes * b.slots,
-            0 if b.lasting else b.first, last if b.lasting else b.last,
-            math.lcm(memory.alignment, size_of(b.dtype)),
-        )
+        Item(b.name, b.bytes * b.slots, *lives[b.name], math.lcm(memory.alignment, size_of(b.dtype)))
         for b in buffers
-    ]  # fmt: skip
-    found = pack(items, memory.size)
-    role = buffers[0].role
+    ]
+    found = pack(items, memory.size, effort)
     if found is None:
-        demand = max(
-            sum(b.bytes * b.slots for b in buffers if alive(b, position, last))
-            for position in range(last + 1)
-        )
-        raise too_large(plan, role, max(demand, memory.size + 1), memory.size)
+        return None
     return {b.name: (found.addresses[b.name], b.bytes) for b in buffers}
 
 
-def _flipped(
-    places: dict[str, Place], buffers: Sequence[Buffer], memory: Memory
-) -> dict[str, Place] | None:
-    """The same placement seen from the memory's end, where alignment allows that."""
-    turned = {}
-    for buffer in buffers:
-        address, pitch = places[buffer.name]
-        base = memory.size - (address + pitch * buffer.slots)
-        if base < 0 or base % math.lcm(memory.alignment, size_of(buffer.dtype)):
-            return None
-        turned[buffer.name] = (base, pitch)
-    return turned
-
-
-def _end(places: dict[str, Place], buffers: list[Buffer]) -> int:
+def _end(places: Places, buffers: list[Buffer]) -> int:
     return max(places[b.name][0] + places[b.name][1] * (b.slots - 1) + b.bytes for b in buffers)
