@@ -7,6 +7,8 @@ at once and remembered, since groups that are tried one after another have most 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +19,7 @@ from compiler.nest.ir import order_of
 from compiler.plan.layer import vector_steps
 from compiler.tile.ir import TileLoop
 from compiler.tile.machine import route, temporary_type
-from compiler.tile.price import Choice, Price, Problem, price
+from compiler.tile.price import Problem, price
 from compiler.tile.roles import roles
 from compiler.tile.search import choices, loops_of
 from compiler.tile.slabs import free_dims, work_of
@@ -46,6 +48,38 @@ class Share:
     """Pieces of the result, one after another."""
 
 
+@dataclass(frozen=True)
+class Front:
+    """Ways to do one share: each next one is slower and needs less memory."""
+
+    needs: list[float]
+    """Negated bytes of local memory, ascending."""
+    make: Callable[[int], Share]
+    """The share at a position."""
+    made: dict[int, Share] = field(default_factory=dict)
+
+    def within(self, room: float) -> Share | None:
+        """The quickest one that needs at most `room` bytes."""
+        position = bisect_left(self.needs, -room)
+        if position == len(self.needs):
+            return None
+        if position not in self.made:
+            self.made[position] = self.make(position)
+        return self.made[position]
+
+
+@dataclass(frozen=True)
+class _Of:
+    """What is known of one layer."""
+
+    layer: Layer
+    """Kept, so that its identity stays its own."""
+    product: bool
+    touched: frozenset[str]
+    """Tensors that it reads or makes."""
+    fronts: dict[object, Front] = field(default_factory=dict)
+
+
 @dataclass
 class Shares:
     """Shares on one machine, each worked out once."""
@@ -54,48 +88,75 @@ class Shares:
     slots: int
     cores: int
     """Cores that use memory at the same time."""
-    known: dict[object, tuple[Problem, Choice, Price]] = field(default_factory=dict)
-    plain: dict[object, list[Share]] = field(default_factory=dict)
+    known: dict[int, _Of] = field(default_factory=dict)
 
     def of(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool
     ) -> Share | None:
         """The quickest share of `sizes` whose own buffers take at most `room` bytes, or None."""
+        return self.front(layer, sizes, held, resident=resident).within(room)
+
+    def front(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool
+    ) -> Front:
+        """All ways worth taking for `sizes` of the result.
+
+        Args:
+            layer: the layer.
+            sizes: positions of its result, per dimension.
+            held: tensors that the group keeps on chip.
+            resident: whether the layer's constants stay on chip.
+        """
+        known = self.known.get(id(layer))
+        if known is None:
+            known = self.known[id(layer)] = self._known(layer)
+        mine = known.touched & held
+        key = (sizes, mine, resident)
+        front = known.fronts.get(key)
+        if front is None:
+            front = known.fronts[key] = (
+                self._product(layer, sizes, mine, resident=resident)
+                if known.product
+                else self._slabs(layer, sizes, mine)
+            )
+        return front
+
+    def _known(self, layer: Layer) -> _Of:
         product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
-        if product and not layer.head.depthwise:
-            return self._product(layer, sizes, held, room, resident=resident)
-        key = (layer.index, layer.nests[0].tensor, sizes, held & {*layer.inputs, layer.result.name})
-        if key not in self.plain:
-            self.plain[key] = self._slabs(layer, sizes, held)
-        return next((share for share in self.plain[key] if share.need <= room), None)
+        touched = frozenset((*layer.inputs, layer.result.name))
+        return _Of(layer, product and not layer.head.depthwise, touched)
 
     def _product(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool
-    ) -> Share | None:
-        mine = held & {*layer.inputs, layer.result.name}
-        key = (layer.index, layer.nests[0].tensor, sizes, mine, resident)
-        if key not in self.known:
-            problem = Problem(
-                layer, self.arch, roles(layer.head), sizes, self.cores, self.slots, mine, resident
-            )
-            choice = choices(problem)
-            self.known[key] = problem, choice, price(problem, choice)
-        problem, choice, priced = self.known[key]
-        total = np.where(priced.fits & (priced.need <= room), priced.total, np.inf)
-        index = int(np.argmin(total))
-        if not np.isfinite(total[index]):
-            return None
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool
+    ) -> Front:
+        problem = Problem(
+            layer, self.arch, roles(layer.head), sizes, self.cores, self.slots, held, resident
+        )
+        choice = choices(problem)
+        priced = price(problem, choice)
+        shape = np.shape(priced.total)
+        need = np.broadcast_to(np.asarray(priced.need, float), shape)
+        fits = np.broadcast_to(np.asarray(priced.fits), shape)
+        order = np.argsort(np.where(fits, priced.total, np.inf), kind="stable")
+        order = order[: int(fits.sum())]
+        least = np.minimum.accumulate(need[order])
+        order = order[np.append(True, need[order][1:] < least[:-1])] if len(order) else order
 
-        def at(column: object) -> float:
-            return float(np.broadcast_to(np.asarray(column), total.shape)[index])
+        def make(position: int) -> Share:
+            index = int(order[position])
 
-        return Share(
-            loops_of(problem, choice, index), at(priced.matrix), at(priced.vector),
-            at(priced.load), at(priced.store), at(priced.bytes) / self.cores, at(priced.need),
-            at(priced.tiles),
-        )  # fmt: skip
+            def at(column: object) -> float:
+                return float(np.broadcast_to(np.asarray(column), shape)[index])
 
-    def _slabs(self, layer: Layer, sizes: Sizes, held: frozenset[str]) -> list[Share]:
+            return Share(
+                loops_of(problem, choice, index), at(priced.matrix), at(priced.vector),
+                at(priced.load), at(priced.store), at(priced.bytes) / self.cores,
+                at(priced.need), at(priced.tiles),
+            )  # fmt: skip
+
+        return Front((-need[order]).tolist(), make)
+
+    def _slabs(self, layer: Layer, sizes: Sizes, held: frozenset[str]) -> Front:
         """Shares in more and more pieces, those with enough pieces for transfers first."""
         arch, result = self.arch, layer.result
         order = order_of(result.shape, result.storage.strides)
@@ -109,7 +170,11 @@ class Shares:
                 break
             tiles[cut] = -(-tiles[cut] // 2)
         least = STREAMED if found[0].bytes else 1
-        return sorted(found, key=lambda share: share.pieces < least)
+        front: list[Share] = []
+        for share in sorted(found, key=lambda share: share.pieces < least):
+            if not front or share.need < front[-1].need:
+                front.append(share)
+        return Front([-share.need for share in front], front.__getitem__)
 
     def _slab(
         self, layer: Layer, sizes: Sizes, tiles: list[int], order: Sizes, held: frozenset[str]
