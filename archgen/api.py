@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from archgen.models import SourceModel, open_model
 from archgen.reference import run_node
 from archgen.run import load_calibration, prepare
+from archgen.scheduling import DEFAULT, choice
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.sweep import Study, StudyError, study
@@ -74,6 +75,8 @@ def compile_model(
     dtype: str | None = None,
     host: bool = True,
     calibration: str | PathLike[str] | None = None,
+    fusion: str = DEFAULT.fusion,
+    halo: str = DEFAULT.halo,
 ) -> Program:
     """A verified program that computes `model` on `arch`.
 
@@ -83,12 +86,16 @@ def compile_model(
         dtype: element type of the network; default: the first of `arch.types`.
         host: whether operators may be left to the host processor.
         calibration: .npz file with samples for quantization; default: seeded noise.
+        fusion: how layers are partitioned into groups: none, line, branch, branchx, optimal.
+        halo: what neighbouring tiles share: rolling, recompute; auto: whichever is cheaper.
 
     Raises:
+        OptionError: a choice that is none.
         DoesNotFit: the machine cannot hold it; the error has the sum and the levers.
         UnsupportedModel: an operator or element type that this machine cannot be given.
         ModelError: the model cannot be quantized, or `calibration` does not suit it.
     """
+    scheduling = choice(fusion, halo)
     chosen = dtype or arch.types[0]
     if chosen not in arch.types:
         known = ", ".join(arch.types)
@@ -96,7 +103,7 @@ def compile_model(
     samples = load_calibration(None if calibration is None else fspath(calibration))
     prepared = prepare(model, chosen, samples)
     loaded = STANDARD.load(prepared.proto, prepared.name)
-    return STANDARD.compile(Request(prepared.name, loaded, arch, chosen, host)).program
+    return STANDARD.compile(Request(prepared.name, loaded, arch, chosen, host, scheduling)).program
 
 
 def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mapping[str, Array]:

@@ -30,11 +30,16 @@ class Column:
         return re.fullmatch(pattern, name) is not None
 
 
+_SCHEDULING = (
+    Column("fusion", "text", "", "how layers were grouped: none, line, branch, branchx, optimal"),
+    Column("halo", "text", "", "what neighbouring tiles share: auto, rolling, recompute"),
+)
 COLUMNS = (
     Column("arch", "text", "", "name of the architecture"),
     Column("model", "text", "", "the model as it was asked for: zoo name or file"),
     Column("batch", "whole", "samples", "samples in one inference"),
     Column("dtype", "text", "", "element type of the compiled network"),
+    *_SCHEDULING,
     Column(
         "status",
         "text",
@@ -131,6 +136,7 @@ LAYER_COLUMNS = (
     Column("model", "text", "", "the model as it was asked for"),
     Column("batch", "whole", "samples", "samples in one inference"),
     Column("dtype", "text", "", "element type of the compiled network"),
+    *_SCHEDULING,
     Column("node", "text", "", "ONNX node or nodes that the instructions come from"),
     Column("operator", "text", "", "operator type"),
     Column("group", "whole", "", "index of the group of layers that share a tile loop"),

@@ -16,6 +16,7 @@ import pandas as pd
 from archgen.columns import COLUMNS, LAYER_COLUMNS, Column, column, ordered
 from archgen.point import Outcome, Row
 from archgen.reference import write_atomically
+from archgen.scheduling import DEFAULT
 
 LayerRow = Row
 Frame = pd.DataFrame
@@ -64,6 +65,11 @@ def save_frame(frame: pd.DataFrame, folder: Path) -> None:
 def records(frame: Frame) -> list[Record]:
     """The rows of `frame`."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def varied(rows: Sequence[Record]) -> list[str]:
+    """The columns about schedules in which `rows` differ."""
+    return [name for name in DEFAULT.columns if len({row[name] for row in rows if name in row}) > 1]
 
 
 def is_wrong(row: Record) -> bool:

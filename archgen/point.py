@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from archgen.scheduling import DEFAULT, Scheduling
 from simmodel.arch import Arch
 
 Scalar = str | int | float | bool | None
@@ -32,11 +33,14 @@ class Point:
     verify: bool = True
     host: bool = True
     """Whether operators may be left to the host processor."""
+    scheduling: Scheduling = DEFAULT
 
     @property
     def label(self) -> str:
-        """`edge resnet50 b1 int8`."""
-        return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}"
+        """`edge resnet50 b1 int8`, and choices of the schedule that are not the usual ones."""
+        usual = DEFAULT.columns
+        chosen = (f" {k}={v}" for k, v in self.scheduling.columns.items() if v != usual[k])
+        return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}{''.join(chosen)}"
 
     def identity(self) -> Row:
         """The columns that say which point it is."""
@@ -45,6 +49,7 @@ class Point:
             "model": self.model,
             "batch": self.batch,
             "dtype": self.dtype,
+            **self.scheduling.columns,
         }
 
 

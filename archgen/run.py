@@ -112,7 +112,7 @@ class Workbench:
         arch, tools = point.arch, self.tools
         kept = self._prepare(point)
         model = kept.model
-        request = Request(model.name, kept.loaded, arch, point.dtype, point.host)
+        request = Request(model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling)
         compiled, compile_s = _timed(lambda: tools.compile(request))
         program = compiled.program
         notes = [model.note]

@@ -17,7 +17,7 @@ from simmodel.verify import verify
 
 def compile_request(request: Request) -> Compiled:
     """The verified program that answers `request`; raises CompilerError when it is refused."""
-    options = CompileOptions(dtype=request.dtype, host=request.host)
+    options = CompileOptions(request.dtype, request.host, request.scheduling.stages)
     result = compile_model(request.model, request.arch, options)
     verify(result.program, request.arch)
     return Compiled(result.program, report(result), result.probes, result.recipe)
@@ -27,7 +27,10 @@ def report(result: CompileResult) -> dict[str, Any]:
     """The compiler's decisions as JSON holds them: groups of nodes, operators left to the host."""
     return {
         "groups": [
-            {"group": made.group.index, "nodes": [nest.origin for layer in made.group.layers for nest in layer.nests]}
+            {
+                "group": made.group.index,
+                "nodes": [nest.origin for layer in made.group.layers for nest in layer.nests],
+            }
             for made in result.decisions
         ],
         "host": [

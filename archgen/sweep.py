@@ -22,6 +22,7 @@ from archgen.plots import save_plots
 from archgen.point import Outcome, Point
 from archgen.pool import run_points
 from archgen.run import load_calibration
+from archgen.scheduling import DEFAULT, Scheduling, choices
 from archgen.schema import load_all
 from archgen.standard import STANDARD
 from archgen.toolchain import Toolchain
@@ -50,11 +51,13 @@ class Options:
     host: bool = True
     dims: Mapping[str, int] = field(default_factory=dict)
     calibration: Path | None = None
+    fusion: Sequence[str] = (DEFAULT.fusion,)
+    halo: Sequence[str] = (DEFAULT.halo,)
 
 
 @dataclass(frozen=True)
 class Study:
-    """Finished points of a study, in the order of models, batches and architectures."""
+    """Finished points of a study, in the order of models, batches, architectures and schedules."""
 
     outcomes: tuple[Outcome, ...]
     archs: tuple[Arch, ...]
@@ -98,6 +101,8 @@ def study(
     host: bool = True,
     dims: Mapping[str, int] | None = None,
     calibration: Named | None = None,
+    fusion: Sequence[str] = (DEFAULT.fusion,),
+    halo: Sequence[str] = (DEFAULT.halo,),
     out: Named | None = None,
     fresh: bool = False,
     observe: Observer | None = None,
@@ -116,6 +121,9 @@ def study(
         host: whether operators may be left to the host processor.
         dims: sizes of free input dimensions by name.
         calibration: .npz file with samples for quantization, one array for each input.
+        fusion: ways to partition networks into groups: `none`, `line`, `branch`, `branchx`,
+            `optimal`; a point for each.
+        halo: what neighbouring tiles share: `auto`, `rolling`, `recompute`; a point for each.
         out: folder for stored points, frames and plots; None stores nothing.
         fresh: run points again that `out` already has.
         observe: called after each point.
@@ -124,7 +132,8 @@ def study(
     Raises:
         StudyError: with every mistake in these arguments at once, before anything runs.
     """
-    options = Options(dtype, verify, host, dims or {}, Path(calibration) if calibration else None)
+    samples = Path(calibration) if calibration else None
+    options = Options(dtype, verify, host, dims or {}, samples, fusion, halo)
     loaded, points = plan(archs, models, batches, options)
     if out is not None:
         _make_folder(Path(out))
@@ -170,6 +179,8 @@ def plan(
         mistakes.append(
             f"dtype {options.dtype}: none of these architectures has it; known: {known}"
         )
+    ways, unknown = choices(options.fusion, options.halo)
+    mistakes += unknown
     try:
         load_calibration(options.calibration)
     except ModelError as mistake:
@@ -179,9 +190,10 @@ def plan(
     if mistakes or wrong:
         raise StudyError([*mistakes, *wrong])
     points = [
-        _point(arch, spec, key, batch, options)
+        _point(arch, spec, key, batch, options, way)
         for (spec, batch), key in keys.items()
         for arch in loaded
+        for way in ways
     ]
     return loaded, points
 
@@ -210,7 +222,9 @@ def _model_keys(
     return keys, list(mistakes)
 
 
-def _point(arch: Arch, spec: str, model_key: str, batch: int, options: Options) -> Point:
+def _point(
+    arch: Arch, spec: str, model_key: str, batch: int, options: Options, way: Scheduling
+) -> Point:
     dtype = options.dtype or arch.types[0]
     samples = options.calibration
     parts = {
@@ -223,6 +237,7 @@ def _point(arch: Arch, spec: str, model_key: str, batch: int, options: Options) 
         "dims": dict(options.dims),
         "verify": options.verify,
         "host": options.host,
+        "scheduling": way.columns,
         "calibration": hashlib.sha256(samples.read_bytes()).hexdigest() if samples else None,
     }
     return Point(
@@ -235,6 +250,7 @@ def _point(arch: Arch, spec: str, model_key: str, batch: int, options: Options) 
         calibration=fspath(samples) if samples else None,
         verify=options.verify,
         host=options.host,
+        scheduling=way,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 from numpy.typing import NDArray
 
+from archgen.scheduling import DEFAULT, Scheduling
 from compiler.recompute import Recipe
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run
@@ -34,6 +35,7 @@ class Request:
     """Element type of the network, one of `arch.types`."""
     host: bool = True
     """Whether operators may be left to the host processor."""
+    scheduling: Scheduling = DEFAULT
 
 
 @dataclass(frozen=True)

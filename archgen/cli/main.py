@@ -29,6 +29,7 @@ VERBS = {
 USER_ERRORS = {
     "archgen.models": ("ModelError",),
     "archgen.schema.mistakes": ("ArchError",),
+    "archgen.scheduling": ("OptionError",),
     "archgen.sweep": ("StudyError",),
     "compiler.errors": ("CompilerError",),
 }

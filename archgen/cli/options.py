@@ -7,6 +7,8 @@ from typing import get_args
 
 import click
 
+from archgen.scheduling import DEFAULT, HALOS
+from compiler.fuse.strategies import STRATEGIES
 from simmodel.arch import ElementType
 
 DTYPES = get_args(ElementType)
@@ -29,6 +31,20 @@ class Batches(click.ParamType[tuple[int, ...]]):
             shown = ", ".join(repr(part) for part in wrong)
             self.fail(f"{shown}: expected positive whole numbers such as 1,4,16", param, ctx)
         return tuple(int(part) for part in parts)
+
+
+class Words(click.ParamType[tuple[str, ...]]):
+    """`none,optimal`: names separated by commas; the verb knows which there are."""
+
+    name = "names"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The names, in the order given."""
+        if isinstance(value, tuple):
+            return value
+        return tuple(part.strip() for part in str(value).split(","))
 
 
 class Dimension(click.ParamType[tuple[str, int]]):
@@ -69,6 +85,20 @@ calibration_option = click.option(
     "--calibration",
     type=click.Path(dir_okay=False),
     help="Samples for int8 quantization: .npz with one array per input [default: seeded noise].",
+)
+fusion_option = click.option(
+    "--fusion",
+    type=Words(),
+    default=DEFAULT.fusion,
+    show_default=True,
+    help="How layers are grouped: " + ", ".join(STRATEGIES) + ".",
+)
+halo_option = click.option(
+    "--halo",
+    type=Words(),
+    default=DEFAULT.halo,
+    show_default=True,
+    help="What neighbouring tiles of a group share: " + ", ".join(HALOS) + ".",
 )
 host_option = click.option(
     "--host/--no-host", default=True, help="Whether operators may be left to the host processor."

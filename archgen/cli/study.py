@@ -17,6 +17,8 @@ from archgen.cli.options import (
     calibration_option,
     dim_option,
     dtype_option,
+    fusion_option,
+    halo_option,
     host_option,
 )
 from archgen.cli.summary import results_table, summary_lines
@@ -64,6 +66,8 @@ INTERRUPTED = 130
 @host_option
 @dim_option
 @calibration_option
+@fusion_option
+@halo_option
 @click.option(
     "-o",
     "--out",
@@ -83,6 +87,8 @@ def study(
     host: bool,
     dims: Sequence[tuple[str, int]],
     calibration: str | None,
+    fusion: tuple[str, ...],
+    halo: tuple[str, ...],
     out: Path,
     fresh: bool,
 ) -> None:
@@ -95,6 +101,9 @@ def study(
     \b
     archgen study archs/*.yaml --model resnet50 --batch 1,8 --out results
     archgen study soma-edge --model net.onnx --dim sequence=128 --dtype int8
+    archgen study soma-edge --model resnet50 --fusion none,line,optimal
+
+    Several values of --batch, --fusion or --halo are compared: a point for each combination.
 
     Exit code 0: every point has an answer, also "does not fit" and "unsupported". 1: a point
     failed or its outputs are wrong. 2: wrong input. 130: interrupted, finished points are saved.
@@ -111,7 +120,8 @@ def study(
         try:
             result = run_study(
                 archs, models, batches, dtype, jobs=jobs, verify=verify, host=host,
-                dims=as_dims(dims), calibration=calibration, out=out, fresh=fresh, observe=observe,
+                dims=as_dims(dims), calibration=calibration, fusion=fusion, halo=halo, out=out,
+                fresh=fresh, observe=observe,
             )  # fmt: skip
         except KeyboardInterrupt:
             progress.stop()

@@ -11,7 +11,7 @@ import pandas as pd
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from archgen.frame import Record, is_wrong, records
+from archgen.frame import Record, is_wrong, records, varied
 
 _KIB = 1024
 _LINES, _LONGEST_LINE = 4, 180
@@ -38,14 +38,16 @@ def results_table(frame: pd.DataFrame) -> Table:
     """One row for each point; figures are missing where there is no result."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("architecture", no_wrap=True)
-    for heading in ("model", "batch", "dtype", "status"):
+    rows = records(frame)
+    chosen = varied(rows)
+    for heading in ("model", "batch", "dtype", *chosen, "status"):
         table.add_column(heading, overflow="fold")
     cells = [cell for cell in _CELLS if cell[0] in frame]
     for _, heading, _show in cells:
         table.add_column(heading, justify="right")
     table.add_column("verified", justify="right")
-    for row in records(frame):
-        named = [str(row[name]) for name in ("arch", "model", "batch", "dtype", "status")]
+    for row in rows:
+        named = [str(row[name]) for name in ("arch", "model", "batch", "dtype", *chosen, "status")]
         shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
         style = "red" if row["status"] == "failed" or is_wrong(row) else None
         table.add_row(*named, *shown, _verdict(row), style=style)
@@ -55,10 +57,11 @@ def results_table(frame: pd.DataFrame) -> Table:
 def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
     """Reasons, wrong outputs and notes once each, then what was reused and where results are."""
     rows = records(frame)
+    chosen = varied(rows)
     for row in (row for row in rows if row["status"] != "ok"):
-        yield f"{_name(row)}: {row['status']}: {shortened(str(row['reason']))}"
+        yield f"{_name(row, chosen)}: {row['status']}: {shortened(str(row['reason']))}"
     for row in filter(is_wrong, rows):
-        yield f"{_name(row)}: outputs are wrong{_error(row)}"
+        yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"
     for note in dict.fromkeys(frame["note"].dropna()):
         yield f"note: {note}"
     total = len(frame)
@@ -87,5 +90,6 @@ def _error(row: Record) -> str:
     return f" by {row['operator_error']:.3g} times what {row['dtype']} excuses"
 
 
-def _name(row: Record) -> str:
-    return f"{row['arch']} {row['model']} batch {row['batch']} {row['dtype']}"
+def _name(row: Record, chosen: list[str]) -> str:
+    words = [row["arch"], row["model"], f"batch {row['batch']}", row["dtype"]]
+    return " ".join(map(str, [*words, *(row[name] for name in chosen)]))

@@ -16,7 +16,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.frame import Frame, Record, records
+from archgen.frame import Frame, Record, records, varied
 
 # Okabe and Ito's palette, and two greys.
 ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
@@ -74,7 +74,8 @@ def split_panels(frame: Frame) -> list[Panel]:
     for row in rows:
         types.setdefault(row["arch"], set()).add(row["dtype"])
     mixed = any(len(names) > 1 for names in types.values())
-    machines = [f"{row['arch']} {row['dtype']}" if mixed else str(row["arch"]) for row in rows]
+    names = ["arch", *(["dtype"] if mixed else []), *varied(rows)]
+    machines = [" ".join(str(row[name]) for name in names) for row in rows]
     workloads = [workload(row) for row in rows]
     outer, inner = workloads, machines
     if len(set(machines)) < len(set(workloads)):
