@@ -189,6 +189,7 @@ class _Core:
     def _layer(
         self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...]
     ) -> list[Node]:
+        border = self._border(layer, position, moving, turns)
         work = moving.moment.work[position]
         idle = work is None
         if work is None:
@@ -206,8 +207,8 @@ class _Core:
             layer.plan, moving.ranges(work, then, result), {}, (Turn(),),
             outer=turns, origins=self._origins(moving),
         )  # fmt: skip
-        nodes = [*self._border(layer, position, moving, turns), *layer.nodes(tile)]
-        return [emptied(node) for node in nodes] if idle else nodes
+        nodes = layer.nodes(tile)
+        return [*border, *((emptied(node) for node in nodes) if idle else nodes)]
 
     def _constant(self, buffer: Buffer, engine: str) -> Leaf:
         """The one load of a constant that stays."""
