@@ -15,14 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.errors import CompilerError
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
-from compiler.nest.bounds import Box, clipped, full, needed, union
+from compiler.nest.bounds import Box, clipped, union
 from compiler.tile.ir import OuterLoop
+from compiler.tile.needs import LayerNeeds
 
 
 class Unwalkable(CompilerError):
@@ -49,6 +50,11 @@ class Hold:
             b + n + a for (_, n), b, a in zip(self.box, self.before, self.after, strict=True)
         )
 
+    @cached_property
+    def form(self) -> object:
+        """What is the same for parts that are alike, wherever they lie."""
+        return tuple([n for _, n in self.box]), self.before, self.after
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -60,6 +66,15 @@ class Moment:
     """Per layer, what it computes; None: nothing new."""
     holds: Mapping[str, Hold]
     """Tensors on chip: those between layers, and inputs that tiles are loaded of."""
+
+    @cached_property
+    def form(self) -> object:
+        """What is the same for tiles that are alike, wherever they lie."""
+        return (
+            [None if box is None else [n for _, n in box] for box in self.work],
+            {name: hold.form for name, hold in self.holds.items()},
+            {name: [n for _, n in box] for name, box in self.out.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -105,7 +120,7 @@ class Walked:
     def _continues(self, run: Run, number: int) -> bool:
         """Whether tile `number` follows the run's tiles by the step that is between them."""
         before, this = self.moments[number - 1], self.moments[number]
-        if _form(before) != _form(this):
+        if before.form != this.form:
             return False
         first = self.moments[run.first]
         if run.count > 1 and _step(first, self.moments[run.first + 1]) != _step(before, this):
@@ -140,14 +155,6 @@ def kept(now: Hold, then: Hold) -> tuple[int, int, int] | None:
     return (dim, then.origin[dim] - now.origin[dim], overlap) if overlap > 0 else None
 
 
-def _form(moment: Moment) -> object:
-    return (
-        tuple(None if box is None else tuple(n for _, n in box) for box in moment.work),
-        {n: (tuple(s for _, s in h.box), h.before, h.after) for n, h in moment.holds.items()},
-        {n: tuple(s for _, s in box) for n, box in moment.out.items()},
-    )
-
-
 def _step(a: Moment, b: Moment) -> object:
     return (
         tuple(
@@ -160,7 +167,31 @@ def _step(a: Moment, b: Moment) -> object:
 
 
 def _moved(a: Box, b: Box) -> tuple[int, ...]:
-    return tuple(t - s for (s, _), (t, _) in zip(a, b, strict=True))
+    return tuple([t - s for (s, _), (t, _) in zip(a, b, strict=True)])
+
+
+@dataclass
+class Memory:
+    """What has been worked out for layers and boxes, to be used again by other walks."""
+
+    layers: dict[int, LayerNeeds] = field(default_factory=dict)
+    holds: dict[tuple[Box, tuple[int, ...]], Hold] = field(default_factory=dict)
+
+    def needs(self, layer: Layer, box: Box) -> Mapping[str, Box]:
+        """Boxes of the layer's inputs that `box` of its result needs."""
+        found = self.layers.get(id(layer))
+        if found is None:
+            found = self.layers[id(layer)] = LayerNeeds(layer)
+        return found.of(box)
+
+    def hold(self, want: Box, shape: tuple[int, ...]) -> Hold:
+        """The part of `want` inside a tensor of `shape`, with the border around it."""
+        key = want, shape
+        found = self.holds.get(key)
+        if found is None:
+            region = clipped(want, shape)
+            found = self.holds[key] = Hold(region.box, region.before, region.after)
+        return found
 
 
 @dataclass(frozen=True)
@@ -172,6 +203,7 @@ class Walker:
     """Inputs of the group of which tiles are held."""
     whole: frozenset[str] = frozenset()
     """Held tensors whose buffer has room for all of them."""
+    memory: Memory = field(default_factory=Memory)
 
     def walk(self, loops: Sequence[OuterLoop], part: Box) -> Walked:
         """Every tile of `part`, a box of the results; Unwalkable where tiles are not regular."""
@@ -232,7 +264,7 @@ class Walker:
     def _moment(self, out: Mapping[str, Box], done: Mapping[str, Hold], *, rolling: bool) -> Moment:
         wants: dict[str, Box] = {}
         work: list[Box | None] = []
-        tensors = self.group.tensors
+        tensors, made = self.group.tensors, self.group.made
         for layer in reversed(self.group.layers):
             name = layer.result.name
             want = wants.get(name)
@@ -241,15 +273,16 @@ class Walker:
             if want is None:
                 work.append(None)
                 continue
-            inside: Box | None = clipped(want, layer.result.shape).box
-            if name in self.whole or rolling:
-                inside = _fresh(want, layer.result.shape, done.get(name), name in self.whole)
+            inside: Box | None = self.memory.hold(want, tensors[name].shape).box
+            if inside is not None and (name in self.whole or rolling):
+                inside = _fresh(inside, done.get(name), name in self.whole)
             work.append(inside)
             if inside is None:
                 continue
-            for tensor, need in layer_needs(layer, inside).items():
-                if tensor in self.group.made or tensor in self.inputs:
-                    wants[tensor] = union(wants[tensor], need) if tensor in wants else need
+            for tensor, need in self.memory.needs(layer, inside).items():
+                if tensor in made or tensor in self.inputs:
+                    known = wants.get(tensor)
+                    wants[tensor] = need if known is None or known == need else union(known, need)
         holds = {}
         for name in self._held:
             shape = tensors[name].shape
@@ -261,10 +294,9 @@ class Walker:
                 continue
             if name in out:
                 want = union(want, out[name])
-            region = clipped(want, shape)
-            holds[name] = Hold(region.box, region.before, region.after)
+            holds[name] = self.memory.hold(want, shape)
             if name in self.whole:
-                holds[name] = _grown(holds[name], done.get(name), shape)
+                holds[name] = _grown(holds[name], done.get(name))
         return Moment(out, tuple(reversed(work)), holds)
 
     @cached_property
@@ -272,9 +304,8 @@ class Walker:
         return (*self.group.held, *(name for name in self.group.inputs if name in self.inputs))
 
 
-def _fresh(want: Box, shape: tuple[int, ...], before: Hold | None, whole: bool) -> Box | None:
-    """What of `want`, inside its tensor, is not there from the tile before; None: nothing."""
-    box = clipped(want, shape).box
+def _fresh(box: Box, before: Hold | None, whole: bool) -> Box | None:
+    """What of `box`, inside its tensor, is not there from the tile before; None: nothing."""
     if before is None:
         return box
     grown = []
@@ -297,7 +328,7 @@ def _fresh(want: Box, shape: tuple[int, ...], before: Hold | None, whole: bool) 
     return (*box[:dim], (first, start + size - first), *box[dim + 1 :])
 
 
-def _grown(hold: Hold, before: Hold | None, shape: tuple[int, ...]) -> Hold:
+def _grown(hold: Hold, before: Hold | None) -> Hold:
     """What a buffer with room for everything has: all up to here, from the tensor's start."""
     if before is not None:
         hold = Hold(
@@ -308,23 +339,6 @@ def _grown(hold: Hold, before: Hold | None, shape: tuple[int, ...]) -> Hold:
     return hold
 
 
-def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
-    """Boxes of the layer's inputs, borders included, that `box` of its result needs."""
-    wants = {layer.result.name: box}
-    found: dict[str, Box] = {}
-    for nest in reversed(layer.nests):
-        loops = full(nest, wants[nest.tensor])
-        for access in nest.reads:
-            need = needed(access, loops)
-            name = access.tensor
-            if name in layer.inside:
-                need = clipped(need, layer.tensors[name].shape).box
-                wants[name] = union(wants[name], need) if name in wants else need
-            else:
-                found[name] = union(found[name], need) if name in found else need
-    return found
-
-
 def _cut(part: Box, axis: int, start: int, size: int) -> Box:
     return (*part[:axis], (start, size), *part[axis + 1 :])
 
@@ -333,7 +347,7 @@ def _strides(first: Sequence[Moment], second: Sequence[Moment]) -> dict[str, tup
     """Per tensor, what one turn of the outermost loop adds; the tiles must be alike else."""
     found: dict[str, tuple[int, ...]] = {}
     for a, b in zip(first, second, strict=True):
-        if _form(a) != _form(b):
+        if a.form != b.form:
             raise Unwalkable("the outer loop is not regular")
         moved = {n: _moved(h.box, b.holds[n].box) for n, h in a.holds.items()}
         moved |= {n: _moved(box, b.out[n]) for n, box in a.out.items()}

@@ -1,0 +1,124 @@
+"""What a box of a layer's result needs of the layer's inputs, borders included.
+
+Index maps are affine, so along each axis of an input the needed interval follows from one loop of
+the result in most layers:
+
+    conv, 3 taps, stride 2      rows 4..7 of the result     rows 2 * 4 - 1 .. 2 * 7 + 1 of the input
+
+These maps are read off once per layer; what is left per box are a few sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from compiler.fuse.layer import Layer
+from compiler.nest.bounds import Box, clipped, full, needed, union
+from compiler.nest.ir import Access, Affine, Nest, at
+
+Interval = tuple[int, int]
+"""(start, size)."""
+
+
+@dataclass
+class LayerNeeds:
+    """Needs of one layer, each box worked out once."""
+
+    layer: Layer
+    known: dict[Box, Mapping[str, Box]] = field(default_factory=dict)
+
+    def of(self, box: Box) -> Mapping[str, Box]:
+        """Boxes of the inputs that `box` of the result needs."""
+        found = self.known.get(box)
+        if found is None:
+            found = self.known[box] = self._worked_out(box)
+        return found
+
+    def _worked_out(self, box: Box) -> Mapping[str, Box]:
+        if self._maps is None:
+            return layer_needs(self.layer, box)
+        found: dict[str, Box] = {}
+        for name, axes in self._maps:
+            need = tuple([axis(box) for axis in axes])
+            found[name] = union(found[name], need) if name in found else need
+        return found
+
+    @cached_property
+    def _maps(self) -> tuple[tuple[str, tuple[Callable[[Box], Interval], ...]], ...] | None:
+        """Per access of an input, one map per axis; None where nests move what is inside."""
+        layer = self.layer
+        inner = [
+            (nest, access)
+            for nest in layer.nests
+            for access in nest.reads
+            if access.tensor in layer.inside
+        ]
+        if any(nest.shape != layer.result.shape for nest in layer.nests):
+            return None
+        if not all(_same(nest, access) for nest, access in inner):
+            return None
+        return tuple(
+            (access.tensor, tuple(_axis(nest, affine) for affine in access.index))
+            for nest in layer.nests
+            for access in nest.reads
+            if access.tensor not in layer.inside
+        )
+
+
+def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
+    """Boxes of the layer's inputs, borders included, that `box` of its result needs."""
+    wants = {layer.result.name: box}
+    found: dict[str, Box] = {}
+    for nest in reversed(layer.nests):
+        loops = full(nest, wants[nest.tensor])
+        for access in nest.reads:
+            need = needed(access, loops)
+            name = access.tensor
+            if name in layer.inside:
+                need = clipped(need, layer.tensors[name].shape).box
+                wants[name] = union(wants[name], need) if name in wants else need
+            else:
+                found[name] = union(found[name], need) if name in found else need
+    return found
+
+
+def _same(nest: Nest, access: Access) -> bool:
+    """Whether `access` reads the position that the nest writes."""
+    return access.index == tuple(at(dim) for dim in range(nest.rank))
+
+
+def _axis(nest: Nest, affine: Affine) -> Callable[[Box], Interval]:
+    """The interval along one axis that a box of the result needs."""
+    moving = [(dim, factor) for dim, factor in affine.terms if dim < nest.rank]
+    low = affine.constant
+    more = 1
+    for reach in _fixed(nest, affine):
+        low += min(0, reach)
+        more += abs(reach)
+    if not moving:
+        return lambda _: (low, more)
+    if len(moving) > 1:
+        return lambda box: _several(box, moving, low, more)
+    dim, factor = moving[0]
+    if factor == 1 and (low, more) == (0, 1):
+        return lambda box: box[dim]
+    if factor > 0:
+        return lambda box: (low + factor * box[dim][0], factor * (box[dim][1] - 1) + more)
+    return lambda box: _several(box, moving, low, more)
+
+
+def _fixed(nest: Nest, affine: Affine) -> Iterator[int]:
+    """How far each loop of the reduction, run over everything, moves the position."""
+    for dim, factor in affine.terms:
+        if dim >= nest.rank:
+            yield factor * (nest.dims[dim].extent - 1)
+
+
+def _several(box: Box, moving: list[tuple[int, int]], low: int, more: int) -> Interval:
+    for dim, factor in moving:
+        start, size = box[dim]
+        low += factor * (start if factor > 0 else start + size - 1)
+        more += abs(factor) * (size - 1)
+    return low, more
