@@ -153,8 +153,10 @@ class Synchronizer:
 
 
 def _kind(chain: Chain) -> str:
-    count = chain.distance * len(chain.first)
-    return f"{f'free{count}' if count else 'full'}_{chain.giver}_{chain.taker}"
+    """Chains of one kind have one count at the start, and never meet in one loop."""
+    pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
+    name = f"free{chain.distance}{pairs}" if chain.distance else "full"
+    return f"{name}_{chain.giver}_{chain.taker}"
 
 
 def _ranks(walk: Walk) -> dict[str, list[int]]:
