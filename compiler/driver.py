@@ -6,27 +6,31 @@ taken apart, an operator that fits in no tile alone is an error with the sum tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from compiler.alloc.off_chip import GRAIN
+from compiler.alloc.on_chip import Place
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.fit import Fitter
+from compiler.fit import Fit, Fitter
 from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
 from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
 from compiler.load import load
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
 from compiler.ops.lower import lower
-from compiler.passes import run_passes
+from compiler.passes import Pass, Result, run_passes
+from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
 from compiler.stages import LAYOUT_PASSES, NEST_PASSES, Stages
 from compiler.tile.ir import Schedule
@@ -37,6 +41,14 @@ from simmodel.program import Probe, Program
 from simmodel.units import show_bytes
 
 _SOURCE = "archgen.source"
+
+Observer = Callable[[str, Any], None]
+"""Called with the name of each stage and what it made, which the next stage may change."""
+
+
+def unobserved(stage: str, made: object) -> None:
+    """The observer that does nothing."""
+    del stage, made
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,19 @@ class Decision:
 
     group: Group
     schedule: Schedule
+    plan: Plan
+    places: dict[str, Place]
+    step: int
+    """Position among groups and host nodes; the number of its group in the program's origins."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the decisions were chosen among: other groups of these parts may still be priced."""
+
+    graph: NestGraph
+    parts: tuple[Layer | HostNode, ...]
+    fitter: Fitter
 
 
 @dataclass(frozen=True)
@@ -70,17 +95,23 @@ class CompileResult:
     """Every tensor that a step stores."""
     recipe: Recipe | None = field(default=None, compare=False, repr=False)
     """What the steps compute, to be computed again."""
+    search: Search | None = field(default=None, compare=False, repr=False)
 
 
-def prepared(proto: onnx.ModelProto, name: str) -> ir.Model:
+def prepared(proto: onnx.ModelProto, name: str, observe: Observer = unobserved) -> ir.Model:
     """The network after loading and all graph passes: independent of any machine."""
-    model = prepare(load(proto, name))
+    model = load(proto, name)
+    observe("load", model)
+    model = prepare(model, _named(observe))
     model.meta[_SOURCE] = frozenset(name for node in proto.graph.node for name in node.output)
     return model
 
 
 def compile_model(
-    model: onnx.ModelProto | ir.Model, arch: Arch, options: CompileOptions | None = None
+    model: onnx.ModelProto | ir.Model,
+    arch: Arch,
+    options: CompileOptions | None = None,
+    observe: Observer = unobserved,
 ) -> CompileResult:
     """Compile a network for a machine.
 
@@ -89,6 +120,7 @@ def compile_model(
             changed, so several machines can share it).
         arch: the machine.
         options: element type, host fallback, options of the passes.
+        observe: called after each stage; what it raises ends the compilation.
 
     Returns:
         The program, the operators left to the host, and the decision for every group.
@@ -98,23 +130,35 @@ def compile_model(
         DoesNotFit: the sum that exceeds a memory, and what would make it fit.
     """
     options = options or CompileOptions()
-    model = prepared(model, model.graph.name) if isinstance(model, onnx.ModelProto) else model
+    if isinstance(model, onnx.ModelProto):
+        model = prepared(model, model.graph.name, observe)
     dtype = options.dtype or arch.types[0]
     if dtype not in arch.types:
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
-    before, fallback = _on_host(model, arch, dtype, options)
-    graph = _arranged(before, fallback, options.stages)
-    steps = tuple(_placed(graph, arch, options.stages))
+    before, fallback = _on_host(model, arch, dtype, options, observe)
+    graph = _arranged(before, fallback, options.stages, observe)
+    search = Search(graph, options.stages.fuse.apply(graph), Fitter(arch, options.stages))
+    steps = tuple(_placed(search, options.stages, observe))
+    for stage in ("tile", "plan", "alloc"):
+        observe(stage, steps)
     emitter = ProgramEmitter(graph, arch, steps, options.stages.order)
     _check_dram(emitter, arch)
     program = emitter.program()
+    observe("order", program)
     _check_tokens(len(emitter.tokens), graph.name, arch)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
     decided = tuple(
-        Decision(s.plan.schedule.group, s.plan.schedule) for s in steps if isinstance(s, Placed)
+        Decision(s.plan.schedule.group, s.plan.schedule, s.plan, s.places, number)
+        for number, s in enumerate(steps)
+        if isinstance(s, Placed)
     )
     what = recipe(graph, steps, _known(model))
-    return CompileResult(program, host, decided, probes(emitter), what)
+    return CompileResult(program, host, decided, probes(emitter), what, search)
+
+
+def _named(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:
+    """`observe` for passes."""
+    return lambda step, result: observe(step.name, result.ir)
 
 
 def _known(model: ir.Model) -> Known:
@@ -137,19 +181,30 @@ def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> N
 
 
 def _on_host(
-    model: ir.Model, arch: Arch, dtype: str, options: CompileOptions
+    model: ir.Model,
+    arch: Arch,
+    dtype: str,
+    options: CompileOptions,
+    observe: Observer = unobserved,
 ) -> tuple[NestGraph, Fallback]:
     """The network with a host node for each operator that `arch` cannot run."""
-    graph = run_passes(NEST_PASSES, lower(model, real_type(arch, dtype))).ir
+    graph = lower(model, real_type(arch, dtype))
+    observe("lower", graph)
+    graph = run_passes(NEST_PASSES, graph, _named(observe)).ir
     fallback = Fallback(model, graph)
     place = replace(options.stages.host, allowed=options.host)
-    return place.apply(graph, arch, fallback.host_node), fallback
+    graph = place.apply(graph, arch, fallback.host_node)
+    observe("place-on-host", graph)
+    return graph, fallback
 
 
-def _arranged(graph: NestGraph, fallback: Fallback, stages: Stages) -> NestGraph:
+def _arranged(
+    graph: NestGraph, fallback: Fallback, stages: Stages, observe: Observer = unobserved
+) -> NestGraph:
     """The network with few calls to the host and few copies."""
     joined = stages.join_host.apply(graph, partial(_joined, fallback))
-    return run_passes(LAYOUT_PASSES, joined).ir
+    observe("join-host", joined)
+    return run_passes(LAYOUT_PASSES, joined, _named(observe)).ir
 
 
 def _joined(
@@ -171,15 +226,19 @@ def _joined(
     )  # fmt: skip
 
 
-def _placed(graph: NestGraph, arch: Arch, stages: Stages) -> Iterator[ProgramStep]:
-    fitter = Fitter(arch, stages)
-    before = None
-    for part in stages.partition.apply(stages.fuse.apply(graph), graph, fitter.price):
+def _placed(search: Search, stages: Stages, observe: Observer) -> Iterator[ProgramStep]:
+    graph, parts, fitter = search.graph, search.parts, search.fitter
+    observe("fuse-tails", parts)
+    groups = stages.partition.apply(parts, graph, fitter.price)
+    observe("fuse", groups)
+    before: Fit | None = None
+    for part in groups:
         if isinstance(part, HostNode):
             yield part
             continue
-        for before in fitter.fits(part, before):
-            yield Placed(*before)
+        for fit in fitter.fits(part, before):
+            before = fit
+            yield Placed(*fit)
 
 
 def _check_tokens(demand: int, where: str, arch: Arch) -> None:

@@ -42,12 +42,13 @@ class Fitter:
     def price(self, group: Group) -> float:
         """Expected cycles of a group; infinity where it fits no tile."""
         try:
-            found = self._schedules(group)
+            found = self.schedules(group)
         except DoesNotFit:
             return math.inf
         return found[0].estimate.total if found else math.inf
 
-    def _schedules(self, group: Group) -> list[Schedule]:
+    def schedules(self, group: Group) -> list[Schedule]:
+        """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
         key = tuple(id(layer) for layer in group.layers)
         if key not in self._known:
             if len(group.layers) == 1:
@@ -61,7 +62,7 @@ class Fitter:
         DoesNotFit where even a single operator does not."""
         refusal: CompilerError | None = None
         try:
-            for schedule in self._schedules(group)[:ATTEMPTS]:
+            for schedule in self.schedules(group)[:ATTEMPTS]:
                 try:
                     return [self._fit(schedule, before)]
                 except (DoesNotFit, Unwalkable, Unholdable) as why:

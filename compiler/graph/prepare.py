@@ -17,7 +17,7 @@ from compiler.graph.normalize_axes import NormalizeAxes
 from compiler.graph.normalize_conv import NormalizeConv
 from compiler.graph.normalize_gemm import NormalizeGemm
 from compiler.graph.sink_dequantize import SinkDequantize
-from compiler.passes import run_passes
+from compiler.passes import Observer, run_passes
 
 GRAPH_PASSES: tuple[GraphPass, ...] = (
     ExpandQlinear(),  # first: one form of quantized models for everything below
@@ -39,6 +39,6 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
 """Every graph pass, in order."""
 
 
-def prepare(model: ir.Model) -> ir.Model:
+def prepare(model: ir.Model, observe: Observer[ir.Model] | None = None) -> ir.Model:
     """Run `GRAPH_PASSES` on a loaded model, in place, and return it."""
-    return run_passes(GRAPH_PASSES, model).ir
+    return run_passes(GRAPH_PASSES, model, observe).ir
