@@ -50,7 +50,7 @@ class ChooseTiles:
         otherwise."""
         (layer,) = group.layers
         candidates = sorted(
-            self._candidates(layer, arch, plan.slots), key=lambda t: t.estimate.total
+            self.candidates(layer, arch, plan.slots), key=lambda t: t.estimate.total
         )
         refusal: DoesNotFit | None = None
         for tiled in (
@@ -67,7 +67,8 @@ class ChooseTiles:
             raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
         raise refusal
 
-    def _candidates(self, layer: Layer, arch: Arch, slots: int) -> Iterator[Tiled]:
+    def candidates(self, layer: Layer, arch: Arch, slots: int) -> Iterator[Tiled]:
+        """Loops and splits for one layer alone, in no order; not all of them may fit."""
         cores = min(self.cores or arch.core_count, arch.core_count)
         product = route(layer.head, layer.tensors, arch).engine == "matrix"
         if product and not layer.head.depthwise:
