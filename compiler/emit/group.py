@@ -59,6 +59,8 @@ class Moving:
     run: Run
     variables: tuple[str, str]
     """Names of the loops around all tiles and over the tiles; empty where there is none."""
+    turn: int = 0
+    """Turns of the loop around all tiles that are over before its variable counts."""
 
     @property
     def moment(self) -> Moment:
@@ -74,7 +76,7 @@ class Moving:
             terms: Terms = ((around, strides[dim]),) if around else ()
             if over and then is not None:
                 terms = (*terms, (over, then[dim][0] - start))
-            spans.append(Range(start, size, summed(terms)))
+            spans.append(Range(start + self.turn * strides[dim], size, summed(terms)))
         return tuple(spans)
 
     @property
@@ -110,24 +112,21 @@ class _Core:
 
     def nodes(self) -> list[Node]:
         """Everything, in order."""
-        constants: list[Node] = [
-            self._constant(self.plan.buffers[name], engine)
-            for name, engine in self.plan.loads
-            if self.plan.buffers[name].level == 0 and self._is_constant(name)
-        ]
         depth = len(self.plan.schedule.loops)
         if depth == 0:
-            return [*constants, *self._tile(Moving(self.walked, Run(0, 1), ("", "")), (Turn(),))]
+            return self._tile(Moving(self.walked, Run(0, 1), ("", "")), (Turn(),), first=True)
         if depth == 1:
-            return [*constants, self._walk("", (Turn(),))]
-        turns = (Turn(), Turn(0, ((outer(0), 1),)))
-        around = outer(0) if self.walked.repeats > 1 else ""
-        if not around:
-            turns = (Turn(), Turn())
-        body = (self._walk(around, turns),)
-        return [*constants, Walk(outer(0), (Segment(self.walked.repeats, body),))]
+            return [self._walk("", (Turn(),), first=True)]
+        # Constants that stay arrive in the first turn.
+        segments = [Segment(1, (self._walk("", (Turn(), Turn()), first=True),))]
+        rest = self.walked.repeats - 1
+        if rest:
+            around = outer(0) if rest > 1 else ""
+            turn = Turn(1, ((around, 1),) if around else ())
+            segments.append(Segment(rest, (self._walk(around, (Turn(), turn), first=False),)))
+        return [Walk(outer(0), tuple(segments))]
 
-    def _walk(self, around: str, turns: tuple[Turn, ...]) -> Walk:
+    def _walk(self, around: str, turns: tuple[Turn, ...], *, first: bool) -> Walk:
         """The loop over tiles."""
         total = len(self.walked.moments)
         name = outer(len(turns) - 1)
@@ -136,8 +135,11 @@ class _Core:
             counted = ((name, 1),) if run.count > 1 else ()
             last = turns[-1]
             turn = Turn(last.offset * total + run.first, summed(scaled(last.terms, total), counted))
-            moving = Moving(self.walked, run, (around, name if run.count > 1 else ""))
-            bodies.append(Segment(run.count, tuple(self._tile(moving, (*turns, turn)))))
+            offset = turns[-1].offset if len(turns) > 1 else 0
+            over = name if run.count > 1 else ""
+            moving = Moving(self.walked, run, (around, over), offset)
+            new = first and run.first == 0
+            bodies.append(Segment(run.count, tuple(self._tile(moving, (*turns, turn), first=new))))
         return Walk(name, tuple(bodies))
 
     def _is_constant(self, buffer: str) -> bool:
@@ -145,8 +147,8 @@ class _Core:
         assert key is not None
         return self.plan.schedule.group.tensors[key[0]].data is not None
 
-    def _tile(self, moving: Moving, turns: tuple[Turn, ...]) -> list[Node]:
-        """One tile of the group."""
+    def _tile(self, moving: Moving, turns: tuple[Turn, ...], *, first: bool) -> list[Node]:
+        """One tile of the group; the first one waits for the constants that stay."""
         nodes: list[Node] = [
             self._input(self.plan.buffers[name], engine, moving, turns)
             for name, engine in self.plan.loads
@@ -154,6 +156,7 @@ class _Core:
         ]
         stores = dict(self.plan.stores)
         for position, layer in enumerate(self.emitter.layers):
+            nodes += self._constants(position, first=first)
             nodes += self._layer(layer, position, moving, turns)
             result = layer.plan.result
             if result in stores:
@@ -210,8 +213,16 @@ class _Core:
         nodes = layer.nodes(tile)
         return [*border, *((emptied(node) for node in nodes) if idle else nodes)]
 
+    def _constants(self, position: int, *, first: bool) -> list[Node]:
+        """The one load of each constant of a layer that stays."""
+        nodes: list[Node] = [
+            self._constant(self.plan.buffers[name], engine)
+            for name, engine in self.plan.loads
+            if self._is_constant(name) and self.plan.buffers[name].first == position
+        ]
+        return nodes if first else [emptied(node) for node in nodes]
+
     def _constant(self, buffer: Buffer, engine: str) -> Leaf:
-        """The one load of a constant that stays."""
         layer = self.emitter.layers[buffer.first]
         assert buffer.key is not None
         tensor = self.plan.schedule.group.tensors[buffer.key[0]]

@@ -267,6 +267,8 @@ class _Fitter:
 
         def work(run: Run, moment: Moment) -> Work:
             made = self._work(run, moment, tuple(map(share_of, _count(group), moment.work)))
+            if run.first == 0:
+                made = replace(made, constants=constants)
             times = run.count * walked.repeats
             for share in made.shares:
                 if share is not None:
@@ -278,15 +280,16 @@ class _Fitter:
             total["bytes"] += times * self._moved(run, moment)
             return made
 
+        engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
+        staying = {p: self._constant_bytes(p) for p, t in enumerate(schedule.layers) if t.resident}
+        constants = {
+            p: float(copy_cycles(arch, engine, n, cores)) for p, n in staying.items() if n
+        }
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         cycles = Timeline(inputs, results, self.search.slots).run(walked, work)
-        constants = sum(
-            self._constant_bytes(p) for p, t in enumerate(schedule.layers) if t.resident
-        )
-        engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
-        total["load"] += float(copy_cycles(arch, engine, constants, cores)) if constants else 0.0
-        total["bytes"] += constants
+        total["load"] += sum(constants.values())
+        total["bytes"] += sum(staying.values())
         everything = cores * total["bytes"]
         memory = max(total["load"], total["store"], everything / arch.dram_bytes_per_cycle)
         busy = max(cycles, memory, total["matrix"], total["vector"])

@@ -28,6 +28,8 @@ class Work:
     """Layer -> cycles of the vector engine for borders and for what is handed on."""
     stores: Mapping[int, float]
     """Layer -> cycles of the store of its result, where the group stores it."""
+    constants: Mapping[int, float] = field(default_factory=dict)
+    """Layer -> cycles of the load of constants that stay, in the first tile."""
 
 
 @dataclass
@@ -98,10 +100,12 @@ class Timeline:
         there = max((self.ready.get(name, 0.0) for name in self.inputs[position]), default=0.0)
         pieces = max(1.0, share.pieces)
         first = arrived = 0.0
+        if position in work.constants:
+            first = self._take("load", 0.0, work.constants[position])[1]
         if share.load:
             # Streams run ahead of the layer by what their buffers hold: one piece.
             begin, arrived = self._take("load", 0.0, share.load)
-            first = begin + share.load / pieces
+            first = max(first, begin + share.load / pieces)
         done = max(there, first)
         if share.matrix:
             start, done = self._take("matrix", done, share.matrix)

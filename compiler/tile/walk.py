@@ -120,7 +120,8 @@ class Walked:
     def _continues(self, run: Run, number: int) -> bool:
         """Whether tile `number` follows the run's tiles by the step that is between them."""
         before, this = self.moments[number - 1], self.moments[number]
-        if before.form != this.form:
+        # The first tile stands alone: constants that stay arrive while it is worked on.
+        if number == 1 or before.form != this.form:
             return False
         first = self.moments[run.first]
         if run.count > 1 and _step(first, self.moments[run.first + 1]) != _step(before, this):
