@@ -26,6 +26,10 @@ from compiler.tile.ir import OuterLoop
 from compiler.tile.needs import LayerNeeds
 
 
+FEW = 4
+"""Tiles in a run that are no loop."""
+
+
 class Unwalkable(CompilerError):
     """A group cannot be cut like this; says why."""
 
@@ -107,7 +111,14 @@ class Walked:
                 found[-1] = Run(found[-1].first, found[-1].count + 1)
             else:
                 found.append(Run(number, 1))
-        return tuple(found)
+        # Few tiles are worth more one by one: each can then be ordered with its neighbours.
+        return tuple(
+            single
+            for run in found
+            for single in (
+                [Run(run.first + n, 1) for n in range(run.count)] if run.count <= FEW else [run]
+            )
+        )
 
     def handed(self, number: int) -> dict[str, tuple[int, int, int]]:
         """Tensor -> what tile `number` hands on to the next, see `kept`."""
@@ -229,7 +240,8 @@ class Walker:
         done: dict[str, Hold] = {}
         moments: list[Moment] = []
         for out in self._outs(loop, part):
-            moments.append(self._moment(out, done, rolling=loop is not None and loop.rolling))
+            rolling = loop is not None and loop.rolling
+            moments.append(self._moment(out, done, rolling=rolling, looped=loop is not None))
             done = {**done, **moments[-1].holds}
         # A buffer with room for everything looks the same to every tile.
         settled = {name: done[name] for name in self.whole if name in done}
@@ -262,7 +274,9 @@ class Walker:
             raise Unwalkable("a result has no such axis")
         return tuple(box)
 
-    def _moment(self, out: Mapping[str, Box], done: Mapping[str, Hold], *, rolling: bool) -> Moment:
+    def _moment(
+        self, out: Mapping[str, Box], done: Mapping[str, Hold], *, rolling: bool, looped: bool
+    ) -> Moment:
         wants: dict[str, Box] = {}
         work: list[Box | None] = []
         tensors, made = self.group.tensors, self.group.made
@@ -285,24 +299,26 @@ class Walker:
                     known = wants.get(tensor)
                     wants[tensor] = need if known is None or known == need else union(known, need)
         holds = {}
-        for name in self._held:
+        for name in self._held(looped=looped):
             shape = tensors[name].shape
             want = wants.get(name)
+            if name in out:
+                want = out[name] if want is None else union(want, out[name])
             if want is None and name not in done:
                 continue
             if want is None:
                 holds[name] = done[name]
                 continue
-            if name in out:
-                want = union(want, out[name])
             holds[name] = self.memory.hold(want, shape)
             if name in self.whole:
                 holds[name] = _grown(holds[name], done.get(name))
         return Moment(out, tuple(reversed(work)), holds)
 
-    @cached_property
-    def _held(self) -> tuple[str, ...]:
-        return (*self.group.held, *(name for name in self.group.inputs if name in self.inputs))
+    def _held(self, *, looped: bool) -> dict[str, None]:
+        """What is on chip as a whole tile; results too, so that the next tile hides their store."""
+        inputs = (name for name in self.group.inputs if name in self.inputs)
+        results = self.group.results if looped else ()
+        return dict.fromkeys((*self.group.held, *inputs, *results))
 
 
 def _fresh(box: Box, before: Hold | None, whole: bool) -> Box | None:
@@ -361,3 +377,42 @@ def _strides(first: Sequence[Moment], second: Sequence[Moment]) -> dict[str, tup
 def volume(box: Box) -> int:
     """Elements of a box."""
     return math.prod(size for _, size in box)
+
+
+MOSTLY = 0.75
+"""A window of at least this share of a tensor becomes room for all of it: nothing to move then."""
+
+
+def walk_parts(
+    group: Group, loops: Sequence[OuterLoop], parts: Sequence[Box], memory: Memory
+) -> tuple[Walked, ...]:
+    """What every tile of each of `parts` of the group's results needs; Unwalkable where tiles are
+    not regular."""
+    inputs = frozenset(n for n in group.inputs if group.tensors[n].data is None and loops)
+    plain = [Walker(group, inputs, memory=memory).walk(loops, part) for part in parts]
+    rolling = bool(loops) and loops[-1].rolling
+    whole = frozenset(
+        name
+        for name in (*group.held, *inputs)
+        if any(_still_or_most(w, group, name, rolling=rolling) for w in plain)
+    )
+    if not whole or not loops:
+        return tuple(plain)
+    walker = Walker(group, inputs, whole, memory)
+    return tuple(walker.walk(loops, part) for part in parts)
+
+
+def _still_or_most(walked: Walked, group: Group, name: str, *, rolling: bool) -> bool:
+    """Whether a buffer for all of a tensor serves better than one for the part of one tile."""
+    if len(walked.moments) < 2:
+        return False
+    holds = [m.holds[name] for m in walked.moments if name in m.holds]
+    if not holds:
+        return False
+    if len({hold.origin for hold in holds}) == 1:
+        return True
+    if not rolling or name not in group.made:
+        return False
+    shape = group.tensors[name].shape
+    moved = [d for d in range(len(shape)) if len({hold.origin[d] for hold in holds}) > 1]
+    return any(max(h.box[d][1] for h in holds) >= MOSTLY * shape[d] for d in moved)
