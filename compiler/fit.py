@@ -17,6 +17,7 @@ from compiler.fuse.group import Group
 from compiler.plan.facts import Unholdable
 from compiler.plan.ir import Plan
 from compiler.stages import Stages
+from compiler.tile.bound import least
 from compiler.tile.choose_group import GroupSearch
 from compiler.tile.ir import Schedule
 from compiler.tile.walk import Unwalkable
@@ -40,12 +41,16 @@ class Fitter:
         self._known: dict[tuple[int, ...], list[Schedule]] = {}
 
     def price(self, group: Group) -> float:
-        """Expected cycles of a group; infinity where it fits no tile."""
+        """The score of a group's best schedule; infinity where it fits no tile."""
         try:
             found = self.schedules(group)
         except DoesNotFit:
             return math.inf
-        return found[0].estimate.total if found else math.inf
+        return self.search.score(found[0].estimate) if found else math.inf
+
+    def bound(self, group: Group) -> float:
+        """At most the price of a group: no schedule does less work, or moves fewer bytes."""
+        return self.search.score(least(group, self.arch, self.search.cores))
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""

@@ -8,15 +8,16 @@ overlapping load, work and store leaves sensible.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.plan.make_plan import MakePlan
-from compiler.tile.choose_group import GroupSearch
+from compiler.tile.choose_group import Breadth, GroupSearch
 from compiler.tile.ir import Schedule, Tiled, single
 from compiler.tile.machine import route
+from compiler.tile.objective import COLUMNS, SCORES, Objective
 from compiler.tile.search import search
 from compiler.tile.slabs import slabs
 from simmodel.arch import Arch
@@ -39,18 +40,25 @@ class ChooseTiles:
     """Most cores to use; default all."""
     rolling: bool | None = None
     """Whether groups keep what neighbouring tiles share, or compute it again; default: by cost."""
+    objective: Objective = "latency"
+    """What schedules are compared by; see `objective`."""
+    breadth: Breadth = field(default_factory=Breadth)
+    """How many schedules of groups are tried."""
 
     def together(self, arch: Arch, slots: int) -> GroupSearch:
         """The search for groups of several layers; worth keeping over many groups."""
         cores = min(self.cores or arch.core_count, arch.core_count)
-        return GroupSearch(arch, slots, cores, self.rolling)
+        return GroupSearch(
+            arch, slots, cores, self.rolling, breadth=self.breadth, objective=self.objective
+        )
 
     def alone(self, group: Group, arch: Arch, plan: MakePlan) -> Schedule:
         """The cheapest schedule of one layer that `plan` fits; DoesNotFit with the smallest sum
         otherwise."""
         (layer,) = group.layers
+        score = SCORES[self.objective]
         candidates = sorted(
-            self.candidates(layer, arch, plan.slots), key=lambda t: t.estimate.total
+            self.candidates(layer, arch, plan.slots), key=lambda t: score(t.estimate)
         )
         refusal: DoesNotFit | None = None
         for tiled in (
@@ -72,9 +80,9 @@ class ChooseTiles:
         cores = min(self.cores or arch.core_count, arch.core_count)
         product = route(layer.head, layer.tensors, arch).engine == "matrix"
         if product and not layer.head.depthwise:
-            yield from search(layer, arch, cores, slots)
+            yield from search(layer, arch, cores, slots, COLUMNS[self.objective])
             return
-        yield from slabs(layer, arch, cores)
+        yield from slabs(layer, arch, cores, slots)
 
 
 def _tile_volume(tiled: Tiled) -> int:

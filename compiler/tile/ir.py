@@ -37,6 +37,8 @@ class Estimate:
     memory: float
     bytes: float
     """DRAM bytes of all cores."""
+    need: float = 0.0
+    """Bytes of local memory in use at most."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -34,8 +34,11 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
     return sorted(found | ({grain} if grain < extent else set()), reverse=True)
 
 
-def search(layer: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
-    """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores."""
+def search(
+    layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",)
+) -> Iterator[Tiled]:
+    """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
+    split those that are least by each of the `columns` of their prices."""
     head = layer.head
     found = roles(head)
     extents = head.shape
@@ -45,19 +48,23 @@ def search(layer: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
         parts = boxes(extents, grid, grain)
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
         problem = Problem(layer, arch, found, largest, len(parts), slots)
-        yield from _cheapest(problem, parts)
+        yield from _cheapest(problem, parts, columns)
 
 
-def _cheapest(problem: Problem, parts: tuple[Box, ...]) -> Iterator[Tiled]:
+def _cheapest(
+    problem: Problem, parts: tuple[Box, ...], columns: Sequence[str]
+) -> Iterator[Tiled]:
     """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
     choice = choices(problem)
     priced = price(problem, choice)
     fits = priced.fits if priced.fits.any() else priced.need == priced.need.min()
-    total = np.where(fits, priced.total, np.inf)
-    for index in np.argsort(total, kind="stable")[:KEPT]:
-        if np.isfinite(total[index]):
-            loops = loops_of(problem, choice, index)
-            yield Tiled(problem.layer, loops, parts, _estimate(priced, index))
+    kept: dict[int, None] = {}
+    for column in columns:
+        by = np.where(fits, getattr(priced, column), np.inf)
+        kept |= {int(i): None for i in np.argsort(by, kind="stable")[:KEPT] if np.isfinite(by[i])}
+    for index in kept:
+        loops = loops_of(problem, choice, index)
+        yield Tiled(problem.layer, loops, parts, _estimate(priced, index))
 
 
 def choices(problem: Problem) -> Choice:
@@ -100,5 +107,7 @@ def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ..
 
 
 def _estimate(priced: Price, index: int) -> Estimate:
-    columns = (priced.total, priced.matrix, priced.vector, priced.memory, priced.bytes)
+    columns = (
+        priced.total, priced.matrix, priced.vector, priced.memory, priced.bytes, priced.need
+    )  # fmt: skip
     return Estimate(*(float(column[index]) for column in columns))

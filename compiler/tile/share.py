@@ -16,13 +16,12 @@ import numpy as np
 from compiler.cost import copy_cycles
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import order_of
-from compiler.plan.layer import vector_steps
 from compiler.tile.ir import TileLoop
-from compiler.tile.machine import route, temporary_type
+from compiler.tile.machine import route
 from compiler.tile.price import Problem, price
 from compiler.tile.roles import roles
 from compiler.tile.search import choices, loops_of
-from compiler.tile.slabs import free_dims, work_of
+from compiler.tile.slabs import free_dims, space_of, work_of
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -66,6 +65,10 @@ class Front:
         if position not in self.made:
             self.made[position] = self.make(position)
         return self.made[position]
+
+    def smallest(self) -> Share | None:
+        """The one that needs least memory."""
+        return self.within(-self.needs[-1]) if self.needs else None
 
 
 @dataclass(frozen=True)
@@ -191,11 +194,7 @@ class Shares:
             if n not in held
         )
         stored = 0 if layer.result.name in held else elements * size_of(layer.result.dtype)
-        wide = size_of(temporary_type(arch))
-        inside = elements * wide * (len(layer.nests) - 1)
-        for nest in layer.nests:
-            if vector_steps(nest, route(nest, tensors, arch), arch) > 1:
-                inside += elements * wide
+        inside = space_of(layer, arch, elements)
         again = slots if count > 1 else 1
         engines = [arch.copy_engine("dram", "local"), arch.copy_engine("local", "dram")]
         load, store = (

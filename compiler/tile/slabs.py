@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from compiler.cost import copy_cycles
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Nest, order_of
+from compiler.plan.layer import vector_steps
 from compiler.tile.ir import Estimate, Tiled, TileLoop
-from compiler.tile.machine import cost_class, depthwise_cycles, route
+from compiler.tile.machine import cost_class, depthwise_cycles, route, temporary_type
 from compiler.tile.partition import boxes, grids
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
@@ -22,7 +24,7 @@ LONGEST = 2048
 """Most tiles of one core in a slab tiling."""
 
 
-def slabs(layer: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
+def slabs(layer: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
     """Tilings of `layer` from whole parts down to single rows, each with its estimate."""
     shape = layer.result.shape
     order = order_of(shape, layer.result.storage.strides)
@@ -34,9 +36,14 @@ def slabs(layer: Layer, arch: Arch, cores: int) -> Iterator[Tiled]:
     tiles = list(sizes)
     while True:
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        yield Tiled(layer, loops, parts, _estimate(layer, arch, parts, tiles, sizes))
+        estimate = _estimate(layer, arch, parts, tiles, sizes)
+        count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
+        again = slots if count > 1 else 1
+        need = space_of(layer, arch, math.prod(tiles)) + again * estimate.bytes / (
+            count * len(parts)
+        )
+        yield Tiled(layer, loops, parts, replace(estimate, need=need))
         cut = next((d for d in free if tiles[d] > 1), None)
-        count = math.prod(-(-sizes[d] // tiles[d]) for d in range(len(sizes)))
         if cut is None or count > LONGEST:
             return
         tiles[cut] = -(-tiles[cut] // 2)
@@ -67,6 +74,16 @@ def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, floa
         cost = float(getattr(arch.vector.cost, cost_class(nest)))
         vector += startup + cost * math.ceil(walked / lanes)
     return matrix, vector
+
+
+def space_of(layer: Layer, arch: Arch, elements: int) -> int:
+    """Bytes of local memory for what stands between the instructions of a tile of `elements`."""
+    wide = size_of(temporary_type(arch))
+    inside = elements * wide * (len(layer.nests) - 1)
+    for nest in layer.nests:
+        if vector_steps(nest, route(nest, layer.tensors, arch), arch) > 1:
+            inside += elements * wide
+    return inside
 
 
 def _best_grid(shape: tuple[int, ...], free: list[int], cores: int) -> dict[int, int]:

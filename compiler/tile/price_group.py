@@ -1,0 +1,313 @@
+"""The price of a group for one split and one set of loops: does it fit, and how long does it take?
+
+The group's tensors are laid out for the sizes that the walk finds, every layer gets a share that
+fits beside them, and the engines are followed in time. Only the parts of a core at the edge and of
+one in the middle are walked: the others are like one of these. The plan walks them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from compiler.cost import copy_cycles
+from compiler.fuse.group import Group
+from compiler.nest.bounds import Box
+from compiler.plan.facts import Facts, Passing
+from compiler.plan.ir import Buffer
+from compiler.plan.make_plan import alive, held_tensors
+from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
+from compiler.tile.share import Share, Shares
+from compiler.tile.timeline import Timeline, Work
+from compiler.tile.walk import Memory, Moment, Run, Walked, volume, walk_parts
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+NOTHING = Estimate(0, 0, 0, 0, 0)
+
+
+@dataclass
+class _GroupFacts(Facts):
+    """Facts of one group, each passing worked out once."""
+
+    passings: dict[str, Passing] = field(default_factory=dict)
+
+    def passing(self, group: Group, name: str) -> Passing:
+        if name not in self.passings:
+            self.passings[name] = super().passing(group, name)
+        return self.passings[name]
+
+
+@dataclass
+class GroupPricer:
+    """Prices of one group."""
+
+    group: Group
+    arch: Arch
+    slots: int
+    shares: Callable[[int], Shares]
+    """Shares by the number of cores that work."""
+    memory: Memory
+    known: Facts
+    """Facts of layers, kept between groups."""
+    fill: float = 1.0
+    """Share of each memory that the group may use."""
+
+    def __post_init__(self) -> None:
+        self.facts = _GroupFacts(self.arch, self.known.layers)
+        self.count = len(self.group.layers)
+        self.bare = tuple(
+            Tiled(layer, (), (tuple((0, n) for n in layer.result.shape),), NOTHING)
+            for layer in self.group.layers
+        )
+
+    @cached_property
+    def constants(self) -> tuple[Mapping[str, int], ...]:
+        """Per layer: memory role -> bytes of constants that can stay there."""
+        found = []
+        for layer in self.group.layers:
+            sizes: dict[str, int] = {}
+            for constant in self.facts.layer(layer).constants:
+                sizes[constant.role] = sizes.get(constant.role, 0) + constant.bytes
+            found.append(sizes)
+        return tuple(found)
+
+    @cached_property
+    def constant_bytes(self) -> tuple[int, ...]:
+        """Per layer, bytes of constants that can stay."""
+        return tuple(sum(sizes.values()) for sizes in self.constants)
+
+    def price(
+        self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...], *, frugal: bool = False
+    ) -> Schedule | None:
+        """The schedule with its estimate; None where it does not fit.
+
+        Args:
+            parts: of the results, one for each core that takes part.
+            loops: around the tiles of a part.
+            frugal: take as little memory as the loops allow, and no constants that stay.
+
+        Raises:
+            Unwalkable, Unholdable: the group cannot be cut like this.
+        """
+        schedule = Schedule(self.group, self.bare, parts, NOTHING, loops)
+        walked = walk_parts(self.group, loops, telling(parts), self.memory)
+        buffers = held_tensors(schedule, self.slots, walked, self.facts)
+        left = self._left(list(buffers.values()))
+        staying = [bool(loops) and not frugal] * self.count
+        busiest = max(walked, key=_work_of)
+        candidate = _Candidate(self, schedule, busiest, len(parts), frugal)
+        by_size = sorted(range(self.count), key=lambda p: -self.constant_bytes[p])
+        for drop in (None, *by_size):
+            if drop is not None:
+                if not staying[drop] or not self.constant_bytes[drop]:
+                    return None
+                staying[drop] = False
+            rooms = self._rooms(left, staying)
+            made = None if rooms is None else candidate.cut(rooms, staying)
+            if made is not None:
+                return made
+        return None
+
+    def _left(self, buffers: list[Buffer]) -> list[dict[str, float]]:
+        """Per layer: memory role -> bytes that held tensors leave."""
+        last = self.count - 1
+        left = []
+        for position in range(self.count):
+            room = {r: m.size * self.fill for r, m in self.arch.memories.on_chip().items()}
+            for buffer in buffers:
+                if alive(buffer, position, last):
+                    room[buffer.role] -= buffer.bytes * buffer.slots
+            left.append(room)
+        return left
+
+    def _rooms(self, left: list[dict[str, float]], staying: list[bool]) -> list[float] | None:
+        """Per layer, bytes of local memory that are left for its own buffers."""
+        stay: dict[str, int] = {}
+        for sizes, stays in zip(self.constants, staying, strict=True):
+            for role, size in sizes.items() if stays else ():
+                stay[role] = stay.get(role, 0) + size
+        for room in left:
+            if any(size < stay.get(role, 0) for role, size in room.items()):
+                return None
+        return [room["local"] - stay.get("local", 0) for room in left]
+
+
+def telling(parts: Sequence[Box]) -> tuple[Box, ...]:
+    """The parts that stand for all: the first, and the largest of those in the middle."""
+    if len(parts) < 3:
+        return (max(parts, key=volume),)
+    middle = len(parts) // 2
+    inside = max(
+        range(1, len(parts) - 1), key=lambda p: (volume(parts[p]), -abs(p - middle))
+    )
+    return parts[0], parts[inside]
+
+
+def _work_of(walked: Walked) -> int:
+    return sum(volume(box) for m in walked.moments for box in m.work if box is not None)
+
+
+@dataclass
+class _Candidate:
+    """One split and one set of loops of a group."""
+
+    pricer: GroupPricer
+    schedule: Schedule
+    walked: Walked
+    """Of the part that computes most."""
+    cores: int
+    frugal: bool
+
+    def __post_init__(self) -> None:
+        self.held = frozenset(name for m in self.walked.moments for name in m.holds)
+        self.shares = self.pricer.shares(self.cores)
+        self.sizes = [self.walked.largest_work(p) for p in range(self.pricer.count)]
+
+    def _share(
+        self, position: int, sizes: tuple[int, ...], room: float, *, resident: bool
+    ) -> Share | None:
+        layer = self.pricer.group.layers[position]
+        return self.shares.of(layer, sizes, self.held, room, resident=resident)
+
+    def _smallest(
+        self, position: int, sizes: tuple[int, ...], room: float, *, resident: bool
+    ) -> Share | None:
+        layer = self.pricer.group.layers[position]
+        share = self.shares.front(layer, sizes, self.held, resident=resident).smallest()
+        return share if share is not None and share.need <= room else None
+
+    def cut(self, rooms: list[float], staying: list[bool]) -> Schedule | None:
+        """The schedule with loops for every layer, for the sizes of its largest share."""
+        layers, used = [], []
+        for position, tiled in enumerate(self.schedule.layers):
+            share = self._fitting(position, self.sizes[position], rooms, staying[position])
+            if share is None:
+                return None
+            layers.append(replace(tiled, loops=share.loops, resident=staying[position]))
+            used.append(share.need - rooms[position])
+        size = self.pricer.arch.memories.on_chip()["local"].size * self.pricer.fill
+        estimate = self._estimate(rooms, staying, need=size + max(used))
+        return replace(self.schedule, layers=tuple(layers), estimate=estimate)
+
+    def _fitting(
+        self, position: int, sizes: tuple[int, ...], rooms: list[float], resident: bool
+    ) -> Share | None:
+        """The share of a layer, with room to spare for its neighbours where that is possible."""
+        if self.frugal:
+            return self._smallest(position, sizes, rooms[position], resident=resident)
+        least = min(rooms)
+        for room in (least / 2, least, rooms[position]):
+            share = self._share(position, sizes, room, resident=resident)
+            if share is not None:
+                return share
+        return None
+
+    def _estimate(self, rooms: list[float], staying: list[bool], need: float) -> Estimate:
+        group, arch, walked = self.pricer.group, self.pricer.arch, self.walked
+        total = _Total()
+
+        def share_of(position: int, box: Box | None) -> Share | None:
+            if box is None:
+                return None
+            sizes = tuple([n for _, n in box])
+            return self._fitting(position, sizes, rooms, staying[position]) or self._share(
+                position, sizes, math.inf, resident=staying[position]
+            )
+
+        def work(run: Run, moment: Moment) -> Work:
+            made = self._work(
+                run, moment, tuple([share_of(p, box) for p, box in enumerate(moment.work)])
+            )
+            if run.first == 0:
+                made = replace(made, constants=arriving)
+            total.add(made, run.count * walked.repeats, self._moved(run, moment))
+            return made
+
+        stay = zip(self.pricer.constant_bytes, staying, strict=True)
+        staying_bytes = {p: size for p, (size, stays) in enumerate(stay) if stays and size}
+        engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
+        arriving = {
+            p: float(copy_cycles(arch, engine, size, self.cores))
+            for p, size in staying_bytes.items()
+        }
+        inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
+        results = tuple(layer.result.name for layer in group.layers)
+        cycles = Timeline(inputs, results, self.pricer.slots).run(walked, work)
+        constants = sum(staying_bytes.values())
+        total.load += sum(arriving.values())
+        everything = self.cores * (total.bytes + constants)
+        memory = max(total.load, total.store, everything / arch.dram_bytes_per_cycle)
+        busy = max(cycles, memory, total.matrix, total.vector)
+        return Estimate(busy, total.matrix, total.vector, memory, everything, need)
+
+    def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:
+        arch, group, cores = self.pricer.arch, self.pricer.group, self.cores
+        load = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
+        store = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
+        lanes = arch.vector.lanes
+        startup = arch.vector.startup.cycles(arch.clock)
+        loads = {
+            name: float(copy_cycles(arch, load, size, cores))
+            for name, size in self._loaded(run, moment).items()
+        }
+        moves: dict[int, float] = {}
+        for name, (dim, shift, overlap) in self.walked.handed(run.first).items():
+            hold = moment.holds[name]
+            row = volume(hold.box) / max(1, hold.box[dim][1])
+            pieces = -(-overlap // shift)
+            reader = group.held[name][-1]
+            moves[reader] = moves.get(reader, 0.0) + pieces * startup + overlap * row / lanes
+        stores = {}
+        for name, box in moment.out.items():
+            if name in moment.holds:
+                size = volume(box) * size_of(group.tensors[name].dtype)
+                stores[group.made[name]] = float(copy_cycles(arch, store, size, cores))
+        return Work(shares, loads, moves, stores)
+
+    def _loaded(self, run: Run, moment: Moment) -> dict[str, int]:
+        """Bytes of each held input that this tile loads."""
+        before = self.walked.moments[run.first - 1] if run.first else None
+        group = self.pricer.group
+        return {
+            name: volume(hold.box) * size_of(group.tensors[name].dtype)
+            for name, hold in moment.holds.items()
+            if name not in group.made and (before is None or before.holds.get(name) != hold)
+        }
+
+    def _moved(self, run: Run, moment: Moment) -> float:
+        """Bytes of held tensors that one tile moves, off chip, of one core."""
+        group = self.pricer.group
+        stored = sum(
+            volume(box) * size_of(group.tensors[name].dtype)
+            for name, box in moment.out.items()
+            if name in moment.holds
+        )
+        return sum(self._loaded(run, moment).values()) + stored
+
+
+@dataclass
+class _Total:
+    """Sums over all tiles of one core."""
+
+    matrix: float = 0.0
+    vector: float = 0.0
+    load: float = 0.0
+    store: float = 0.0
+    bytes: float = 0.0
+
+    def add(self, work: Work, times: int, moved: float) -> None:
+        """`times` tiles of this work that move `moved` bytes of the group's tensors each."""
+        self.vector += times * sum(work.moves.values())
+        self.load += times * sum(work.loads.values())
+        self.store += times * sum(work.stores.values())
+        self.bytes += times * moved
+        for share in work.shares:
+            if share is not None:
+                self.matrix += times * share.matrix
+                self.vector += times * share.vector
+                self.load += times * share.load
+                self.store += times * share.store
+                self.bytes += times * share.bytes
