@@ -15,7 +15,7 @@ def least(group: Group, arch: Arch, cores: int) -> Estimate:
     """An estimate of which no figure is above that of any schedule on up to `cores` cores."""
     tensors = group.tensors
     matrix = 0.0
-    moved = {name for name in group.results}
+    moved = set(group.results)
     for layer in group.layers:
         head = layer.head
         if not head.contraction:

@@ -189,9 +189,11 @@ class Shares:
         matrix, vector = work_of(layer, arch, tiles)
         scale = elements / max(1, layer.result.elements)
         loaded = sum(
-            tensors[n].elements * size_of(tensors[n].dtype) * (scale if tensors[n].data is None else 1)
-            for n in layer.inputs
-            if n not in held
+            tensors[name].elements
+            * size_of(tensors[name].dtype)
+            * (scale if tensors[name].data is None else 1)
+            for name in layer.inputs
+            if name not in held
         )
         stored = 0 if layer.result.name in held else elements * size_of(layer.result.dtype)
         inside = space_of(layer, arch, elements)
