@@ -32,6 +32,8 @@ Marks = list[dict[str, list[tuple[str, int]]]]
 Touches = tuple[tuple[str, Use], ...]
 """(engine, use) of everything in a step."""
 Ints = NDArray[np.int64]
+SHARED = 2
+"""Count of a token that serves chains of distances 1 and 2 alike; of 1 they take all of it."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +56,17 @@ class Thrift:
     """Sets of tokens that neighbouring loops take in turns."""
     barriers: bool = False
     """Whether barriers order what happens once."""
+    merged: bool = False
+    """Whether one token per pair of engines and depth keeps all orders between iterations: one is
+    over with what they share before another begins, the next or the one after."""
 
 
-THRIFT = (Thrift(), Thrift(lanes=1), Thrift(lanes=1, barriers=True))
+THRIFT = (
+    Thrift(),
+    Thrift(lanes=1),
+    Thrift(lanes=1, barriers=True),
+    Thrift(lanes=1, barriers=True, merged=True),
+)
 """From lavish to sparing."""
 
 
@@ -109,12 +119,12 @@ class Synchronizer:
         waits: Marks = [{} for _ in touches]
         signals: Marks = [{} for _ in touches]
         if self.tokens:
-            for chain in chains(tuple(touches), depth):
-                token = self._token(chain, depth, lane)
+            for chain in self._chains(touches, depth):
+                token, count = self._token(chain, depth, lane)
                 for i in chain.first:
-                    signals[i].setdefault(chain.giver, []).append((token, 1))
+                    signals[i].setdefault(chain.giver, []).append((token, count))
                 for j in chain.second:
-                    waits[j].setdefault(chain.taker, []).append((token, 1))
+                    waits[j].setdefault(chain.taker, []).append((token, count))
         return waits, signals
 
     def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
@@ -128,7 +138,7 @@ class Synchronizer:
             origin = node.origin
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
             if depth == 0:
-                self._ranks = _ranks(node)
+                self._ranks = self._ranked(node)
             items += self._walked(node, depth + 1, walks % self.thrift.lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
@@ -145,36 +155,64 @@ class Synchronizer:
             else:
                 yield Loop(walk.variable, segment.count, tuple(body))
 
-    def _token(self, chain: Chain, depth: int, lane: int) -> str:
-        rank = self._ranks[_kind(chain)].index(depth) + 1 if depth else 0
-        name = f"{_kind(chain)}_{rank}" + ("b" if lane else "")
+    def _chains(self, touches: Sequence[Touches], depth: int) -> list[Chain]:
+        found = chains(tuple(touches), depth)
+        return merged(found) if self.thrift.merged else found
+
+    def _token(self, chain: Chain, depth: int, lane: int) -> tuple[str, int]:
+        """The token of a chain, and how many each of its pairs gives and takes."""
+        kind = self._kind(chain)
+        rank = self._ranks[kind].index(depth) + 1 if depth else 0
+        name = f"{kind}_{rank}" + ("b" if lane else "")
+        if self.thrift.merged and chain.distance:
+            self.initial[name] = SHARED
+            return name, SHARED // chain.distance
         self.initial[name] = chain.distance * len(chain.first)
-        return name
+        return name, 1
+
+    def _kind(self, chain: Chain) -> str:
+        """Chains of one kind have one count at the start, and never meet in one loop."""
+        ends = f"{chain.giver}_{chain.taker}"
+        if not chain.distance:
+            return f"full_{ends}"
+        if self.thrift.merged:
+            return f"free_{ends}"
+        pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
+        return f"free{chain.distance}{pairs}_{ends}"
+
+    def _ranked(self, walk: Walk) -> dict[str, list[int]]:
+        """Kind of token -> depths at which loops around each other need one of their own."""
+        found: dict[str, set[int]] = {}
+
+        def visit(node: Node, depth: int) -> None:
+            if isinstance(node, Leaf):
+                return
+            if node.segments:
+                for chain in self._chains(together(node), depth):
+                    found.setdefault(self._kind(chain), set()).add(depth)
+            for segment in node.segments:
+                for inner in segment.body:
+                    visit(inner, depth + 1)
+
+        visit(walk, 1)
+        return {kind: sorted(depths) for kind, depths in found.items()}
 
 
-def _kind(chain: Chain) -> str:
-    """Chains of one kind have one count at the start, and never meet in one loop."""
-    pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
-    name = f"free{chain.distance}{pairs}" if chain.distance else "full"
-    return f"{name}_{chain.giver}_{chain.taker}"
-
-
-def _ranks(walk: Walk) -> dict[str, list[int]]:
-    """Kind of token -> depths at which loops around each other need one of their own."""
-    found: dict[str, set[int]] = {}
-
-    def visit(node: Node, depth: int) -> None:
-        if isinstance(node, Leaf):
-            return
-        if node.segments:
-            for chain in chains(together(node), depth):
-                found.setdefault(_kind(chain), set()).add(depth)
-        for segment in node.segments:
-            for inner in segment.body:
-                visit(inner, depth + 1)
-
-    visit(walk, 1)
-    return {kind: sorted(depths) for kind, depths in found.items()}
+def merged(found: Sequence[Chain]) -> list[Chain]:
+    """`found` with one chain at most from iteration to iteration for each pair of engines: its
+    last step of all gives, its first of all takes."""
+    ends: dict[tuple[str, str], list[Chain]] = {}
+    for chain in found:
+        if chain.distance:
+            ends.setdefault((chain.giver, chain.taker), []).append(chain)
+    carried = (
+        Chain(
+            *pair, min(SHARED, *(c.distance for c in alike)),
+            (max(c.first[-1] for c in alike),), (min(c.second[0] for c in alike),),
+        )
+        for pair, alike in ends.items()
+    )  # fmt: skip
+    return [*(chain for chain in found if not chain.distance), *carried]
 
 
 def together(walk: Walk) -> tuple[Touches, ...]:
