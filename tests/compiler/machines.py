@@ -34,6 +34,7 @@ def machine(
     copy: dict[str, Any] | None = None,
     split_loads: bool = False,
     latency: int = 20,
+    tokens: int = 64,
 ) -> Arch:
     """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
 
@@ -69,7 +70,8 @@ def machine(
         "name": name, "clock": "1 GHz", "types": types, "clusters": clusters, "cores": cores,
         "memories": memories, "matrix": product,
         "vector": {"lanes": 16, "types": ALL_TYPES, "reads": reads} | given,
-        "copy": copies, "front_end": {"sync": sync, "queue_depth": 4},
+        "copy": copies,
+        "front_end": {"sync": sync, "queue_depth": 4, "tokens": tokens},
     })  # fmt: skip
     found = problems(arch)
     if found:
@@ -150,7 +152,7 @@ def machines(draw: st.DrawFn) -> Arch:
             local=local, weights=pick(0, 0, 512, 8192), accumulators=pick(0, 0, 512, 8192),
             matrix=matrix, vector=vector, split_loads=draw(st.booleans()),
             copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
-            latency=pick(0, 20),
+            latency=pick(0, 20), tokens=pick(64, 64, 64, 24, 12),
         )  # fmt: skip
     except ValueError:
         assume(False)

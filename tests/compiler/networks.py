@@ -8,7 +8,7 @@ and simulates, and compares all three meanings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -148,19 +148,22 @@ class Checked:
     trace: Trace
 
 
-def check(model: onnx.ModelProto, arch: Arch, dtype: str) -> Checked:
+def check(
+    model: onnx.ModelProto, arch: Arch, dtype: str, options: CompileOptions | None = None
+) -> Checked:
     """Compile, verify, execute, simulate; AssertionError where meanings differ.
 
     Raises:
         DoesNotFit, UnsupportedModel: what the compiler refuses.
     """
     graph = prepared(model, "net")
-    compiled = compile_model(graph, arch, CompileOptions(dtype=dtype))
+    options = replace(options or CompileOptions(), dtype=dtype)
+    compiled = compile_model(graph, arch, options)
     program = compiled.program
     verify(program, arch)
     feeds = feeds_of(model)
     expected = reference(model, feeds)
-    meant = run(nests(graph, arch, dtype, CompileOptions(dtype=dtype)), feeds, run_node)
+    meant = run(nests(graph, arch, dtype, options), feeds, run_node)
     actual = execute(program, feeds, arch, host=run_node)
     for name, values in expected.items():
         scale = max(1.0, float(np.abs(values).max(initial=0.0)))
