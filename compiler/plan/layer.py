@@ -288,10 +288,17 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
     return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, tuple(order)))
 
 
+FEW = 8
+"""Channels that are not worth a transposition: planes are as good for a product, better for the
+vector engine and much better for copies."""
+
+
 def innermost_axis(head: Nest) -> int | None:
-    """Axis of a product's left operand that the matrix engine walks innermost."""
+    """Axis of a product's left operand that the matrix engine walks innermost; None: any will do."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
+    if dim is not None and found.taps and head.dims[dim].extent < FEW:
+        return None
     return _axis_of(head.operands[0], dim)
 
 
