@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass
 
 from compiler.driver import CompileOptions
+from compiler.fuse.dependence import members
 from compiler.fuse.group import Group
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
 from compiler.plan.make_plan import MakePlan
@@ -25,29 +26,29 @@ class Eager(PartitionStrategy):
     """Neighbours in one group wherever that is legal and any schedule is found."""
 
     seed: int = 0
-    chance: float = 0.9
-    """Of taking a neighbour in."""
+    chance: float = 0.95
+    """Of merging another pair."""
 
     def groups(self, costs: Costs) -> list[int]:
-        """Groups grown from the first layer on."""
+        """Pairs of neighbours merged in any order."""
         rng = random.Random(self.seed)
         net = costs.net
         groups = [1 << i for i in range(len(net.parts)) if net.layers >> i & 1]
-        for _ in range(2):
-            for one in list(groups):
-                for two in list(groups):
-                    if one not in groups or two not in groups or one == two:
-                        continue
-                    joined = one | two
-                    if rng.random() > self.chance or joined.bit_count() > self.max_layers:
-                        continue
-                    others = [g for g in groups if g not in (one, two)]
-                    if not (net.legal(joined) and net.convex(joined)):
-                        continue
-                    if runnable(net, (*others, joined)) and costs.of(joined) < math.inf:
-                        groups = [*others, joined]
-                        one = joined
+        for _ in range(3 * len(groups)):
+            pairs = [(a, b) for a in groups for b in groups if a < b and self._fits(costs, a, b)]
+            if not pairs or rng.random() > self.chance:
+                break
+            one, two = rng.choice(pairs)
+            joined = [*(g for g in groups if g not in (one, two)), one | two]
+            if runnable(net, joined) and costs.of(one | two) < math.inf:
+                groups = joined
         return groups
+
+    def _fits(self, costs: Costs, one: int, two: int) -> bool:
+        joined, net = one | two, costs.net
+        near = any(net.after[i] & two or net.before[i] & two for i in members(one))
+        few = joined.bit_count() <= self.max_layers
+        return near and few and net.legal(joined) and net.convex(joined)
 
 
 @dataclass(frozen=True)

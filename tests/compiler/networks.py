@@ -178,13 +178,15 @@ def check(
 
 
 def conserved(compiled: CompileResult, trace: Trace) -> None:
-    """DRAM bytes are at least what is used: constants and inputs read, outputs written."""
+    """Results are written; products of layers whose results are, are all computed (of what passes
+    between layers, readers may need a part only)."""
     program = compiled.program
     results = [name for decision in compiled.decisions for name in decision.group.results]
     written = sum(port.operand.distinct for port in program.outputs if port.name in results)
     if not compiled.host:
         assert trace.traffic.get("dram.write", 0) >= written
-    layers = [layer for decision in compiled.decisions for layer in decision.group.layers]
+    groups = [decision.group for decision in compiled.decisions]
+    layers = [y for group in groups for y in group.layers if y.result.name in group.results]
     nests = [nest for layer in layers for nest in layer.nests]
     assert trace.macs >= sum(nest.macs for nest in nests if nest.contraction)
 
