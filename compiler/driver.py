@@ -6,7 +6,7 @@ taken apart, an operator that fits in no tile alone is an error with the sum tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -141,11 +141,9 @@ def compile_model(
     steps = tuple(_placed(search, options.stages, observe))
     for stage in ("tile", "plan", "alloc"):
         observe(stage, steps)
-    emitter = ProgramEmitter(graph, arch, steps, options.stages.order)
-    _check_dram(emitter, arch)
-    program = emitter.program()
+    emitter, program = _emitted(search, steps, options.stages)
+    steps = tuple(emitter.steps)
     observe("order", program)
-    _check_tokens(len(emitter.tokens), graph.name, arch)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
     decided = tuple(
         Decision(s.plan.schedule.group, s.plan.schedule, s.plan, s.places, number)
@@ -241,19 +239,47 @@ def _placed(search: Search, stages: Stages, observe: Observer) -> Iterator[Progr
             yield Placed(*fit)
 
 
-def _check_tokens(demand: int, where: str, arch: Arch) -> None:
-    """Pairs of engines that share buffers take tokens at every loop depth."""
-    front_end = arch.front_end
-    if front_end.sync == "interlock" or demand <= front_end.tokens:
-        return
-    raise DoesNotFit(
-        demand=demand,
-        bound=front_end.tokens,
-        unit="tokens",
-        terms=(("full buffers", demand // 2), ("empty buffers", demand - demand // 2)),
-        levers=(f"front_end.tokens of at least {demand}", "front_end.sync: interlock"),
-        where=f"{where}: tokens of a core",
-    )
+def _emitted(
+    search: Search, steps: tuple[ProgramStep, ...], stages: Stages
+) -> tuple[ProgramEmitter, Program]:
+    """The program; where tokens are too few, of shorter groups."""
+    while True:
+        emitter = ProgramEmitter(search.graph, search.fitter.arch, steps, stages.order)
+        _check_dram(emitter, search.fitter.arch)
+        try:
+            return emitter, emitter.program()
+        except DoesNotFit:
+            shorter = _shorter(search.fitter, steps, emitter.hunger)
+            if shorter is None:
+                raise
+            steps = shorter
+
+
+def _shorter(
+    fitter: Fitter, steps: tuple[ProgramStep, ...], hunger: Mapping[int, int]
+) -> tuple[ProgramStep, ...] | None:
+    """`steps` with those groups halved that take the most tokens; None where none is left."""
+    groups = {
+        number: step.plan.schedule.group
+        for number, step in enumerate(steps)
+        if isinstance(step, Placed) and len(step.plan.layers) > 1
+    }
+    if not groups:
+        return None
+    most = max(hunger.get(number, 0) for number in groups)
+    found: list[ProgramStep] = []
+    for number, step in enumerate(steps):
+        if number not in groups or hunger.get(number, 0) < most:
+            found.append(step)
+            continue
+        before = found[-1] if found else None
+        fits = fitter.halves(groups[number], _fit_of(before))
+        found += [Placed(*fit) for fit in fits]
+    return tuple(found)
+
+
+def _fit_of(step: ProgramStep | None) -> Fit | None:
+    return (step.plan, step.places) if isinstance(step, Placed) else None
 
 
 def _check_dram(emitter: ProgramEmitter, arch: Arch) -> None:

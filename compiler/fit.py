@@ -17,7 +17,6 @@ from compiler.fuse.group import Group
 from compiler.plan.facts import Unholdable
 from compiler.plan.ir import Plan
 from compiler.stages import Stages
-from compiler.tile.bound import least
 from compiler.tile.choose_group import GroupSearch
 from compiler.tile.ir import Schedule
 from compiler.tile.walk import Unwalkable
@@ -50,7 +49,7 @@ class Fitter:
 
     def bound(self, group: Group) -> float:
         """At most the price of a group: no schedule does less work, or moves fewer bytes."""
-        return self.search.score(least(group, self.arch, self.search.cores))
+        return self.search.score(self.search.bounds.least(group, self.search.cores))
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
@@ -74,12 +73,16 @@ class Fitter:
                     refusal = why
         except DoesNotFit as why:
             refusal = why
-        pieces = list(_pieces(group))
-        if not pieces:
+        found = self.halves(group, before)
+        if not found:
             assert refusal is not None
             raise refusal
+        return found
+
+    def halves(self, group: Group, before: Fit | None) -> list[Fit]:
+        """The pieces of a group planned and placed; nothing where it is a single nest."""
         found: list[Fit] = []
-        for piece in pieces:
+        for piece in _pieces(group):
             found += self.fits(piece, found[-1] if found else before)
         return found
 

@@ -7,7 +7,7 @@ they work on; between cores, and for the host, every step that touches memory ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,12 +23,13 @@ from compiler.emit.nodes import Leaf, Node
 from compiler.emit.order import OrderInstructions
 from compiler.emit.sync import THRIFT, Synchronizer
 from compiler.emit.tile import Places, dram_operand
+from compiler.errors import DoesNotFit
 from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
 from compiler.plan.ir import Plan
 from compiler.plan.ranges import Range
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
-from simmodel.isa import HOST, Arrive, Await, HostCall, Item
+from simmodel.isa import HOST, Arrive, Await, HostCall, Instruction, Item, Loop
 from simmodel.program import Buffer, Constant, Origin, Port, Program
 
 
@@ -58,6 +59,7 @@ class ProgramEmitter:
     payloads: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.hunger: dict[int, int] = {}
         self.nodes: list[list[Node]] = [[] for _ in range(self.arch.core_count)]
         self.packs: list[tuple[Packed | None, ...]] = [
             tuple(packed(layer) for layer in s.plan.layers) if isinstance(s, Placed) else ()
@@ -69,7 +71,7 @@ class ProgramEmitter:
         self.dram = self._dram()
 
     def program(self) -> Program:
-        """The program."""
+        """The program; DoesNotFit where tokens are too few."""
         for number, (step, packs) in enumerate(zip(self.steps, self.packs, strict=True)):
             if isinstance(step, HostNode):
                 self._host(number, step)
@@ -97,7 +99,8 @@ class ProgramEmitter:
         )
 
     def _streams(self) -> tuple[tuple[Item, ...], ...]:
-        """All cores' instructions, with as many tokens as there are."""
+        """All cores' instructions, with as many tokens as there are; DoesNotFit where these are
+        too few, with `hunger` saying for which steps."""
         front_end = self.arch.front_end
         for thrift in THRIFT:
             sync = Synchronizer(front_end.sync == "tokens", thrift)
@@ -105,9 +108,20 @@ class ProgramEmitter:
             self.tokens = sync.initial
             if len(sync.initial) <= front_end.tokens:
                 break
+        else:
+            self.hunger = self._tokens_of_steps(streams)
+            raise _too_few(sync.initial, self.graph.name, front_end.tokens)
         self.barriers |= sync.barriers
         given = [dict(self.tokens) for _ in streams]
         return tuple(self.order.apply_all(streams, self.arch, given))
+
+    def _tokens_of_steps(self, streams: Sequence[Sequence[Item]]) -> dict[int, int]:
+        """Step -> tokens that its instructions wait for or give."""
+        found: dict[int, set[str]] = {}
+        for item in _instructions(item for stream in streams for item in stream):
+            names = (name for name, _ in (*item.waits, *item.signals))
+            found.setdefault(self.origins[item.origin].group, set()).update(names)
+        return {step: len(names) for step, names in found.items()}
 
     def port(self, name: str) -> Port:
         """The tensor `name` as the model's user sees it, where it lies in DRAM."""
@@ -306,6 +320,28 @@ class ProgramEmitter:
         self._add(0, number, [leaf])
 
 
+def _too_few(tokens: Mapping[str, int], where: str, bound: int) -> DoesNotFit:
+    """Pairs of engines that share buffers take tokens at every loop depth."""
+    demand, empty = len(tokens), sum(count > 0 for count in tokens.values())
+    return DoesNotFit(
+        demand=demand,
+        bound=bound,
+        unit="tokens",
+        terms=(("full buffers", demand - empty), ("empty buffers", empty)),
+        levers=(f"front_end.tokens of at least {demand}", "front_end.sync: interlock"),
+        where=f"{where}: tokens of a core",
+    )
+
+
+def _instructions(items: Iterable[Item]) -> Iterator[Instruction]:
+    """Each once, however often loops repeat it."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _instructions(item.body)
+        else:
+            yield item
+
+
 def _leaves(nodes: Sequence[Node]) -> Iterator[Leaf]:
     return (leaf for node in nodes for leaf in node.leaves)
 
@@ -321,11 +357,11 @@ def _read(plan: Plan, position: int) -> tuple[tuple[str, bool], ...]:
 
 
 def _writes(step: Step) -> tuple[str, ...]:
-    return step.outputs if isinstance(step, HostNode) else step.plan.schedule.group.results
+    return step.outputs if isinstance(step, HostNode) else step.plan.schedule.group.stored
 
 
 def _touched(step: Step) -> tuple[str, ...]:
     if isinstance(step, HostNode):
         return (*step.inputs, *step.outputs)
     group = step.plan.schedule.group
-    return (*group.inputs, *group.results)
+    return (*(name for name in group.inputs if name not in group.kept), *group.stored)
