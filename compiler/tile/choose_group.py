@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from compiler.fuse.group import Group
 from compiler.nest.bounds import Box
 from compiler.plan.facts import Facts, Unholdable
+from compiler.tile.bound import Bounds
 from compiler.tile.ir import Estimate, OuterLoop, Schedule
 from compiler.tile.objective import SCORES, Objective
 from compiler.tile.partition import boxes, grids
@@ -33,7 +34,7 @@ class Breadth:
     """Sizes in a row that are no better than the best of their kind before the kind is left."""
     growth: tuple[float, ...] = (1.34,)
     """From one tile size to the next, the number of tiles grows by this factor."""
-    splits: int = 8
+    splits: int = 64
     """Ways to split the results over the cores."""
 
 
@@ -56,6 +57,7 @@ class GroupSearch:
         self.score: Callable[[Estimate], float] = SCORES[self.objective]
         self.facts = Facts(self.arch)
         self.memory = Memory()
+        self.bounds = Bounds(self.arch, self.slots)
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules that fit by their sizes, the best first."""
@@ -63,25 +65,22 @@ class GroupSearch:
             group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.fill
         )
         found: list[Schedule] = []
+        best = math.inf
         for parts in self._splits(group):
+            if best <= self.score(self.bounds.least(group, len(parts))):
+                continue
             for family in self._loops(group, parts):
                 found += self._fitting(pricer, parts, family)
+            best = min((self.score(schedule.estimate) for schedule in found), default=best)
         return sorted(found, key=lambda schedule: self.score(schedule.estimate))
 
     def _splits(self, group: Group) -> Iterator[tuple[Box, ...]]:
-        """Parts for the cores, along the axes that all results can be cut."""
+        """Parts for the cores, along the axes that all results can be cut; most cores first."""
         last = group.tensors[group.results[-1]].shape
         axes = [a for a in cut_axes(last) if all(_has(group, n, a, last) for n in group.results)]
-        best = tried = 0
-        for grid in grids(last, axes, self.cores):
-            parts = boxes(last, grid, {})
-            if len(parts) * 2 <= best:
-                continue
-            best = max(best, len(parts))
-            yield parts
-            tried += 1
-            if tried == self.breadth.splits:
-                return
+        ways = [boxes(last, grid, {}) for grid in grids(last, axes, self.cores)]
+        ways.sort(key=len, reverse=True)
+        yield from ways[: self.breadth.splits]
 
     def _loops(
         self, group: Group, parts: Sequence[Box]

@@ -50,7 +50,7 @@ class Timeline:
 
     def run(self, walked: Walked, work: Callable[[Run, Moment], Work]) -> float:
         """Cycles from the first load to the last store."""
-        for run in walked.runs:
+        for run in walked.alike:
             moment = walked.moments[run.first]
             done = work(run, moment)
             followed = min(run.count, FOLLOWED)
