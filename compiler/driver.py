@@ -6,7 +6,7 @@ taken apart, an operator that fits in no tile alone is an error with the sum tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -229,8 +229,18 @@ def _placed(search: Search, stages: Stages, observe: Observer) -> Iterator[Progr
     observe("fuse-tails", parts)
     groups = stages.partition.apply(parts, graph, fitter.price)
     observe("fuse", groups)
+    kept = stages.keep.apply(groups, graph, fitter)
+    observe("keep", kept)
+    try:
+        yield from tuple(_fitted(kept, fitter))
+    except DoesNotFit:
+        yield from _fitted(groups, fitter)
+
+
+def _fitted(parts: Sequence[Group | HostNode], fitter: Fitter) -> Iterator[ProgramStep]:
+    """Every group planned and placed."""
     before: Fit | None = None
-    for part in groups:
+    for part in parts:
         if isinstance(part, HostNode):
             yield part
             continue

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from compiler.alloc.on_chip import Place
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.group import Group
-from compiler.plan.facts import Unholdable
+from compiler.plan.facts import Facts, Unholdable
 from compiler.plan.ir import Plan
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
@@ -37,7 +37,12 @@ class Fitter:
 
     def __post_init__(self) -> None:
         self.search: GroupSearch = self.stages.tile.together(self.arch, self.stages.plan.slots)
-        self._known: dict[tuple[int, ...], list[Schedule]] = {}
+        self._known: dict[tuple[object, ...], list[Schedule]] = {}
+
+    @property
+    def facts(self) -> Facts:
+        """What is true of groups whatever their tiles."""
+        return self.search.facts
 
     def price(self, group: Group) -> float:
         """The score of a group's best schedule; infinity where it fits no tile."""
@@ -53,9 +58,11 @@ class Fitter:
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
-        key = tuple(id(layer) for layer in group.layers)
+        key = (*map(id, group.layers), group.reserved, *sorted(group.kept))
         if key not in self._known:
-            if len(group.layers) == 1:
+            if group.kept or (group.reserved and len(group.layers) > 1):
+                self._known[key] = self.search.schedules(group)
+            elif len(group.layers) == 1:
                 self._known[key] = [self.stages.tile.alone(group, self.arch, self.stages.plan)]
             else:
                 self._known[key] = self.search.schedules(group)
@@ -98,7 +105,7 @@ def _pieces(group: Group) -> Iterator[Group]:
         if len(layer.nests) > 1:
             for nest in layer.nests:
                 part = replace(layer, nests=(nest,))
-                yield Group((part,), (part.result.name,))
+                yield Group((part,), (part.result.name,), group.kept, group.reserved)
         return
     middle = len(group.layers) // 2
     halves = group.layers[:middle], group.layers[middle:]
@@ -108,5 +115,6 @@ def _pieces(group: Group) -> Iterator[Group]:
         for layer in halves[0]
         if layer.result.name in read or layer.result.name in group.results
     )
-    yield Group(halves[0], first)
-    yield Group(halves[1], tuple(n for n in group.results if n not in first))
+    rest = tuple(n for n in group.results if n not in first)
+    yield Group(halves[0], first, group.kept, group.reserved)
+    yield Group(halves[1], rest, group.kept, group.reserved)

@@ -15,6 +15,7 @@ from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
 from compiler.graph.prepare import GRAPH_PASSES
+from compiler.keep import KeepTensors
 from compiler.nest.fold_bias import FoldBias
 from compiler.nest.fold_clips import FoldClips
 from compiler.nest.fold_conversions import FoldConversions
@@ -46,6 +47,7 @@ class Stages:
     join_host: JoinHost = field(default_factory=JoinHost)
     fuse: FuseTails = field(default_factory=FuseTails)
     partition: PartitionStrategy = field(default_factory=Optimal)
+    keep: KeepTensors = field(default_factory=KeepTensors)
     tile: ChooseTiles = field(default_factory=ChooseTiles)
     plan: MakePlan = field(default_factory=MakePlan)
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)

@@ -51,7 +51,11 @@ class PlaceBuffers:
         """
         places: Places = {}
         for role, memory in arch.memories.on_chip().items():
-            buffers = [b for b in plan.buffers.values() if b.role == role]
+            size = memory.size - (plan.schedule.group.reserved if role == "local" else 0)
+            memory = memory.model_copy(update={"size": size})
+            found = [b for b in plan.buffers.values() if b.role == role]
+            places |= {b.name: (b.address, b.bytes) for b in found if b.address is not None}
+            buffers = [b for b in found if b.address is None]
             if buffers:
                 busy = _tail(before, role) if before is not None and self.ahead else []
                 places.update(self._place(buffers, memory, plan, busy))

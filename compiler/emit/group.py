@@ -89,6 +89,8 @@ class Moving:
     def held(self, tensor: str) -> tuple[Range, ...]:
         """Where the buffer of a held tensor begins in it; sizes without meaning."""
         hold = self.moment.holds[tensor]
+        if tensor in self.walked.still:
+            return tuple(Range(*span) for span in _origin(hold))
         then = None if self.next is None else self.next.holds[tensor]
         return self.ranges(_origin(hold), None if then is None else _origin(then), tensor)
 
@@ -167,26 +169,12 @@ class _Core:
     def _origins(self, moving: Moving) -> dict[str, tuple[Range, ...]]:
         found = {
             buffer: moving.held(tensor)
-            for tensor, buffer in self._held.items()
+            for tensor, buffer in self.plan.held.items()
             if tensor in moving.moment.holds
         }
         for buffer in self.plan.buffers.values():
-            if buffer.layer is None and buffer.name not in self._held.values():
+            if buffer.layer is None and buffer.name not in self.plan.held.values():
                 found[buffer.name] = tuple(Range(0, size) for size in buffer.shape)
-        return found
-
-    @cached_property
-    def _held(self) -> dict[str, str]:
-        """Held tensor -> buffer."""
-        found = {}
-        for layer in self.plan.layers:
-            name = layer.tiled.layer.result.name
-            if self.plan.buffers[layer.result].layer is None:
-                found[name] = layer.result
-        for name, _ in self.plan.loads:
-            key = self.plan.buffers[name].key
-            if key is not None and not self._is_constant(name):
-                found[key[0]] = name
         return found
 
     def _layer(
@@ -286,8 +274,10 @@ class _Core:
         return Leaf(engine, tuple(items), uses, origin, read)
 
     def _raw_border(self, name: str) -> float:
-        tensor = self.plan.schedule.group.tensors[name]
-        layers = self.plan.schedule.group.layers
+        group = self.plan.schedule.group
+        if name in group.kept:
+            return group.kept[name].border
+        tensor, layers = group.tensors[name], group.layers
         accesses = (a for layer in layers for nest in layer.nests for a in nest.reads)
         access = next(a for a in accesses if a.tensor == name and a.pad is not None)
         assert access.pad is not None
@@ -305,7 +295,12 @@ class _Core:
             return []
         hold = moving.moment.holds.get(name)
         items: list[Item] = []
-        fresh = moving.run.first < buffer.slots or (moving.run.count == 1)
+        if len(set(holds)) > 1:
+            fresh = moving.run.first < buffer.slots or moving.run.count == 1
+        else:  # the buffer keeps its place, and its border with it
+            fresh = moving.run.first < buffer.slots
+        if name in self.walked.still:
+            fresh = moving.run.first == 0 and not moving.turn and not moving.variables[0]
         if hold is not None and fresh:
             for ranges in _frame(moving.held(name), hold, buffer.shape):
                 dst = self._operand(buffer, ranges, name, moving, turns)
@@ -342,7 +337,7 @@ class _Core:
         for name in self.walked.rolled:
             if group.held[name][-1] != position:
                 continue
-            buffer = self.plan.buffers[self._held[name]]
+            buffer = self.plan.buffers[self.plan.held[name]]
             origin = self.emitter.layers[position].origin
             uses = self.around.uses((buffer,), (buffer,))
             handed = self.walked.handed(moving.run.first).get(name)

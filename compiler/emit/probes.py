@@ -43,6 +43,6 @@ def stage(step: Step) -> Stage:
         compute.nest.tensor: step.plan.buffers[compute.writes].dtype
         for layer in step.plan.layers
         for compute in layer.computes
-        if compute.nest.tensor not in group.results
+        if compute.nest.tensor not in group.stored
     }
-    return Stage(nests, group.results, kinds)
+    return Stage(nests, group.stored, kinds)

@@ -7,11 +7,33 @@ found backwards through the operators' index maps.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Tensor
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A tensor that stays on chip from the group that makes it to the last one that reads it."""
+
+    shape: tuple[int, ...]
+    before: tuple[int, ...]
+    """Border that any of its readers expects in front, per dimension."""
+    after: tuple[int, ...]
+    order: tuple[int, ...]
+    """Axes, slowest first."""
+    border: float
+    """Raw value of the border."""
+    address: int
+    """Of the border's first byte, in local memory."""
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        """Sizes with the border."""
+        sides = zip(self.before, self.shape, self.after, strict=True)
+        return tuple(b + n + a for b, n, a in sides)
 
 
 @dataclass(frozen=True)
@@ -21,6 +43,10 @@ class Group:
     layers: tuple[Layer, ...]
     results: tuple[str, ...]
     """Tensors made here that others read, or that the network gives."""
+    kept: Mapping[str, Kept] = field(default_factory=dict, hash=False)
+    """Inputs and results that are on chip before and after."""
+    reserved: int = 0
+    """Bytes at the end of local memory that hold what is kept, for this group or others."""
 
     @property
     def index(self) -> int:
@@ -52,6 +78,11 @@ class Group:
         """Tensors that it reads from memory, constants included, in order of first use."""
         names = (name for layer in self.layers for name in layer.inputs)
         return tuple(dict.fromkeys(name for name in names if name not in self.made))
+
+    @cached_property
+    def stored(self) -> tuple[str, ...]:
+        """Results that go to memory."""
+        return tuple(name for name in self.results if name not in self.kept)
 
     @property
     def name(self) -> str:

@@ -12,7 +12,8 @@ the number of these loops around a buffer's turn.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from compiler.nest.ir import Nest
 from compiler.plan.ranges import Key
@@ -46,6 +47,8 @@ class Buffer:
     last: int = 0
     lasting: bool = False
     """Its bytes must survive from one tile of the group to the next."""
+    address: int | None = None
+    """Where it lies, if that is not for the group to decide."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,11 @@ class Plan:
     stores: tuple[tuple[str, str], ...] = ()
     """(result held on chip, copy engine)."""
     walked: tuple[Walked, ...] = ()
-    """For every core that takes part, what each tile needs; empty without outer loops."""
+    """For every core that takes part, what each tile needs; empty for a layer alone."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Tensor -> buffer of the group that holds it."""
 
     def bytes_in(self, role: str) -> int:
         """Bytes of all buffers in one memory."""
-        return sum(b.bytes * b.slots for b in self.buffers.values() if b.role == role)
+        own = (b for b in self.buffers.values() if b.role == role and b.address is None)
+        return sum(b.bytes * b.slots for b in own)

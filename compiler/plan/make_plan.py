@@ -16,7 +16,7 @@ from compiler.plan.ir import Buffer, LayerPlan, Plan
 from compiler.plan.layer import Held, LayerPlanner, engine_between, make_buffer, unused
 from compiler.plan.ranges import Key
 from compiler.tile.ir import Schedule, Tiled
-from compiler.tile.walk import Walked, Walker
+from compiler.tile.walk import Memory, Walked, walk_parts
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -49,8 +49,9 @@ class MakePlan:
         Unwalkable or Unholdable where the group's layers do not go together like this."""
         plan = _GroupPlanner(schedule, arch, self.slots).plan()
         for role, memory in arch.memories.on_chip().items():
-            if (demand := demand_of(plan, role)) > memory.size:
-                raise too_large(plan, role, demand, memory.size)
+            size = memory.size - (schedule.group.reserved if role == "local" else 0)
+            if (demand := demand_of(plan, role)) > size:
+                raise too_large(plan, role, demand, size)
         return plan
 
 
@@ -77,7 +78,9 @@ def demand_of(plan: Plan, role: str) -> int:
 
 
 def alive(buffer: Buffer, position: int, last: int) -> bool:
-    """Whether `buffer` is in use while layer `position` of 0 .. `last` runs."""
+    """Whether `buffer` takes space of its own while layer `position` of 0 .. `last` runs."""
+    if buffer.address is not None:
+        return False
     return buffer.lasting or buffer.first <= position <= buffer.last
 
 
@@ -129,19 +132,21 @@ class _GroupPlanner:
         )
         stores = tuple(
             (tensors[name], engine_between("local", "dram", self.arch, self.group.name))
-            for name in self.group.results
+            for name in self.group.stored
             if name in tensors
         )
-        return Plan(self.schedule, self.buffers, layers, tuple(self.loads), stores, walked)
+        loads = tuple(self.loads)
+        return Plan(self.schedule, self.buffers, layers, loads, stores, walked, held.tensors)
 
     def held(self, walked: tuple[Walked, ...]) -> Held:
         """Makes the buffers of what the group holds."""
         return Held(self.tensors(walked), self._residents())
 
     def _walked(self) -> tuple[Walked, ...]:
-        if len(self.group.layers) == 1 and not self.schedule.loops:
+        alone = len(self.group.layers) == 1 and not self.schedule.loops
+        if alone and not self.group.kept:
             return ()
-        return walks(self.schedule)
+        return walk_parts(self.group, self.schedule.loops, self.schedule.parts, Memory())
 
     def _layer(
         self, tiled: Tiled, position: int, held: Held, walked: tuple[Walked, ...]
@@ -162,7 +167,22 @@ class _GroupPlanner:
         names = dict.fromkeys(name for w in walked for m in w.moments for name in m.holds)
         return {name: self._hold(name, walked).name for name in names}
 
+    def _kept(self, name: str) -> Buffer:
+        """The place of a tensor that is on chip before or after the group."""
+        kept = self.group.kept[name]
+        dtype = self.group.tensors[name].dtype
+        strides = tuple(size_of(dtype) * s for s in dense(kept.padded, kept.order))
+        buffer = make_buffer(
+            self.arch, unused(name, self.buffers), "local", dtype, kept.padded, strides,
+            slots=1, level=len(self.schedule.loops), last=len(self.group.layers) - 1,
+            address=kept.address,
+        )  # fmt: skip
+        self.buffers[buffer.name] = buffer
+        return buffer
+
     def _hold(self, name: str, walked: tuple[Walked, ...]) -> Buffer:
+        if name in self.group.kept:
+            return self._kept(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)
         sizes = [w.largest_hold(name) for w in walked]
@@ -208,37 +228,6 @@ class _GroupPlanner:
                 self.loads.append((buffer.name, engine))
                 found[position, constant.key] = buffer.name
         return found
-
-
-def walks(schedule: Schedule) -> tuple[Walked, ...]:
-    """What every tile needs, for every core that takes part."""
-    group = schedule.group
-    inputs = frozenset(n for n in group.inputs if group.tensors[n].data is None and schedule.loops)
-    plain = [Walker(group, inputs).walk(schedule.loops, part) for part in schedule.parts]
-    rolling = bool(schedule.loops) and schedule.loops[-1].rolling
-    whole = frozenset(
-        name
-        for name in (*group.held, *inputs)
-        if any(_still_or_most(w, group, name, rolling=rolling) for w in plain)
-    )
-    if not whole or not schedule.loops:
-        return tuple(plain)
-    walker = Walker(group, inputs, whole)
-    return tuple(walker.walk(schedule.loops, part) for part in schedule.parts)
-
-
-def _still_or_most(walked: Walked, group: Group, name: str, *, rolling: bool) -> bool:
-    """Whether a buffer for all of a tensor serves better than one for the part of one tile."""
-    holds = [m.holds[name] for m in walked.moments if name in m.holds]
-    if len(walked.moments) < 2 or not holds:
-        return False
-    if len({hold.origin for hold in holds}) == 1:
-        return True
-    if not rolling or name not in group.made:
-        return False
-    shape = group.tensors[name].shape
-    moved = [d for d in range(len(shape)) if len({hold.origin[d] for hold in holds}) > 1]
-    return any(max(h.box[d][1] for h in holds) >= MOSTLY * shape[d] for d in moved)
 
 
 def _stays(walked: Walked, name: str) -> bool:

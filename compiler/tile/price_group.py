@@ -117,6 +117,7 @@ class GroupPricer:
         left = []
         for position in range(self.count):
             room = {r: m.size * self.fill for r, m in self.arch.memories.on_chip().items()}
+            room["local"] -= self.group.reserved
             for buffer in buffers:
                 if alive(buffer, position, last):
                     room[buffer.role] -= buffer.bytes * buffer.slots
@@ -262,7 +263,7 @@ class _Candidate:
             moves[reader] = moves.get(reader, 0.0) + pieces * startup + overlap * row / lanes
         stores = {}
         for name, box in moment.out.items():
-            if name in moment.holds:
+            if name in moment.holds and name not in group.kept:
                 size = volume(box) * size_of(group.tensors[name].dtype)
                 stores[group.made[name]] = float(copy_cycles(arch, store, size, cores))
         return Work(shares, loads, moves, stores)
@@ -274,7 +275,7 @@ class _Candidate:
         return {
             name: volume(hold.box) * size_of(group.tensors[name].dtype)
             for name, hold in moment.holds.items()
-            if name not in group.made and (before is None or before.holds.get(name) != hold)
+            if name not in group.made and name not in group.kept and (before is None or before.holds.get(name) != hold)
         }
 
     def _moved(self, run: Run, moment: Moment) -> float:
@@ -283,7 +284,7 @@ class _Candidate:
         stored = sum(
             volume(box) * size_of(group.tensors[name].dtype)
             for name, box in moment.out.items()
-            if name in moment.holds
+            if name in moment.holds and name not in group.kept
         )
         return sum(self._loaded(run, moment).values()) + stored
 

@@ -101,9 +101,11 @@ class Walked:
     """Per tensor, what one turn of that loop adds to the positions."""
     rolled: tuple[str, ...] = ()
     """Tensors of which the next tile keeps what it shares with this one."""
+    still: frozenset[str] = frozenset()
+    """Tensors that are held as a whole in all turns."""
 
     @cached_property
-    def runs(self) -> tuple[Run, ...]:
+    def alike(self) -> tuple[Run, ...]:
         """Tiles in runs that are alike."""
         found: list[Run] = []
         for number in range(len(self.moments)):
@@ -111,10 +113,17 @@ class Walked:
                 found[-1] = Run(found[-1].first, found[-1].count + 1)
             else:
                 found.append(Run(number, 1))
-        # Few tiles are worth more one by one: each can then be ordered with its neighbours.
+        return tuple(found)
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """Tiles in runs that become loops, and others.
+
+        Few tiles are worth more one by one: each can then be ordered with its neighbours.
+        """
         return tuple(
             single
-            for run in found
+            for run in self.alike
             for single in (
                 [Run(run.first + n, 1) for n in range(run.count)] if run.count <= FEW else [run]
             )
@@ -223,7 +232,7 @@ class Walker:
         rolled = tuple(n for n in self.group.held if n not in self.whole) if rolling else ()
         if len(loops) < 2:
             moments = self._tiles(loops[-1] if loops else None, part)
-            return Walked(moments, rolled=rolled)
+            return Walked(moments, rolled=rolled, still=frozenset(self.group.kept))
         outer, inner = loops
         start, extent = part[outer.axis]
         if extent % outer.size:
@@ -233,8 +242,8 @@ class Walker:
             self._tiles(inner, _cut(part, outer.axis, start + turn * outer.size, outer.size))
             for turn in (0, 1 if turns > 1 else 0)
         )
-        strides = _strides(first, second)
-        return Walked(first, turns, strides, rolled)
+        still = frozenset(self.group.kept)
+        return Walked(first, turns, _strides(first, second, still), rolled, still)
 
     def _tiles(self, loop: OuterLoop | None, part: Box) -> tuple[Moment, ...]:
         done: dict[str, Hold] = {}
@@ -245,6 +254,9 @@ class Walker:
             done = {**done, **moments[-1].holds}
         # A buffer with room for everything looks the same to every tile.
         settled = {name: done[name] for name in self.whole if name in done}
+        for name, kept in self.group.kept.items():
+            box = tuple((0, extent) for extent in kept.shape)
+            settled[name] = Hold(box, kept.before, kept.after)
         return tuple(replace(m, holds={**m.holds, **settled}) for m in moments)
 
     def _outs(self, loop: OuterLoop | None, part: Box) -> Iterator[dict[str, Box]]:
@@ -317,7 +329,8 @@ class Walker:
     def _held(self, *, looped: bool) -> dict[str, None]:
         """What is on chip as a whole tile; results too, so that the next tile hides their store."""
         inputs = (name for name in self.group.inputs if name in self.inputs)
-        results = self.group.results if looped else ()
+        kept = self.group.kept
+        results = (name for name in self.group.results if looped or name in kept)
         return dict.fromkeys((*self.group.held, *inputs, *results))
 
 
@@ -360,13 +373,16 @@ def _cut(part: Box, axis: int, start: int, size: int) -> Box:
     return (*part[:axis], (start, size), *part[axis + 1 :])
 
 
-def _strides(first: Sequence[Moment], second: Sequence[Moment]) -> dict[str, tuple[int, ...]]:
+def _strides(
+    first: Sequence[Moment], second: Sequence[Moment], still: frozenset[str]
+) -> dict[str, tuple[int, ...]]:
     """Per tensor, what one turn of the outermost loop adds; the tiles must be alike else."""
     found: dict[str, tuple[int, ...]] = {}
     for a, b in zip(first, second, strict=True):
         if a.form != b.form:
             raise Unwalkable("the outer loop is not regular")
-        moved = {n: _moved(h.box, b.holds[n].box) for n, h in a.holds.items()}
+        holds = ((n, hold) for n, hold in a.holds.items() if n not in still)
+        moved = {n: _moved(hold.box, b.holds[n].box) for n, hold in holds}
         moved |= {n: _moved(box, b.out[n]) for n, box in a.out.items()}
         for name, step in moved.items():
             if found.setdefault(name, step) != step:
@@ -388,13 +404,15 @@ def walk_parts(
 ) -> tuple[Walked, ...]:
     """What every tile of each of `parts` of the group's results needs; Unwalkable where tiles are
     not regular."""
-    inputs = frozenset(n for n in group.inputs if group.tensors[n].data is None and loops)
+    inputs = frozenset(
+        n for n in group.inputs if group.tensors[n].data is None and loops and n not in group.kept
+    )
     plain = [Walker(group, inputs, memory=memory).walk(loops, part) for part in parts]
     rolling = bool(loops) and loops[-1].rolling
     whole = frozenset(
         name
         for name in (*group.held, *inputs)
-        if any(_still_or_most(w, group, name, rolling=rolling) for w in plain)
+        if name in group.kept or any(_still_or_most(w, group, name, rolling=rolling) for w in plain)
     )
     if not whole or not loops:
         return tuple(plain)

@@ -1,0 +1,218 @@
+"""What stays on chip between groups: tensors that need not go through memory at all.
+
+A result that lies in local memory from the group that makes it to the last one that reads it costs
+space in every group between, and saves its store and all loads. Tensors are tried one by one, those
+that save most for the space and time they take first; one stays if the groups around it are
+expected to be quicker for it, with the smaller tiles that they may have to take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from compiler.emit.layer import raw_value
+from compiler.fuse.group import Group, Kept
+from compiler.nest.bounds import clipped
+from compiler.nest.ir import HostNode, NestGraph, Tensor
+from compiler.nest.rewrite import reads_of, writes_of
+from compiler.plan.facts import Facts, Unholdable
+from compiler.tile.needs import LayerNeeds
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+Part = Group | HostNode
+
+
+class Prices(Protocol):
+    """What is asked about groups."""
+
+    arch: Arch
+
+    @property
+    def facts(self) -> Facts:
+        """What is true of groups whatever their tiles."""
+
+    def price(self, group: Group) -> float:
+        """Expected cycles, or another score to be kept low."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A tensor that could stay."""
+
+    name: str
+    first: int
+    """Position of the group that makes it."""
+    last: int
+    """Position of the last group that reads it."""
+    kept: Kept
+    bytes: int
+    """Space that it takes, border included."""
+    saved: int
+    """Bytes that need not be moved."""
+
+    @property
+    def worth(self) -> float:
+        """Bytes saved for each byte and group that it occupies."""
+        return self.saved / (self.bytes * (self.last - self.first))
+
+
+@dataclass(frozen=True)
+class KeepTensors:
+    """Decide which tensors stay on chip between groups.
+
+    before:
+        {a; b} stores t    {c} loads t    {d; e} loads t
+    after:
+        {a; b} makes t     {c} reads t    {d; e} reads t         t in local memory for three groups
+    """
+
+    enabled: bool = True
+    share: float = 0.75
+    """Part of local memory that may be kept."""
+
+    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+        """`parts` with what stays on chip marked in their groups."""
+        if not self.enabled or fitter.arch.core_count > 1:
+            return tuple(parts)  # other cores would have to reach what one of them keeps
+        shelf = _Shelf(list(parts), fitter, int(self.share * fitter.arch.memories.local.size))
+        found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
+        for candidate in found:
+            shelf.offer(candidate)
+        return tuple(shelf.parts)
+
+
+def candidates(
+    parts: Sequence[Part], graph: NestGraph, fitter: Prices
+) -> Iterator[Candidate]:
+    """Results of groups that only later groups read, with what their readers expect of them."""
+    alone = _alone(graph)
+    for first, part in enumerate(parts):
+        if isinstance(part, HostNode):
+            continue
+        for name in part.results:
+            readers = [p for p, other in enumerate(parts) if p != first and _reads(other, name)]
+            groups = [group for p in readers if isinstance(group := parts[p], Group)]
+            if name not in alone or not groups or len(groups) < len(readers):
+                continue
+            try:
+                made = _candidate(name, first, readers[-1], [part, *groups], fitter)
+            except Unholdable:
+                continue
+            yield made
+
+
+def _alone(graph: NestGraph) -> set[str]:
+    """Tensors that no other tensor shares bytes with, of those that anyone mentions, and that are
+    no ports of the network."""
+    ports = {*graph.inputs, *graph.outputs}
+    mentioned = {name for step in graph.steps for name in (*reads_of(step), *writes_of(step))}
+    inhabitants: dict[str, set[str]] = {}
+    for name in mentioned | ports:
+        inhabitants.setdefault(graph.tensors[name].storage.buffer, set()).add(name)
+    single = {name for names in inhabitants.values() if len(names) == 1 for name in names}
+    return {name for name in single - ports if graph.tensors[name].data is None}
+
+
+def _reads(part: Part, name: str) -> bool:
+    return name in part.inputs
+
+
+def _candidate(
+    name: str, first: int, last: int, groups: Sequence[Group], fitter: Prices
+) -> Candidate:
+    tensor = groups[0].tensors[name]
+    together = Group(tuple(layer for group in groups for layer in group.layers), (name,))
+    passing = fitter.facts.passing(together, name)
+    before, after = _border(together, tensor)
+    raw = _raw(together, tensor, passing.border)
+    kept = Kept(tensor.shape, before, after, passing.order, raw, 0)
+    item = size_of(tensor.dtype)
+    loads = sum(name in layer.inputs for group in groups[1:] for layer in group.layers)
+    return Candidate(
+        name, first, last, kept, math.prod(kept.padded) * item, tensor.elements * item * (1 + loads)
+    )
+
+
+def _border(group: Group, tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How far the readers of a tensor reach out of it, in front and behind."""
+    before = after = (0,) * len(tensor.shape)
+    for layer in group.layers:
+        if tensor.name in layer.inputs:
+            whole = tuple((0, extent) for extent in layer.result.shape)
+            region = clipped(LayerNeeds(layer).of(whole)[tensor.name], tensor.shape)
+            before = tuple(max(pair) for pair in zip(before, region.before, strict=True))
+            after = tuple(max(pair) for pair in zip(after, region.after, strict=True))
+    return before, after
+
+
+def _raw(group: Group, tensor: Tensor, border: float | None) -> float:
+    if border is None:
+        return 0.0
+    accesses = (a for layer in group.layers for nest in layer.nests for a in nest.reads)
+    access = next(a for a in accesses if a.tensor == tensor.name and a.pad == border)
+    return raw_value(border, tensor.dtype, access.scale, access.zero)
+
+
+@dataclass
+class _Shelf:
+    """The end of local memory, and what lies there from group to group."""
+
+    parts: list[Part]
+    fitter: Prices
+    most: int
+    """Bytes that it may take."""
+    taken: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(first group, last group, offset from the memory's end, bytes)."""
+
+    def offer(self, candidate: Candidate) -> None:
+        """Put the candidate on the shelf if that is worth its place."""
+        memory = self.fitter.arch.memories.local
+        grain = math.lcm(memory.alignment, 64)
+        size = -(-candidate.bytes // grain) * grain
+        offset = self._free(candidate, size)
+        if offset + size > self.most:
+            return
+        base = (memory.size - offset - size) // grain * grain
+        kept = replace(candidate.kept, address=base)
+        reserve = memory.size - base
+        changed = {
+            position: self._with(position, candidate, kept, reserve)
+            for position in range(candidate.first, candidate.last + 1)
+            if isinstance(self.parts[position], Group)
+        }
+        old = sum(self.fitter.price(self._group(position)) for position in changed)
+        new = 0.0
+        for group in changed.values():
+            new += self.fitter.price(group)
+            if new >= old:
+                return
+        for position, group in changed.items():
+            self.parts[position] = group
+        self.taken.append((candidate.first, candidate.last, offset, size))
+
+    def _group(self, position: int) -> Group:
+        part = self.parts[position]
+        assert isinstance(part, Group)
+        return part
+
+    def _with(self, position: int, candidate: Candidate, kept: Kept, reserve: int) -> Group:
+        """The group at `position` with one more tensor on the shelf."""
+        group = self._group(position)
+        mine = candidate.name in group.results or candidate.name in group.inputs
+        kepts = {**group.kept, candidate.name: kept} if mine else group.kept
+        return replace(group, kept=kepts, reserved=max(group.reserved, reserve))
+
+    def _free(self, candidate: Candidate, size: int) -> int:
+        """The lowest offset that is free while the candidate is there."""
+        offset = 0
+        for first, last, low, extent in sorted(self.taken, key=lambda taken: taken[2]):
+            if last < candidate.first or candidate.last < first:
+                continue
+            if offset + size <= low:
+                break
+            offset = max(offset, low + extent)
+        return offset
