@@ -1,0 +1,62 @@
+"""How long the compiler may think: options of its searches for a level of effort.
+
+    0    fast: short groups in one order, two tile sizes of each kind
+    1    the default
+    2    longer groups, every tile size of the usual steps
+    3    wide: groups of any length, three orders, fine steps between tile sizes
+
+Each level tries what the one below tries, and more. Where the estimates are the judge, thinking
+longer so finds no worse schedule for a group.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from compiler.fuse.optimal import Optimal
+from compiler.stages import Stages
+from compiler.tile.choose_group import Breadth
+
+ALL = 1_000_000
+"""More than there is of anything that is counted here."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """One level."""
+
+    breadth: Breadth
+    partition: Optimal
+
+
+LEVELS: tuple[Effort, ...] = (
+    Effort(
+        Breadth(sizes=2, patience=1, splits=4),
+        Optimal(max_layers=16, patience=1, orders=1, rounds=0, merge=False),
+    ),
+    Effort(Breadth(), Optimal()),
+    Effort(
+        Breadth(sizes=ALL, patience=4, splits=ALL),
+        Optimal(max_layers=48, patience=8, orders=2, rounds=2),
+    ),
+    Effort(
+        Breadth(sizes=ALL, patience=ALL, growth=(1.34, 1.1), splits=ALL),
+        Optimal(max_layers=ALL, patience=16, orders=3, rounds=4),
+    ),
+)
+"""By level, from fast to wide."""
+
+
+def stages_for(effort: int, stages: Stages | None = None) -> Stages:
+    """The passes with the search options of a level; every other option as in `stages`.
+
+    Raises:
+        ValueError: no such level.
+    """
+    if not 0 <= effort < len(LEVELS):
+        raise ValueError(f"effort {effort}; there are levels 0 to {len(LEVELS) - 1}")
+    stages = stages or Stages()
+    level = LEVELS[effort]
+    return replace(
+        stages, partition=level.partition, tile=replace(stages.tile, breadth=level.breadth)
+    )
