@@ -7,16 +7,19 @@ come first, then the reduction, columns last. Block addresses are affine in the 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from compiler.emit.tile import Places
-from compiler.nest.ir import Access, Array, Nest
+from compiler.nest.ir import Access, Array
 from compiler.plan.ir import LayerPlan
 from compiler.plan.layer import packed_order
 from compiler.plan.ranges import Region, scaled, summed
+from compiler.tile.ir import TileLoop
 from compiler.tile.roles import Roles, roles
+from compiler.tile.walk import Walked
 from simmodel.dtype import size_of
 from simmodel.region import Address, Operand, Terms
 
@@ -36,6 +39,8 @@ class Packed:
     """Axes of batch dims."""
     col: int | None
     k: int | None
+    columns: tuple[tuple[int, int], ...]
+    """Ranges of columns, each cut into tiles of its own; one behind the other."""
 
     def operand(self, region: Region, places: Places) -> Operand:
         """The block of `region`: contiguous, in the tensor's logical dimensions."""
@@ -76,8 +81,9 @@ class Packed:
         return offset, terms
 
 
-def packed(plan: LayerPlan) -> Packed | None:
-    """How the layer's weights are packed, or None when it has no constant weights to pack."""
+def packed(plan: LayerPlan, walked: Sequence[Walked] = ()) -> Packed | None:
+    """How the layer's weights are packed, or None when it has no constant weights to pack, or when
+    tiles of the group, `walked` on every core, share columns in part."""
     layer = plan.tiled.layer
     head = layer.head
     if not plan.computes or plan.computes[0].route.engine != "matrix":
@@ -87,9 +93,33 @@ def packed(plan: LayerPlan) -> Packed | None:
     if tensor.data is None:
         return None
     found = roles(head)
+    columns = _columns(plan, found.col, walked)
+    ends = (0, *(start + size for start, size in columns))
+    if any(start != end for (start, _), end in zip(columns, ends, strict=False)):
+        return None
     axes = _axes(weights, found)
     name = f"{tensor.name}#{layer.index}"
-    return Packed(tensor.name, name, tensor.dtype, tensor.shape, packed_order(head), *axes)
+    order = packed_order(head)
+    return Packed(tensor.name, name, tensor.dtype, tensor.shape, order, *axes, columns)
+
+
+def _columns(
+    plan: LayerPlan, col: int | None, walked: Sequence[Walked]
+) -> tuple[tuple[int, int], ...]:
+    """Ranges of columns that cores and tiles compute."""
+    if col is None or plan.tiled.resident:
+        return ((0, 1 if col is None else plan.tiled.layer.head.dims[col].extent),)
+    if not walked:
+        return tuple(sorted({part[col] for part in plan.tiled.parts}))
+    name = plan.tiled.layer.result.name
+    found: set[tuple[int, int]] = set()
+    for core in walked:
+        boxes = (moment.work[plan.position] for moment in core.moments)
+        spans = {box[col] for box in boxes if box is not None}
+        stride = (core.strides or {}).get(name, (0,) * (col + 1))[col]
+        turns = range(core.repeats if stride else 1)
+        found |= {(start + turn * stride, size) for start, size in spans for turn in turns}
+    return tuple(sorted(found))
 
 
 def _axes(weights: Access, found: Roles) -> tuple[tuple[int, ...], int | None, int | None]:
@@ -107,8 +137,11 @@ def packed_data(pack: Packed, plan: LayerPlan, data: Array) -> Array:
     """The packed elements of `data`, one block after another."""
     ordered = data.transpose(pack.order)
     lead = len(pack.batch)
-    cols = _cuts(plan, pack.col, plan.tiled.layer.head, reduction=False)
-    deep = _cuts(plan, pack.k, plan.tiled.layer.head, reduction=True)
+    loops = () if plan.tiled.resident else plan.tiled.loops
+    found = roles(plan.tiled.layer.head)
+    cols = list(_cuts(pack.columns, _step(loops, found.col, reduction=False)))
+    depth = 1 if pack.k is None else data.shape[pack.k]
+    deep = list(_cuts(((0, depth),), _step(loops, found.k, reduction=True)))
     blocks = []
     for index in np.ndindex(ordered.shape[:lead]):
         matrix = ordered[index]
@@ -121,26 +154,14 @@ def packed_data(pack: Packed, plan: LayerPlan, data: Array) -> Array:
     return np.concatenate(blocks)
 
 
-def _cuts(
-    plan: LayerPlan, axis: int | None, head: Nest, *, reduction: bool
-) -> list[tuple[int, int]]:
-    """Tile borders along the columns or the reduction, over all cores."""
-    if axis is None:
-        return [(0, 1)]
-    found = roles(head)
-    dim = found.k if reduction else found.col
-    assert dim is not None
-    loop = next(
-        (lp for lp in plan.tiled.loops if lp.dim == dim and lp.reduction == reduction), None
-    )
-    if plan.tiled.resident:
-        return [(0, head.dims[dim].extent)]
-    if reduction:
-        parts = [(0, head.dims[dim].extent)]
-    else:
-        parts = sorted({part[dim] for part in plan.tiled.parts})
-    cuts = []
+def _step(loops: Sequence[TileLoop], dim: int | None, *, reduction: bool) -> int | None:
+    """Positions per tile of one loop of the head; None where none cuts it."""
+    sizes = (loop.size for loop in loops if loop.dim == dim and loop.reduction == reduction)
+    return next(sizes, None)
+
+
+def _cuts(parts: Sequence[tuple[int, int]], step: int | None) -> Iterator[tuple[int, int]]:
+    """First and last border of every tile."""
     for start, size in parts:
-        step = loop.size if loop is not None else size
-        cuts += [(s, min(s + step, start + size)) for s in range(start, start + size, step)]
-    return cuts
+        for low in range(start, start + size, step or size):
+            yield low, min(low + (step or size), start + size)

@@ -62,7 +62,9 @@ class ProgramEmitter:
         self.hunger: dict[int, int] = {}
         self.nodes: list[list[Node]] = [[] for _ in range(self.arch.core_count)]
         self.packs: list[tuple[Packed | None, ...]] = [
-            tuple(packed(layer) for layer in s.plan.layers) if isinstance(s, Placed) else ()
+            tuple(packed(layer, s.plan.walked) for layer in s.plan.layers)
+            if isinstance(s, Placed)
+            else ()
             for s in self.steps
         ]
         self._awaited: set[tuple[int, str, int]] = set()
