@@ -9,12 +9,13 @@ expected to be quicker for it, with the smaller tiles that they may have to take
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from compiler.emit.layer import raw_value
 from compiler.fuse.group import Group, Kept
+from compiler.fuse.layer import seen_through
 from compiler.nest.bounds import clipped
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from compiler.nest.rewrite import reads_of, writes_of
@@ -53,6 +54,8 @@ class Candidate:
     """Space that it takes, border included."""
     saved: int
     """Bytes that need not be moved."""
+    groups: frozenset[int]
+    """Positions of the groups that make and read it."""
 
     @property
     def worth(self) -> float:
@@ -94,36 +97,62 @@ def candidates(
         if isinstance(part, HostNode):
             continue
         for name in part.results:
-            readers = [p for p, other in enumerate(parts) if p != first and _reads(other, name)]
-            groups = [group for p in readers if isinstance(group := parts[p], Group)]
-            if name not in alone or not groups or len(groups) < len(readers):
+            if name not in alone:
+                continue
+            readers = {
+                p: _reader(other, name)
+                for p, other in enumerate(parts)
+                if p != first and alone[name] & {*other.inputs}
+            }
+            groups = {p: group for p, group in readers.items() if group is not None}
+            if not groups or len(groups) < len(readers):
                 continue
             try:
-                made = _candidate(name, first, readers[-1], [part, *groups], fitter)
+                yield _candidate(name, first, {first: part, **groups}, fitter)
             except Unholdable:
                 continue
-            yield made
 
 
-def _alone(graph: NestGraph) -> set[str]:
-    """Tensors that no other tensor shares bytes with, of those that anyone mentions, and that are
-    no ports of the network."""
-    ports = {*graph.inputs, *graph.outputs}
-    mentioned = {name for step in graph.steps for name in (*reads_of(step), *writes_of(step))}
-    inhabitants: dict[str, set[str]] = {}
-    for name in mentioned | ports:
-        inhabitants.setdefault(graph.tensors[name].storage.buffer, set()).add(name)
-    single = {name for names in inhabitants.values() if len(names) == 1 for name in names}
-    return {name for name in single - ports if graph.tensors[name].data is None}
+def _alone(graph: NestGraph) -> dict[str, set[str]]:
+    """Tensors that are all that is written in their buffers, where no port lies: with the names
+    under which they are read."""
+    ports = {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
+    written: dict[str, list[str]] = {}
+    read: dict[str, set[str]] = {}
+    for step in graph.steps:
+        for name in writes_of(step):
+            written.setdefault(graph.tensors[name].storage.buffer, []).append(name)
+        for name in reads_of(step):
+            read.setdefault(graph.tensors[name].storage.buffer, set()).add(name)
+    return {
+        names[0]: read.get(buffer, set())
+        for buffer, names in written.items()
+        if len(names) == 1 and buffer not in ports
+    }
 
 
-def _reads(part: Part, name: str) -> bool:
-    return name in part.inputs
+def _reader(part: Part, name: str) -> Group | None:
+    """`part` as a reader of `name` itself, whatever names it uses; None where it cannot be."""
+    if isinstance(part, HostNode):
+        return None
+    layers = []
+    for layer in part.layers:
+        for other in layer.inputs:
+            same = part.tensors[other].storage.buffer == part.tensors[name].storage.buffer
+            if same and other != name:
+                found = seen_through(layer, other, name)
+                if found is None:
+                    return None
+                layer = found
+        layers.append(layer)
+    same = all(a is b for a, b in zip(layers, part.layers, strict=True))
+    return part if same else replace(part, layers=tuple(layers))
 
 
 def _candidate(
-    name: str, first: int, last: int, groups: Sequence[Group], fitter: Prices
+    name: str, first: int, readers: Mapping[int, Group], fitter: Prices
 ) -> Candidate:
+    groups = tuple(readers.values())
     tensor = groups[0].tensors[name]
     together = Group(tuple(layer for group in groups for layer in group.layers), (name,))
     passing = fitter.facts.passing(together, name)
@@ -132,9 +161,9 @@ def _candidate(
     kept = Kept(tensor.shape, before, after, passing.order, raw, 0)
     item = size_of(tensor.dtype)
     loads = sum(name in layer.inputs for group in groups[1:] for layer in group.layers)
-    return Candidate(
-        name, first, last, kept, math.prod(kept.padded) * item, tensor.elements * item * (1 + loads)
-    )
+    size = math.prod(kept.padded) * item
+    saved = tensor.elements * item * (1 + loads)
+    return Candidate(name, first, max(readers), kept, size, saved, frozenset(readers))
 
 
 def _border(group: Group, tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -202,9 +231,12 @@ class _Shelf:
     def _with(self, position: int, candidate: Candidate, kept: Kept, reserve: int) -> Group:
         """The group at `position` with one more tensor on the shelf."""
         group = self._group(position)
-        mine = candidate.name in group.results or candidate.name in group.inputs
-        kepts = {**group.kept, candidate.name: kept} if mine else group.kept
-        return replace(group, kept=kepts, reserved=max(group.reserved, reserve))
+        reserved = max(group.reserved, reserve)
+        if position not in candidate.groups:
+            return replace(group, reserved=reserved)
+        reader = _reader(group, candidate.name)
+        assert reader is not None
+        return replace(reader, kept={**group.kept, candidate.name: kept}, reserved=reserved)
 
     def _free(self, candidate: Candidate, size: int) -> int:
         """The lowest offset that is free while the candidate is there."""

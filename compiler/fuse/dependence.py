@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from operator import or_
 
 import numpy as np
 
 from compiler.fuse.group import Group, grouped
-from compiler.fuse.layer import Layer
+from compiler.fuse.layer import Layer, seen_through
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from simmodel.dtype import size_of
 
@@ -65,6 +65,9 @@ class Dependences:
     """Tensors made here whose bytes the network gives."""
     sizes: dict[str, int]
     """Tensor that a part makes -> bytes."""
+    others: dict[int, tuple[tuple[int, str, Layer], ...]] = field(default_factory=dict)
+    """Part -> what it looks like to a part that makes what it reads under another name: that part,
+    the name, and the layer that reads what is made."""
 
     @cached_property
     def layers(self) -> int:
@@ -127,8 +130,19 @@ class Dependences:
 
     def group(self, mask: int) -> Group:
         """The layers of `mask` as a group, in the order of the parts."""
-        layers = (self.parts[i] for i in members(mask))
+        layers = (self._seen(i, mask) for i in members(mask))
         return grouped([part for part in layers if isinstance(part, Layer)], self._names)
+
+    def _seen(self, position: int, mask: int) -> Part:
+        """A part among those of `mask`, whose results it reads under their own names."""
+        part = self.parts[position]
+        inside = [found for found in self.others.get(position, ()) if mask >> found[0] & 1]
+        if len(inside) == 1:
+            return inside[0][2]
+        for writer, view, _ in inside:
+            assert isinstance(part, Layer)
+            part = seen_through(part, view, made_by(self.parts[writer])[0]) or part
+        return part
 
     @cached_property
     def _names(self) -> dict[str, frozenset[str]]:
@@ -171,13 +185,17 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
     apart = [0] * len(parts)
     read_by: dict[str, int] = defaultdict(int)
     views = _Views(parts, graph)
+    others: dict[int, list[tuple[int, str, Layer]]] = {}
     for position, part in enumerate(parts):
         for tensor in (*reads_of(part), *made_by(part)):
             for name, writer in views.writers(tensor, position):
                 before[position] |= 1 << writer
                 if tensor in reads_of(part):
                     read_by[name] |= 1 << position
-                if not views.alone(name) or tensor in made_by(part):
+                other = views.other(part, tensor, name, writer)
+                if other is not None:
+                    others.setdefault(position, []).append((writer, tensor, other))
+                elif tensor != name or not views.single(name) or tensor in made_by(part):
                     apart[position] |= 1 << writer
                     apart[writer] |= 1 << position
         for tensor in made_by(part):
@@ -194,6 +212,7 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
         readers={name: read_by[name] for name in made},
         shown=frozenset(n for n in made if any(views.overlap(n, out) for out in graph.outputs)),
         sizes={name: _bytes(graph.tensors[name]) for name in made},
+        others={position: tuple(found) for position, found in others.items()},
     )
 
 
@@ -209,23 +228,32 @@ class _Views:
         self.written: dict[str, list[tuple[str, int]]] = defaultdict(list)
         self.read: dict[str, list[tuple[str, int]]] = defaultdict(list)
         self.known: dict[tuple[str, str], bool] = {}
-        self.seen: dict[str, set[str]] = defaultdict(set)
+        self.parts = parts
+        self.ports: dict[str, set[str]] = defaultdict(set)
+        """Ports of the network by buffer."""
         for name in (*graph.inputs, *graph.outputs):
-            self.seen[self.buffer(name)].add(name)
+            self.ports[self.buffer(name)].add(name)
         for position, part in enumerate(parts):
             for name in reads_of(part):
                 self.read[self.buffer(name)].append((name, position))
-                self.seen[self.buffer(name)].add(name)
             for name in made_by(part):
                 self.written[self.buffer(name)].append((name, position))
-                self.seen[self.buffer(name)].add(name)
 
     def buffer(self, name: str) -> str:
         return self.tensors[name].storage.buffer
 
-    def alone(self, name: str) -> bool:
-        """Whether nobody names another tensor in the buffer of `name`."""
-        return len(self.seen[self.buffer(name)]) == 1
+    def single(self, name: str) -> bool:
+        """Whether `name` is all that is written in its buffer, once, and no port lies there."""
+        buffer = self.buffer(name)
+        return len(self.written[buffer]) == 1 and not self.ports[buffer] - {name}
+
+    def other(self, part: Part, tensor: str, name: str, writer: int) -> Layer | None:
+        """`part`, which reads `tensor`, as a reader of `name` that lies in the same place."""
+        if tensor == name or isinstance(part, HostNode) or not self.single(name):
+            return None
+        if tensor not in reads_of(part) or isinstance(self.parts[writer], HostNode):
+            return None
+        return seen_through(part, tensor, name)
 
     def writers(self, name: str, end: int) -> Iterator[tuple[str, int]]:
         """Tensors that share bytes with `name`, with the parts before `end` that write them."""

@@ -6,10 +6,11 @@ way from one engine to the next. Layers that share outer tile loops are a `Group
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.nest.ir import Nest, NestGraph, Tensor
+from compiler.nest.views import reading
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,14 @@ class Layer:
     def name(self) -> str:
         """The model's nodes that it stands for."""
         return "+".join(dict.fromkeys(nest.origin for nest in self.nests))
+
+
+def seen_through(layer: Layer, view: str, base: str) -> Layer | None:
+    """`layer` with every read of `view` as one of `base`, in whose buffer it lies; None where the
+    view is none that an index can express."""
+    nests = [reading(nest, layer.tensors[view], layer.tensors[base]) for nest in layer.nests]
+    found = tuple(nest for nest in nests if nest is not None)
+    return replace(layer, nests=found) if len(found) == len(nests) else None
 
 
 def fresh(index: int, nests: tuple[Nest, ...], graph: NestGraph) -> Layer:

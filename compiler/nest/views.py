@@ -1,0 +1,92 @@
+"""Reading a view as what it is a view of: the same elements under the other tensor's index.
+
+    view[n, c, h, w] = base[n, c, 2 h, 2 w]          x = view[.., i, ..]   ->   x = base[.., 2 i, ..]
+
+A view is only strides and an offset; which dimension of the base each of its dimensions walks
+follows from these. What a view merges or splits has no such reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.nest.ir import Access, Affine, Nest, Tensor
+
+Walk = tuple[int, int, int]
+"""Of a dimension of the base: dimension of the view that walks it or -1, step, first position."""
+
+
+def walks(view: Tensor, base: Tensor) -> tuple[Walk, ...] | None:
+    """How `view` walks the dimensions of `base`; None where not each by at most one of its own."""
+    if view.storage.buffer != base.storage.buffer or view.dtype != base.dtype:
+        return None
+    rest = view.storage.offset - base.storage.offset
+    starts = [0] * len(base.shape)
+    order = sorted(range(len(base.shape)), key=lambda d: -base.storage.strides[d])
+    for d in order:
+        if base.shape[d] > 1 and base.storage.strides[d] > 0:
+            starts[d] = min(rest // base.storage.strides[d], base.shape[d] - 1)
+            rest -= starts[d] * base.storage.strides[d]
+    if rest:
+        return None
+    found = [(-1, 0, start) for start in starts]
+    for v, extent in enumerate(view.shape):
+        if extent == 1:
+            continue
+        d = _walked(v, view, base, starts, order)
+        if d is None or found[d][0] != -1:
+            return None
+        found[d] = (v, view.storage.strides[v] // base.storage.strides[d], starts[d])
+    return tuple(found)
+
+
+def _walked(
+    v: int, view: Tensor, base: Tensor, starts: list[int], order: list[int]
+) -> int | None:
+    """The dimension of `base` along which dimension `v` of the view runs."""
+    stride, extent = view.storage.strides[v], view.shape[v]
+    for d in order:
+        unit = base.storage.strides[d]
+        if base.shape[d] == 1 or unit <= 0 or stride < unit or stride % unit:
+            continue
+        last = starts[d] + (extent - 1) * (stride // unit)
+        return d if last < base.shape[d] else None
+    return None
+
+
+def through(access: Access, view: Tensor, base: Tensor) -> Access | None:
+    """`access` to a view as an access to its base; None where there is none."""
+    found = walks(view, base)
+    if found is None:
+        return None
+    plain = all(step in (0, 1) and not start for _, step, start in found)
+    if access.pad is not None and not (plain and view.shape == base.shape):
+        return None  # what lies outside the view may lie inside the base
+    index = []
+    for v, step, start in found:
+        if v < 0:
+            index.append(Affine((), start))
+            continue
+        inner = access.index[v]
+        terms = tuple((dim, factor * step) for dim, factor in inner.terms)
+        index.append(Affine(terms, inner.constant * step + start))
+    return replace(access, tensor=base.name, index=tuple(index))
+
+
+def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
+    """`nest` with every read of `view` as one of `base`."""
+
+    def changed(access: Access | None) -> Access | None:
+        if access is None or access.tensor != view.name:
+            return access
+        return through(access, view, base)
+
+    operands = tuple(changed(access) for access in nest.operands)
+    bias, multiplier = changed(nest.bias), changed(nest.multiplier)
+    lost = (nest.bias is not None and bias is None) or (
+        nest.multiplier is not None and multiplier is None
+    )
+    kept = tuple(access for access in operands if access is not None)
+    if lost or len(kept) < len(operands):
+        return None
+    return replace(nest, operands=kept, bias=bias, multiplier=multiplier)
