@@ -18,10 +18,11 @@ from compiler.fuse.layer import Layer
 from compiler.nest.ir import Nest, Tensor
 from compiler.plan.layer import vector_steps
 from compiler.tile.machine import Route, cost_class, route, temporary_type
+from compiler.tile.operands import Flows
 from compiler.tile.roles import Roles
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
-from simmodel.isa.cycles import fold_interval, product_cycles
+from simmodel.isa.cycles import fold_interval, product_cycles, streams
 from simmodel.isa.matrix import tile_limits
 
 
@@ -198,7 +199,7 @@ def price(problem: Problem, choice: Choice) -> Price:
     ) * choice.k  # fmt: skip
     w_bytes = problem.taps * choice.n * choice.k * size_of(problem.weight.dtype)
     need, fits = _fits(problem, choice, turns, tail, (a_size, w_bytes))
-    cycles = _product(problem, choice)
+    cycles = np.maximum(_product(problem, choice), _streamed(problem, choice, a_size, turns))
     startup = arch.matrix.startup.cycles(arch.clock)
     tiles = problem.repeats * turns.tiles
     matrix = tiles * turns.deep * (cycles + startup)
@@ -235,6 +236,8 @@ def _traffic(
     """Cycles of loads and of stores on one core, DRAM bytes of all, and what nothing hides."""
     arch, cores = problem.arch, problem.cores
     load_engine = arch.copy_[arch.copy_engine("dram", arch.matrix.input) or next(iter(arch.copy_))]
+    weight_path = arch.copy_engine("dram", arch.matrix.weights)
+    weight_engine = arch.copy_[weight_path] if weight_path else load_engine
     store_engine = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
     a_size, w_bytes = sizes
     run, pieces = _input_runs(problem, choice, a_size)
@@ -251,9 +254,10 @@ def _traffic(
     a_count, w_count = a_count * problem.loads_input, w_count * problem.loads_weights
     stored = stored * problem.stores
     a_once = copy_cycles(arch, load_engine, a_moved, cores, pieces)
-    w_once = copy_cycles(arch, load_engine, w_bytes, cores)
+    w_once = copy_cycles(arch, weight_engine, w_bytes, cores)
     tail_once = copy_cycles(arch, load_engine, tail.loaded, cores) * (tail.loaded > 0)
-    load = a_count * a_once + w_count * w_once + tiles * tail_once
+    load, weights = a_count * a_once + tiles * tail_once, w_count * w_once
+    load = load + weights if weight_engine is load_engine else np.maximum(load, weights)
     store_once = copy_cycles(arch, store_engine, stored, cores) * problem.stores
     shared = cores * (a_count * a_moved + w_count * w_bytes + tiles * (stored + tail.loaded))
     ends = a_once * problem.loads_input + w_once * problem.loads_weights + store_once
@@ -328,6 +332,34 @@ def _fits(
     for role, memory in arch.memories.on_chip().items():
         fits = fits & (shares.get(role, 0) <= memory.size)
     return shares["local"], fits
+
+
+def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> Any:
+    """Cycles of one tile's operands between the matrix engine and memories on chip."""
+    arch, found = problem.arch, problem.found
+    if arch.matrix.granularity == "tile":
+        return 0.0
+    item, size = size_of(problem.source.dtype), size_of(problem.layer.result.dtype)
+    left, right = streams(arch.matrix, choice.pixels, choice.n, choice.k * problem.taps)
+    flows = Flows(arch)
+    if arch.matrix.granularity == "conv":
+        slices = (choice.k < problem.extent(found.k)) & (not problem.loads_input)
+        run = np.where(slices, choice.k * item, a_size * item)
+        flows.add(arch.matrix.input, a_size * item, run, times=left)
+    else:
+        size_in = choice.pixels * choice.k * item
+        flows.add(arch.matrix.input, size_in, size_in, times=left * problem.taps)
+    weights = problem.taps * choice.n * choice.k * size_of(problem.weight.dtype)
+    flows.add(arch.matrix.weights, weights, weights, times=right)
+    sums = choice.outputs * size_of(accumulator_of(problem.source.dtype))
+    inside = sums * turns.split
+    flows.add(problem.way.sums, inside, np.maximum(inside, 1), write=True)
+    flows.add(problem.way.sums, inside, np.maximum(inside, 1))
+    if problem.way.direct and len(problem.layer.nests) == 1:
+        slices = (choice.n < problem.extent(found.col)) & (not problem.stores)
+        run = np.where(slices, choice.n * size, choice.outputs * size)
+        flows.add("local", choice.outputs * size / turns.deep, run, write=True)
+    return flows.longest()
 
 
 def _product(problem: Problem, choice: Choice) -> Any:
