@@ -71,7 +71,7 @@ class PlaceBuffers:
         last = len(plan.layers)
         together, ahead = _together(buffers, last), _ahead(buffers, last)
         wishes = [(together, busy), (ahead, busy), (together, []), (ahead, [])]
-        for lives, avoided in (*wishes, (_lives(buffers, last), [])):
+        for lives, avoided in wishes:
             for step in grains:
                 found = _first_fit(buffers, lives, step, memory.size, avoided)
                 if found is not None:
@@ -79,10 +79,17 @@ class PlaceBuffers:
         dense = _packed(buffers)
         if _end(dense, buffers) <= memory.size:
             return dense
-        for lives in (_ahead(buffers, last), _lives(buffers, last)):
-            found = _searched(buffers, lives, memory, self.effort)
+        found = _searched(buffers, ahead, memory, min(self.effort, 1))
+        if found is not None:
+            return found
+        lives = _lives(buffers, last)
+        for step in grains:
+            found = _first_fit(buffers, lives, step, memory.size, [])
             if found is not None:
                 return found
+        found = _searched(buffers, lives, memory, self.effort)
+        if found is not None:
+            return found
         demand = max(
             sum(b.bytes * b.slots for b in buffers if alive(b, position, last - 1))
             for position in range(last)

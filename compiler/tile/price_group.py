@@ -96,16 +96,29 @@ class GroupPricer:
         walked = walk_parts(self.group, loops, telling(parts), self.memory)
         buffers = held_tensors(schedule, self.slots, walked, self.facts)
         left = self._left(list(buffers.values()))
-        staying = [bool(loops) and not frugal] * self.count
         busiest = max(walked, key=_work_of)
         candidate = _Candidate(self, schedule, busiest, len(parts), frugal)
+        most = None if frugal else self._staying(candidate, left)
+        if most is not None and loops:
+            return most
+        # Without loops, constants pass through once anyway: whole, or piece by piece.
+        none = [False] * self.count
+        rooms = self._rooms(left, none, looped=bool(loops))
+        streamed = None if rooms is None else candidate.cut(rooms, none)
+        found = [made for made in (most, streamed) if made is not None]
+        return min(found, key=lambda made: made.estimate.total, default=None)
+
+    def _staying(self, candidate: _Candidate, left: list[dict[str, float]]) -> Schedule | None:
+        """With as many constants loaded as a whole as there is room for."""
+        looped = bool(candidate.schedule.loops)
+        staying = [True] * self.count
         by_size = sorted(range(self.count), key=lambda p: -self.constant_bytes[p])
         for drop in (None, *by_size):
             if drop is not None:
-                if not staying[drop] or not self.constant_bytes[drop]:
+                if not self.constant_bytes[drop]:
                     return None
                 staying[drop] = False
-            rooms = self._rooms(left, staying)
+            rooms = self._rooms(left, staying, looped=looped)
             made = None if rooms is None else candidate.cut(rooms, staying)
             if made is not None:
                 return made
@@ -124,16 +137,24 @@ class GroupPricer:
             left.append(room)
         return left
 
-    def _rooms(self, left: list[dict[str, float]], staying: list[bool]) -> list[float] | None:
-        """Per layer, bytes of local memory that are left for its own buffers."""
-        stay: dict[str, int] = {}
-        for sizes, stays in zip(self.constants, staying, strict=True):
-            for role, size in sizes.items() if stays else ():
-                stay[role] = stay.get(role, 0) + size
-        for room in left:
-            if any(size < stay.get(role, 0) for role, size in room.items()):
-                return None
-        return [room["local"] - stay.get("local", 0) for room in left]
+    def _rooms(
+        self, left: list[dict[str, float]], staying: list[bool], *, looped: bool
+    ) -> list[float] | None:
+        """Per layer, bytes of local memory that are left for its own buffers.
+
+        In loops all constants that stay are there all the time, else those of the layer and of the
+        next one, which arrive meanwhile.
+        """
+        rooms = []
+        for position, room in enumerate(left):
+            there = range(self.count) if looped else range(position, min(position + 2, self.count))
+            for role, size in room.items():
+                stay = sum(self.constants[p].get(role, 0) for p in there if staying[p])
+                if size < stay:
+                    return None
+                if role == "local":
+                    rooms.append(size - stay)
+        return rooms
 
 
 def telling(parts: Sequence[Box]) -> tuple[Box, ...]:
@@ -236,7 +257,8 @@ class _Candidate:
         }
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
-        cycles = Timeline(inputs, results, self.pricer.slots).run(walked, work)
+        roomy = bool(self.schedule.loops)
+        cycles = Timeline(inputs, results, self.pricer.slots, roomy).run(walked, work)
         constants = sum(staying_bytes.values())
         total.load += sum(arriving.values())
         everything = self.cores * (total.bytes + constants)

@@ -41,6 +41,11 @@ class Timeline:
     results: tuple[str, ...]
     """By layer, what it makes."""
     slots: int
+    roomy: bool = True
+    """Whether constants that stay have places of their own; else each layer's are overwritten by
+    those of the layer after the next."""
+    begun: float = 0.0
+    """When the layer before started."""
     free: dict[str, float] = field(default_factory=dict)
     """Engine -> when it has done all that it was given."""
     ready: dict[str, float] = field(default_factory=dict)
@@ -75,6 +80,7 @@ class Timeline:
             for name in times:
                 times[name] += cycles
         self.used = {name: [t + cycles for t in times] for name, times in self.used.items()}
+        self.begun += cycles
 
     def _take(self, engine: str, earliest: float, cycles: float) -> tuple[float, float]:
         start = max(self.free.get(engine, 0.0), earliest)
@@ -101,14 +107,15 @@ class Timeline:
         pieces = max(1.0, share.pieces)
         first = arrived = 0.0
         if position in work.constants:
-            first = self._take("load", 0.0, work.constants[position])[1]
+            free = 0.0 if self.roomy else self.begun
+            first = self._take("load", free, work.constants[position])[1]
         if share.load:
-            # Streams run ahead of the layer by what their buffers hold: one piece.
-            begin, arrived = self._take("load", 0.0, share.load)
+            begin, arrived = self._take("load", self.begun, share.load)
             first = max(first, begin + share.load / pieces)
-        done = max(there, first)
+        begun = done = max(there, first)
         if share.matrix:
             start, done = self._take("matrix", done, share.matrix)
+            begun = start
             done = max(done, arrived + share.matrix / pieces)
             self.free["matrix"] = done
             behind = start + share.matrix / pieces
@@ -118,6 +125,11 @@ class Timeline:
             _, end = self._take("vector", behind, share.vector)
             done = max(end, done + share.vector / pieces)
             self.free["vector"] = done
+        if share.load and pieces > 1:
+            # A stream runs ahead of the work by what its buffers hold, and holds up what follows.
+            paced = done - self.slots * (done - begun) / pieces
+            self.free["load"] = max(self.free["load"], paced)
+        self.begun = begun
         if position in work.moves:
             self._take("vector", done, work.moves[position])
         self.ready[self.results[position]] = done
