@@ -1,0 +1,113 @@
+"""Searches for tiles: bounds hold, more effort finds nothing worse, objectives get what they ask."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from networks import Net
+from test_tile_pieces import convolution
+
+from compiler.driver import CompileOptions, nests, prepared
+from compiler.effort import LEVELS, stages_for
+from compiler.fit import Fitter
+from compiler.fuse.dependence import dependences
+from compiler.fuse.group import Group
+from compiler.stages import Stages
+from compiler.tile.choose_group import cuts
+from compiler.tile.ir import Estimate
+from compiler.tile.needs import LayerNeeds, layer_needs
+from compiler.tile.objective import SCORES
+from compiler.tile.share import Shares
+
+
+def chain(layers: int, side: int, channels: int) -> Group:
+    """A group of 3x3 convolutions."""
+    net = Net()
+    x = net.input(1, channels, side, side)
+    for _ in range(layers):
+        x = net.op("Conv", x, net.weight(channels, channels, 3, 3), pads=[1, 1, 1, 1])
+    arch = machine()
+    options = CompileOptions(dtype="fp32")
+    graph = nests(prepared(net.model(x), "chain"), arch, "fp32", options)
+    parts = options.stages.fuse.apply(graph)
+    tied = dependences(parts, graph)
+    return tied.group(tied.layers)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_needs_read_off_the_maps_are_those_found_step_by_step(data: st.DataObject) -> None:
+    kernel = data.draw(st.integers(1, 4))
+    pads = data.draw(st.tuples(*[st.integers(0, kernel - 1)] * 2))
+    layer = convolution(12, kernel, pads, data.draw(st.integers(1, 3)))
+    known = LayerNeeds(layer)
+    for _ in range(3):
+        box = tuple(
+            (start, data.draw(st.integers(1, extent - start)))
+            for extent in layer.result.shape
+            for start in [data.draw(st.integers(0, extent - 1))]
+        )
+        assert dict(known.of(box)) == layer_needs(layer, box)
+
+
+def test_a_share_with_more_room_is_never_slower_and_fits_its_room() -> None:
+    layer = convolution(24, 3, (1, 1), 1)
+    front = Shares(machine(), 2, 1).front(layer, layer.result.shape, frozenset(), resident=False)
+    smallest = front.smallest()
+    assert smallest is not None
+    assert front.within(smallest.need - 1) is None
+    rooms = [smallest.need * step for step in (1, 1.5, 2, 4, 100)]
+    found = [front.within(room) for room in rooms]
+    assert all(share is not None and share.need <= r for share, r in zip(found, rooms, strict=True))
+    assert found[0] is smallest or found[0] == smallest
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_no_price_is_below_its_bound(cores: int) -> None:
+    group = chain(3, 24, 8)
+    for objective in SCORES:
+        stages = Stages()
+        stages = replace(stages, tile=replace(stages.tile, objective=objective, cores=cores))
+        fitter = Fitter(machine(), stages)
+        assert 0 <= fitter.bound(group) <= fitter.price(group)
+
+
+def test_more_effort_finds_no_worse_schedule_of_a_group() -> None:
+    group = chain(4, 32, 8)
+    prices = [Fitter(machine(), stages_for(level)).price(group) for level in range(len(LEVELS))]
+    assert prices == sorted(prices, reverse=True)
+
+
+def test_levels_are_named_when_there_is_none() -> None:
+    with pytest.raises(ValueError, match="levels 0 to 3"):
+        stages_for(4)
+
+
+def test_each_objective_is_best_at_what_it_asks_for() -> None:
+    group = chain(4, 32, 8)
+    best: dict[str, Estimate] = {}
+    for objective in SCORES:
+        stages = Stages()
+        stages = replace(stages, tile=replace(stages.tile, objective=objective))
+        best[objective] = Fitter(machine(), stages).schedules(group)[0].estimate
+    assert best["memory"].need == min(estimate.need for estimate in best.values())
+    assert best["memory"].need < best["latency"].need
+    assert best["energy"].bytes <= best["memory"].bytes
+    assert best["latency"].total == min(estimate.total for estimate in best.values())
+
+
+def test_the_largest_peak_outweighs_many_smaller_ones() -> None:
+    score = SCORES["memory"]
+    small = Estimate(1000, 0, 0, 0, 0, need=80_000)
+    large = Estimate(1, 0, 0, 0, 0, need=100_000)
+    assert score(large) > 30 * score(small)
+
+
+@given(st.integers(1, 200))
+def test_finer_steps_try_all_that_coarser_ones_do(extent: int) -> None:
+    assert set(cuts(extent)) <= set(cuts(extent, (1.34, 1.1)))
+    assert all(0 < size < extent for size in cuts(extent))
