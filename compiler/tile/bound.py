@@ -54,8 +54,10 @@ class Bounds:
             return work_of(layer, self.arch, shape)
         found = roles(layer.head)
         problem = Problem(layer, self.arch, found, layer.head.shape, 1, self.slots)
-        whole = (np.array([problem.extent(dim)]) for dim in (found.y, found.x, found.col, found.k))
-        priced = price(problem, Choice(*whole, np.array([0])))
+        y, x, n, k = (
+            np.array([problem.extent(dim)]) for dim in (found.y, found.x, found.col, found.k)
+        )
+        priced = price(problem, Choice(y, x, n, k, np.array([0])))
         return float(priced.matrix[0]), float(np.asarray(priced.vector).ravel()[0])
 
 

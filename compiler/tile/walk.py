@@ -25,7 +25,6 @@ from compiler.nest.bounds import Box, clipped, union
 from compiler.tile.ir import OuterLoop
 from compiler.tile.needs import LayerNeeds
 
-
 FEW = 4
 """Tiles in a run that are no loop."""
 

@@ -1,4 +1,4 @@
-"""Searches for tiles: bounds hold, more effort finds nothing worse, objectives get what they ask."""
+"""Searches for tiles: bounds hold, effort finds nothing worse, objectives get what they ask."""
 
 from __future__ import annotations
 
