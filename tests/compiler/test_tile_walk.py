@@ -1,0 +1,197 @@
+"""What every tile of a group computes and holds: stories by hand, and what holds of any chain."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from blocks import conv
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from networks import Net
+
+from compiler.driver import prepared
+from compiler.fuse.dependence import dependences
+from compiler.fuse.fuse_tails import FuseTails
+from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
+from compiler.nest.bounds import Box
+from compiler.ops.lower import lower
+from compiler.tile.ir import OuterLoop
+from compiler.tile.needs import layer_needs
+from compiler.tile.walk import Memory, Unwalkable, Walked, Walker, kept, walk_parts
+
+ANY = settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+Window = tuple[int, int, int, int]
+"""Kernel, stride, borders at both ends; along rows."""
+
+
+def group_of(net: Net, *outputs: str) -> Group:
+    """All layers of a network as one group."""
+    graph = lower(prepared(net.model(*outputs), "net"), "fp32")
+    parts = FuseTails().apply(graph)
+    return dependences(parts, graph).group((1 << len(parts)) - 1)
+
+
+def chain(high: int, *windows: Window) -> Group:
+    """Convolutions of one channel behind each other, on an image one column wide."""
+    net = Net()
+    x = net.input(1, 1, high, 1)
+    for kernel, stride, before, after in windows:
+        x = conv(net, x, 1, (kernel, 1), stride=(stride, 1), pads=(before, 0, after, 0), bias=False)
+    return group_of(net, x)
+
+
+def walk(group: Group, size: int, *, rolling: bool, inputs: bool = False) -> Walked:
+    held = frozenset(group.inputs) if inputs else frozenset[str]()
+    data = frozenset(n for n in held if group.tensors[n].data is None)
+    whole = tuple((0, n) for n in group.tensors[group.results[-1]].shape)
+    return Walker(group, data).walk((OuterLoop(2, size, rolling=rolling),), whole)
+
+
+def rows(box: Box | None) -> tuple[int, int] | None:
+    return None if box is None else box[2]
+
+
+def work(walked: Walked, layer: int) -> list[tuple[int, int] | None]:
+    return [rows(moment.work[layer]) for moment in walked.moments]
+
+
+SAME = (3, 1, 1, 1)
+
+
+def test_rolling_tiles_compute_each_row_once() -> None:
+    group = chain(12, SAME, SAME)
+    walked = walk(group, 4, rolling=True)
+    between = next(iter(group.held))
+    # Rows 0 .. 3 need rows -1 .. 4; the next tile's rows 3 .. 8 keep rows 3 and 4.
+    assert work(walked, 0) == [(0, 5), (5, 4), (9, 3)]
+    assert work(walked, 1) == [(0, 4), (4, 4), (8, 4)]
+    holds = [m.holds[between] for m in walked.moments]
+    assert [rows(h.box) for h in holds] == [(0, 5), (3, 6), (7, 5)]
+    assert [(h.before[2], h.after[2]) for h in holds] == [(1, 0), (0, 0), (0, 1)]
+    assert [kept(a, b) for a, b in pairwise(holds)] == [(2, 4, 2), (2, 4, 2)]
+    assert walked.largest_hold(between) == (1, 1, 6, 1)
+
+
+def test_recomputed_halos() -> None:
+    walked = walk(chain(12, SAME, SAME), 4, rolling=False)
+    assert work(walked, 0) == [(0, 5), (3, 6), (7, 5)]
+    assert walked.rolled == ()
+
+
+def test_stride_doubles_the_step() -> None:
+    walked = walk(chain(12, SAME, (3, 2, 1, 1)), 2, rolling=True)
+    # Rows 2 t and 2 t + 1 need rows 4 t - 1 .. 4 t + 3: the one that is kept is row 4 t - 1.
+    assert work(walked, 0) == [(0, 4), (4, 4), (8, 4)]
+    between = next(iter(walked.moments[0].holds))
+    assert [rows(m.holds[between].box) for m in walked.moments] == [(0, 4), (3, 5), (7, 5)]
+
+
+def test_a_last_tile_may_find_everything_there() -> None:
+    walked = walk(chain(4, SAME, SAME), 1, rolling=True)
+    assert work(walked, 0) == [(0, 2), (2, 1), (3, 1), None]
+
+
+def test_equal_tiles_are_one_run() -> None:
+    walked = walk(chain(40, SAME, SAME), 4, rolling=True)
+    assert [(run.first, run.count) for run in walked.runs] == [(0, 1), (1, 8), (9, 1)]
+
+
+def test_a_window_larger_than_what_is_left_makes_the_buffer_whole() -> None:
+    group = chain(8, SAME, (7, 1, 3, 3))
+    part = ((0, 1), (0, 1), (0, 8), (0, 1))
+    (walked,) = walk_parts(group, (OuterLoop(2, 2, rolling=True),), (part,), Memory())
+    between = next(iter(group.held))
+    # Tiles need rows 0..4, 0..6, 1..7 and 3..7: nearly all of 8, so nothing is moved about.
+    assert {m.holds[between].origin[2] for m in walked.moments} == {-3}
+    assert walked.rolled == ()
+    assert work(walked, 0) == [(0, 5), (5, 2), (7, 1), None]
+
+
+def test_outer_loops_must_divide() -> None:
+    net = Net()
+    x = net.input(3, 1, 8, 1)
+    for _ in range(2):
+        x = conv(net, x, 1, (3, 1), pads=(1, 0, 1, 0), bias=False)
+    group = group_of(net, x)
+    loops = (OuterLoop(0, 2), OuterLoop(2, 4, rolling=True))
+    with pytest.raises(Unwalkable, match="2 does not divide 3"):
+        Walker(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
+    loops = (OuterLoop(0, 1), OuterLoop(2, 4, rolling=True))
+    walked = Walker(group, frozenset()).walk(loops, ((0, 3), (0, 1), (0, 8), (0, 1)))
+    assert walked.repeats == 3
+    assert walked.strides is not None
+    assert walked.strides[group.results[0]] == (1, 0, 0, 0)
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Window:
+    kernel = draw(st.sampled_from((1, 2, 3, 5)))
+    edges = st.integers(0, kernel - 1)
+    return kernel, draw(st.sampled_from((1, 1, 2, 3))), draw(edges), draw(edges)
+
+
+@ANY
+@given(
+    st.integers(5, 40), st.lists(windows(), min_size=2, max_size=5), st.integers(1, 9),
+    st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_every_tile_has_what_it_needs(
+    high: int, layers: list[Window], size: int, rolling: bool, inputs: bool
+) -> None:
+    left = high
+    for kernel, stride, before, after in layers:
+        assume(left + before + after >= kernel)
+        left = (left + before + after - kernel) // stride + 1
+    group = chain(high, *layers)
+    try:
+        walked = walk(group, size, rolling=rolling, inputs=inputs)
+    except Unwalkable:
+        assert rolling  # positions that nobody needs may lie between
+        return
+    _stored_once(group, walked)
+    for position, layer in enumerate(group.layers):
+        _computed(group, walked, position, rolling=rolling)
+        for moment in walked.moments:
+            _needs_are_held(layer, moment.work[position], moment.holds)
+
+
+def _stored_once(group: Group, walked: Walked) -> None:
+    for name in group.results:
+        count = np.zeros(group.tensors[name].shape, int)
+        for moment in walked.moments:
+            count[_slices(moment.out[name])] += 1
+        assert (count == 1).all()
+
+
+def _computed(group: Group, walked: Walked, position: int, *, rolling: bool) -> None:
+    """All that is held was computed before; rolling: once."""
+    name = group.layers[position].result.name
+    count = np.zeros(group.tensors[name].shape, int)
+    for moment in walked.moments:
+        box = moment.work[position]
+        if box is not None:
+            count[_slices(box)] += 1
+        if name in moment.holds:
+            assert (count[_slices(moment.holds[name].box)] >= 1).all()
+    assert not rolling or count.max() == 1
+
+
+def _needs_are_held(layer: Layer, box: Box | None, holds: object) -> None:
+    assert isinstance(holds, dict)
+    if box is None:
+        return
+    for name, need in layer_needs(layer, box).items():
+        if name not in holds:
+            continue
+        hold = holds[name]
+        for (start, size), first, extent in zip(need, hold.origin, hold.sizes, strict=True):
+            assert first <= start and start + size <= first + extent
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(start, start + size) for start, size in box)
