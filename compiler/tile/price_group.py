@@ -297,7 +297,9 @@ class _Candidate:
         return {
             name: volume(hold.box) * size_of(group.tensors[name].dtype)
             for name, hold in moment.holds.items()
-            if name not in group.made and name not in group.kept and (before is None or before.holds.get(name) != hold)
+            if name not in group.made
+            and name not in group.kept
+            and (before is None or before.holds.get(name) != hold)
         }
 
     def _moved(self, run: Run, moment: Moment) -> float:
