@@ -37,7 +37,7 @@ class Fitter:
 
     def __post_init__(self) -> None:
         self.search: GroupSearch = self.stages.tile.together(self.arch, self.stages.plan.slots)
-        self._known: dict[tuple[object, ...], list[Schedule]] = {}
+        self._known: dict[tuple[object, ...], tuple[Group, list[Schedule]]] = {}
 
     @property
     def facts(self) -> Facts:
@@ -58,15 +58,16 @@ class Fitter:
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
-        key = (*map(id, group.layers), group.reserved, *sorted(group.kept))
+        key = (*map(id, group.layers), group.reserved, *sorted(group.kept.items()))
         if key not in self._known:
-            if group.kept or (group.reserved and len(group.layers) > 1):
-                self._known[key] = self.search.schedules(group)
-            elif len(group.layers) == 1:
-                self._known[key] = [self.stages.tile.alone(group, self.arch, self.stages.plan)]
-            else:
-                self._known[key] = self.search.schedules(group)
-        return self._known[key]
+            alone = len(group.layers) == 1 and not group.kept
+            found = (
+                [self.stages.tile.alone(group, self.arch, self.stages.plan)]
+                if alone
+                else self.search.schedules(group)
+            )
+            self._known[key] = group, found  # while a layer lives, nothing else has its id
+        return self._known[key][1]
 
     def fits(self, group: Group, before: Fit | None) -> list[Fit]:
         """The group planned and placed, in as few pieces as it fits in, behind the group `before`;
