@@ -1,0 +1,297 @@
+"""Tokens from touched bytes: chains by hand, and any tree keeps its conflicts in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from machines import machine
+
+from compiler.emit.nodes import Leaf, Node, Segment, Use, Walk, emptied
+from compiler.emit.order_tokens import plays
+from compiler.emit.sync import THRIFT, Chain, Synchronizer, Thrift, chains, merged
+from simmodel.isa import Copy, Item, Loop, Sync, Unary
+from simmodel.program import Buffer, Origin, Port, Program
+from simmodel.region import Address, Operand, Ring
+from simmodel.verify import verify
+
+ANY = settings(
+    max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+SIZE = 16
+"""Bytes of a slot."""
+
+
+def use(name: str, low: int, *, write: bool, slots: int = 1, home: int = 1, reset: int = 0) -> Use:
+    return Use(name, "local", low, low + SIZE * slots, slots, home, reset, write)
+
+
+def touch(engine: str, *uses: Use) -> tuple[tuple[str, Use], ...]:
+    return tuple((engine, each) for each in uses)
+
+
+def test_a_buffer_of_one_slot() -> None:
+    fill = touch("load", use("x", 0, write=True))
+    read = touch("matrix", use("x", 0, write=False))
+    assert chains((fill, read), 1) == [
+        Chain("load", "matrix", 0, (0,), (1,)),  # full
+        Chain("matrix", "load", 1, (1,), (0,)),  # free: the next load waits for this product
+    ]
+
+
+def test_two_slots_are_two_iterations_apart() -> None:
+    fill = touch("load", use("x", 0, write=True, slots=2))
+    read = touch("matrix", use("x", 0, write=False, slots=2))
+    assert chains((fill, read), 1)[1] == Chain("matrix", "load", 2, (1,), (0,))
+
+
+def test_outside_loops_nothing_comes_again() -> None:
+    fill = touch("load", use("x", 0, write=True, home=0))
+    read = touch("matrix", use("x", 0, write=False, home=0))
+    assert chains((fill, read), 0) == [Chain("load", "matrix", 0, (0,), (1,))]
+
+
+def test_readers_do_not_wait_for_each_other() -> None:
+    first = touch("matrix", use("x", 0, write=False))
+    second = touch("vector", use("x", 0, write=False))
+    assert chains((first, second), 1) == []
+
+
+def test_one_pair_may_stand_for_several() -> None:
+    # Both loads before the product: the second load's token says so of the first as well.
+    a = touch("load", use("x", 0, write=True))
+    b = touch("load", use("w", 64, write=True))
+    product = touch("matrix", use("x", 0, write=False), use("w", 64, write=False))
+    full, free = chains((a, b, product), 1)
+    assert full == Chain("load", "matrix", 0, (1,), (2,))
+    assert free == Chain("matrix", "load", 1, (2,), (0,))
+
+
+def test_buffers_of_other_slots_keep_chains_of_their_own() -> None:
+    steps = (
+        touch("load", use("x", 0, write=True, slots=2)),
+        touch("load", use("w", 64, write=True)),
+        touch("matrix", use("x", 0, write=False, slots=2)),
+        touch("matrix", use("w", 64, write=False)),
+    )
+    found = chains(steps, 1)
+    assert [c for c in found if c.distance] == [
+        Chain("matrix", "load", 1, (3,), (1,)),
+        Chain("matrix", "load", 2, (2,), (0,)),
+    ]
+    assert merged(found) == [
+        *(c for c in found if not c.distance),
+        Chain("matrix", "load", 1, (3,), (0,)),
+    ]
+
+
+def test_chains_of_different_distances_never_share_a_token() -> None:
+    """Two pairs an iteration apart and one pair two apart both start at 2."""
+    vector = use("x", 0, write=True, slots=2), use("a", 64, write=True), use("b", 96, write=True)
+    steps: list[Node] = [
+        *(sync_leaf("vector", each) for each in vector),
+        sync_leaf("matrix", use("x", 0, write=False, slots=2)),
+        sync_leaf("matrix", vector[1]),
+        sync_leaf("vector", vector[1]),
+        sync_leaf("matrix", vector[2]),
+    ]
+    sync = Synchronizer()
+    stream = sync.stream([Walk("i", (Segment(5, tuple(steps)),))])
+    assert plays(stream, sync.initial)
+
+
+def sync_leaf(engine: str, *uses: Use) -> Leaf:
+    return Leaf(engine, (Sync(engine=engine, origin=0),), uses)
+
+
+def test_barriers_replace_tokens_outside_loops() -> None:
+    steps: list[Node] = [
+        sync_leaf("load", use("x", 0, write=True, home=0)),
+        sync_leaf("matrix", use("x", 0, write=False, home=0)),
+    ]
+    lavish, sparing = Synchronizer(), Synchronizer(thrift=Thrift(lanes=1, barriers=True))
+    lavish.stream(steps)
+    sparing.stream(steps)
+    assert (len(lavish.initial), len(lavish.barriers)) == (1, 0)
+    assert (len(sparing.initial), len(sparing.barriers)) == (0, 1)
+
+
+def test_interlocked_machines_take_no_tokens() -> None:
+    sync = Synchronizer(tokens=False)
+    steps = [
+        sync_leaf("load", use("x", 0, write=True)), sync_leaf("matrix", use("x", 0, write=False)),
+    ]  # fmt: skip
+    (loop,) = sync.stream([Walk("i", (Segment(3, tuple(steps)),))])
+    assert isinstance(loop, Loop)
+    assert len(loop.body) == 2
+    assert sync.initial == {}
+
+
+def test_a_step_in_a_deeper_loop_is_bracketed() -> None:
+    inner = Walk("j", (Segment(4, (sync_leaf("matrix", use("x", 0, write=False)),)),))
+    load = sync_leaf("load", use("x", 0, write=True))
+    sync = Synchronizer()
+    (loop,) = sync.stream([Walk("i", (Segment(3, (load, inner)),))])
+    assert isinstance(loop, Loop)
+    first, before, deep, after = loop.body
+    assert isinstance(deep, Loop)
+    assert isinstance(before, Sync) and isinstance(after, Sync) and isinstance(first, Sync)
+    assert first.signals == before.waits == (("full_load_matrix_1", 1),)
+    assert after.signals == first.waits == (("free1_matrix_load_1", 1),)
+
+
+# Any tree, as a real program.
+
+SPACE = 512
+"""Bytes of local memory that random buffers share."""
+ENGINES = ("load", "vector", "store")
+
+
+@dataclass(frozen=True)
+class Space:
+    """A buffer of a random tree."""
+
+    name: str
+    base: int
+    slots: int
+    home: int
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> tuple[list[Node], list[Space]]:
+    """Steps of three engines in up to two loops; buffers with their turns at any of them."""
+    spaces = []
+    for number in range(draw(st.integers(1, 5))):
+        slots, home = draw(st.integers(1, 3)), draw(st.integers(0, 2))
+        slots = slots if home else 1
+        base = SIZE * draw(st.integers(0, (SPACE // SIZE) - slots))
+        spaces.append(Space(f"b{number}", base, slots, home))
+    counter = iter(range(1000))
+
+    def body(depth: int) -> tuple[Node, ...]:
+        nodes: list[Node] = []
+        for _ in range(draw(st.integers(1, 4))):
+            if depth < 2 and draw(st.integers(0, 2)) == 0:
+                variable = f"i{depth}"
+                counts = draw(st.lists(st.integers(1, 4), min_size=1, max_size=2))
+                inside = body(depth + 1)
+                segments, turned = [], 0
+                for count in counts:
+                    idle = draw(st.integers(0, 5)) == 0
+                    nodes_of = tuple(_turned(n, variable, count, turned) for n in inside)
+                    segments.append(
+                        Segment(count, tuple(map(emptied, nodes_of)) if idle else nodes_of)
+                    )
+                    turned += count
+                nodes.append(Walk(variable, tuple(segments)))
+            else:
+                written = [s for s in spaces if s.home == depth]
+                read = [s for s in spaces if s.home <= depth]
+                if written:
+                    nodes.append(_step(draw, written, read, next(counter)))
+        return tuple(nodes)
+
+    return list(body(0)), spaces
+
+
+def _turned(node: Node, variable: str, count: int, first: int) -> Node:
+    """`node` in a segment of a loop: rings count on from the segments before."""
+    if isinstance(node, Walk):
+        segments = tuple(
+            Segment(s.count, tuple(_turned(n, variable, count, first) for n in s.body))
+            for s in node.segments
+        )
+        return Walk(node.variable, segments)
+    depth = int(variable[1:]) + 1
+    items = tuple(_ringed(item, node, variable, count, first, depth) for item in node.items)
+    return Leaf(node.engine, items, node.uses, node.origin)
+
+
+def _ringed(item: Item, leaf: Leaf, variable: str, count: int, first: int, depth: int) -> Item:
+    assert isinstance(item, Copy | Unary)
+    operands = {"dst": item.dst} | ({"src": item.src} if isinstance(item, Copy) else {"a": item.a})
+    homes = {each.low: each for each in leaf.uses}
+    moved = {}
+    for field, operand in operands.items():
+        each = homes.get(operand.address.base)
+        if operand.memory != "local" or each is None or each.home != depth or each.slots == 1:
+            continue
+        terms = ((variable, 1),) if count > 1 else ()
+        ring = Ring(each.slots, SIZE, first % each.slots, terms)
+        address = Address(operand.address.base, (), ring)
+        moved[field] = Operand("local", address, (SIZE,), (1,), "int8")
+    return _replaced(item, moved)
+
+
+def _replaced(item: Copy | Unary, operands: dict[str, Operand]) -> Item:
+    dst = operands.get("dst", item.dst)
+    if isinstance(item, Copy):
+        return Copy(engine=item.engine, origin=0, dst=dst, src=operands.get("src", item.src))
+    return Unary(engine="vector", origin=0, function="move", dst=dst, a=operands.get("a", item.a))
+
+
+def _step(draw: st.DrawFn, written: Sequence[Space], read: Sequence[Space], number: int) -> Leaf:
+    """A load, a move or a store; each has its own bytes off chip. What is written in a loop turns
+    in that loop; what turns further out stays as it is."""
+    engine = draw(st.sampled_from(ENGINES))
+    two = draw(st.sampled_from(read))
+    one = two if engine == "store" else draw(st.sampled_from(written))
+    far = _operand("dram", 4096 + SIZE * number)
+    near = _operand("local", one.base)
+    if engine == "load":
+        item: Item = Copy(engine="load", origin=0, dst=near, src=_operand("dram", 0))
+        return Leaf(engine, (item,), (_use(one, write=True),))
+    if engine == "store":
+        item = Copy(engine="store", origin=0, dst=far, src=near)
+        return Leaf(engine, (item,), (_use(one, write=False),))
+    if one.base < two.base + SIZE * two.slots and two.base < one.base + SIZE * one.slots:
+        two = one  # in place, or apart
+    item = Unary(
+        engine="vector", origin=0, function="move", dst=near, a=_operand("local", two.base)
+    )
+    return Leaf(engine, (item,), (_use(two, write=False), _use(one, write=True)))
+
+
+def _use(space: Space, *, write: bool) -> Use:
+    high = space.base + SIZE * space.slots
+    return Use(
+        space.name,
+        "local",
+        space.base,
+        high,
+        space.slots,
+        space.home,
+        max(0, space.home - 1),
+        write,
+    )
+
+
+def _operand(memory: str, base: int) -> Operand:
+    return Operand(memory, Address(base), (SIZE,), (1,), "int8")
+
+
+@pytest.mark.parametrize("level", range(len(THRIFT)))
+@ANY
+@given(trees())
+def test_conflicts_keep_their_order(level: int, tree: tuple[list[Node], list[Space]]) -> None:
+    nodes, _ = tree
+    whole = Operand("local", Address(0), (SPACE,), (1,), "int8")
+    source = Operand("dram", Address(0), (SPACE,), (1,), "int8")
+    start = Leaf(
+        "load", (Copy(engine="load", origin=0, dst=whole, src=source),),
+        (Use("all", "local", 0, SPACE, 1, 0, 0, True),),
+    )  # fmt: skip
+    sync = Synchronizer(thrift=THRIFT[level])
+    stream = tuple(sync.stream([start, *nodes]))
+    assert plays(stream, sync.initial)
+    arch = machine(tokens=4096)
+    program = Program(
+        "tree", arch.name, (stream,), (sync.initial,), sync.barriers, (),
+        (Buffer("x", "dram", 0, SPACE, None, 0, 0), Buffer("y", "dram", 4096, 16384, None, 0, 0),
+         Buffer("all", "local", 0, SPACE, 0, 0, 0)),
+        (Port("x", source, (SPACE,), "int8"),), (), (Origin("tree", 0, "Test"),),
+    )  # fmt: skip
+    verify(program, arch)
