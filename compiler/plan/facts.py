@@ -12,7 +12,7 @@ from compiler.errors import CompilerError
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Access, order_of
-from compiler.plan.layer import innermost_axis, input_strides, role_of
+from compiler.plan.layer import copying, innermost_axis, input_strides, role_of
 from compiler.plan.ranges import Key, Range, keys_of, needs
 from compiler.tile.machine import route
 from compiler.tile.roles import roles
@@ -141,6 +141,7 @@ class Facts:
         order = list(order_of(tensor.shape, tensor.storage.strides))
         innermost: set[int] = set()
         borders: set[float] = set()
+        self._movable(group, name)
         for facts, access, key, position in self._accesses(group, name):
             if facts.roles[key] != "local":
                 raise Unholdable(f"{name} is read from another memory than local")
@@ -157,6 +158,16 @@ class Facts:
             order = [axis for axis in order if axis != last] + [last]
         border = next(iter(borders), None)
         return Passing(tuple(order), self._engines(group, name), border)
+
+    def _movable(self, group: Group, name: str) -> None:
+        """Moves within a memory are the vector engine's, which may not know the type."""
+        dtype = group.tensors[name].dtype
+        if dtype in self.arch.vector.types:
+            return
+        for layer in group.layers:
+            near = layer.result.name == name or name in layer.inputs
+            if near and copying(layer, self.arch):
+                raise Unholdable(f"{name} cannot be moved on chip: no {dtype} on the vector engine")
 
     def _accesses(
         self, group: Group, name: str
