@@ -13,8 +13,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from compiler.alloc.conflicts import traffic
 from compiler.alloc.pack import Item, pack
+from compiler.alloc.separate import Space, Waits, separate
+from compiler.alloc.steady import phases
+from compiler.cost import copy_rate
 from compiler.plan.ir import Buffer, Plan
 from compiler.plan.make_plan import alive, too_large
 from simmodel.arch import Arch, Memory
@@ -41,6 +46,8 @@ class PlaceBuffers:
     """Keep room for what is loaded ahead."""
     effort: int = 1
     """Of the search for a packing where greedy placement finds none."""
+    conflicts: Literal["aware", "blind"] = "aware"
+    """Move buffers between banks so that engines lose fewer cycles there, or not."""
 
     def apply(
         self, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None
@@ -52,18 +59,22 @@ class PlaceBuffers:
         places: Places = {}
         for role, memory in arch.memories.on_chip().items():
             size = memory.size - (plan.schedule.group.reserved if role == "local" else 0)
-            memory = memory.model_copy(update={"size": size})
             found = [b for b in plan.buffers.values() if b.role == role]
             places |= {b.name: (b.address, b.bytes) for b in found if b.address is not None}
             buffers = [b for b in found if b.address is None]
             if buffers:
                 busy = _tail(before, role) if before is not None and self.ahead else []
-                places.update(self._place(buffers, memory, plan, busy))
+                made = self._place(buffers, (memory, size), plan, busy)
+                places |= made
+                if self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1:
+                    places |= _separated(places, buffers, (memory, size), busy, plan, arch)
         return places
 
     def _place(
-        self, buffers: list[Buffer], memory: Memory, plan: Plan, busy: list[tuple[int, int]]
-    ) -> Places:
+        self, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
+        busy: list[tuple[int, int]],
+    ) -> Places:  # fmt: skip
+        memory, size = room
         grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
         grains = [grain]
         if self.apart and memory.mapping == "blocked" and memory.banks > 1:
@@ -73,30 +84,32 @@ class PlaceBuffers:
         wishes = [(together, busy), (ahead, busy), (together, []), (ahead, [])]
         for lives, avoided in wishes:
             for step in grains:
-                found = _first_fit(buffers, lives, step, memory.size, avoided)
+                found = _first_fit(buffers, lives, step, size, avoided)
                 if found is not None:
                     return found
         dense = _packed(buffers)
-        if _end(dense, buffers) <= memory.size:
+        if _end(dense, buffers) <= size:
             return dense
-        found = _searched(buffers, ahead, memory, min(self.effort, 1))
+        found = _searched(buffers, ahead, room, min(self.effort, 1))
         if found is not None:
             return found
         lives = _lives(buffers, last)
         for step in grains:
-            found = _first_fit(buffers, lives, step, memory.size, [])
+            found = _first_fit(buffers, lives, step, size, [])
             if found is not None:
                 return found
-        found = _searched(buffers, lives, memory, self.effort)
+        found = _searched(buffers, lives, room, self.effort)
         if found is not None:
             return found
         demand = max(
             sum(b.bytes * b.slots for b in buffers if alive(b, position, last - 1))
             for position in range(last)
         )
-        raise too_large(plan, buffers[0].role, max(demand, memory.size + 1), memory.size)
+        raise too_large(plan, buffers[0].role, max(demand, size + 1), size)
 
 
+AGAIN = 0.05
+"""Share of a layer's time that is lost where the next tile waits for its place."""
 Lives = dict[str, tuple[int, int]]
 """Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
 
@@ -159,6 +172,47 @@ def _first_fit(
     return places
 
 
+def _separated(
+    places: Places, buffers: list[Buffer], room: tuple[Memory, int], busy: list[tuple[int, int]],
+    plan: Plan, arch: Arch,
+) -> Places:  # fmt: skip
+    """`places` with buffers moved between banks, for fewer cycles in the steady state."""
+    memory, size = room
+    steady = phases(plan, arch)
+    names = {b.name for b in plan.buffers.values() if b.role == buffers[0].role}
+    last = len(plan.layers)
+    lives, ahead = _lives(buffers, last), _ahead(buffers, last)
+    rates = [min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values()]
+
+    def loading(buffer: Buffer) -> float:
+        return buffer.bytes / max(rates) if buffer.key is not None else 0.0
+
+    def between(a: Buffer, b: Buffer) -> float:
+        if _meet(lives[a.name], lives[b.name]):
+            return math.inf
+        times = steady[a.first].times
+        if _meet(ahead[a.name], ahead[b.name]):
+            hidden = steady[min(a.first, b.first)].period
+            return times * (max(loading(a), loading(b)) + AGAIN * hidden)
+        # In the next tile the earlier one waits until this tile is done with the later one.
+        return AGAIN * (times - 1) * min(steady[b.first].period, steady[a.first].period)
+
+    space = Space(
+        size, memory.bank_size,
+        lambda b: math.lcm(memory.alignment, _word(memory), size_of(b.dtype)),
+    )  # fmt: skip
+    waits = Waits(between, busy, lambda b: 0.0 if ahead[b.name][0] else loading(b))
+    found = separate(
+        {n: p for n, p in places.items() if n in names}, buffers,
+        traffic(steady, names, memory), space, waits,
+    )  # fmt: skip
+    return {b.name: found[b.name] for b in buffers}
+
+
+def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    return a[0] <= b[1] and b[0] <= a[1]
+
+
 def _packed(buffers: list[Buffer]) -> Places:
     """One after another without gaps: their sizes are multiples of what their elements need."""
     places: Places = {}
@@ -170,14 +224,18 @@ def _packed(buffers: list[Buffer]) -> Places:
 
 
 def _searched(
-    buffers: list[Buffer], lives: Lives, memory: Memory, effort: int
+    buffers: list[Buffer], lives: Lives, room: tuple[Memory, int], effort: int
 ) -> Places | None:
     """A packing found by search."""
+    memory, size = room
     items = [
-        Item(b.name, b.bytes * b.slots, *lives[b.name], math.lcm(memory.alignment, size_of(b.dtype)))
+        Item(
+            b.name, b.bytes * b.slots, *lives[b.name],
+            math.lcm(memory.alignment, size_of(b.dtype)),
+        )
         for b in buffers
     ]
-    found = pack(items, memory.size, effort)
+    found = pack(items, size, effort)
     if found is None:
         return None
     return {b.name: (found.addresses[b.name], b.bytes) for b in buffers}

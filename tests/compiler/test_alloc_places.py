@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -14,9 +15,9 @@ from compiler.alloc.off_chip import GRAIN, Span, place
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.driver import compile_model
 from compiler.plan.ir import Buffer, Plan
+from compiler.plan.make_plan import alive
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
-from simmodel.program import Buffer as Range
 
 
 @st.composite
@@ -51,8 +52,12 @@ class Sketch(Plan):
     """A plan of buffers alone."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
-        object.__setattr__(self, "buffers", {b.name: b for b in buffers})
-        object.__setattr__(self, "layers", (None,))
+        for name, value in (
+            ("buffers", {b.name: b for b in buffers}),
+            ("layers", (None,)),
+            ("schedule", SimpleNamespace(group=SimpleNamespace(reserved=0))),
+        ):
+            object.__setattr__(self, name, value)
 
 
 @st.composite
@@ -80,7 +85,7 @@ def sketches(draw: st.DrawFn) -> tuple[Sketch, Arch]:
 @given(sketches())
 def test_whatever_fits_by_its_sum_is_placed(case: tuple[Sketch, Arch]) -> None:
     plan, arch = case
-    places = PlaceBuffers().apply(plan, arch)
+    places = PlaceBuffers(conflicts="blind").apply(plan, arch)
     taken: list[tuple[int, int]] = []
     for buffer in plan.buffers.values():
         base, pitch = places[buffer.name]
@@ -99,13 +104,16 @@ def test_the_buffers_of_a_program_do_not_meet(arch: Arch) -> None:
     x = net.input(1, 8, 9, 9)
     y = net.op("Relu", net.op("Conv", x, net.weight(8, 8, 3, 3), pads=[1] * 4))
     z = net.op("Add", net.op("Conv", y, net.weight(8, 8, 1, 1)), x)
-    program = compile_model(net.model(net.op("MaxPool", z, kernel_shape=[2, 2])), arch).program
-    places: dict[tuple[str, int | None], list[Range]] = {}
-    for buffer in program.buffers:
-        places.setdefault((buffer.memory, buffer.core), []).append(buffer)
-    for found in places.values():
-        for number, a in enumerate(found):
-            for b in found[:number]:
-                together = a.first <= b.last and b.first <= a.last
-                apart = a.address + a.size <= b.address or b.address + b.size <= a.address
-                assert apart or not together, (a, b)
+    model = net.model(net.op("MaxPool", z, kernel_shape=[2, 2]))
+    for decision in compile_model(model, arch).decisions:
+        last = len(decision.plan.layers) - 1
+        buffers = list(decision.plan.buffers.values())
+        for number, a in enumerate(buffers):
+            for b in (b for b in buffers[:number] if b.role == a.role):
+                together = any(alive(a, p, last) and alive(b, p, last) for p in range(last + 1))
+                (low, high), (other, end) = (_span(x, decision.places[x.name]) for x in (a, b))
+                assert high <= other or end <= low or not together, (a, b)
+
+
+def _span(buffer: Buffer, place: tuple[int, int]) -> tuple[int, int]:
+    return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes

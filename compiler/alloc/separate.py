@@ -1,0 +1,255 @@
+"""Moves buffers to other banks where that costs fewer cycles: a local search from a placement.
+
+What a placement costs is what its engines lose in the banks (`conflicts`), and what they wait where
+bytes are used again (`Waits`). A step gives one buffer another address or another distance between
+its slots, or exchanges two buffers; only steps that make it cheaper are taken, so the result never
+costs more than the start. Contiguity needs no term of its own: slots stay whole, and how fast a
+copy runs does not depend on where they lie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.alloc.conflicts import Floats, Ints, Traffic
+from compiler.plan.ir import Buffer
+
+Place = tuple[int, int]
+Places = dict[str, Place]
+ROUNDS = 3
+"""Times that every buffer is tried."""
+WORTH = 1.0
+"""Cycles that a step must save."""
+
+
+@dataclass(frozen=True)
+class Space:
+    """One memory, as the search sees it."""
+
+    size: int
+    """Bytes that buffers may take, from address 0."""
+    bank_size: int
+    grain: Callable[[Buffer], int]
+    """Buffers, and their slots, start at multiples of this."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Cycles that are lost where buffers share bytes."""
+
+    between: Callable[[Buffer, Buffer], float]
+    """Infinity for those in use together."""
+    busy: Sequence[tuple[int, int]] = ()
+    """Bytes that the work before still needs."""
+    ahead: Callable[[Buffer], float] = lambda buffer: 0.0
+    """What it costs that a buffer lies in busy bytes."""
+
+
+def separate(
+    places: Places, buffers: Sequence[Buffer], traffics: Sequence[Traffic], space: Space,
+    waits: Waits,
+) -> Places:  # fmt: skip
+    """Places that cost at most as much as the given ones; `traffics` may touch others as well.
+
+    Args:
+        places: of `buffers`, and of others that stay where they are.
+        buffers: those that may be moved.
+        traffics: what goes on in this memory.
+        space: the memory.
+        waits: the price of bytes that are used again.
+    """
+    search = _Search(dict(places), list(buffers), list(traffics), space, waits)
+    if search.lost.sum() < WORTH:
+        return places
+    search.run()
+    return search.places
+
+
+@dataclass
+class _Search:
+    places: Places
+    buffers: list[Buffer]
+    traffics: list[Traffic]
+    space: Space
+    waits: Waits
+    demands: list[dict[str, Floats]] = field(default_factory=list)
+    """Per traffic, what each buffer's streams demand."""
+
+    def __post_init__(self) -> None:
+        self.index = {b.name: n for n, b in enumerate(self.buffers)}
+        self.by_name = {b.name: b for b in self.buffers}
+        count = len(self.buffers)
+        self.price = np.zeros((count, count + len(self.waits.busy)))
+        for n, a in enumerate(self.buffers):
+            for m, b in enumerate(self.buffers[:n]):
+                self.price[n, m] = self.price[m, n] = self.waits.between(a, b)
+            self.price[n, count:] = self.waits.ahead(a)
+        self.demands = [
+            {
+                name: traffic.demands(name, *_columns([self.places[name]]))[0]
+                for name in sorted(traffic.buffers)
+            }
+            for traffic in self.traffics
+        ]
+        self.traffics = [
+            traffic.settled(np.add.reduce(list(demands.values())))
+            for traffic, demands in zip(self.traffics, self.demands, strict=True)
+        ]
+        self.lost = np.array([self._lost(n) for n in range(len(self.traffics))])
+
+    def _lost(self, number: int) -> float:
+        total = np.add.reduce(list(self.demands[number].values()))
+        return float(self.traffics[number].lost(total[None])[0])
+
+    def run(self) -> None:
+        """Steps until none is worth it."""
+        for _ in range(ROUNDS):
+            before = self.lost.sum()
+            for buffer in self._hot():
+                self._move(buffer)
+            self._exchange()
+            if before - self.lost.sum() < WORTH:
+                return
+
+    def _hot(self) -> list[Buffer]:
+        """Buffers where cycles are lost, the worst first."""
+        found: dict[str, float] = {}
+        for traffic, lost in zip(self.traffics, self.lost, strict=True):
+            for name in traffic.buffers if lost >= WORTH else ():
+                found[name] = found.get(name, 0.0) + lost
+        mine = [b for b in self.buffers if b.name in found]
+        return sorted(mine, key=lambda b: (-found[b.name], b.name))
+
+    def _move(self, buffer: Buffer) -> float:
+        """Gives `buffer` its best place; returns what that saves."""
+        offered = self._offers(buffer, without=())
+        if not offered:
+            return 0.0
+        costs = self._costs(buffer, [self.places[buffer.name], *offered])
+        best = int(np.argmin(costs))
+        saved = float(costs[0] - costs[best])
+        if saved < WORTH:
+            return 0.0
+        self._put(buffer, offered[best - 1])
+        return saved
+
+    def _exchange(self) -> None:
+        """Pairs of buffers that take each other's room, each in the best way."""
+        hot = self._hot()
+        for n, a in enumerate(hot):
+            for b in hot[:n]:
+                self._swap(a, b)
+
+    def _swap(self, a: Buffer, b: Buffer) -> None:
+        start = {x.name: self.places[x.name] for x in (a, b)}
+        if not _apart(start[a.name], a, start[b.name], b):
+            return
+        shared = [t for t in self.traffics if t.buffers & start.keys()]
+        if not shared:
+            return
+        before = self._total(a, b)
+        for mover, other in ((a, b), (b, a)):
+            near = start[other.name][0]
+            offers = [p for p in self._offers(mover, without=(other,)) if p[0] == near]
+            if not offers:
+                break
+            self._put(mover, offers[0])
+        else:
+            if self._clear(a) and self._clear(b) and before - self._total(a, b) >= WORTH:
+                return
+        for x in (a, b):
+            self._put(x, start[x.name])
+
+    def _total(self, *moved: Buffer) -> float:
+        shared = sum(self._sharing(b, [self.places[b.name]])[0] for b in moved)
+        return float(self.lost.sum() + shared)
+
+    def _clear(self, buffer: Buffer) -> bool:
+        return bool(np.isfinite(self._sharing(buffer, [self.places[buffer.name]])[0]))
+
+    def _put(self, buffer: Buffer, place: Place) -> None:
+        self.places[buffer.name] = place
+        for number, traffic in enumerate(self.traffics):
+            if buffer.name in traffic.buffers:
+                demands = traffic.demands(buffer.name, *_columns([place]))[0]
+                self.demands[number][buffer.name] = demands
+                self.lost[number] = self._lost(number)
+
+    def _costs(self, buffer: Buffer, offered: list[Place]) -> Floats:
+        """Cycles that depend on where `buffer` lies, for each place."""
+        cost = self._sharing(buffer, offered)
+        columns = _columns(offered)
+        for traffic, demands in zip(self.traffics, self.demands, strict=True):
+            if buffer.name not in traffic.buffers:
+                continue
+            rest = np.add.reduce([d for n, d in demands.items() if n != buffer.name], initial=0.0)
+            cost = cost + traffic.lost(rest + traffic.demands(buffer.name, *columns))
+        return cost
+
+    def _bounds(self) -> tuple[Ints, Ints]:
+        """First and last bytes of all buffers, then of what is busy."""
+        spans = [_span(self.places[b.name], b) for b in self.buffers]
+        both = np.array([*spans, *self.waits.busy], dtype=np.int64).reshape(-1, 2)
+        return both[:, 0], both[:, 1]
+
+    def _sharing(
+        self, buffer: Buffer, offered: list[Place], without: Sequence[Buffer] = ()
+    ) -> Floats:
+        lows, highs = self._bounds()
+        number = self.index[buffer.name]
+        mine = np.array([_span(place, buffer) for place in offered], dtype=np.int64)
+        meet = (mine[:, :1] < highs) & (lows < mine[:, 1:])
+        meet[:, [number, *(self.index[b.name] for b in without)]] = False
+        return np.asarray(np.where(meet, self.price[number], 0.0).sum(axis=1))
+
+    def _offers(self, buffer: Buffer, without: Sequence[Buffer]) -> list[Place]:
+        """Places worth a try: beside others, at the borders of banks and across them."""
+        grain, bank, size = self.space.grain(buffer), self.space.bank_size, self.space.size
+        lows, highs = self._bounds()
+        tight = _up(buffer.bytes, grain)
+        bank = math.lcm(bank, grain)
+        apart = _up(tight, bank)
+        found: list[Place] = []
+        for pitch in sorted({tight, apart, apart + bank} if buffer.slots > 1 else {tight}):
+            extent = pitch * (buffer.slots - 1) + buffer.bytes
+            if extent > size:
+                continue
+            quarters = np.arange(0, 4 * size, bank) // 4
+            points = np.concatenate(
+                (
+                    -(-highs // grain) * grain,
+                    (lows - extent) // grain * grain,
+                    -(-quarters // grain) * grain,
+                    (quarters - buffer.bytes // 2) // grain * grain,
+                )
+            )
+            points = np.unique(points)
+            points = points[(points >= 0) & (points + extent <= size)]
+            found += [(int(p), pitch) for p in points]
+        if not found:
+            return []
+        free = np.isfinite(self._sharing(buffer, found, without))
+        return [place for place, is_free in zip(found, free, strict=True) if is_free]
+
+
+def _columns(places: Sequence[Place]) -> tuple[Ints, Ints]:
+    both: NDArray[np.int64] = np.array(places, dtype=np.int64)
+    return both[:, 0], both[:, 1]
+
+
+def _up(value: int, grain: int) -> int:
+    return -(-value // grain) * grain
+
+
+def _span(place: Place, buffer: Buffer) -> tuple[int, int]:
+    return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes
+
+
+def _apart(one: Place, a: Buffer, two: Place, b: Buffer) -> bool:
+    (low, high), (other_low, other_high) = _span(one, a), _span(two, b)
+    return high <= other_low or other_high <= low

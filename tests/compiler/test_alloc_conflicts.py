@@ -1,0 +1,224 @@
+"""Placement by banks: engines that would meet are kept apart, and nothing else is changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from networks import Net
+
+from compiler.alloc.conflicts import Ints, traffic
+from compiler.alloc.on_chip import PlaceBuffers
+from compiler.alloc.separate import Places, Space, Waits, separate
+from compiler.alloc.steady import SAMPLES, Phase, Stream, Task
+from compiler.driver import CompileOptions, CompileResult, compile_model
+from compiler.plan.ir import Buffer
+from compiler.stages import Stages
+from simmodel.arch import Arch, Memory
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+BANKS, BANK = 4, 1024
+MEMORY = Memory.model_validate(
+    {"size": BANKS * BANK, "banks": BANKS, "bank_width": 16, "mapping": "blocked",
+     "conflict_penalty": 0.5}
+)  # fmt: skip
+
+
+def buffer(name: str, size: int, slots: int = 1, first: int = 0, last: int = 0) -> Buffer:
+    return Buffer(name, "local", "int8", (), (), size, slots, 0, first=first, last=last)
+
+
+def task(engine: str, held: Buffer, rate: float, ahead: int = 0, cycles: float = 100.0) -> Task:
+    """Works on all of a slot at `rate` bytes per cycle, `ahead` slots in front of the others."""
+    slot = tuple((sample + ahead) % held.slots for sample in range(SAMPLES))
+    moved = Stream(held.name, engine == "load", rate * cycles, slot, (0,) * SAMPLES, held.bytes)
+    return Task(engine, cycles, 1, (moved,))
+
+
+def space(size: int = MEMORY.size) -> Space:
+    return Space(size, BANK, lambda b: 16)
+
+
+def waits(between: float = math.inf) -> Waits:
+    return Waits(lambda a, b: between)
+
+
+def lost(tasks: list[Task], places: Places, memory: Memory = MEMORY) -> float:
+    """Cycles that these tasks lose, all running together."""
+    found = 0.0
+    for seen in traffic([Phase(tuple(tasks), 1)], places, memory):
+        total = sum(
+            seen.demands(n, *(_column(places[n][i]) for i in (0, 1)))[0] for n in seen.buffers
+        )
+        found += float(seen.lost(total[None])[0])
+    return found
+
+
+def _column(value: int) -> Ints:
+    return np.array([value])
+
+
+def moved(tasks: list[Task], buffers: list[Buffer], start: Places) -> Places:
+    seen = traffic([Phase(tuple(tasks), 1)], [b.name for b in buffers], MEMORY)
+    return separate(start, buffers, seen, space(), waits())
+
+
+def test_what_engines_touch_together_goes_to_banks_of_its_own() -> None:
+    a, b = buffer("a", 512), buffer("b", 512)
+    tasks = [task("matrix", a, 16), task("load", b, 16)]
+    start = {"a": (0, 512), "b": (512, 512)}
+    places = moved(tasks, [a, b], start)
+    assert lost(tasks, start) > 100
+    assert lost(tasks, places) == 0
+    assert places["a"][0] // BANK != places["b"][0] // BANK
+
+
+def test_slots_of_one_buffer_are_separated() -> None:
+    a = buffer("a", 256, slots=2)
+    tasks = [task("matrix", a, 16), task("load", a, 16, ahead=1)]
+    places = moved(tasks, [a], {"a": (0, 256)})
+    base, pitch = places["a"]
+    assert base // BANK != (base + pitch) // BANK
+    assert lost(tasks, places) == 0
+
+
+def test_one_stream_that_a_bank_is_too_slow_for_is_spread() -> None:
+    a = buffer("a", 1024)
+    tasks = [task("matrix", a, 32)]
+    places = moved(tasks, [a], {"a": (0, 1024)})
+    assert lost(tasks, places) == 0
+    assert places["a"][0] % BANK
+
+
+@pytest.mark.parametrize("rate", [0.0, 4.0])
+def test_nothing_to_win_changes_nothing(rate: float) -> None:
+    a, b = buffer("a", 256), buffer("b", 256)
+    tasks = [task("matrix", a, rate), task("vector", b, rate)]
+    start = {"a": (16, 256), "b": (512, 256)}
+    assert moved(tasks, [a, b], start) == start
+
+
+def test_engines_that_take_turns_do_not_conflict() -> None:
+    a, b = buffer("a", 256), buffer("b", 256)
+    together = [task("matrix", a, 16), task("vector", b, 16)]
+    in_turns = [task("matrix", a, 16), task("matrix", b, 16)]
+    start = {"a": (0, 256), "b": (256, 256)}
+    assert lost(in_turns, start) == 0 < lost(together, start)
+
+
+def test_ports_of_each_direction_do_not_conflict() -> None:
+    a, b = buffer("a", 256), buffer("b", 256)
+    tasks = [task("matrix", a, 16), task("load", b, 16)]
+    start = {"a": (0, 256), "b": (256, 256)}
+    split = MEMORY.model_copy(update={"read_ports": 1, "write_ports": 1})
+    assert lost(tasks, start, split) == 0 < lost(tasks, start)
+
+
+def test_space_is_not_used_again_where_the_wait_costs_more() -> None:
+    a, hot = buffer("a", 512), buffer("hot", 256)
+    b = buffer("b", MEMORY.size - 768, first=1, last=1)
+    tasks = [task("matrix", a, 16), task("load", hot, 16)]
+    start = {"hot": (0, 256), "a": (256, 512), "b": (768, b.bytes)}
+    seen = traffic([Phase(tuple(tasks), 1)], ["a", "hot"], MEMORY)
+    dear, cheap = (
+        separate(start, [a, b, hot], seen, space(), Waits(_between(price))) for price in (1e6, 1.0)
+    )
+    assert dear == start
+    assert lost(tasks, {n: cheap[n] for n in ("a", "hot")}) == 0
+
+
+def _between(price: float) -> Callable[[Buffer, Buffer], float]:
+    return lambda a, b: math.inf if a.first == b.first else price
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[Buffer], Places, list[Phase]]:
+    buffers, places, end = [], {}, 0
+    for number in range(draw(st.integers(1, 6))):
+        size = 16 * draw(st.integers(1, 24))
+        first = draw(st.integers(0, 2))
+        made = buffer(f"b{number}", size, draw(st.integers(1, 2)), first, first + 1)
+        if end + size * made.slots > MEMORY.size:
+            break
+        buffers.append(made)
+        places[made.name] = (end, size)
+        end += size * made.slots
+    phases = []
+    for _ in range(draw(st.integers(1, 3))):
+        engines = draw(st.lists(st.sampled_from(("matrix", "vector", "load", "store")), max_size=4))
+        tasks = tuple(
+            task(engine, draw(st.sampled_from(buffers)), draw(st.sampled_from((2.0, 16.0, 40.0))),
+                 ahead=number, cycles=draw(st.sampled_from((10.0, 300.0))))
+            for number, engine in enumerate(engines)
+        )  # fmt: skip
+        phases.append(Phase(tasks, draw(st.integers(1, 3))))
+    return buffers, places, phases
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases())
+def test_live_buffers_never_meet_and_nothing_leaves_the_memory(
+    case: tuple[list[Buffer], Places, list[Phase]],
+) -> None:
+    buffers, start, phases = case
+    seen = traffic(phases, start, MEMORY)
+    live = Waits(lambda a, b: math.inf if a.first <= b.last and b.first <= a.last else 0.0)
+    limit = max(address + pitch * 2 for address, pitch in start.values())
+    limit = min(MEMORY.size, limit)
+    places = separate(start, buffers, seen, space(limit), live)
+    assert places == separate(start, buffers, seen, space(limit), live)
+    spans = {}
+    for b in buffers:
+        address, pitch = places[b.name]
+        assert pitch >= b.bytes and address % 16 == 0 and pitch % 16 == 0
+        spans[b.name] = (address, address + pitch * (b.slots - 1) + b.bytes)
+        assert address >= 0 and spans[b.name][1] <= limit
+    for a in buffers:
+        for b in buffers:
+            if a is b or a.first > b.last or b.first > a.last:
+                continue
+            (low, high), (other, end) = spans[a.name], spans[b.name]
+            assert high <= other or end <= low
+
+
+MODES: tuple[Literal["aware", "blind"], ...] = ("aware", "blind")
+
+
+def blocked(mapping: str) -> Arch:
+    local = {"size": 65536, "banks": 8, "bank_width": 16, "mapping": mapping,
+             "conflict_penalty": 0.5}  # fmt: skip
+    return machine(local=local, matrix={"rows": 8, "cols": 8, "depth": 8})
+
+
+def compiled(arch: Arch, conflicts: Literal["aware", "blind"]) -> CompileResult:
+    net = Net()
+    x = net.input(1, 16, 16, 16)
+    y = net.op("Relu", net.op("Conv", x, net.weight(32, 16, 3, 3), pads=[1] * 4))
+    z = net.op("Relu", net.op("Conv", y, net.weight(32, 32, 3, 3), pads=[1] * 4))
+    model = net.model(net.op("Add", y, z))
+    stages = replace(Stages(), alloc=PlaceBuffers(conflicts=conflicts))
+    return compile_model(model, arch, CompileOptions(stages=stages))
+
+
+def cycles(arch: Arch, conflicts: Literal["aware", "blind"]) -> int:
+    program = compiled(arch, conflicts).program
+    verify(program, arch)
+    return simulate(program, arch).cycles
+
+
+def test_a_program_gets_faster() -> None:
+    arch = blocked("blocked")
+    assert cycles(arch, "aware") < 0.95 * cycles(arch, "blind")
+
+
+def test_interleaved_banks_leave_nothing_to_do() -> None:
+    aware, blind = (compiled(blocked("interleaved"), mode) for mode in MODES)
+    assert [d.places for d in aware.decisions] == [d.places for d in blind.decisions]
