@@ -227,7 +227,7 @@ def _joined(
 def _placed(search: Search, stages: Stages, observe: Observer) -> Iterator[ProgramStep]:
     graph, parts, fitter = search.graph, search.parts, search.fitter
     observe("fuse-tails", parts)
-    groups = stages.partition.apply(parts, graph, fitter.price)
+    groups = stages.partition.apply(parts, graph, fitter.price, fitter.bound)
     observe("fuse", groups)
     kept = stages.keep.apply(groups, graph, fitter)
     observe("keep", kept)

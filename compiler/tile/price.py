@@ -302,7 +302,10 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
             if access.tensor in layer.inside or access.tensor in problem.held:
                 continue
             if tensor.elements >= elements.max():
-                loaded = loaded + elements * size_of(tensor.dtype)
+                item = size_of(tensor.dtype)
+                whole = choice.n >= problem.extent(problem.found.col)
+                run = np.where(whole, choice.n * choice.x, choice.n) * item
+                loaded = loaded + rounded(arch, elements * item, run)
                 space = space + problem.slots * elements * size_of(tensor.dtype)
     return Tail(cycles, loaded, space)
 
