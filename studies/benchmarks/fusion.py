@@ -20,7 +20,6 @@ from tables import (
     Result,
     arguments,
     machines,
-    on_chip_peak,
     on_chip_size,
     ratio,
     run_all,
@@ -56,7 +55,7 @@ def row(plain: Result, fused: Result) -> Sequence[object]:
     return (
         *head, after.cycles, ratio(before.cycles, after.cycles),
         before.dram_bytes / 1e6, after.dram_bytes / 1e6,
-        on_chip_peak(after.metrics, case.arch) / 1e6, on_chip_size(case.arch) / 1e6,
+        after.on_chip / 1e6, on_chip_size(case.arch) / 1e6,
         len(after.groups), f"{plain.matched} {fused.matched}",
     )  # fmt: skip
 
@@ -68,8 +67,8 @@ def summary(pairs: Sequence[tuple[Result, Result]]) -> str:
         return "nothing to compare"
     gains = [before.cycles / after.cycles for before, after, _ in done]
     mean = math.exp(sum(map(math.log, gains)) / len(gains))
-    large = [(after, arch) for _, after, arch in done if on_chip_size(arch) > PEAK]
-    below = sum(on_chip_peak(after.metrics, arch) < PEAK for after, arch in large)
+    large = [after for _, after, arch in done if on_chip_size(arch) > PEAK]
+    below = sum(after.on_chip < PEAK for after in large)
     slower = sum(gain < 1 for gain in gains)
     return (
         f"geometric mean of {len(gains)} gains: {mean:.3f} (aim 1.5); slower when fused: {slower}; "

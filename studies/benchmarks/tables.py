@@ -88,6 +88,9 @@ class Figures:
     map_bytes: int
     """DRAM bytes read and written elsewhere: inputs, outputs and feature maps."""
 
+    on_chip: int
+    """On-chip bytes of the whole chip in use at most."""
+
     @property
     def dram_bytes(self) -> int:
         """Bytes through DRAM's pins in whole bursts, both directions."""
@@ -201,7 +204,8 @@ def _figures(case: Case, result: CompileResult, trace: Trace) -> Figures:
     program = result.program
     constants, maps = _dram_traffic(program)
     metrics = measure(trace, program, case.arch, case.batch)
-    return Figures(trace.cycles, trace, metrics, tuple(_groups(result, trace)), constants, maps)
+    groups = tuple(_groups(result, trace))
+    return Figures(trace.cycles, trace, metrics, groups, constants, maps, _occupied(program))
 
 
 def _groups(result: CompileResult, trace: Trace) -> Iterator[GroupFigures]:
@@ -250,16 +254,26 @@ def _copies(items: Iterable[Item], times: int) -> Iterator[tuple[Copy, int]]:
             yield item, times
 
 
-def on_chip_peak(metrics: Metrics, arch: Arch) -> int:
-    """Bytes of all on-chip memories of the chip in use at most, each at its own peak."""
-    shared = arch.memories.shared
-    instances = arch.clusters if shared is not None and shared.level == "cluster" else 1
-    counts = {"shared": instances}
-    return sum(
-        size * counts.get(role, arch.core_count)
-        for role, size in metrics.peak_bytes.items()
-        if role != "dram"
-    )
+def _occupied(program: Program) -> int:
+    """On-chip bytes of the chip that are in use at most, each memory at its own peak: addresses
+    that some buffer of a step covers, so that buffers that take turns count once."""
+    covered: dict[tuple[str, int | None], dict[int, list[tuple[int, int]]]] = {}
+    for buffer in program.buffers:
+        if buffer.memory != "dram":
+            steps = covered.setdefault((buffer.memory, buffer.core), {})
+            for step in range(buffer.first, buffer.last + 1):
+                end = buffer.address + buffer.size
+                steps.setdefault(step, []).append((buffer.address, end))
+    return sum(max(map(_union, steps.values())) for steps in covered.values())
+
+
+def _union(spans: Iterable[tuple[int, int]]) -> int:
+    """Length of what `spans` cover together."""
+    total = reached = 0
+    for low, high in sorted(spans):
+        total += max(0, high - max(low, reached))
+        reached = max(reached, high)
+    return total
 
 
 def on_chip_size(arch: Arch) -> int:
