@@ -1,6 +1,6 @@
 """Reading a view as what it is a view of: the same elements under the other tensor's index.
 
-    view[n, c, h, w] = base[n, c, 2 h, 2 w]          x = view[.., i, ..]   ->   x = base[.., 2 i, ..]
+    view[n, c, h, w] = base[n, c, 2 h, 2 w]      x = view[.., i, ..]   ->   x = base[.., 2 i, ..]
 
 A view is only strides and an offset; which dimension of the base each of its dimensions walks
 follows from these. What a view merges or splits has no such reading.
@@ -40,9 +40,7 @@ def walks(view: Tensor, base: Tensor) -> tuple[Walk, ...] | None:
     return tuple(found)
 
 
-def _walked(
-    v: int, view: Tensor, base: Tensor, starts: list[int], order: list[int]
-) -> int | None:
+def _walked(v: int, view: Tensor, base: Tensor, starts: list[int], order: list[int]) -> int | None:
     """The dimension of `base` along which dimension `v` of the view runs."""
     stride, extent = view.storage.strides[v], view.shape[v]
     for d in order:
@@ -59,9 +57,14 @@ def through(access: Access, view: Tensor, base: Tensor) -> Access | None:
     found = walks(view, base)
     if found is None:
         return None
-    plain = all(step in (0, 1) and not start for _, step, start in found)
-    if access.pad is not None and not (plain and view.shape == base.shape):
-        return None  # what lies outside the view may lie inside the base
+    if access.pad is not None:
+        # What lies outside the view must lie outside the base, on the same side.
+        alike = all(
+            walk == ((d, 1, 0) if extent > 1 else (-1, 0, 0))
+            for d, (walk, extent) in enumerate(zip(found, base.shape, strict=True))
+        )
+        same = alike and view.shape == base.shape
+        return replace(access, tensor=base.name) if same else None
     index = []
     for v, step, start in found:
         if v < 0:

@@ -1,0 +1,32 @@
+"""Views read as what they are views of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.nest.ir import Access, Affine, Storage, Tensor, at
+from compiler.nest.views import through
+
+BASE = Tensor("base", (1, 3, 1, 8), "fp16", Storage("base", 0, (24, 8, 8, 1)))
+COPY = replace(BASE, name="view")
+HALF = Tensor("view", (1, 3, 1, 4), "fp16", Storage("base", 0, (24, 8, 8, 2)))
+WINDOW = Access("view", (at(0), at(1), Affine(((2, 1),), -1), at(3)), pad=0.0)
+"""Reaches out of the one row at both sides."""
+
+
+def test_every_second_column() -> None:
+    plain = Access("view", (at(0), at(1), at(2), at(3)))
+    found = through(plain, HALF, BASE)
+    assert found is not None
+    assert found.tensor == "base"
+    assert found.index[3] == Affine(((3, 2),), 0)
+
+
+def test_a_border_of_a_single_row_stays() -> None:
+    assert through(WINDOW, COPY, BASE) == replace(WINDOW, tensor="base")
+
+
+def test_a_border_inside_the_base_has_no_reading() -> None:
+    assert through(WINDOW, HALF, BASE) is None
+    later = replace(COPY, shape=(1, 3, 1, 7), storage=Storage("base", 1, (24, 8, 8, 1)))
+    assert through(WINDOW, later, BASE) is None
