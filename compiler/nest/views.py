@@ -33,10 +33,11 @@ def walks(view: Tensor, base: Tensor) -> tuple[Walk, ...] | None:
     for v, extent in enumerate(view.shape):
         if extent == 1:
             continue
-        d = _walked(v, view, base, starts, order)
-        if d is None or found[d][0] != -1:
+        along = _walked(v, view, base, starts, order)
+        if along is None or found[along][0] != -1:
             return None
-        found[d] = (v, view.storage.strides[v] // base.storage.strides[d], starts[d])
+        step = view.storage.strides[v] // base.storage.strides[along]
+        found[along] = (v, step, starts[along])
     return tuple(found)
 
 
@@ -66,14 +67,20 @@ def through(access: Access, view: Tensor, base: Tensor) -> Access | None:
         same = alike and view.shape == base.shape
         return replace(access, tensor=base.name) if same else None
     index = []
-    for v, step, start in found:
+    for d, (v, step, start) in enumerate(found):
         if v < 0:
-            index.append(Affine((), start))
+            single = len(view.shape) == len(base.shape) and view.shape[d] == 1
+            terms = access.index[d].terms if single else ()  # loops of one turn keep their roles
+            index.append(Affine(terms, start))
             continue
         inner = access.index[v]
         terms = tuple((dim, factor * step) for dim, factor in inner.terms)
         index.append(Affine(terms, inner.constant * step + start))
     return replace(access, tensor=base.name, index=tuple(index))
+
+
+def _loops(access: Access) -> set[int]:
+    return {dim for affine in access.index for dim, _ in affine.terms}
 
 
 def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
@@ -82,7 +89,10 @@ def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
     def changed(access: Access | None) -> Access | None:
         if access is None or access.tensor != view.name:
             return access
-        return through(access, view, base)
+        found = through(access, view, base)
+        if nest.reduce is not None and found is not None and _loops(found) != _loops(access):
+            return None  # what a loop of a sum is for shows in who uses it
+        return found
 
     operands = tuple(changed(access) for access in nest.operands)
     bias, multiplier = changed(nest.bias), changed(nest.multiplier)

@@ -30,3 +30,13 @@ def test_a_border_inside_the_base_has_no_reading() -> None:
     assert through(WINDOW, HALF, BASE) is None
     later = replace(COPY, shape=(1, 3, 1, 7), storage=Storage("base", 1, (24, 8, 8, 1)))
     assert through(WINDOW, later, BASE) is None
+
+
+def test_loops_of_one_turn_keep_their_roles() -> None:
+    """A window of one position slides along a row of one: dropped, it would be no window."""
+    single = replace(HALF, shape=(1, 3, 1, 1))
+    window = Access("view", (at(0), at(1), Affine(((2, 1), (4, 1))), Affine(((3, 1), (5, 1)))))
+    found = through(window, single, BASE)
+    assert found is not None
+    assert found.index[2].terms == ((2, 1), (4, 1))
+    assert found.index[3].terms == ((3, 1), (5, 1))
