@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from compiler.fuse.branch import Branch
 from compiler.fuse.optimal import Optimal
+from compiler.keep import KeepTensors
 from compiler.stages import Stages
 from compiler.tile.choose_group import Breadth
 
@@ -60,3 +62,19 @@ def stages_for(effort: int, stages: Stages | None = None) -> Stages:
     return replace(
         stages, partition=level.partition, tile=replace(stages.tile, breadth=level.breadth)
     )
+
+
+def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
+    """Ways to compile among which a simulation may decide: the estimates do not see everything.
+
+    `stages` come first; so whoever takes the best of all is never worse off than with them.
+    """
+    if effort < 2:
+        return (stages,)
+    tile = stages.tile
+    eager = replace(stages, tile=replace(tile, held_up=0.0))
+    pieces = replace(stages, tile=replace(tile, held_up=0.0, whole=False))
+    memory = replace(stages, keep=KeepTensors(enabled=False))
+    plain = replace(pieces, partition=Optimal())
+    found = (stages, eager, pieces, memory, plain)
+    return found if effort == 2 else (*found, *(replace(s, partition=Branch()) for s in found[:3]))

@@ -51,6 +51,10 @@ class GroupSearch:
     """Share of each memory that groups may use."""
     breadth: Breadth = field(default_factory=Breadth)
     objective: Objective = "latency"
+    whole: bool = True
+    """Whether constants of groups without loops may be loaded as a whole."""
+    held_up: float = 0.5
+    """See `Shares`."""
     shares: dict[int, Shares] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,8 +66,9 @@ class GroupSearch:
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules that fit by their sizes, the best first."""
         pricer = GroupPricer(
-            group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.fill
-        )
+            group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.fill,
+            self.whole,
+        )  # fmt: skip
         found: list[Schedule] = []
         best = math.inf
         for parts in self._splits(group):
@@ -136,7 +141,7 @@ class GroupSearch:
     def shares_on(self, cores: int) -> Shares:
         """What layers take while `cores` cores work."""
         if cores not in self.shares:
-            self.shares[cores] = Shares(self.arch, self.slots, cores)
+            self.shares[cores] = Shares(self.arch, self.slots, cores, self.held_up)
         return self.shares[cores]
 
 

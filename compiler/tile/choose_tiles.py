@@ -45,12 +45,18 @@ class ChooseTiles:
     breadth: Breadth = field(default_factory=Breadth)
     """How many schedules of groups are tried."""
 
+    whole: bool = True
+    """Whether constants of groups without loops may be loaded as a whole."""
+    held_up: float = 0.5
+    """Weight of loads that hold up those of the next layer, where pieces are chosen."""
+
     def together(self, arch: Arch, slots: int) -> GroupSearch:
         """The search for groups of several layers; worth keeping over many groups."""
         cores = min(self.cores or arch.core_count, arch.core_count)
         return GroupSearch(
-            arch, slots, cores, self.rolling, breadth=self.breadth, objective=self.objective
-        )
+            arch, slots, cores, self.rolling, breadth=self.breadth, objective=self.objective,
+            whole=self.whole, held_up=self.held_up,
+        )  # fmt: skip
 
     def alone(self, group: Group, arch: Arch, plan: MakePlan) -> Schedule:
         """The cheapest schedule of one layer that `plan` fits; DoesNotFit with the smallest sum

@@ -54,6 +54,8 @@ class GroupPricer:
     """Facts of layers, kept between groups."""
     fill: float = 1.0
     """Share of each memory that the group may use."""
+    whole: bool = True
+    """Whether constants may be loaded as a whole where no loop reads them again."""
 
     def __post_init__(self) -> None:
         self.facts = _GroupFacts(self.arch, self.known.layers)
@@ -98,7 +100,9 @@ class GroupPricer:
         left = self._left(list(buffers.values()))
         busiest = max(walked, key=_work_of)
         candidate = _Candidate(self, schedule, busiest, len(parts), frugal)
-        most = None if frugal else self._staying(candidate, left)
+        most = None
+        if not frugal and (loops or self.whole):
+            most = self._staying(candidate, left)
         if most is not None and loops:
             return most
         # Without loops, constants pass through once anyway: whole, or piece by piece.

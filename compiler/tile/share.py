@@ -91,6 +91,9 @@ class Shares:
     slots: int
     cores: int
     """Cores that use memory at the same time."""
+    held_up: float = 0.0
+    """Cycles that a layer costs its successor, for each cycle of its own loads that cannot run
+    ahead of its work: the successor is taken to load as much."""
     known: dict[int, _Of] = field(default_factory=dict)
 
     def of(
@@ -140,7 +143,10 @@ class Shares:
         shape = np.shape(priced.total)
         need = np.broadcast_to(np.asarray(priced.need, float), shape)
         fits = np.broadcast_to(np.asarray(priced.fits), shape)
-        order = np.argsort(np.where(fits, priced.total, np.inf), kind="stable")
+        # Small pieces hold the loads of the layer behind this one up until its last pieces.
+        ahead = self.slots * priced.matrix / np.maximum(priced.tiles, 1)
+        total = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
+        order = np.argsort(np.where(fits, total, np.inf), kind="stable")
         order = order[: int(fits.sum())]
         least = np.minimum.accumulate(need[order])
         order = order[np.append(True, need[order][1:] < least[:-1])] if len(order) else order
