@@ -11,14 +11,14 @@ like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.emit.constants import Packed
 from compiler.emit.legal import Names, legal_copy
 from compiler.emit.matrix import MatrixEmitter
-from compiler.emit.nodes import Leaf, Node, Use, Walk
+from compiler.emit.nodes import Leaf, Node, Use, Walk, emptied
 from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.segments import Segment, segments
 from compiler.emit.tile import Places, Tile, Turn, dram_operand, inner_operand
@@ -28,7 +28,7 @@ from compiler.plan.layer import variable
 from compiler.plan.ranges import Range, Region, scaled, summed
 from simmodel.arch import Arch
 from simmodel.dtype import is_float, limits
-from simmodel.isa import Copy
+from simmodel.isa import Await, Copy
 from simmodel.region import Operand
 
 
@@ -43,6 +43,8 @@ class Surroundings:
     """Number of the group in the program."""
     depth: int
     """Outer loops around every layer."""
+    awaited: Callable[[str], Iterable[str]]
+    """Barriers behind which a DRAM buffer holds what this group reads."""
 
     def uses(self, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> tuple[Use, ...]:
         """What a step touches on chip."""
@@ -96,9 +98,15 @@ class LayerEmitter:
     def _level(self, level: int, tile: Tile) -> list[Node]:
         plan = self.plan
         depth = len(plan.tiled.loops)
-        here = [pair for pair in plan.loads if plan.buffers[pair[0]].level == level]
+        here = [
+            pair
+            for pair in plan.loads
+            if plan.buffers[pair[0]].level == level and pair not in self.late
+        ]
         here.sort(key=lambda pair: self._constant(plan.buffers[pair[0]]), reverse=True)
         nodes: list[Node] = [self._load(plan.buffers[name], engine, tile) for name, engine in here]
+        if level and level == self.late_level:
+            nodes += [self._late(plan.buffers[name], engine, tile) for name, engine in self.late]
         if level < depth:
             nodes.append(self._walk(level, tile))
         if level == depth:
@@ -110,6 +118,31 @@ class LayerEmitter:
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
         return nodes
+
+    @cached_property
+    def late_level(self) -> int:
+        """Loops around the first pieces of constants that are streamed; 0: nothing is late."""
+        if self.around.depth:
+            return 0
+        buffers = (self.plan.buffers[name] for name, _ in self.plan.loads)
+        return min((b.level for b in buffers if b.level and self._constant(b)), default=0)
+
+    @cached_property
+    def late(self) -> tuple[tuple[str, str], ...]:
+        """Loads that wait for other steps, and so come behind the first pieces of constants."""
+        if not self.late_level:
+            return ()
+        found = ((n, e, self.plan.buffers[n]) for n, e in self.plan.loads)
+        return tuple((n, e) for n, e, b in found if not b.level and not self._constant(b))
+
+    def _late(self, buffer: Buffer, engine: str, tile: Tile) -> Leaf:
+        """A load of the whole layer, in its first piece."""
+        leaf = self._load(buffer, engine, tile)
+        if not tile.first:
+            return emptied(leaf)
+        barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
+        waits = (Await(engine=engine, barrier=b, origin=self.origin) for b in barriers)
+        return replace(leaf, items=(*waits, *leaf.items), reads=frozenset())
 
     def _constant(self, buffer: Buffer) -> bool:
         assert buffer.key is not None
@@ -124,6 +157,8 @@ class LayerEmitter:
             span = tile.out[loop.dim]
         found = segments(layer, loop, span.start, span.size, self.held)
         total = sum(segment.count for segment in found)
+        if self.late and tile.first and level < self.late_level:
+            found = [*_first_alone(found[0]), *found[1:]]
         return Walk(
             variable(level),
             tuple(
@@ -214,6 +249,17 @@ def _as_result(source: Operand, plan: LayerPlan, tile: Tile) -> Operand:
     return replace(source, shape=shape, strides=strides)
 
 
+def _first_alone(segment: Segment) -> list[Segment]:
+    """A segment with its first tile apart."""
+    if segment.count == 1:
+        return [segment]
+    rest = replace(
+        segment, first=segment.first + 1, count=segment.count - 1,
+        start=segment.start + segment.step, opens=False,
+    )  # fmt: skip
+    return [replace(segment, count=1, closes=False), rest]
+
+
 def _entered(tile: Tile, level: int, segment: Segment, total: int, whole: Range) -> Tile:
     """`tile` inside one segment of loop `level`, which walks the range `whole`."""
     loop = tile.plan.tiled.loops[level]
@@ -224,13 +270,14 @@ def _entered(tile: Tile, level: int, segment: Segment, total: int, whole: Range)
     counted = ((name, 1),) if segment.count > 1 else ()
     turn = Turn(outer.offset * total + segment.first, summed(scaled(outer.terms, total), counted))
     turns = (*tile.turns, turn)
+    first = tile.first and segment.first == 0 and segment.count == 1
     if loop.reduction:
         return replace(
             tile, split={**tile.split, loop.dim: span}, turns=turns,
-            opens=segment.opens, closes=segment.closes,
+            opens=segment.opens, closes=segment.closes, first=first,
         )  # fmt: skip
     out = (*tile.out[: loop.dim], span, *tile.out[loop.dim + 1 :])
-    return replace(tile, out=out, turns=turns)
+    return replace(tile, out=out, turns=turns, first=first)
 
 
 def raw_border(buffer: Buffer, plan: LayerPlan) -> float:

@@ -214,7 +214,13 @@ class ProgramEmitter:
             self.origins += [Origin(nest.origin, number, nest.kind) for nest in layer.nests]
             origins.append(tuple(range(first, len(self.origins))))
         places = Places(step.places, self.dram)
-        around = Surroundings(self.arch, places, self.names, number, len(plan.schedule.loops))
+
+        def awaited(buffer: str) -> list[str]:
+            return [f"step{s}" for s in self._writers.get(buffer, ()) if s < number]
+
+        around = Surroundings(
+            self.arch, places, self.names, number, len(plan.schedule.loops), awaited
+        )
         emitter = GroupEmitter(around, plan, packs, origins)
         cores = len(plan.schedule.parts)
         for core in range(cores):

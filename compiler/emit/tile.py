@@ -38,6 +38,8 @@ class Tile:
     closes: bool = True
     outer: tuple[Turn, ...] = (Turn(),)
     """By level, turns of the group's loops."""
+    first: bool = True
+    """Whether it is the layer's first piece, and stands for no other."""
     origins: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     """Buffer of the group -> where its first element lies in the tensor, border included."""
 
