@@ -25,6 +25,8 @@ ROUNDS = 3
 """Times that every buffer is tried."""
 WORTH = 1.0
 """Cycles that a step must save."""
+EXCHANGED = 3
+"""Buffers, where most cycles are lost, that are exchanged with others once no move is worth it."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +84,16 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.index = {b.name: n for n, b in enumerate(self.buffers)}
-        self.by_name = {b.name: b for b in self.buffers}
         count = len(self.buffers)
         self.price = np.zeros((count, count + len(self.waits.busy)))
         for n, a in enumerate(self.buffers):
             for m, b in enumerate(self.buffers[:n]):
                 self.price[n, m] = self.price[m, n] = self.waits.between(a, b)
             self.price[n, count:] = self.waits.ahead(a)
+        spans = [*(_span(self.places[b.name], b) for b in self.buffers), *self.waits.busy]
+        bounds = np.array(spans, dtype=np.int64).reshape(-1, 2)
+        # First and last bytes of all buffers, then of what is busy.
+        self.lows, self.highs = bounds[:, 0].copy(), bounds[:, 1].copy()
         self.demands = [
             {
                 name: traffic.demands(name, *_columns([self.places[name]]))[0]
@@ -109,12 +114,9 @@ class _Search:
     def run(self) -> None:
         """Steps until none is worth it."""
         for _ in range(ROUNDS):
-            before = self.lost.sum()
-            for buffer in self._hot():
-                self._move(buffer)
-            self._exchange()
-            if before - self.lost.sum() < WORTH:
-                return
+            if sum(self._move(buffer) for buffer in self._hot()) < WORTH:
+                break
+        self._exchange()
 
     def _hot(self) -> list[Buffer]:
         """Buffers where cycles are lost, the worst first."""
@@ -139,41 +141,36 @@ class _Search:
         return saved
 
     def _exchange(self) -> None:
-        """Pairs of buffers that take each other's room, each in the best way."""
-        hot = self._hot()
-        for n, a in enumerate(hot):
-            for b in hot[:n]:
-                self._swap(a, b)
+        """Pairs of buffers that take each other's address, one of them among the worst."""
+        for a in self._hot()[:EXCHANGED]:
+            for b in self.buffers:
+                if a is not b:
+                    self._swap(a, b)
 
     def _swap(self, a: Buffer, b: Buffer) -> None:
         start = {x.name: self.places[x.name] for x in (a, b)}
-        if not _apart(start[a.name], a, start[b.name], b):
-            return
-        shared = [t for t in self.traffics if t.buffers & start.keys()]
-        if not shared:
-            return
-        before = self._total(a, b)
-        for mover, other in ((a, b), (b, a)):
-            near = start[other.name][0]
-            offers = [p for p in self._offers(mover, without=(other,)) if p[0] == near]
-            if not offers:
-                break
-            self._put(mover, offers[0])
-        else:
-            if self._clear(a) and self._clear(b) and before - self._total(a, b) >= WORTH:
+        swapped = {x.name: (start[y.name][0], start[x.name][1]) for x, y in ((a, b), (b, a))}
+        for x, other in ((a, b), (b, a)):
+            place = swapped[x.name]
+            if place[0] % self.space.grain(x) or _span(place, x)[1] > self.space.size:
                 return
-        for x in (a, b):
-            self._put(x, start[x.name])
+            if not np.isfinite(self._sharing(x, [place], (other,))[0]):
+                return
+        before = self._total(a, b)
+        self._put(a, swapped[a.name])
+        self._put(b, swapped[b.name])
+        if not before - self._total(a, b) >= WORTH:
+            self._put(a, start[a.name])
+            self._put(b, start[b.name])
 
     def _total(self, *moved: Buffer) -> float:
         shared = sum(self._sharing(b, [self.places[b.name]])[0] for b in moved)
         return float(self.lost.sum() + shared)
 
-    def _clear(self, buffer: Buffer) -> bool:
-        return bool(np.isfinite(self._sharing(buffer, [self.places[buffer.name]])[0]))
-
     def _put(self, buffer: Buffer, place: Place) -> None:
         self.places[buffer.name] = place
+        index = self.index[buffer.name]
+        self.lows[index], self.highs[index] = _span(place, buffer)
         for number, traffic in enumerate(self.traffics):
             if buffer.name in traffic.buffers:
                 demands = traffic.demands(buffer.name, *_columns([place]))[0]
@@ -191,26 +188,20 @@ class _Search:
             cost = cost + traffic.lost(rest + traffic.demands(buffer.name, *columns))
         return cost
 
-    def _bounds(self) -> tuple[Ints, Ints]:
-        """First and last bytes of all buffers, then of what is busy."""
-        spans = [_span(self.places[b.name], b) for b in self.buffers]
-        both = np.array([*spans, *self.waits.busy], dtype=np.int64).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
-
     def _sharing(
         self, buffer: Buffer, offered: list[Place], without: Sequence[Buffer] = ()
     ) -> Floats:
-        lows, highs = self._bounds()
+        """Cycles that are waited where `buffer` shares bytes, for each place."""
         number = self.index[buffer.name]
-        mine = np.array([_span(place, buffer) for place in offered], dtype=np.int64)
-        meet = (mine[:, :1] < highs) & (lows < mine[:, 1:])
+        addresses, pitches = _columns(offered)
+        ends = addresses + pitches * (buffer.slots - 1) + buffer.bytes
+        meet = (addresses[:, None] < self.highs) & (self.lows < ends[:, None])
         meet[:, [number, *(self.index[b.name] for b in without)]] = False
         return np.asarray(np.where(meet, self.price[number], 0.0).sum(axis=1))
 
     def _offers(self, buffer: Buffer, without: Sequence[Buffer]) -> list[Place]:
         """Places worth a try: beside others, at the borders of banks and across them."""
         grain, bank, size = self.space.grain(buffer), self.space.bank_size, self.space.size
-        lows, highs = self._bounds()
         tight = _up(buffer.bytes, grain)
         bank = math.lcm(bank, grain)
         apart = _up(tight, bank)
@@ -222,8 +213,8 @@ class _Search:
             quarters = np.arange(0, 4 * size, bank) // 4
             points = np.concatenate(
                 (
-                    -(-highs // grain) * grain,
-                    (lows - extent) // grain * grain,
+                    -(-self.highs // grain) * grain,
+                    (self.lows - extent) // grain * grain,
                     -(-quarters // grain) * grain,
                     (quarters - buffer.bytes // 2) // grain * grain,
                 )
@@ -248,8 +239,3 @@ def _up(value: int, grain: int) -> int:
 
 def _span(place: Place, buffer: Buffer) -> tuple[int, int]:
     return place[0], place[0] + place[1] * (buffer.slots - 1) + buffer.bytes
-
-
-def _apart(one: Place, a: Buffer, two: Place, b: Buffer) -> bool:
-    (low, high), (other_low, other_high) = _span(one, a), _span(two, b)
-    return high <= other_low or other_high <= low

@@ -98,6 +98,15 @@ def test_one_stream_that_a_bank_is_too_slow_for_is_spread() -> None:
     assert places["a"][0] % BANK
 
 
+def test_buffers_are_exchanged_where_there_is_no_room_to_move() -> None:
+    buffers = [buffer(name, 512) for name in "abcdefgh"]
+    start = {b.name: (512 * n, 512) for n, b in enumerate(buffers)}
+    tasks = [task("matrix", buffers[0], 16), task("load", buffers[1], 16)]
+    places = moved(tasks, buffers, start)
+    assert sorted(places.values()) == sorted(start.values())
+    assert lost(tasks, {n: places[n] for n in "ab"}) == 0
+
+
 @pytest.mark.parametrize("rate", [0.0, 4.0])
 def test_nothing_to_win_changes_nothing(rate: float) -> None:
     a, b = buffer("a", 256), buffer("b", 256)
