@@ -6,9 +6,9 @@ After GraphTurbo (Zhao et al., OSDI 2023), whose steps gain 2.20x and 1.72x ther
 through DRAM (`none`), groups on chip along a line, along branches, optimal; each with instructions
 in the order of the tiles and ordered. `gain` is over the first row. The columns of stages are the
 matrix engines' utilization: multiply-accumulates over what all engines could do meanwhile. A
-group's cycles are divided among the stages in it by their busy cycles of the matrix engine. Look at
-`layer4`, whose small maps leave arrays idle (18 % -> 64 % in the paper). `--quick`: batch 8, 64 x 64
-pixels.
+group's cycles are divided among its stages by their busy cycles of the matrix engine. Look at
+`layer4`, whose small maps leave arrays idle (18 % -> 64 % in the paper). `--quick`: batch 8, images
+of 64 pixels.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COLUMNS = (
 
 def stage_of(origin: OriginTrace) -> str:
     """The stage of a residual network that a node belongs to."""
-    first = origin.node.split(".")[0]
+    first: str = origin.node.split(".")[0]
     if first in STAGES:
         return first
     return "head" if first.startswith(("avgpool", "flatten", "fc")) else "stem"

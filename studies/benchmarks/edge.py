@@ -1,4 +1,4 @@
-"""SoMa's edge platform (Cai et al., HPCA 2025): how near its no-stall bound, and what gets it there.
+"""SoMa's edge platform (Cai et al., HPCA 2025): distance from the no-stall bound.
 
     python studies/benchmarks/edge.py [--quick] [--execute] [--jobs N] [--only TEXT]
 
@@ -66,7 +66,8 @@ def main(given: Sequence[str] | None = None) -> None:
         for variant, stages in VARIANTS.items()
     ]
     results = run_all(cases, options)
-    best = {r.case.batch: r.figures.cycles for r in results if r.figures and r.case.variant == "all"}
+    usual = [result for result in results if result.case.variant == "all"]
+    best = {r.case.batch: r.figures.cycles for r in usual if r.figures}
     rows = [row(result, best.get(result.case.batch)) for result in results]
     print(table(f"{arch.name}: distance from the no-stall bound", COLUMNS, rows))
 

@@ -44,6 +44,10 @@ MACHINES = (
 MODELS = ("resnet18", "mobilenet_v2", "googlenet")
 SKIPS = (0, 2, 6, 14)
 """How many of the best schedules of every group are passed over."""
+COLUMNS = (
+    "machine", "schedules", "rank", "within", "groups", "error %", "p90 %", "bias", "network %",
+)  # fmt: skip
+FAR = ("machine", "network", "variant", "group", "estimate", "simulated", "quotient")
 ENOUGH = 4
 WORST = 10
 
@@ -158,13 +162,12 @@ def worst(frame: pd.DataFrame) -> Iterator[Sequence[object]]:
     """Where estimates of the usual schedules are furthest off, in cycles."""
     usual = frame[frame["variant"].isin(["none 0", "optimal 0"])]
     far = (usual["estimate"] - usual["cycles"]).abs().sort_values(ascending=False).index[:WORST]
-    for entry in usual.loc[far].itertuples():
-        first, *others = str(entry.group).split(" ")
+    for entry in usual.loc[far].to_dict("records"):
+        first, *others = str(entry["group"]).split(" ")
         name = f"{first[:40]} and {len(others)} more" if others else first[:40]
-        yield (
-            entry.arch, entry.model, entry.variant, name, round(entry.estimate),
-            round(entry.cycles), entry.estimate / entry.cycles,
-        )  # fmt: skip
+        estimate, cycles = float(entry["estimate"]), float(entry["cycles"])
+        head = (entry["arch"], entry["model"], entry["variant"], name)
+        yield (*head, round(estimate), round(cycles), estimate / cycles)
 
 
 def main(given: Sequence[str] | None = None) -> None:
@@ -184,12 +187,9 @@ def main(given: Sequence[str] | None = None) -> None:
     rows = [row(str(name), own, whole[str(name)]) for name, own in frame.groupby("arch")]
     if len(rows) > 1:
         rows.append(row("all", frame, [error for errors in whole.values() for error in errors]))
-    columns = (
-        "machine", "schedules", "rank", "within", "groups", "error %", "p90 %", "bias", "network %",
-    )  # fmt: skip
-    print(table("Estimated against simulated cycles of groups", columns, rows))
-    columns = ("machine", "network", "variant", "group", "estimate", "simulated", "quotient")
-    print(table("The furthest off, of the schedules that are usually taken", columns, worst(frame)))
+    print(table("Estimated against simulated cycles of groups", COLUMNS, rows))
+    title = "The furthest off, of the schedules that are usually taken"
+    print(table(title, FAR, worst(frame)))
     executed = sorted({result.matched for result in results if result.figures})
     print(f"\nprograms: {len(results)}; executed and matched: {', '.join(executed)}")
     failed = [(r.case.label, r.reason) for r in results if r.figures is None]

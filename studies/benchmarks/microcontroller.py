@@ -8,17 +8,18 @@ A microcontroller's NPU, MobileNets of 224 x 224 pixels in int8. Targets: Mobile
     latency     the machine as it is
     memory      the same with `objective: memory`
     target      for latency again, in a local memory of the target's size
-    smallest    for latency, in the smallest local memory for which the network compiles
-    smallest m  the same with `objective: memory`
+    both        the same with `objective: memory`
+    smallest    that in the smallest local memory for which the network compiles, in 16 KiB steps
 
-`kB` is what is in use at most, constants included; `maps kB` is DRAM traffic of feature maps, inputs
-and outputs, `weights kB` that of constants, which are read again where they cannot stay. `slower` is
-the time of the row over that of the first. `--quick`: images of 64 pixels.
+`used kB` is what buffers take at most, constants included; `maps kB` is DRAM traffic of feature
+maps, inputs and outputs, `weights kB` that of constants, which are read again where they cannot
+stay. `slower` is the time of the row over that of the first. `--quick`: images of 64 pixels.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 
 from tables import QUICK, Case, Result, arguments, machines, ratio, run, run_all, table, with_local
@@ -30,7 +31,7 @@ from simmodel.arch import Arch
 
 TARGETS: Mapping[str, int] = {"mobilenet_v1": 300_000, "mobilenet_v2": 172_000}
 SMALL: Mapping[str, int] = {f"mobilenet_v1{QUICK}": 60_000, f"mobilenet_v2{QUICK}": 50_000}
-STEP = 4096
+STEP = 16384
 """Bytes by which the smallest memory is found."""
 MEMORY = Stages(tile=ChooseTiles(objective="memory"))
 COLUMNS = (
@@ -45,17 +46,18 @@ def sized(arch: Arch, size: int) -> Arch:
     return with_local(arch, size=size // word * word)
 
 
-def smallest(arch: Arch, model: str, stages: Stages, variant: str) -> Case:
-    """The case with the smallest local memory in steps of 4 KiB, by bisection."""
+def smallest(arch: Arch, model: str, execute: bool) -> Result | None:
+    """What fits the smallest local memory, by bisection; None where not even the whole does."""
     low, high = 0, arch.memories.local.size // STEP
+    best: Result | None = None
     while high - low > 1:
         middle = (low + high) // 2
-        tried = Case(sized(arch, middle * STEP), model, 1, stages, variant)
-        if run(tried).figures is None:
-            low = middle
-        else:
-            high = middle
-    return Case(sized(arch, high * STEP), model, 1, stages, variant)
+        tried = run(Case(sized(arch, middle * STEP), model, 1, MEMORY, "smallest"), execute)
+        fits = tried.figures is not None
+        said = "fits" if fits else tried.reason
+        print(f"{middle * STEP / 1e3:.0f} kB: {said}", file=sys.stderr, flush=True)
+        low, high, best = (low, middle, tried) if fits else (middle, high, best)
+    return best
 
 
 def row(result: Result, target: int, first: Result) -> Sequence[object]:
@@ -79,10 +81,12 @@ def rows(
         Case(arch, model, 1, Stages(), "latency"),
         Case(arch, model, 1, MEMORY, "memory"),
         Case(sized(arch, target), model, 1, Stages(), "target"),
-        smallest(arch, model, Stages(), "smallest"),
-        smallest(arch, model, MEMORY, "smallest m"),
+        Case(sized(arch, target), model, 1, MEMORY, "both"),
     ]
     results = run_all(cases, options)
+    if not options.quick:
+        least = smallest(arch, model, options.execute)
+        results += [least] if least is not None else []
     return [row(result, target, results[0]) for result in results]
 
 

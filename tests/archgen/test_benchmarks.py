@@ -1,0 +1,126 @@
+"""The benchmark scripts: they import, their tables have what they promise, and reasons are rows."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from archgen.schema import load_arch
+from compiler.alloc.on_chip import PlaceBuffers
+from compiler.fuse.strategies import STRATEGIES
+from compiler.stages import Stages
+
+FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
+SCRIPTS = [
+    "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates",
+]  # fmt: skip
+TINY = "resnet18:image=32,width=0.25"
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The folder of the scripts as Python sees it when one is started, and a cache of its own."""
+    monkeypatch.syspath_prepend(FOLDER)
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path))
+    yield
+    for name in ("tables", *SCRIPTS):
+        sys.modules.pop(name, None)
+
+
+def module(name: str) -> ModuleType:
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_script_tells_how_it_is_used(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = module(name)
+    with pytest.raises(SystemExit, match="0"):
+        script.main(["--help"])
+    said = capsys.readouterr().out
+    assert f"python studies/benchmarks/{name}.py" in said
+    assert name in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def test_case_is_executed_and_matches() -> None:
+    tables = module("tables")
+    arch = load_arch("stcp920")
+    result = tables.run(tables.Case(arch, TINY), execute=True)
+    assert result.matched == "yes", result.reason
+    made = result.figures
+    assert made.cycles >= max(made.matrix_cycles(arch), made.dram_cycles(arch))
+    assert sum(group.advance for group in made.groups) == made.cycles
+    assert made.constant_bytes > 0
+    assert made.on_chip <= tables.on_chip_size(arch)
+
+
+def test_refusal_is_a_row_with_its_reason() -> None:
+    tables, fusion = module("tables"), module("fusion")
+    arch = tables.with_local(load_arch("soma-edge"), size=64)
+    result = tables.run(tables.Case(arch, TINY))
+    assert result.figures is None
+    assert result.reason in fusion.row(result, result)
+    assert fusion.summary([(result, result)]) == "nothing to compare"
+
+
+def test_fusion_lessens_dram_traffic() -> None:
+    tables, fusion = module("tables"), module("fusion")
+    arch = load_arch("stcp920")
+    plain, fused = (
+        tables.run(tables.Case(arch, TINY, 1, Stages(partition=STRATEGIES[name]())))
+        for name in ("none", "optimal")
+    )
+    before, after = fusion.row(plain, fused)[6:8]
+    assert after < before
+    assert len(fused.figures.groups) < len(plain.figures.groups)
+
+
+def test_stages_of_the_network_share_its_cycles() -> None:
+    tables, ablation = module("tables"), module("ablation")
+    arch = load_arch("stcp920")
+    made = tables.run(tables.Case(arch, TINY)).figures
+    by_stage = ablation.utilization(made, arch)
+    assert {"stem", "layer1", "layer4"} <= set(by_stage) <= set(ablation.STAGES)
+    assert all(0 <= share <= 1.5 for share in by_stage.values())
+
+
+def test_schedules_further_down_the_list_are_not_estimated_to_be_better() -> None:
+    tables, estimates = module("tables"), module("estimates")
+    arch = load_arch("stcp920")
+    stages = Stages(partition=STRATEGIES["none"]())
+    results = [
+        tables.run(
+            tables.Case(arch, TINY, 1, replace(stages, tile=estimates.FurtherTiles(skip=skip)))
+        )
+        for skip in (0, 6)
+    ]
+    first, later = (sum(g.estimate.total for g in r.figures.groups) for r in results)
+    assert first < later
+    frame = estimates.pairs(results)
+    assert len(frame) > len(results[0].figures.groups)
+    assert -1 <= estimates.rank_correlation(frame) <= 1
+
+
+def test_blocked_variants_only_of_few_banks() -> None:
+    conflicts = module("conflicts")
+    found = list(conflicts.variants([load_arch("soma-edge"), load_arch("stream-32x32")]))
+    assert [memory for _, memory in found] == ["interleaved", "blocked +0.5", "interleaved"]
+    assert conflicts.BLIND.alloc == PlaceBuffers(apart=False)
+
+
+def test_table_aligns_numbers_to_the_right() -> None:
+    tables = module("tables")
+    text = tables.table("title", ("name", "cycles"), [("a", 1_000_000), ("bc", None), ("d", 0.5)])
+    assert text.splitlines()[1:] == [
+        "title",
+        "name     cycles",
+        "----  ---------",
+        "a     1,000,000",
+        "bc            -",
+        "d         0.500",
+    ]
