@@ -77,6 +77,8 @@ def compile_model(
     calibration: str | PathLike[str] | None = None,
     fusion: str = DEFAULT.fusion,
     halo: str = DEFAULT.halo,
+    objective: str = DEFAULT.objective,
+    effort: int = DEFAULT.effort,
 ) -> Program:
     """A verified program that computes `model` on `arch`.
 
@@ -88,6 +90,8 @@ def compile_model(
         calibration: .npz file with samples for quantization; default: seeded noise.
         fusion: how layers are partitioned into groups: none, line, branch, branchx, optimal.
         halo: what neighbouring tiles share: rolling, recompute; auto: whichever is cheaper.
+        objective: what schedules are compared by: latency, throughput, memory, energy-proxy.
+        effort: how long the compiler may search: 0 (fast) to 3 (wide).
 
     Raises:
         OptionError: a choice that is none.
@@ -95,7 +99,7 @@ def compile_model(
         UnsupportedModel: an operator or element type that this machine cannot be given.
         ModelError: the model cannot be quantized, or `calibration` does not suit it.
     """
-    scheduling = choice(fusion, halo)
+    scheduling = choice(fusion, halo, objective, effort)
     chosen = dtype or arch.types[0]
     if chosen not in arch.types:
         known = ", ".join(arch.types)

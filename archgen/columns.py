@@ -33,6 +33,8 @@ class Column:
 _SCHEDULING = (
     Column("fusion", "text", "", "how layers were grouped: none, line, branch, branchx, optimal"),
     Column("halo", "text", "", "what neighbouring tiles share: auto, rolling, recompute"),
+    Column("objective", "text", "", "what schedules were compared by: latency, throughput, ..."),
+    Column("effort", "whole", "", "how long the compiler searched: 0 to 3"),
 )
 COLUMNS = (
     Column("arch", "text", "", "name of the architecture"),

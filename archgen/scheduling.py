@@ -7,15 +7,24 @@ them as it compares machines: a row for each, and columns that say which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 
 from archgen.schema.mistakes import guess, listed
+from compiler.effort import LEVELS, stages_for
+from compiler.fuse.optimal import Optimal
 from compiler.fuse.strategies import STRATEGIES
 from compiler.stages import Stages
+from compiler.tile.objective import Objective
 
 HALOS: Mapping[str, bool | None] = {"auto": None, "rolling": True, "recompute": False}
 """What neighbouring tiles of a group share: kept, computed again; auto: whichever is cheaper."""
+OBJECTIVES: Mapping[str, Objective] = {
+    "latency": "latency", "throughput": "throughput", "memory": "memory", "energy-proxy": "energy",
+}  # fmt: skip
+"""What schedules are compared by."""
+EFFORTS = range(len(LEVELS))
+"""How long the compiler may search."""
 
 
 class OptionError(ValueError):
@@ -34,42 +43,60 @@ class Scheduling:
     """How layers are partitioned into groups: a name of `compiler.fuse.strategies`."""
     halo: str = "auto"
     """A name of `HALOS`."""
+    objective: str = "latency"
+    """A name of `OBJECTIVES`."""
+    effort: int = 1
+    """One of `EFFORTS`."""
 
     @property
     def columns(self) -> dict[str, str | int | float | bool | None]:
         """The choices by name of their column."""
-        return {"fusion": self.fusion, "halo": self.halo}
+        return asdict(self)
 
     @property
     def stages(self) -> Stages:
         """The compiler's passes with these options."""
-        stages = Stages()
-        tile = replace(stages.tile, rolling=HALOS[self.halo])
-        return replace(stages, partition=STRATEGIES[self.fusion](), tile=tile)
+        stages = stages_for(self.effort)
+        tile = replace(stages.tile, rolling=HALOS[self.halo], objective=OBJECTIVES[self.objective])
+        strategy = STRATEGIES[self.fusion]
+        partition = stages.partition if strategy is Optimal else strategy()
+        return replace(stages, partition=partition, tile=tile)
 
 
 DEFAULT = Scheduling()
 
 
 def choices(
-    fusion: Sequence[str] = (DEFAULT.fusion,), halo: Sequence[str] = (DEFAULT.halo,)
+    fusion: Sequence[str] = (DEFAULT.fusion,),
+    halo: Sequence[str] = (DEFAULT.halo,),
+    objective: Sequence[str] = (DEFAULT.objective,),
+    effort: Sequence[int] = (DEFAULT.effort,),
 ) -> tuple[list[Scheduling], list[str]]:
     """Every combination of the values given, each once, and what is wrong with them."""
-    mistakes = [*_unknown("fusion", fusion, STRATEGIES), *_unknown("halo", halo, HALOS)]
-    values = (dict.fromkeys(given) for given in (fusion, halo))
-    return [] if mistakes else [Scheduling(*each) for each in product(*values)], mistakes
+    mistakes = [
+        *_unknown("fusion", fusion, STRATEGIES),
+        *_unknown("halo", halo, HALOS),
+        *_unknown("objective", objective, OBJECTIVES),
+        *_unknown("effort", effort, EFFORTS),
+    ]
+    if mistakes:
+        return [], mistakes
+    words = product(dict.fromkeys(fusion), dict.fromkeys(halo), dict.fromkeys(objective))
+    found = [Scheduling(*each, level) for each in words for level in dict.fromkeys(effort)]
+    return found, mistakes
 
 
-def choice(fusion: str, halo: str) -> Scheduling:
+def choice(fusion: str, halo: str, objective: str, effort: int) -> Scheduling:
     """One combination; OptionError with every mistake."""
-    found, mistakes = choices([fusion], [halo])
+    found, mistakes = choices([fusion], [halo], [objective], [effort])
     if mistakes:
         raise OptionError(mistakes)
     return found[0]
 
 
-def _unknown(what: str, given: Sequence[str], known: Iterable[str]) -> list[str]:
-    names = list(known)
-    wrong = [name for name in dict.fromkeys(given) if name not in names]
-    found = [f"{what} {name!r}: must be {listed(names)}{guess(name, names)}" for name in wrong]
+def _unknown(what: str, given: Sequence[object], known: Iterable[object]) -> list[str]:
+    values = list(known)
+    names = [str(value) for value in values]
+    wrong = [value for value in dict.fromkeys(given) if value not in values]
+    found = [f"{what} {v!r}: must be {listed(names)}{guess(str(v), names)}" for v in wrong]
     return found if given else [f"no {what} given"]

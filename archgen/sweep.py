@@ -53,6 +53,8 @@ class Options:
     calibration: Path | None = None
     fusion: Sequence[str] = (DEFAULT.fusion,)
     halo: Sequence[str] = (DEFAULT.halo,)
+    objective: Sequence[str] = (DEFAULT.objective,)
+    effort: Sequence[int] = (DEFAULT.effort,)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ def study(
     calibration: Named | None = None,
     fusion: Sequence[str] = (DEFAULT.fusion,),
     halo: Sequence[str] = (DEFAULT.halo,),
+    objective: Sequence[str] = (DEFAULT.objective,),
+    effort: Sequence[int] = (DEFAULT.effort,),
     out: Named | None = None,
     fresh: bool = False,
     observe: Observer | None = None,
@@ -124,6 +128,9 @@ def study(
         fusion: ways to partition networks into groups: `none`, `line`, `branch`, `branchx`,
             `optimal`; a point for each.
         halo: what neighbouring tiles share: `auto`, `rolling`, `recompute`; a point for each.
+        objective: what schedules are compared by: `latency`, `throughput`, `memory`,
+            `energy-proxy`; a point for each.
+        effort: how long the compiler may search, 0 to 3; a point for each.
         out: folder for stored points, frames and plots; None stores nothing.
         fresh: run points again that `out` already has.
         observe: called after each point.
@@ -133,7 +140,7 @@ def study(
         StudyError: with every mistake in these arguments at once, before anything runs.
     """
     samples = Path(calibration) if calibration else None
-    options = Options(dtype, verify, host, dims or {}, samples, fusion, halo)
+    options = Options(dtype, verify, host, dims or {}, samples, fusion, halo, objective, effort)
     loaded, points = plan(archs, models, batches, options)
     if out is not None:
         _make_folder(Path(out))
@@ -179,7 +186,7 @@ def plan(
         mistakes.append(
             f"dtype {options.dtype}: none of these architectures has it; known: {known}"
         )
-    ways, unknown = choices(options.fusion, options.halo)
+    ways, unknown = choices(options.fusion, options.halo, options.objective, options.effort)
     mistakes += unknown
     try:
         load_calibration(options.calibration)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, get_args
 
 import click
 
-from archgen.scheduling import DEFAULT, HALOS
+from archgen.scheduling import DEFAULT, EFFORTS, HALOS, OBJECTIVES
 from compiler.fuse.strategies import STRATEGIES
 from simmodel.arch import ElementType
 
 DTYPES = get_args(ElementType)
+Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 class Batches(click.ParamType[tuple[int, ...]]):
@@ -86,20 +87,36 @@ calibration_option = click.option(
     type=click.Path(dir_okay=False),
     help="Samples for int8 quantization: .npz with one array per input [default: seeded noise].",
 )
-fusion_option = click.option(
-    "--fusion",
-    type=Words(),
-    default=DEFAULT.fusion,
-    show_default=True,
-    help="How layers are grouped: " + ", ".join(STRATEGIES) + ".",
+
+
+def _words_option(name: str, help: str, known: Iterable[object]) -> Callable[[Verb], Verb]:
+    default = DEFAULT.columns[name]
+    text = f"{help}: {', '.join(map(str, known))}."
+    return click.option(
+        f"--{name}", type=Words(), default=str(default), show_default=True, help=text
+    )
+
+
+_SCHEDULING = (
+    _words_option("fusion", "How layers are grouped", STRATEGIES),
+    _words_option("halo", "What neighbouring tiles of a group share", HALOS),
+    _words_option("objective", "What schedules are compared by", OBJECTIVES),
+    _words_option("effort", "How long the compiler may search", EFFORTS),
 )
-halo_option = click.option(
-    "--halo",
-    type=Words(),
-    default=DEFAULT.halo,
-    show_default=True,
-    help="What neighbouring tiles of a group share: " + ", ".join(HALOS) + ".",
-)
+
+
+def scheduling_options(verb: Verb) -> Verb:
+    """Adds --fusion, --halo, --objective and --effort, each a tuple of words."""
+    for option in reversed(_SCHEDULING):
+        verb = option(verb)
+    return verb
+
+
+def as_efforts(words: Iterable[str]) -> tuple[Any, ...]:
+    """Levels of effort as numbers; what is no number is left as it is, to be reported."""
+    return tuple(int(w) if w.isascii() and w.isdigit() else w for w in words)
+
+
 host_option = click.option(
     "--host/--no-host", default=True, help="Whether operators may be left to the host processor."
 )

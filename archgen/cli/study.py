@@ -14,12 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from archgen.cli.options import (
     Batches,
     as_dims,
+    as_efforts,
     calibration_option,
     dim_option,
     dtype_option,
-    fusion_option,
-    halo_option,
     host_option,
+    scheduling_options,
 )
 from archgen.cli.summary import results_table, summary_lines
 from archgen.point import Outcome
@@ -66,8 +66,7 @@ INTERRUPTED = 130
 @host_option
 @dim_option
 @calibration_option
-@fusion_option
-@halo_option
+@scheduling_options
 @click.option(
     "-o",
     "--out",
@@ -89,6 +88,8 @@ def study(
     calibration: str | None,
     fusion: tuple[str, ...],
     halo: tuple[str, ...],
+    objective: tuple[str, ...],
+    effort: tuple[str, ...],
     out: Path,
     fresh: bool,
 ) -> None:
@@ -103,7 +104,8 @@ def study(
     archgen study soma-edge --model net.onnx --dim sequence=128 --dtype int8
     archgen study soma-edge --model resnet50 --fusion none,line,optimal
 
-    Several values of --batch, --fusion or --halo are compared: a point for each combination.
+    Several values of --batch, --fusion, --halo, --objective or --effort, separated by commas, are
+    compared: a point for each combination.
 
     Exit code 0: every point has an answer, also "does not fit" and "unsupported". 1: a point
     failed or its outputs are wrong. 2: wrong input. 130: interrupted, finished points are saved.
@@ -120,8 +122,9 @@ def study(
         try:
             result = run_study(
                 archs, models, batches, dtype, jobs=jobs, verify=verify, host=host,
-                dims=as_dims(dims), calibration=calibration, fusion=fusion, halo=halo, out=out,
-                fresh=fresh, observe=observe,
+                dims=as_dims(dims), calibration=calibration, fusion=fusion, halo=halo,
+                objective=objective, effort=as_efforts(effort), out=out, fresh=fresh,
+                observe=observe,
             )  # fmt: skip
         except KeyboardInterrupt:
             progress.stop()
