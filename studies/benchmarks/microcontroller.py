@@ -6,10 +6,10 @@ A microcontroller's NPU, MobileNets of 224 x 224 pixels in int8. Targets: Mobile
 (Arm's Vela, cascading), MobileNetV2 within 172 kB (MCUNetV2, inference by patches). Rows:
 
     latency     the machine as it is
-    memory      the same with `objective: memory`
-    target      for latency again, in a local memory of the target's size
-    both        the same with `objective: memory`
-    smallest    that in the smallest local memory for which the network compiles, in 16 KiB steps
+    target      in a local memory of the target's size
+    smallest    in the smallest local memory for which the network compiles, in 16 KiB steps
+    memory      the machine as it is, with `objective: memory`; with `--memory` only, because its
+                small tiles make long programs that take minutes to verify
 
 `used kB` is what buffers take at most, constants included; `maps kB` is DRAM traffic of feature
 maps, inputs and outputs, `weights kB` that of constants, which are read again where they cannot
@@ -52,7 +52,7 @@ def smallest(arch: Arch, model: str, execute: bool) -> Result | None:
     best: Result | None = None
     while high - low > 1:
         middle = (low + high) // 2
-        tried = run(Case(sized(arch, middle * STEP), model, 1, MEMORY, "smallest"), execute)
+        tried = run(Case(sized(arch, middle * STEP), model, 1, Stages(), "smallest"), execute)
         fits = tried.figures is not None
         said = "fits" if fits else tried.reason
         print(f"{middle * STEP / 1e3:.0f} kB: {said}", file=sys.stderr, flush=True)
@@ -79,10 +79,10 @@ def rows(
     """All variants of one network."""
     cases = [
         Case(arch, model, 1, Stages(), "latency"),
-        Case(arch, model, 1, MEMORY, "memory"),
         Case(sized(arch, target), model, 1, Stages(), "target"),
-        Case(sized(arch, target), model, 1, MEMORY, "both"),
     ]
+    if options.memory:
+        cases.append(Case(arch, model, 1, MEMORY, "memory"))
     results = run_all(cases, options)
     if not options.quick:
         least = smallest(arch, model, options.execute)
@@ -92,7 +92,7 @@ def rows(
 
 def main(given: Sequence[str] | None = None) -> None:
     """Print the table."""
-    options = arguments(__doc__, given)
+    options = arguments(__doc__, given, [("memory", "with `objective: memory`, too")])
     collect_rarely()
     (arch,) = machines(["mcu-npu"])
     targets = SMALL if options.quick else TARGETS

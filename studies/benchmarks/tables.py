@@ -298,8 +298,10 @@ def machines(names: Iterable[str]) -> list[Arch]:
     return [load_arch(name) for name in names]
 
 
-def arguments(text: str | None, given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The options that all scripts take."""
+def arguments(
+    text: str | None, given: Sequence[str] | None = None, flags: Sequence[tuple[str, str]] = ()
+) -> argparse.Namespace:
+    """The options that all scripts take, and `flags` of this one: names with what they do."""
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -312,6 +314,8 @@ def arguments(text: str | None, given: Sequence[str] | None = None) -> argparse.
         "--only", action="append", default=[], metavar="TEXT",
         help="cases whose label (machine, network, batch, variant) holds TEXT; repeatable",
     )  # fmt: skip
+    for flag, meaning in flags:
+        parser.add_argument(f"--{flag}", action="store_true", help=meaning)
     return parser.parse_args(given)
 
 
