@@ -1,0 +1,129 @@
+"""A compiled network explained: each group's decisions beside what the simulator says of it.
+
+The one idea: a group is over when its last instruction is, so the cycles between the ends of
+consecutive groups add up to the whole run. They are what an estimate is compared with, although
+groups overlap: what is loaded ahead counts for the group before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from archgen.scheduling import Scheduling
+from compiler.driver import CompileResult
+from compiler.nest.ir import HostNode
+from compiler.report import GroupReport, report
+from simmodel.arch import Arch
+from simmodel.trace import OriginTrace, Trace
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a group took; cycles and bytes of all cores."""
+
+    cycles: int
+    """From the end of the groups before to its own."""
+    first: int
+    last: int
+    dram_read_bytes: int
+    dram_write_bytes: int
+    busy: Mapping[str, int]
+    """Cycles by engine."""
+    stalls: Mapping[str, int]
+    """Idle cycles by cause, of the engines that waited with its instructions."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A group as the compiler and as the simulator sees it."""
+
+    group: GroupReport
+    simulated: Simulated
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All of a program's groups."""
+
+    model: str
+    arch: str
+    dtype: str
+    clock: float
+    """Hz."""
+    scheduling: Scheduling
+    estimated: float
+    """Cycles: the sum over the groups; nothing is estimated for the host."""
+    simulated: int
+    """Cycles."""
+    groups: tuple[Explained, ...]
+    sizes: Mapping[str, int]
+    """Bytes of each memory on chip."""
+    host: tuple[HostNode, ...] = field(default=(), repr=False)
+
+    def plain(self) -> dict[str, Any]:
+        """Everything as JSON holds it."""
+        head = {
+            "model": self.model, "arch": self.arch, "dtype": self.dtype, "clock_hz": self.clock,
+            **self.scheduling.columns,
+            "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
+            "memories": dict(self.sizes),
+        }  # fmt: skip
+        groups = [{**asdict(g.group), "simulated": asdict(g.simulated)} for g in self.groups]
+        host = [
+            {"node": node.origin, "operator": node.kind, "reason": node.reason}
+            for node in self.host
+        ]
+        return {**head, "groups": groups, "host": host}
+
+
+def explanation(
+    result: CompileResult, trace: Trace, arch: Arch, dtype: str, scheduling: Scheduling
+) -> Explanation:
+    """`result` of compiling for `arch` explained, with the `trace` of its program."""
+    groups = report(result, arch)
+    spans = _by_group(trace)
+    return Explanation(
+        model=result.program.name,
+        arch=arch.name,
+        dtype=dtype,
+        clock=arch.clock,
+        scheduling=scheduling,
+        estimated=sum(group.estimate.total for group in groups),
+        simulated=trace.cycles,
+        groups=tuple(Explained(group, spans[group.step]) for group in groups),
+        sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},
+        host=result.host,
+    )
+
+
+def _by_group(trace: Trace) -> dict[int, Simulated]:
+    """What each step of the program took, those of the host included."""
+    origins: dict[int, list[OriginTrace]] = {}
+    for origin in trace.origins:
+        origins.setdefault(origin.group, []).append(origin)
+    found, end = {}, 0
+    for step in sorted(origins):
+        found[step] = _sum(origins[step], end)
+        end = max(end, found[step].last)
+    return found
+
+
+def _sum(origins: list[OriginTrace], end: int) -> Simulated:
+    busy: Counter[str] = Counter()
+    stalls: Counter[str] = Counter()
+    for origin in origins:
+        busy.update(origin.busy)
+        stalls.update({cause: cycles for cause, cycles in origin.stalls.items() if cycles})
+    last = max(origin.last for origin in origins)
+    return Simulated(
+        cycles=max(0, last - end),
+        first=min(origin.first for origin in origins),
+        last=last,
+        dram_read_bytes=sum(origin.read.get("dram", 0) for origin in origins),
+        dram_write_bytes=sum(origin.written.get("dram", 0) for origin in origins),
+        busy=dict(busy),
+        stalls=dict(stalls),
+    )

@@ -1,0 +1,254 @@
+"""What the compiler decided and why, as plain data: groups, layers, buffers, what was rejected.
+
+The one idea: everything is read off the plans that the program was made from, so a report cannot
+say anything that the program does not do. Cycles are estimates of the cost model; what the
+simulator says of the same groups is put beside them elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from compiler.driver import CompileResult, Decision, Search
+from compiler.fuse.group import Group
+from compiler.plan.ir import Buffer, LayerPlan, Plan
+from compiler.rejected import Neighbours, Option, Others, best
+from compiler.tile.ir import Estimate
+from compiler.wording import cores_text, halo_of, loops_text, sizes_text
+from simmodel.arch import Arch
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One decision about a group."""
+
+    decision: str
+    taken: str
+    rejected: Option | None
+    """The best alternative; None where there was no other."""
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Weights and tables that a layer reads."""
+
+    bytes: int
+    """On chip, all slots."""
+    memory: str
+    stay: bool
+    """Loaded once for all tiles; else streamed, tile by tile."""
+    instead: str
+    """What the other way would mean."""
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One layer of a group."""
+
+    nodes: tuple[str, ...]
+    operator: str
+    engine: str
+    """Route of its first operator, and of those behind it where that is another."""
+    loops: str
+    shape: tuple[int, ...]
+    scope: str
+    """Where its result goes: a memory on chip, dram, or both."""
+    constants: tuple[Constants, ...]
+
+
+@dataclass(frozen=True)
+class BufferReport:
+    """Space on chip."""
+
+    name: str
+    memory: str
+    purpose: str
+    bytes: int
+    """Of one slot."""
+    slots: int
+    address: int
+    first: int
+    """Layers of the group between which it is in use, both included."""
+    last: int
+
+
+@dataclass(frozen=True)
+class GroupReport:
+    """One group: what was decided, and what it takes."""
+
+    step: int
+    """Its number in the program."""
+    name: str
+    nodes: tuple[str, ...]
+    tiles: str
+    tile_count: int
+    halo: str
+    """rolling, recompute, none."""
+    cores: str
+    estimate: Estimate
+    choices: tuple[Choice, ...]
+    neighbours: tuple[Option, ...]
+    """Best of each kind of other groups."""
+    layers: tuple[LayerReport, ...]
+    buffers: tuple[BufferReport, ...]
+    peaks: Mapping[str, int]
+    """Bytes of each memory that its buffers span."""
+    kept: tuple[str, ...]
+    """Tensors that are on chip before it or after it."""
+
+
+def report(result: CompileResult, arch: Arch) -> tuple[GroupReport, ...]:
+    """The groups of `result` in order; prices alternatives, which takes about as long as compiling.
+
+    Raises ValueError for a result that has lost its search.
+    """
+    if result.search is None:
+        raise ValueError("this result does not say what it was chosen among")
+    neighbours = Neighbours(result.search, result.decisions)
+    return tuple(_group(made, result.search, neighbours, arch) for made in result.decisions)
+
+
+def _group(made: Decision, search: Search, neighbours: Neighbours, arch: Arch) -> GroupReport:
+    group, schedule = made.group, made.schedule
+    around = neighbours.options(made.step)
+    buffers = tuple(_buffers(made))
+    return GroupReport(
+        step=made.step,
+        name=group.name,
+        nodes=tuple(dict.fromkeys(nest.origin for la in group.layers for nest in la.nests)),
+        tiles=sizes_text(schedule),
+        tile_count=_count(made.plan),
+        halo=halo_of(schedule),
+        cores=cores_text(schedule),
+        estimate=schedule.estimate,
+        choices=tuple(_choices(made, Others(search, made), best(around), arch)),
+        neighbours=around,
+        layers=tuple(_layer(layer, made) for layer in made.plan.layers),
+        buffers=buffers,
+        peaks=_peaks(buffers),
+        kept=tuple(group.kept),
+    )
+
+
+def _choices(made: Decision, others: Others, around: Option | None, arch: Arch) -> Iterator[Choice]:
+    count = len(made.group.layers)
+    taken = "a layer alone" if count == 1 else f"{count} layers share tiles"
+    yield Choice("group", taken, around)
+    yield Choice("tiles", sizes_text(made.schedule), others.tiles())
+    if halo_of(made.schedule) != "none":
+        yield Choice("halo", halo_of(made.schedule), others.halo())
+    if made.group.kept:
+        yield Choice("kept", f"{len(made.group.kept)} tensors stay on chip", others.keep())
+    if arch.core_count > 1:
+        yield Choice("cores", cores_text(made.schedule), others.cores())
+
+
+def _count(plan: Plan) -> int:
+    """Tiles of the group on one core."""
+    return max((len(w.moments) * w.repeats for w in plan.walked), default=1)
+
+
+def _layer(plan: LayerPlan, made: Decision) -> LayerReport:
+    layer = plan.tiled.layer
+    engines = dict.fromkeys(c.route.engine for c in plan.computes) or {"copy": None}
+    finishing = [c for c in plan.computes if c.route.engine == "matrix" and not c.route.direct]
+    names = dict.fromkeys([*engines, *(["vector"] if finishing else [])])
+    return LayerReport(
+        nodes=tuple(dict.fromkeys(nest.origin for nest in layer.nests)),
+        operator="+".join(dict.fromkeys(nest.kind for nest in layer.nests if nest.kind)),
+        engine="+".join(names),
+        loops=loops_text(plan.tiled),
+        shape=layer.result.shape,
+        scope=_scope(made.group, made.plan, layer.result.name),
+        constants=tuple(_constants(plan, made)),
+    )
+
+
+def _scope(group: Group, plan: Plan, name: str) -> str:
+    """Memories that hold a layer's whole result, or the tiles of it that pass on."""
+    held = plan.held.get(name)
+    inside = held is not None and name in group.held
+    places = [plan.buffers[held].role] if inside and held is not None else []
+    if name in group.kept:
+        places = ["local, kept for later groups"]
+    if name in group.stored:
+        places.append("dram")
+    return " + ".join(places)
+
+
+def _constants(plan: LayerPlan, made: Decision) -> Iterator[Constants]:
+    """The layer's constants, by memory and by whether they stay."""
+    sums: dict[tuple[str, bool], int] = {}
+    tensors, tiles = made.group.tensors, _count(made.plan)
+    for buffer in made.plan.buffers.values():
+        home = buffer.first if buffer.layer is None else buffer.layer
+        if home == plan.position and _is_constant(buffer, made):
+            key = buffer.role, buffer.layer is None or (buffer.level == 0 and tiles == 1)
+            sums[key] = sums.get(key, 0) + buffer.bytes * buffer.slots
+    weights = {a.tensor for nest in plan.tiled.layer.nests for a in nest.reads}
+    whole = sum(data.nbytes for name in weights if (data := tensors[name].data) is not None)
+    for (memory, stay), size in sums.items():
+        if stay:
+            again = f"{(tiles - 1) * whole} B more to load" if tiles > 1 else "no tile to stream by"
+        else:
+            again = f"{whole} B on chip"
+        yield Constants(size, memory, stay, again)
+
+
+def _is_constant(buffer: Buffer, made: Decision) -> bool:
+    return buffer.key is not None and made.group.tensors[buffer.key[0]].data is not None
+
+
+def _buffers(made: Decision) -> Iterator[BufferReport]:
+    purposes = _purposes(made)
+    for buffer in made.plan.buffers.values():
+        address, _ = made.places[buffer.name]
+        last = len(made.group.layers) - 1
+        first, last = (0, last) if buffer.lasting else (buffer.first, buffer.last)
+        yield BufferReport(
+            buffer.name, buffer.role, purposes[buffer.name], buffer.bytes, buffer.slots,
+            address, first, last,
+        )  # fmt: skip
+
+
+def _purposes(made: Decision) -> dict[str, str]:
+    """Buffer -> what it is for."""
+    group, plan = made.group, made.plan
+    found = dict.fromkeys(plan.buffers, "intermediate")
+    for layer in plan.layers:
+        found[layer.result] = "result"
+        for compute in layer.computes:
+            found |= dict.fromkeys(compute.scratch, "scratch")
+            if compute.sums is not None:
+                found[compute.sums] = "partial sums"
+    for name, buffer in plan.held.items():
+        found[buffer] = "between layers" if name in group.held else found[buffer]
+    for name, held in plan.buffers.items():
+        if held.key is not None:
+            found[name] = _loaded(held, made)
+        if held.address is not None:
+            found[name] = "kept between groups"
+    return found
+
+
+def _loaded(buffer: Buffer, made: Decision) -> str:
+    if not _is_constant(buffer, made):
+        return "input"
+    return "constants, stay" if buffer.layer is None else "constants"
+
+
+def _peaks(buffers: tuple[BufferReport, ...]) -> dict[str, int]:
+    """Bytes that lie between the lowest and the highest address, by memory."""
+    found: dict[str, set[tuple[int, int]]] = {}
+    for b in buffers:
+        found.setdefault(b.memory, set()).add((b.address, b.address + b.bytes * b.slots))
+    return {memory: _covered(spans) for memory, spans in found.items()}
+
+
+def _covered(spans: set[tuple[int, int]]) -> int:
+    total = end = 0
+    for low, high in sorted(spans):
+        total += max(0, high - max(low, end))
+        end = max(end, high)
+    return total

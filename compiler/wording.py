@@ -1,0 +1,67 @@
+"""Schedules in a few words, for reports: tile sizes, halo policies, splits over cores.
+
+Loops carry the names of the dimensions that the operators have: `h 14 of 56, 4 tiles`.
+"""
+
+from __future__ import annotations
+
+from compiler.fuse.layer import Layer
+from compiler.tile.ir import Schedule, Tiled
+
+WHOLE = "all at once"
+
+
+def sizes_text(schedule: Schedule) -> str:
+    """The loops over the group's results; of a layer alone, its own."""
+    if not schedule.loops and len(schedule.layers) == 1:
+        return loops_text(schedule.layers[0])
+    last = schedule.group.layers[-1]
+    found = [
+        _loop(
+            name_of(last, loop.axis), loop.size, max(part[loop.axis][1] for part in schedule.parts)
+        )
+        for loop in schedule.loops
+    ]
+    return ", ".join(found) or WHOLE
+
+
+def loops_text(tiled: Tiled) -> str:
+    """The loops of a layer, outermost first."""
+    head, found = tiled.layer.head, []
+    for loop in tiled.loops:
+        extent = head.dims[loop.dim].extent
+        if not loop.reduction:
+            extent = max(part[loop.dim][1] for part in tiled.parts)
+        found.append(_loop(head.dims[loop.dim].name, loop.size, extent))
+    return ", ".join(found) or WHOLE
+
+
+def _loop(name: str, size: int, extent: int) -> str:
+    return f"{name} {size} of {extent}"
+
+
+def name_of(layer: Layer, axis: int) -> str:
+    """What the operator calls an axis of its result."""
+    return layer.nests[-1].dims[axis].name
+
+
+def halo_of(schedule: Schedule) -> str:
+    """rolling, recompute, or none where there are no tiles in a row."""
+    if not schedule.loops or len(schedule.layers) == 1:
+        return "none"
+    if all(loop.axis == 0 for loop in schedule.loops):
+        return "none"
+    return "rolling" if schedule.loops[-1].rolling else "recompute"
+
+
+def cores_text(schedule: Schedule) -> str:
+    """How many cores take part, and along which axes the result is split."""
+    count = len(schedule.parts)
+    if count == 1:
+        return "1 core"
+    last = schedule.group.layers[-1]
+    pieces = [
+        len({part[axis] for part in schedule.parts}) for axis in range(len(last.result.shape))
+    ]
+    split = [f"{name_of(last, axis)} / {n}" for axis, n in enumerate(pieces) if n > 1]
+    return f"{count} cores, {', '.join(split)}"
