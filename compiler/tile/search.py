@@ -86,6 +86,7 @@ def choices(problem: Problem) -> Choice:
 
 
 def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ...]:
+    """The loops of one candidate, outermost first."""
     found = problem.found
     lead = [(d, np.ones_like(choice.n)) for d in problem.lead]
     rows = [(found.y, choice.y), (found.x, choice.x)]

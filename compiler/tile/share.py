@@ -190,7 +190,7 @@ class Shares:
     ) -> Share:
         arch, tensors, slots = self.arch, layer.tensors, self.slots
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
+        count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
         elements = math.prod(tiles)
         matrix, vector = work_of(layer, arch, tiles)
         scale = elements / max(1, layer.result.elements)

@@ -11,8 +11,10 @@ import pytest
 from machines import NAMED
 from networks import Net, check
 
-from compiler.driver import compile_model
+from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit
+from compiler.fuse.partition import Unfused
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.isa import Item, Loop
@@ -80,7 +82,8 @@ def test_dram_moves_at_least_what_is_used(name: str) -> None:
     outputs = sum(port.operand.distinct for port in program.outputs)
     assert seen.trace.traffic["dram.read"] >= used + inputs
     assert seen.trace.traffic["dram.write"] >= outputs
-    assert seen.trace.macs >= 8 * 16 * 9 * 81
+    # The pooling behind it leaves out the last row and column of 9, so nobody computes these.
+    assert seen.trace.macs >= 8 * 16 * 9 * 64
 
 
 def test_a_group_that_cannot_fit_is_refused_with_its_sum() -> None:
@@ -108,12 +111,14 @@ def with_tokens(count: int) -> Arch:
 def test_groups_share_tokens() -> None:
     """A network of many groups needs no more tokens than its neediest group or two."""
     net = small_network()
-    program = compile_model(net.model(net.result), with_tokens(256)).program  # type: ignore[attr-defined]
+    apart = CompileOptions(stages=Stages(partition=Unfused()))
+    model = net.model(net.result)  # type: ignore[attr-defined]
+    program = compile_model(model, with_tokens(256), apart).program
     groups = {origin.group for origin in program.origins}
     used = len(program.tokens[0])
     assert len(groups) >= 4
     assert used < 6 * len(groups)
-    exactly = compile_model(net.model(net.result), with_tokens(used)).program  # type: ignore[attr-defined]
+    exactly = compile_model(model, with_tokens(used), apart).program
     assert exactly.tokens == program.tokens
 
 
