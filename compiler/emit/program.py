@@ -219,7 +219,7 @@ class ProgramEmitter:
             return [f"step{s}" for s in self._writers.get(buffer, ()) if s < number]
 
         around = Surroundings(
-            self.arch, places, self.names, number, len(plan.schedule.loops), awaited
+            self.arch, places, self.names, number, len(plan.schedule.loops), self.barriers, awaited
         )
         emitter = GroupEmitter(around, plan, packs, origins)
         cores = len(plan.schedule.parts)

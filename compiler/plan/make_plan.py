@@ -31,6 +31,15 @@ def outer(level: int) -> str:
     return f"o{level}"
 
 
+def shares_loads(schedule: Schedule, arch: Arch, engine: str) -> bool:
+    """Whether one core loads constants that stay for all that take part.
+
+    Where the hardware interlocks, it would have to look after bytes that another core writes.
+    """
+    tokens = arch.front_end.sync == "tokens"
+    return tokens and arch.copy_[engine].broadcast and len(schedule.parts) > 1
+
+
 @dataclass(frozen=True)
 class MakePlan:
     """Lay out buffers and steps for one schedule.

@@ -17,7 +17,7 @@ from compiler.fuse.group import Group
 from compiler.nest.bounds import Box
 from compiler.plan.facts import Facts, Passing
 from compiler.plan.ir import Buffer
-from compiler.plan.make_plan import alive, held_tensors
+from compiler.plan.make_plan import alive, held_tensors, shares_loads
 from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.share import Share, Shares
 from compiler.tile.timeline import Timeline, Work
@@ -255,8 +255,10 @@ class _Candidate:
         stay = zip(self.pricer.constant_bytes, staying, strict=True)
         staying_bytes = {p: size for p, (size, stays) in enumerate(stay) if stays and size}
         engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
+        name = arch.copy_engine("dram", "local") or next(iter(arch.copy_))
+        together = shares_loads(self.schedule, arch, name)
         arriving = {
-            p: float(copy_cycles(arch, engine, size, self.cores))
+            p: float(copy_cycles(arch, engine, size, 1 if together else self.cores))
             for p, size in staying_bytes.items()
         }
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
@@ -265,7 +267,7 @@ class _Candidate:
         cycles = Timeline(inputs, results, self.pricer.slots, roomy).run(walked, work)
         constants = sum(staying_bytes.values())
         total.load += sum(arriving.values())
-        everything = self.cores * (total.bytes + constants)
+        everything = self.cores * total.bytes + constants * (1 if together else self.cores)
         memory = max(total.load, total.store, everything / arch.dram_bytes_per_cycle)
         busy = max(cycles, memory, total.matrix, total.vector)
         return Estimate(busy, total.matrix, total.vector, memory, everything, need)
