@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from archgen.models import SourceModel, open_model
 from archgen.reference import run_node
-from archgen.run import load_calibration, prepare
-from archgen.scheduling import DEFAULT, choice
+from archgen.run import Prepared, load_calibration, prepare
+from archgen.scheduling import DEFAULT, Scheduling, choice
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.sweep import Study, StudyError, study
@@ -100,14 +100,32 @@ def compile_model(
         ModelError: the model cannot be quantized, or `calibration` does not suit it.
     """
     scheduling = choice(fusion, halo, objective, effort)
+    return STANDARD.compile(
+        request_for(*prepared_for(model, arch, dtype, calibration), arch, host, scheduling)
+    ).program
+
+
+def prepared_for(
+    model: SourceModel,
+    arch: Arch,
+    dtype: str | None = None,
+    calibration: str | PathLike[str] | None = None,
+) -> tuple[Prepared, str]:
+    """`model` as it is compiled for `arch`, and its element type; arguments as `compile_model`."""
     chosen = dtype or arch.types[0]
     if chosen not in arch.types:
         known = ", ".join(arch.types)
         raise UnsupportedModel(f"{arch.name} runs networks of {known}, not {chosen}")
     samples = load_calibration(None if calibration is None else fspath(calibration))
-    prepared = prepare(model, chosen, samples)
-    loaded = STANDARD.load(prepared.proto, prepared.name)
-    return STANDARD.compile(Request(prepared.name, loaded, arch, chosen, host, scheduling)).program
+    return prepare(model, chosen, samples), chosen
+
+
+def request_for(
+    model: Prepared, dtype: str, arch: Arch, host: bool, scheduling: Scheduling
+) -> Request:
+    """What the compiler is asked for, from `prepared_for`."""
+    loaded = STANDARD.load(model.proto, model.name)
+    return Request(model.name, loaded, arch, dtype, host, scheduling)
 
 
 def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mapping[str, Array]:

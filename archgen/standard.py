@@ -7,9 +7,11 @@ from typing import Any
 
 from archgen.toolchain import Array, Compiled, Request, Toolchain
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
+from compiler.effort import alternatives
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run, run
-from simmodel.metrics import measure
+from simmodel.metrics import measure, peak_bytes
 from simmodel.program import Probe, Program
 from simmodel.simulate import simulate
 from simmodel.verify import verify
@@ -17,10 +19,40 @@ from simmodel.verify import verify
 
 def compile_request(request: Request) -> Compiled:
     """The verified program that answers `request`; raises CompilerError when it is refused."""
-    options = CompileOptions(request.dtype, request.host, request.scheduling.stages)
+    result = compile_result(request)
+    return Compiled(result.program, report(result), result.probes, result.recipe)
+
+
+def compile_result(request: Request) -> CompileResult:
+    """The same, as the compiler gives it: of all that effort allows, the best as simulated."""
+    choice = request.scheduling
+    tried = [_verified(request, s) for s in alternatives(choice.effort, choice.stages)]
+    if len(tried) == 1:
+        return tried[0]
+    return min(tried, key=lambda result: _score(result, request))
+
+
+def _verified(request: Request, stages: Stages) -> CompileResult:
+    options = CompileOptions(request.dtype, request.host, stages)
     result = compile_model(request.model, request.arch, options)
     verify(result.program, request.arch)
-    return Compiled(result.program, report(result), result.probes, result.recipe)
+    return result
+
+
+def _score(result: CompileResult, request: Request) -> tuple[float, int]:
+    """What the objective says of a program, then its cycles."""
+    trace = simulate(result.program, request.arch)
+    objective = request.scheduling.objective
+    if objective == "memory":
+        return peak_bytes(result.program.buffers).get("local", 0), trace.cycles
+    if objective == "energy-proxy":
+        return sum(n for name, n in trace.traffic.items() if "dram" in name), trace.cycles
+    return trace.cycles, trace.cycles
+
+
+def options_of(request: Request) -> CompileOptions:
+    """What `request` asks of the compiler."""
+    return CompileOptions(request.dtype, request.host, request.scheduling.stages)
 
 
 def report(result: CompileResult) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from compiler.rejected import Neighbours, Option, Others, best
 from compiler.tile.ir import Estimate
 from compiler.wording import cores_text, halo_of, loops_text, sizes_text
 from simmodel.arch import Arch
+from simmodel.units import show_bytes
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _choices(made: Decision, others: Others, around: Option | None, arch: Arch) 
     if halo_of(made.schedule) != "none":
         yield Choice("halo", halo_of(made.schedule), others.halo())
     if made.group.kept:
-        yield Choice("kept", f"{len(made.group.kept)} tensors stay on chip", others.keep())
+        yield Choice("between", f"on chip: {', '.join(made.group.kept)}", others.keep())
     if arch.core_count > 1:
         yield Choice("cores", cores_text(made.schedule), others.cores())
 
@@ -190,9 +191,13 @@ def _constants(plan: LayerPlan, made: Decision) -> Iterator[Constants]:
     whole = sum(data.nbytes for name in weights if (data := tensors[name].data) is not None)
     for (memory, stay), size in sums.items():
         if stay:
-            again = f"{(tiles - 1) * whole} B more to load" if tiles > 1 else "no tile to stream by"
+            again = (
+                f"{show_bytes((tiles - 1) * whole)} more to load"
+                if tiles > 1
+                else "no tile to stream by"
+            )
         else:
-            again = f"{whole} B on chip"
+            again = f"{show_bytes(whole)} on chip"
         yield Constants(size, memory, stay, again)
 
 

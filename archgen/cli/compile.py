@@ -1,41 +1,93 @@
-"""`archgen compile`: the program of one model for one architecture, as text."""
+"""`archgen compile`: the program of one model for one architecture, and how it came about.
+
+The one idea: one compilation, shown in one of three ways: the instruction streams, the reasons
+(`--report`), or what one stage of the compiler made (`--after`). All that is wrong with the
+arguments is found before anything is compiled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
-from archgen.api import compile_model, load_arch, load_model
-from archgen.cli.options import as_dims, calibration_option, dim_option, dtype_option, host_option
+from archgen.api import load_arch, load_model, prepared_for, request_for
+from archgen.cli.options import (
+    as_dims,
+    as_efforts,
+    calibration_option,
+    dim_option,
+    dtype_option,
+    host_option,
+    scheduling_options,
+)
+from archgen.cli.report import print_report
+from archgen.explanation import explanation
+from archgen.forms import STAGES, form_after, unknown_stage
+from archgen.models import ModelError, SourceModel
 from archgen.rows import host_calls
+from archgen.scheduling import OptionError, Scheduling, choices
+from archgen.schema.mistakes import ArchError
+from archgen.standard import compile_result, options_of
+from archgen.toolchain import Request
+from simmodel.arch import Arch
 from simmodel.asm import print_program
+from simmodel.program import Program
+from simmodel.simulate import simulate
 from simmodel.units import show_bytes
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What to print."""
+
+    after: str | None
+    report: bool
+    as_json: bool
+    output: Path | None
 
 
 @click.command()
-@click.argument("arch", metavar="ARCH")
-@click.option("-m", "--model", required=True, help="Network: zoo name or .onnx file.")
+@click.argument("arch", metavar="ARCH", required=False)
+@click.option("-m", "--model", help="Network: zoo name or .onnx file.")
 @click.option("-b", "--batch", type=click.IntRange(1), default=1, show_default=True)
 @dtype_option
 @host_option
 @dim_option
 @calibration_option
+@scheduling_options
+@click.option("--report", is_flag=True, help="Explain every decision instead; simulates once.")
+@click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
+@click.option(
+    "--after", metavar="STAGE", help="Print what a stage makes instead; `--after list` lists them."
+)
 @click.option(
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="File for the program's text [default: standard output].",
+    help="File for the program's or the stage's text [default: standard output].",
 )
 def compile(
-    arch: str,
-    model: str,
+    arch: str | None,
+    model: str | None,
     batch: int,
     dtype: str | None,
     host: bool,
     dims: Sequence[tuple[str, int]],
     calibration: str | None,
+    fusion: tuple[str, ...],
+    halo: tuple[str, ...],
+    objective: tuple[str, ...],
+    effort: tuple[str, ...],
+    report: bool,
+    as_json: bool,
+    after: str | None,
     output: Path | None,
 ) -> None:
     """Compile a model for an architecture and print the instruction streams.
@@ -44,24 +96,104 @@ def compile(
 
     \b
     archgen compile soma-edge --model squeezenet -o squeezenet.asm
+    archgen compile soma-edge --model squeezenet --report
+    archgen compile soma-edge --model squeezenet --after fuse
     """  # fmt: skip
-    machine = load_arch(arch)
-    network = load_model(model, batch=batch, dims=as_dims(dims))
-    program = compile_model(network, machine, dtype=dtype, host=host, calibration=calibration)
-    text = print_program(program)
+    if after == "list":
+        click.echo("\n".join(STAGES))
+        return
+    shown = _Shown(after, report or as_json, as_json, output)
+    mistakes = _wrong(arch, model, shown)
+    machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
+    network = (
+        _tried(lambda: load_model(model or "", batch=batch, dims=as_dims(dims)), mistakes)
+        if model
+        else None
+    )
+    scheduling = _scheduling(fusion, halo, objective, as_efforts(effort), mistakes)
+    if mistakes or machine is None or network is None or scheduling is None:
+        raise OptionError(mistakes)
+    _show(network, machine, dtype, calibration, host, scheduling, shown)
+
+
+def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
+    """What is wrong with the arguments by themselves."""
+    found = [] if arch else ["no architecture given: a file or the name of a shipped one"]
+    found += [] if model else ["no --model given: a zoo name or an .onnx file"]
+    if shown.after is not None and shown.after not in STAGES:
+        found.append(f"--after: {unknown_stage(shown.after)}")
+    if shown.after is not None and shown.report:
+        found.append("--after and --report: one of them at a time")
+    return found
+
+
+def _tried(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
+    try:
+        return make()
+    except (ArchError, ModelError) as mistake:
+        mistakes += str(mistake).splitlines()
+        return None
+
+
+def _scheduling(
+    fusion: tuple[str, ...],
+    halo: tuple[str, ...],
+    objective: tuple[str, ...],
+    effort: tuple[int, ...],
+    mistakes: list[str],
+) -> Scheduling | None:
+    found, unknown = choices(fusion, halo, objective, effort)
+    if len(found) > 1:
+        unknown.append("several schedules: compile makes one program; `archgen study` compares")
+    mistakes += unknown
+    return found[0] if found else None
+
+
+def _show(
+    network: SourceModel,
+    machine: Arch,
+    dtype: str | None,
+    calibration: str | None,
+    host: bool,
+    scheduling: Scheduling,
+    shown: _Shown,
+) -> None:
+    prepared, chosen = prepared_for(network, machine, dtype, calibration)
+    if shown.after is not None:
+        request = Request(prepared.name, None, machine, chosen, host, scheduling)
+        options = options_of(request)
+        text = form_after(shown.after, prepared.proto, prepared.name, machine, options)
+        _write(text, shown.output)
+        return
+    request = request_for(prepared, chosen, machine, host, scheduling)
+    result = compile_result(request)
+    text = print_program(result.program)
+    if shown.report:
+        trace = simulate(result.program, machine)
+        made = explanation(result, trace, machine, chosen, scheduling)
+        if shown.as_json:
+            click.echo(json.dumps(made.plain(), indent=2))
+        else:
+            print_report(made)
+    if shown.output is not None or not shown.report:
+        _write(text, shown.output)
+    click.echo(_summary(machine, network, result.program, text), err=True)
+
+
+def _write(text: str, output: Path | None) -> None:
     if output is None:
-        click.echo(text)
-    else:
-        try:
-            output.write_text(text, encoding="utf-8")
-        except OSError as mistake:
-            raise click.BadParameter(
-                f"{output}: {mistake.strerror}", param_hint="--output"
-            ) from None
+        click.echo(text, nl=False)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as mistake:
+        raise click.BadParameter(f"{output}: {mistake.strerror}", param_hint="--output") from None
+
+
+def _summary(machine: Arch, network: SourceModel, program: Program, text: str) -> str:
     constants = sum(constant.data.nbytes for constant in program.constants)
-    click.echo(
+    return (
         f"{machine.name} {network.name}: {program.macs / 1e6:,.1f} MMACs, "
         f"{len(program.cores)} cores, {len(text.splitlines())} lines, "
-        f"{show_bytes(constants)} of constants, {host_calls(program)} host calls",
-        err=True,
+        f"{show_bytes(constants)} of constants, {host_calls(program)} host calls"
     )

@@ -1,0 +1,198 @@
+"""The intermediate forms of a compilation as text: `archgen compile --after STAGE`.
+
+The one idea: a stage's name is enough. The compiler calls an observer after every stage; the form
+that was asked for becomes text at once, before a later pass changes it, and the compilation ends
+there, so that what comes later need not work. A pass that runs again has its turn behind its
+name: `fold-pad`, `fold-pad.2`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from archgen.schema.mistakes import guess
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.emit.program import Placed
+from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.nest.text import print_graph, print_step
+from compiler.plan.ir import LayerPlan
+from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES
+from compiler.tile.ir import Schedule
+from compiler.wording import cores_text, loops_text, name_of
+from simmodel.arch import Arch
+from simmodel.asm import print_program
+from simmodel.program import Program
+
+_SHOWN = 8
+"""Elements up to which a constant's values are written out."""
+_VALUES = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_ELSEWHERE = re.compile(r' = \["location": "\.\.\."\]')
+
+
+def numbered(names: Iterable[str]) -> tuple[str, ...]:
+    """`names` with `.2`, `.3` behind those that come again."""
+    seen: Counter[str] = Counter()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(name if seen[name] == 1 else f"{name}.{seen[name]}")
+    return tuple(found)
+
+
+STAGES = numbered(
+    (
+        "load",
+        *(step.name for step in GRAPH_PASSES),
+        "lower",
+        *(step.name for step in NEST_PASSES),
+        "place-on-host",
+        "join-host",
+        *(step.name for step in LAYOUT_PASSES),
+        "fuse-tails", "fuse", "keep", "tile", "plan", "alloc", "emit", "order",
+    )
+)  # fmt: skip
+"""Everything that can be printed, in order: graphs, nests, groups, schedules, plans, programs."""
+
+
+def unknown_stage(name: str) -> str:
+    """The sentence about a stage that does not exist."""
+    return f"no stage {name!r}{guess(name, STAGES)}; there are: {', '.join(STAGES)}"
+
+
+class _Reached(Exception):
+    """The form that was asked for, as text."""
+
+
+def form_after(
+    stage: str, proto: onnx.ModelProto, name: str, arch: Arch, options: CompileOptions
+) -> str:
+    """What `stage` (of `STAGES`) makes of the network `proto`, as text that ends with a newline.
+
+    Raises whatever the compiler refuses in a stage before it.
+    """
+    if stage == "emit":  # as it is emitted: before it is put in order
+        stages = replace(options.stages, order=replace(options.stages.order, enabled=False))
+        options, stage = replace(options, stages=stages), "order"
+    observe = _observer(stage)
+    try:
+        compile_model(prepared(proto, name, observe), arch, options, observe)
+    except _Reached as reached:
+        return str(reached)
+    raise ValueError(unknown_stage(stage))
+
+
+def _observer(wanted: str) -> Callable[[str, Any], None]:
+    seen: Counter[str] = Counter()
+
+    def observe(stage: str, form: object) -> None:
+        seen[stage] += 1
+        if wanted == (stage if seen[stage] == 1 else f"{stage}.{seen[stage]}"):
+            raise _Reached(text_of(stage, form))
+
+    return observe
+
+
+def text_of(stage: str, form: Any) -> str:
+    """A stage's result as text."""
+    if isinstance(form, ir.Model):
+        return _graph(form)
+    if isinstance(form, NestGraph):
+        return print_graph(form)
+    if isinstance(form, Program):
+        return print_program(form)
+    return "\n".join(_parts(stage, form)) + "\n"
+
+
+def _graph(model: ir.Model) -> str:
+    """ONNX text; constants of many elements without their values."""
+    proto = ir.to_proto(model)
+    for tensor in proto.graph.initializer:
+        if math.prod(tensor.dims) > _SHOWN:
+            for field in _VALUES:
+                tensor.ClearField(field)
+            tensor.data_location = onnx.TensorProto.EXTERNAL
+            tensor.external_data.add(key="location", value="...")
+    return _ELSEWHERE.sub("", onnx.printer.to_text(proto)) + "\n"
+
+
+def _parts(stage: str, parts: Sequence[Layer | Group | Placed | HostNode]) -> Iterator[str]:
+    write: dict[str, Callable[[Placed], Iterator[str]]] = {
+        "tile": lambda step: _schedule(step.plan.schedule), "plan": _plan, "alloc": _places,
+    }  # fmt: skip
+    for number, part in enumerate(parts):
+        if isinstance(part, HostNode):
+            yield f"{number} {print_step(part)}"
+        elif isinstance(part, Layer):
+            yield f"layer {number}"
+            yield from (f"  {print_step(nest)}" for nest in part.nests)
+        elif isinstance(part, Group):
+            yield from _group(number, part)
+        else:
+            yield f"group {number}: {part.plan.schedule.group.name}"
+            yield from (f"  {line}" for line in write[stage](part))
+
+
+def _group(number: int, group: Group) -> Iterator[str]:
+    constants = {name for name in group.inputs if group.tensors[name].data is not None}
+    reads = ", ".join(name for name in group.inputs if name not in constants)
+    yield f"group {number} reads {reads} makes {', '.join(group.results)}"
+    for name, kept in group.kept.items():
+        yield f"  keeps {name} at local {kept.address}"
+    for position, layer in enumerate(group.layers):
+        yield f"  layer {position}"
+        yield from (f"    {print_step(nest)}" for nest in layer.nests)
+
+
+def _schedule(schedule: Schedule) -> Iterator[str]:
+    yield f"on {cores_text(schedule)}"
+    last, indent = schedule.group.layers[-1], ""
+    for loop in schedule.loops:
+        policy = " rolling" if loop.rolling else ""
+        yield f"{indent}for {name_of(last, loop.axis)} in steps of {loop.size}{policy}"
+        indent += "  "
+    for tiled in schedule.layers:
+        stay = "; constants stay" if tiled.resident else ""
+        yield f"{indent}{tiled.layer.name}: {loops_text(tiled)}{stay}"
+
+
+def _plan(step: Placed) -> Iterator[str]:
+    plan = step.plan
+    for b in plan.buffers.values():
+        shape = ", ".join(map(str, b.shape))
+        yield f"buffer {b.name}: {b.role} {b.dtype}[{shape}] {b.slots} x {b.bytes} B"
+    yield from (f"load {buffer} with {engine}" for buffer, engine in plan.loads)
+    for layer in plan.layers:
+        yield f"layer {layer.position}: {layer.tiled.layer.name}"
+        yield from (f"  {line}" for line in _steps(layer))
+    yield from (f"store {buffer} with {engine}" for buffer, engine in plan.stores)
+
+
+def _steps(layer: LayerPlan) -> Iterator[str]:
+    yield from (f"load {buffer} with {engine}" for buffer, engine in layer.loads)
+    for c in layer.computes:
+        sums = f" sums {c.sums}" if c.sums is not None else ""
+        reads = ", ".join(c.reads)
+        yield f"{c.nest.kind or c.nest.function} on {c.route.engine}: {reads} -> {c.writes}{sums}"
+    if layer.store is not None:
+        yield f"store {layer.result} with {layer.store}"
+
+
+def _places(step: Placed) -> Iterator[str]:
+    buffers = step.plan.buffers
+    for name, (address, pitch) in sorted(
+        step.places.items(), key=lambda item: (buffers[item[0]].role, item[1])
+    ):
+        b = buffers[name]
+        span = f"{address} .. {address + (b.slots - 1) * pitch + b.bytes}"
+        slots = f", {b.slots} slots every {pitch} B" if b.slots > 1 else ""
+        yield f"{b.role} {span}: {name}, layers {b.first} .. {b.last}{slots}"
