@@ -67,14 +67,18 @@ def stages_for(effort: int, stages: Stages | None = None) -> Stages:
 def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     """Ways to compile among which a simulation may decide: the estimates do not see everything.
 
-    `stages` come first; so whoever takes the best of all is never worse off than with them.
+    From effort 2 on these hold what lower efforts compile, so whoever takes the best of all is
+    never worse off than with them.
     """
     if effort < 2:
         return (stages,)
-    tile = stages.tile
-    eager = replace(stages, tile=replace(tile, held_up=0.0))
-    pieces = replace(stages, tile=replace(tile, held_up=0.0, whole=False))
-    memory = replace(stages, keep=KeepTensors(enabled=False))
-    plain = replace(pieces, partition=Optimal())
-    found = (stages, eager, pieces, memory, plain)
-    return found if effort == 2 else (*found, *(replace(s, partition=Branch()) for s in found[:3]))
+    usual = stages_for(1, stages)
+    if not isinstance(stages.partition, Optimal):
+        usual = replace(usual, partition=stages.partition)
+    eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
+    pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
+    memory = replace(usual, keep=KeepTensors(enabled=False))
+    found = (stages, usual, eager, pieces, memory)
+    if effort == 2 or not isinstance(stages.partition, Optimal):
+        return found
+    return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[1:4]))

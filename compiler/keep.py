@@ -88,9 +88,7 @@ class KeepTensors:
         return tuple(shelf.parts)
 
 
-def candidates(
-    parts: Sequence[Part], graph: NestGraph, fitter: Prices
-) -> Iterator[Candidate]:
+def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
     """Results of groups that only later groups read, with what their readers expect of them."""
     alone = _alone(graph)
     for first, part in enumerate(parts):
@@ -149,9 +147,7 @@ def _reader(part: Part, name: str) -> Group | None:
     return part if same else replace(part, layers=tuple(layers))
 
 
-def _candidate(
-    name: str, first: int, readers: Mapping[int, Group], fitter: Prices
-) -> Candidate:
+def _candidate(name: str, first: int, readers: Mapping[int, Group], fitter: Prices) -> Candidate:
     groups = tuple(readers.values())
     tensor = groups[0].tensors[name]
     together = Group(tuple(layer for group in groups for layer in group.layers), (name,))

@@ -92,7 +92,7 @@ def compulsory_bytes(program: Program) -> int:
 
 
 def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
-    """Most bytes alive in one step, by memory role, in the core that needs most."""
+    """Most bytes in use in one step, by memory role, in the core that needs most."""
     live: dict[tuple[str, int | None], list[Buffer]] = defaultdict(list)
     for buffer in buffers:
         live[buffer.memory, buffer.core].append(buffer)
@@ -103,15 +103,17 @@ def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
 
 
 def _peak(buffers: list[Buffer]) -> int:
-    change: dict[int, int] = defaultdict(int)
-    for buffer in buffers:
-        change[buffer.first] += buffer.size
-        change[buffer.last + 1] -= buffer.size
-    level = peak = 0
-    for step in sorted(change):
-        level += change[step]
-        peak = max(peak, level)
-    return peak
+    """Most bytes covered in one step: buffers that take turns in one place count once."""
+    steps = {buffer.first for buffer in buffers}
+    return max((_covered([b for b in buffers if b.first <= s <= b.last]) for s in steps), default=0)
+
+
+def _covered(buffers: list[Buffer]) -> int:
+    total = end = 0
+    for low, high in sorted((b.address, b.address + b.size) for b in buffers):
+        total += max(0, high - max(low, end))
+        end = max(end, high)
+    return total
 
 
 def program_bytes(program: Program, arch: Arch) -> int:

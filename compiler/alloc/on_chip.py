@@ -49,9 +49,7 @@ class PlaceBuffers:
     conflicts: Literal["aware", "blind"] = "aware"
     """Move buffers between banks so that engines lose fewer cycles there, or not."""
 
-    def apply(
-        self, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None
-    ) -> Places:
+    def apply(self, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None) -> Places:
         """Address and pitch of every buffer of a plan; `before` is the group that runs before it.
 
         Raises DoesNotFit where no placement was found.
@@ -131,9 +129,7 @@ def _lives(buffers: list[Buffer], last: int) -> Lives:
 def _ahead(buffers: list[Buffer], last: int) -> Lives:
     """The same, with what is loaded a layer longer."""
     lives = _lives(buffers, last)
-    return {
-        b.name: (lives[b.name][0] - (b.key is not None), lives[b.name][1]) for b in buffers
-    }
+    return {b.name: (lives[b.name][0] - (b.key is not None), lives[b.name][1]) for b in buffers}
 
 
 def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:
@@ -230,7 +226,9 @@ def _searched(
     memory, size = room
     items = [
         Item(
-            b.name, b.bytes * b.slots, *lives[b.name],
+            b.name,
+            b.bytes * b.slots,
+            *lives[b.name],
             math.lcm(memory.alignment, size_of(b.dtype)),
         )
         for b in buffers

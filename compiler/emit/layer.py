@@ -18,7 +18,7 @@ from functools import cached_property
 from compiler.emit.constants import Packed
 from compiler.emit.legal import Names, legal_copy
 from compiler.emit.matrix import MatrixEmitter
-from compiler.emit.nodes import Leaf, Node, Use, Walk, emptied
+from compiler.emit.nodes import Leaf, Node, Use, Walk
 from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.segments import Segment, segments
 from compiler.emit.tile import Places, Tile, Turn, dram_operand, inner_operand
@@ -141,7 +141,7 @@ class LayerEmitter:
         """A load of the whole layer, in its first piece."""
         leaf = self._load(buffer, engine, tile)
         if not tile.first:
-            return emptied(leaf)
+            return replace(leaf, items=(), reads=frozenset())
         barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
         waits = (Await(engine=engine, barrier=b, origin=self.origin) for b in barriers)
         return replace(leaf, items=(*waits, *leaf.items), reads=frozenset())

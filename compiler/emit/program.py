@@ -51,7 +51,7 @@ class ProgramEmitter:
     graph: NestGraph
     arch: Arch
     steps: Sequence[Step]
-    order: OrderInstructions = OrderInstructions()
+    order: OrderInstructions = field(default_factory=OrderInstructions)
     tokens: dict[str, int] = field(default_factory=dict)
     barriers: dict[str, int] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)

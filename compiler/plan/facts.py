@@ -169,9 +169,7 @@ class Facts:
             if near and copying(layer, self.arch):
                 raise Unholdable(f"{name} cannot be moved on chip: no {dtype} on the vector engine")
 
-    def _accesses(
-        self, group: Group, name: str
-    ) -> Iterator[tuple[LayerFacts, Access, Key, int]]:
+    def _accesses(self, group: Group, name: str) -> Iterator[tuple[LayerFacts, Access, Key, int]]:
         for layer in group.layers:
             facts = self.layer(layer)
             for access, key, position in facts.accesses.get(name, ()):

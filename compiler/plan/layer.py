@@ -294,7 +294,7 @@ vector engine and much better for copies."""
 
 
 def innermost_axis(head: Nest) -> int | None:
-    """Axis of a product's left operand that the matrix engine walks innermost; None: any will do."""
+    """Axis of a product's left operand that the engine walks innermost; None: any will do."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
     if dim is not None and found.taps and head.dims[dim].extent < FEW:

@@ -87,9 +87,7 @@ class GroupSearch:
         ways.sort(key=len, reverse=True)
         yield from ways[: self.breadth.splits]
 
-    def _loops(
-        self, group: Group, parts: Sequence[Box]
-    ) -> Iterator[list[tuple[OuterLoop, ...]]]:
+    def _loops(self, group: Group, parts: Sequence[Box]) -> Iterator[list[tuple[OuterLoop, ...]]]:
         """Families of loops, each from large tiles to small ones."""
         last = group.tensors[group.results[-1]].shape
         part, growth = parts[0], self.breadth.growth

@@ -166,9 +166,7 @@ def telling(parts: Sequence[Box]) -> tuple[Box, ...]:
     if len(parts) < 3:
         return (max(parts, key=volume),)
     middle = len(parts) // 2
-    inside = max(
-        range(1, len(parts) - 1), key=lambda p: (volume(parts[p]), -abs(p - middle))
-    )
+    inside = max(range(1, len(parts) - 1), key=lambda p: (volume(parts[p]), -abs(p - middle)))
     return parts[0], parts[inside]
 
 

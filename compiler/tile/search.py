@@ -51,9 +51,7 @@ def search(
         yield from _cheapest(problem, parts, columns)
 
 
-def _cheapest(
-    problem: Problem, parts: tuple[Box, ...], columns: Sequence[str]
-) -> Iterator[Tiled]:
+def _cheapest(problem: Problem, parts: tuple[Box, ...], columns: Sequence[str]) -> Iterator[Tiled]:
     """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
     choice = choices(problem)
     priced = price(problem, choice)

@@ -102,9 +102,7 @@ class Shares:
         """The quickest share of `sizes` whose own buffers take at most `room` bytes, or None."""
         return self.front(layer, sizes, held, resident=resident).within(room)
 
-    def front(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool
-    ) -> Front:
+    def front(self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool) -> Front:
         """All ways worth taking for `sizes` of the result.
 
         Args:

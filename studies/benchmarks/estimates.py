@@ -113,9 +113,7 @@ def pairs(results: Sequence[Result]) -> pd.DataFrame:
         for group in result.figures.groups
         if group.advance > 0
     ]
-    frame = pd.DataFrame(
-        found, columns=["arch", "model", "variant", "group", "estimate", "cycles"]
-    )
+    frame = pd.DataFrame(found, columns=["arch", "model", "variant", "group", "estimate", "cycles"])
     frame = frame.astype({"estimate": float, "cycles": float})
     return frame.drop_duplicates(["arch", "model", "group", "estimate", "cycles"])
 

@@ -188,9 +188,7 @@ def run_all(
     return results
 
 
-def _mapped(
-    one: Callable[[Case], Result], cases: Sequence[Case], jobs: int
-) -> Iterator[Result]:
+def _mapped(one: Callable[[Case], Result], cases: Sequence[Case], jobs: int) -> Iterator[Result]:
     if jobs <= 1:
         yield from map(one, cases)
         return
