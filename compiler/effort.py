@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from compiler.fuse.branch import Branch
 from compiler.fuse.optimal import Optimal
+from compiler.fuse.partition import PartitionStrategy
 from compiler.keep import KeepTensors
 from compiler.stages import Stages
 from compiler.tile.choose_group import Breadth
@@ -78,7 +79,14 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
     pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
     memory = replace(usual, keep=KeepTensors(enabled=False))
-    found = (stages, usual, eager, pieces, memory)
+    quick = replace(stages_for(0, stages), partition=_quick(stages))
+    found = (stages, usual, eager, pieces, memory, quick)
     if effort == 2 or not isinstance(stages.partition, Optimal):
         return found
     return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[1:4]))
+
+
+def _quick(stages: Stages) -> PartitionStrategy:
+    """The partition of effort 0, where the strategy has levels."""
+    partition = stages.partition
+    return LEVELS[0].partition if isinstance(partition, Optimal) else partition
