@@ -63,12 +63,18 @@ class Explanation:
     """Bytes of each memory on chip."""
     host: tuple[HostNode, ...] = field(default=(), repr=False)
 
+    @property
+    def elsewhere(self) -> int:
+        """Simulated cycles of no group: those of the host."""
+        return self.simulated - sum(each.simulated.cycles for each in self.groups)
+
     def plain(self) -> dict[str, Any]:
         """Everything as JSON holds it."""
         head = {
             "model": self.model, "arch": self.arch, "dtype": self.dtype, "clock_hz": self.clock,
             **self.scheduling.columns,
             "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
+            "host_cycles": self.elsewhere,
             "memories": dict(self.sizes),
         }  # fmt: skip
         groups = [{**asdict(g.group), "simulated": asdict(g.simulated)} for g in self.groups]

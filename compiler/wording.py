@@ -42,7 +42,8 @@ def _loop(name: str, size: int, extent: int) -> str:
 
 def name_of(layer: Layer, axis: int) -> str:
     """What the operator calls an axis of its result."""
-    return layer.nests[-1].dims[axis].name
+    same = layer.head.shape == layer.result.shape
+    return (layer.head if same else layer.nests[-1]).dims[axis].name
 
 
 def halo_of(schedule: Schedule) -> str:

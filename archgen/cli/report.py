@@ -37,8 +37,10 @@ def parts(made: Explanation) -> Iterator[RenderableType]:
     """The report, top to bottom."""
     yield from _head(made)
     yield _groups(made)
+    if made.host:
+        yield Text(f"on the host: {made.elsewhere:,} simulated cycles, none estimated")
     for node in made.host:
-        yield Text(f"on the host: {node.origin} ({node.kind}): {node.reason}")
+        yield Text(f"  {node.origin} ({node.kind}): {node.reason}")
     for explained in made.groups:
         yield from _group(explained)
 
@@ -70,7 +72,7 @@ def _groups(made: Explanation) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     several = any(g.group.cores != "1 core" for g in made.groups)
     table.add_column("#", justify="right")
-    table.add_column("nodes", overflow="ellipsis", no_wrap=True)
+    table.add_column("nodes", overflow="ellipsis")
     table.add_column("layers", justify="right")
     table.add_column("tiles", overflow="fold")
     table.add_column("halo", no_wrap=True)
@@ -137,10 +139,9 @@ def _choices(group: GroupReport) -> Table:
     table = _table("decision", "taken", "chosen", "best rejected", "would be", left=left)
     for choice in group.choices:
         table.add_row(choice.decision, choice.taken, *_rejected(choice, group))
-    best = group.choices[0].rejected
-    for option in group.neighbours:
-        if option != best:
-            table.add_row("", "", *_option(option))
+        for option in group.neighbours if choice.decision == "group" else ():
+            if option != choice.rejected:
+                table.add_row("", "", *_option(option))
     return table
 
 
