@@ -40,7 +40,7 @@ class Constants:
     stay: bool
     """Loaded once for all tiles; else streamed, tile by tile."""
     instead: str
-    """What the other way would mean."""
+    """What the other way would mean; empty where there is no other."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +191,7 @@ def _constants(plan: LayerPlan, made: Decision) -> Iterator[Constants]:
     whole = sum(data.nbytes for name in weights if (data := tensors[name].data) is not None)
     for (memory, stay), size in sums.items():
         if stay:
-            again = (
-                f"{show_bytes((tiles - 1) * whole)} more to load"
-                if tiles > 1
-                else "no tile to stream by"
-            )
+            again = f"{show_bytes((tiles - 1) * whole)} more to load" if tiles > 1 else ""
         else:
             again = f"{show_bytes(whole)} on chip"
         yield Constants(size, memory, stay, again)

@@ -175,8 +175,9 @@ def _result(layer: LayerReport) -> str:
 
 
 def _constants(constants: Constants) -> str:
-    how = "stay" if constants.stay else "streamed"
-    return f"{show_bytes(constants.bytes)} {how} in {constants.memory}; else {constants.instead}"
+    how = "loaded once" if constants.stay else "streamed"
+    instead = f"; else {constants.instead}" if constants.instead else ""
+    return f"{show_bytes(constants.bytes)} {how}, {constants.memory}{instead}"
 
 
 def _buffers(group: GroupReport) -> Table:

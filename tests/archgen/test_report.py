@@ -1,0 +1,265 @@
+"""`archgen compile --report`, `--json`, `--after`, and schedules that a user asks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from conv_net import LAYERS, conv_net
+from rich.console import Console
+
+from archgen.cli.main import cli
+from archgen.cli.report import parts
+from archgen.explanation import Explained, Explanation, Simulated
+from archgen.forms import STAGES, numbered
+from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
+from archgen.sweep import study
+from compiler.nest.parse import parse_graph
+from compiler.nest.text import print_graph
+from compiler.rejected import Option, best
+from compiler.report import BufferReport, Choice, Constants, GroupReport, LayerReport
+from compiler.tile.ir import Estimate
+
+MANY, PLAIN = "ascend-310-like", "neuroncore-v2-like"
+"""`MANY` walks the network in tiles, `PLAIN` takes it all at once."""
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["compile", *arguments])
+
+
+def failed(*arguments: str) -> str:
+    """What is wrong with `arguments`."""
+    result = invoke(*arguments)
+    assert isinstance(result.exception, OptionError)
+    return str(result.exception)
+
+
+def report(folder: Path, arch: str, *arguments: str, odd: bool = False) -> dict[str, Any]:
+    path = conv_net(folder / "conv_net.onnx", odd=odd)
+    result = invoke(arch, "-m", str(path), "--json", *arguments)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def example() -> Explanation:
+    """A group of two layers, made by hand."""
+    layers = (
+        LayerReport(("a",), "Conv", "matrix", "h 1 of 8", (1, 4, 8, 8), "local", ()),
+        LayerReport(
+            ("b", "relu"), "Conv+Relu", "matrix+vector", "all at once", (1, 4, 8, 8), "dram",
+            (Constants(2048, "weights", True, "6 KiB more to load"),),
+        ),
+    )  # fmt: skip
+    buffers = (
+        BufferReport("x", "local", "input", 512, 2, 0, 0, 0),
+        BufferReport("a.y", "local", "between layers", 1024, 1, 1024, 0, 1),
+    )
+    joined = Option("one group with group 1", None, 2100.0, "does not fit")
+    cut = Option("cut before b", 1500.0, 1000.0)
+    group = GroupReport(
+        0, "a .. b", ("a", "b", "relu"), "h 2 of 8", 4, "rolling", "2 cores, h / 2",
+        Estimate(1000, 800, 100, 500, 4096), (
+            Choice("group", "2 layers share tiles", cut),
+            Choice("halo", "rolling", Option("recompute, h 4 of 8", 1200.0, 1000.0)),
+            Choice("cores", "2 cores, h / 2", None),
+        ),
+        (joined, cut), layers, buffers, {"local": 2048}, (),
+    )  # fmt: skip
+    took = Simulated(1100, 0, 1100, 3000, 1096, {"matrix": 1500}, {"data": 70, "fill": 30})
+    return Explanation(
+        "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100, (Explained(group, took),), {"local": 4096}
+    )
+
+
+def rendered(made: Explanation, width: int) -> list[str]:
+    console = Console(width=width, highlight=False)
+    with console.capture() as captured:
+        for part in parts(made):
+            console.print(part)
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_the_text_of_a_small_report() -> None:
+    golden = Path(__file__).with_name("report.txt").read_text(encoding="utf-8")
+    assert "\n".join(rendered(example(), 100)) + "\n" == golden
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_no_width_loses_a_figure(width: int) -> None:
+    lines = rendered(example(), width)
+    assert max(map(len, lines)) <= width
+    text = " ".join(lines)
+    wanted = ("1,000", "1,100", "1,500", "1,200", "2,100", "800", "512", "1,024", "2 KiB", "6 KiB")
+    assert all(figure in text for figure in wanted)
+
+
+def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
+    found = report(tmp_path, MANY)
+    nodes = [node for group in found["groups"] for node in group["nodes"]]
+    assert sorted(nodes) == sorted([*LAYERS, "sum"])
+    assert sum(g["simulated"]["cycles"] for g in found["groups"]) == found["simulated_cycles"]
+    assert sum(g["estimate"]["total"] for g in found["groups"]) == found["estimated_cycles"]
+    for group in found["groups"]:
+        for memory, size in group["peaks"].items():
+            assert 0 < size <= found["memories"][memory]
+        for buffer in group["buffers"]:
+            end = buffer["address"] + buffer["bytes"] * buffer["slots"]
+            assert end <= found["memories"][buffer["memory"]]
+
+
+def test_every_decision_has_what_it_was_chosen_among(tmp_path: Path) -> None:
+    (group,) = report(tmp_path, MANY)["groups"]
+    taken = {each["decision"]: each for each in group["choices"]}
+    assert set(taken) == {"group", "tiles", "halo", "cores"}
+    total = group["estimate"]["total"]
+    rejected = [each["rejected"] for each in taken.values() if each["rejected"] is not None]
+    assert len(rejected) >= 3
+    for option in rejected:
+        assert option["against"] == total
+        assert option["cycles"] is None or option["cycles"] >= total
+    kinds = {option["what"] for option in group["neighbours"]}
+    assert "every layer alone" in kinds
+    assert any(what.startswith("cut before") for what in kinds)
+
+
+def test_what_passes_between_layers_stays_on_chip(tmp_path: Path) -> None:
+    (group,) = report(tmp_path, MANY)["groups"]
+    scopes = {layer["nodes"][0]: layer["scope"] for layer in group["layers"]}
+    assert scopes == {"first": "local", "second": "local", "third": "local", "fourth": "dram"}
+    purposes = {buffer["name"]: buffer["purpose"] for buffer in group["buffers"]}
+    assert purposes["second.y"] == "between layers"
+    assert purposes["third.w"].startswith("constants")
+    assert purposes["sum"] == "result"
+
+
+def test_the_cycles_of_the_host_are_told_apart(tmp_path: Path) -> None:
+    found = report(tmp_path, MANY, odd=True)
+    assert [node["operator"] for node in found["host"]] == ["CumSum"]
+    groups = sum(g["simulated"]["cycles"] for g in found["groups"])
+    assert groups + found["host_cycles"] == found["simulated_cycles"]
+    assert found["host_cycles"] > 0
+
+
+def test_without_fusion_every_layer_is_alone_and_joining_is_priced(tmp_path: Path) -> None:
+    groups = report(tmp_path, MANY, "--fusion", "none")["groups"]
+    assert [len(group["layers"]) for group in groups] == [1, 1, 1, 1]
+    joined = [option for group in groups for option in group["neighbours"]]
+    assert {option["what"][:20] for option in joined} == {"one group with group"}
+    assert any(option["cycles"] < option["against"] for option in joined)
+
+
+@pytest.mark.parametrize(("policy", "others"), [("rolling", "recompute"), ("recompute", "rolling")])
+def test_the_halo_policy_is_obeyed(tmp_path: Path, policy: str, others: str) -> None:
+    groups = report(tmp_path, MANY, "--halo", policy)["groups"]
+    assert others not in {group["halo"] for group in groups}
+
+
+def test_the_text_report_and_a_program_may_be_had_at_once(tmp_path: Path) -> None:
+    target = tmp_path / "net.asm"
+    path = conv_net(tmp_path / "conv_net.onnx")
+    result = invoke(PLAIN, "-m", str(path), "--report", "-o", str(target))
+    assert result.exit_code == 0
+    assert "best rejected" in result.stdout
+    assert target.read_text().startswith("program name=conv_net")
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_can_be_printed(tmp_path: Path, stage: str) -> None:
+    path = conv_net(tmp_path / "conv_net.onnx")
+    result = invoke(MANY, "-m", str(path), "--after", stage)
+    assert result.exit_code == 0, result.output
+    assert all(name in result.stdout for name in LAYERS)
+    assert result.stdout.endswith("\n")
+
+
+def test_stages_are_printed_as_they_are_at_that_time(tmp_path: Path) -> None:
+    path = str(conv_net(tmp_path / "conv_net.onnx"))
+
+    def after(stage: str) -> str:
+        return invoke(MANY, "-m", path, "--after", stage).stdout
+
+    onnx.parser.parse_model(after("normalize-axes"))
+    lowered = after("lower")
+    data = {f"{name}.w": np.zeros((8, 8, 3, 3), np.float16) for name in LAYERS}
+    assert print_graph(parse_graph(lowered, data)) == lowered
+    assert after("fuse-tails").count("layer") == len(LAYERS)
+    assert (
+        "rolling" not in invoke(MANY, "-m", path, "--after", "tile", "--halo", "recompute").stdout
+    )
+    assert after("emit") != after("order")
+
+
+def test_the_list_of_stages_needs_no_model() -> None:
+    assert invoke("--after", "list").stdout.split() == list(STAGES)
+    assert len(set(STAGES)) == len(STAGES)
+
+
+def test_passes_that_run_again_are_numbered() -> None:
+    assert numbered(["a", "b", "a", "a"]) == ("a", "b", "a.2", "a.3")
+
+
+def test_all_mistakes_of_a_compilation_are_listed_at_once() -> None:
+    text = failed(
+        "nowhere.yaml", "-m", "resnet51", "--after", "fsue", "--report", "--fusion", "optimum",
+        "--halo", "roll", "--objective", "speed", "--effort", "7",
+    )  # fmt: skip
+    wanted = (
+        "nowhere.yaml", "did you mean 'resnet50'", "did you mean 'fuse'", "one of them at a time",
+        "did you mean 'optimal'", "did you mean 'rolling'", "objective 'speed'", "effort 7",
+    )  # fmt: skip
+    assert all(part in text for part in wanted), text
+
+
+def test_a_compilation_takes_one_schedule() -> None:
+    text = failed("--fusion", "none,optimal")
+    assert all(part in text for part in ("no architecture", "no --model", "archgen study"))
+
+
+def test_choices_combine() -> None:
+    found, mistakes = choices(["none", "line", "none"], ["auto"], ["latency", "memory"], [0, 1])
+    assert not mistakes
+    assert len(set(found)) == len(found) == 8
+    assert choice("optimal", "auto", "latency", 1) == DEFAULT
+    with pytest.raises(OptionError, match=r"fusion 'x'.*\n.*effort 9"):
+        choice("x", "auto", "latency", 9)
+    assert choices([], ["auto"]) == ([], ["no fusion given"])
+
+
+def test_choices_reach_the_compiler() -> None:
+    stages = Scheduling("line", "recompute", "energy-proxy", 0).stages
+    assert type(stages.partition).__name__ == "Line"
+    assert (stages.tile.rolling, stages.tile.objective) == (False, "energy")
+    assert Scheduling(effort=3).stages.partition != Scheduling(effort=0).stages.partition
+
+
+def test_a_study_compares_ways_to_fuse(tmp_path: Path) -> None:
+    path = conv_net(tmp_path / "conv_net.onnx")
+    out = tmp_path / "out"
+    first = study([PLAIN], [path], fusion=["none"], out=out)
+    both = study([PLAIN], [path], fusion=["none", "optimal"], out=out)
+    assert (first.reused, both.reused) == (0, 1)
+    frame = both.frame.set_index("fusion")
+    assert list(frame.index) == ["none", "optimal"]
+    assert frame["verified"].all()
+    assert frame["latency_cycles"]["optimal"] < frame["latency_cycles"]["none"]
+    assert set(both.layers["fusion"]) == {"none", "optimal"}
+
+
+def test_the_best_option_is_the_one_that_lost_least() -> None:
+    far, near = Option("far", 30.0, 10.0), Option("near", 110.0, 100.0)
+    impossible = Option("impossible", None, 10.0, "does not fit")
+    assert best([far, impossible, near]) == near
+    assert best([impossible]) == impossible
+    assert best([]) is None
