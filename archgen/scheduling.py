@@ -13,7 +13,9 @@ from itertools import product
 from archgen.schema.mistakes import guess, listed
 from compiler.effort import LEVELS, stages_for
 from compiler.fuse.optimal import Optimal
+from compiler.fuse.partition import Unfused
 from compiler.fuse.strategies import STRATEGIES
+from compiler.keep import KeepTensors
 from compiler.stages import Stages
 from compiler.tile.objective import Objective
 
@@ -60,7 +62,8 @@ class Scheduling:
         tile = replace(stages.tile, rolling=HALOS[self.halo], objective=OBJECTIVES[self.objective])
         strategy = STRATEGIES[self.fusion]
         partition = stages.partition if strategy is Optimal else strategy()
-        return replace(stages, partition=partition, tile=tile)
+        keep = KeepTensors(enabled=strategy is not Unfused)
+        return replace(stages, partition=partition, tile=tile, keep=keep)
 
 
 DEFAULT = Scheduling()

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from compiler.fuse.branch import Branch
+from compiler.fuse.branchx import BranchX
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
 from compiler.keep import KeepTensors
@@ -68,11 +69,14 @@ def stages_for(effort: int, stages: Stages | None = None) -> Stages:
 def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     """Ways to compile among which a simulation may decide: the estimates do not see everything.
 
-    From effort 2 on these hold what lower efforts compile, so whoever takes the best of all is
+    From effort 1 on these hold what lower efforts compile, so whoever takes the best of all is
     never worse off than with them.
     """
-    if effort < 2:
+    if effort == 0:
         return (stages,)
+    halved = replace(stages, partition=BranchX())
+    if effort == 1:
+        return (stages, halved) if isinstance(stages.partition, Optimal) else (stages,)
     usual = stages_for(1, stages)
     if not isinstance(stages.partition, Optimal):
         usual = replace(usual, partition=stages.partition)
@@ -80,8 +84,11 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
     memory = replace(usual, keep=KeepTensors(enabled=False))
     quick = replace(stages_for(0, stages), partition=_quick(stages))
-    found = (stages, usual, eager, pieces, memory, quick)
-    if effort == 2 or not isinstance(stages.partition, Optimal):
+    found: tuple[Stages, ...] = (stages, usual, eager, pieces, memory, quick)
+    if not isinstance(stages.partition, Optimal):
+        return found
+    found = (*found, halved)
+    if effort == 2:
         return found
     return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[1:4]))
 

@@ -20,6 +20,7 @@ from tables import QUICK, Case, Figures, Result, arguments, machines, ratio, run
 
 from compiler.emit.order import OrderInstructions
 from compiler.fuse.strategies import STRATEGIES
+from compiler.keep import KeepTensors
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.trace import OriginTrace
@@ -77,7 +78,10 @@ def main(given: Sequence[str] | None = None) -> None:
     cases = [
         Case(
             arch, model, batch,
-            Stages(partition=STRATEGIES[way](), order=OrderInstructions(enabled=ordered)),
+            Stages(
+                partition=STRATEGIES[way](), order=OrderInstructions(enabled=ordered),
+                keep=KeepTensors(enabled=way != "none"),
+            ),  # fmt: skip
             f"{way} {'yes' if ordered else 'no'}",
         )
         for way, ordered in ROWS

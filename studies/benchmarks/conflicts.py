@@ -25,7 +25,7 @@ from simmodel.arch import Arch
 MODELS = ("resnet18", "mobilenet_v2")
 FEW = 16
 PENALTY = 0.5
-BLIND, AWARE = Stages(alloc=PlaceBuffers(apart=False)), Stages()
+BLIND, AWARE = Stages(alloc=PlaceBuffers(apart=False, conflicts="blind")), Stages()
 COLUMNS = (
     "machine", "banks", "memory", "network", "blind", "aware", "gain", "conflicts", "aware",
     "fewer %", "executed",

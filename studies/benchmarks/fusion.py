@@ -27,7 +27,8 @@ from tables import (
 )
 
 from archgen.schema import shipped_names
-from compiler.fuse.strategies import STRATEGIES
+from compiler.fuse.partition import Unfused
+from compiler.keep import KeepTensors
 from compiler.stages import Stages
 
 MODELS = ("resnet18", "resnet50", "mobilenet_v2", "googlenet", "densenet121", "squeezenet")
@@ -81,7 +82,8 @@ def main(given: Sequence[str] | None = None) -> None:
     options = arguments(__doc__, given)
     names = ("soma-edge", "cocco-simba-2c", "nvdla-2048") if options.quick else shipped_names()
     models = [f"{m}{QUICK}" for m in MODELS[:3]] if options.quick else list(MODELS)
-    none, optimal = (Stages(partition=STRATEGIES[name]()) for name in ("none", "optimal"))
+    none = Stages(partition=Unfused(), keep=KeepTensors(enabled=False))
+    optimal = Stages()
     archs = machines(names)
     cases = [Case(arch, model, 1, none, "unfused") for model in models for arch in archs]
     plain = run_all(cases, options)
