@@ -77,15 +77,18 @@ def main(given: Sequence[str] | None = None) -> None:
     model, batch = (f"resnet50{QUICK}", 8) if options.quick else ("resnet50", 64)
     cases = [
         Case(
-            arch, model, batch,
+            arch,
+            model,
+            batch,
             Stages(
-                partition=STRATEGIES[way](), order=OrderInstructions(enabled=ordered),
+                partition=STRATEGIES[way](),
+                order=OrderInstructions(enabled=ordered),
                 keep=KeepTensors(enabled=way != "none"),
-            ),  # fmt: skip
+            ),
             f"{way} {'yes' if ordered else 'no'}",
         )
         for way, ordered in ROWS
-    ]  # fmt: skip
+    ]
     results = run_all(cases, options)
     slowest = results[0].figures.cycles if results and results[0].figures else None
     title = f"{arch.name}: {model}, {arch.types[0]}, batch {batch}"
