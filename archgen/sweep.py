@@ -125,12 +125,8 @@ def study(
         host: whether operators may be left to the host processor.
         dims: sizes of free input dimensions by name.
         calibration: .npz file with samples for quantization, one array for each input.
-        fusion: ways to partition networks into groups: `none`, `line`, `branch`, `branchx`,
-            `optimal`; a point for each.
-        halo: what neighbouring tiles share: `auto`, `rolling`, `recompute`; a point for each.
-        objective: what schedules are compared by: `latency`, `throughput`, `memory`,
-            `energy-proxy`; a point for each.
-        effort: how long the compiler may search, 0 to 3; a point for each.
+        fusion, halo, objective, effort: values of these options of the compiler
+            (`archgen.scheduling`); a point for each combination.
         out: folder for stored points, frames and plots; None stores nothing.
         fresh: run points again that `out` already has.
         observe: called after each point.
