@@ -138,9 +138,7 @@ def study(
     samples = Path(calibration) if calibration else None
     options = Options(dtype, verify, host, dims or {}, samples, fusion, halo, objective, effort)
     loaded, points = plan(archs, models, batches, options)
-    if out is not None:
-        _make_folder(Path(out))
-    store = Store(Path(out)) if out is not None else None
+    store = _store(out)
     finished: dict[str, Outcome] = {}
     try:
         for outcome in _outcomes(points, store, fresh, tools, jobs):
@@ -155,12 +153,16 @@ def study(
     return result
 
 
-def _make_folder(folder: Path) -> None:
-    """Found out before the first point is run, which could not be stored."""
+def _store(out: Named | None) -> Store | None:
+    """The store in `out`; that it cannot be written is found out before the first point is run."""
+    if out is None:
+        return None
+    folder = Path(out)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as mistake:
         raise StudyError([f"{folder}: results cannot be written: {mistake.strerror}"]) from None
+    return Store(folder)
 
 
 def plan(
