@@ -14,6 +14,8 @@ from typing import Any
 
 from archgen.scheduling import Scheduling
 from compiler.driver import CompileResult
+from compiler.effort import alternatives
+from compiler.fuse.strategies import STRATEGIES
 from compiler.nest.ir import HostNode
 from compiler.report import GroupReport, report
 from simmodel.arch import Arch
@@ -62,6 +64,10 @@ class Explanation:
     sizes: Mapping[str, int]
     """Bytes of each memory on chip."""
     host: tuple[HostNode, ...] = field(default=(), repr=False)
+    partition: str = ""
+    """The strategy that made the groups."""
+    tried: int = 1
+    """Programs that were simulated, of which this is the best."""
 
     @property
     def elsewhere(self) -> int:
@@ -73,6 +79,7 @@ class Explanation:
         head = {
             "model": self.model, "arch": self.arch, "dtype": self.dtype, "clock_hz": self.clock,
             **self.scheduling.columns,
+            "partition": self.partition, "programs_tried": self.tried,
             "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
             "host_cycles": self.elsewhere,
             "memories": dict(self.sizes),
@@ -102,7 +109,16 @@ def explanation(
         groups=tuple(Explained(group, spans[group.step]) for group in groups),
         sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},
         host=result.host,
+        partition=_strategy(result),
+        tried=len(alternatives(scheduling.effort, scheduling.stages)),
     )
+
+
+def _strategy(result: CompileResult) -> str:
+    if result.search is None:
+        return ""
+    made = result.search.fitter.stages.partition
+    return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
 
 
 def _by_group(trace: Trace) -> dict[int, Simulated]:

@@ -98,6 +98,9 @@ def compile(
     archgen compile soma-edge --model squeezenet -o squeezenet.asm
     archgen compile soma-edge --model squeezenet --report
     archgen compile soma-edge --model squeezenet --after fuse
+
+    Where --effort allows several programs, of which the best is taken as simulated, --after shows
+    the first of them.
     """  # fmt: skip
     if after == "list":
         click.echo("\n".join(STAGES))

@@ -49,6 +49,8 @@ def _head(made: Explanation) -> Iterator[Text]:
     chosen = ", ".join(f"{name} {value}" for name, value in made.scheduling.columns.items())
     yield Text(f"{made.model} on {made.arch}, {made.dtype}", style="bold")
     yield Text(chosen)
+    if made.tried > 1:
+        yield Text(f"the best of {made.tried} programs as simulated: partition {made.partition}")
     milliseconds = made.simulated / made.clock * 1e3
     yield Text(
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "

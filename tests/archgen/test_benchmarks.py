@@ -110,7 +110,7 @@ def test_blocked_variants_only_of_few_banks() -> None:
     conflicts = module("conflicts")
     found = list(conflicts.variants([load_arch("soma-edge"), load_arch("stream-32x32")]))
     assert [memory for _, memory in found] == ["interleaved", "blocked +0.5", "interleaved"]
-    assert conflicts.BLIND.alloc == PlaceBuffers(apart=False)
+    assert conflicts.BLIND.alloc == PlaceBuffers(apart=False, conflicts="blind")
 
 
 def test_table_aligns_numbers_to_the_right() -> None:

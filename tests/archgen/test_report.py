@@ -79,8 +79,9 @@ def example() -> Explanation:
     )  # fmt: skip
     took = Simulated(1100, 0, 1100, 3000, 1096, {"matrix": 1500}, {"data": 70, "fill": 30})
     return Explanation(
-        "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100, (Explained(group, took),), {"local": 4096}
-    )
+        "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100, (Explained(group, took),),
+        {"local": 4096}, (), "line", 2,
+    )  # fmt: skip
 
 
 def rendered(made: Explanation, width: int) -> list[str]:
@@ -164,6 +165,12 @@ def test_without_fusion_every_layer_is_alone_and_joining_is_priced(tmp_path: Pat
 def test_the_halo_policy_is_obeyed(tmp_path: Path, policy: str, others: str) -> None:
     groups = report(tmp_path, MANY, "--halo", policy)["groups"]
     assert others not in {group["halo"] for group in groups}
+
+
+def test_the_report_names_the_partition_that_won(tmp_path: Path) -> None:
+    one = report(tmp_path, MANY, "--effort", "0", "--fusion", "line")
+    assert (one["partition"], one["programs_tried"]) == ("line", 1)
+    assert report(tmp_path, MANY)["programs_tried"] > 1
 
 
 def test_the_text_report_and_a_program_may_be_had_at_once(tmp_path: Path) -> None:
