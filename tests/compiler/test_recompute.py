@@ -14,8 +14,11 @@ from test_meaning import NETWORKS, QUANTIZED
 from archgen.drift import drift
 from archgen.reference import run_node
 from compiler.driver import CompileOptions, compile_model
+from compiler.fuse.partition import Unfused
+from compiler.keep import KeepTensors
 from compiler.nest.memo import Memo
 from compiler.recompute import Recipe, Recomputed, Stage, recompute
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.functional import run
 
@@ -25,11 +28,17 @@ HALF_ONLY = machine(
 """Its vector engine rounds every value on the way to fp16."""
 
 
-def made(name: str, arch: Arch, dtype: str) -> tuple[Recipe, dict[str, Any], dict[str, Any]]:
+APART = Stages(partition=Unfused(), keep=KeepTensors(enabled=False))
+"""Every layer stores what it makes."""
+
+
+def made(
+    name: str, arch: Arch, dtype: str, stages: Stages = APART
+) -> tuple[Recipe, dict[str, Any], dict[str, Any]]:
     """Recipe, inputs and stored tensors of a network of `test_meaning` as executed by `arch`."""
     net = Net(quantized=dtype == "int8")
     model = net.model(NETWORKS[name](net))
-    compiled = compile_model(model, arch, CompileOptions(dtype=dtype))
+    compiled = compile_model(model, arch, CompileOptions(dtype=dtype, stages=stages))
     feeds = feeds_of(model)
     done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
     assert compiled.recipe is not None
@@ -37,7 +46,7 @@ def made(name: str, arch: Arch, dtype: str) -> tuple[Recipe, dict[str, Any], dic
 
 
 def again(name: str, arch: Arch, dtype: str) -> Recomputed:
-    return recompute(*made(name, arch, dtype))
+    return recompute(*made(name, arch, dtype, Stages()))
 
 
 @pytest.mark.parametrize("arch", NAMED.values(), ids=NAMED.keys())
