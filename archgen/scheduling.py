@@ -59,7 +59,9 @@ class Scheduling:
     def stages(self) -> Stages:
         """The compiler's passes with these options."""
         stages = stages_for(self.effort)
-        tile = replace(stages.tile, rolling=HALOS[self.halo], objective=OBJECTIVES[self.objective])
+        # Least memory is found by compiling for less and less of it, as quick as that allows.
+        objective = "latency" if self.objective == "memory" else OBJECTIVES[self.objective]
+        tile = replace(stages.tile, rolling=HALOS[self.halo], objective=objective)
         strategy = STRATEGIES[self.fusion]
         partition = stages.partition if strategy is Optimal else strategy()
         keep = KeepTensors(enabled=strategy is not Unfused)

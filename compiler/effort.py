@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from compiler.fuse.branch import Branch
 from compiler.fuse.branchx import BranchX
 from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import PartitionStrategy
+from compiler.fuse.partition import PartitionStrategy, Unfused
 from compiler.keep import KeepTensors
 from compiler.stages import Stages
 from compiler.tile.choose_group import Breadth
@@ -75,8 +75,10 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     if effort == 0:
         return (stages,)
     halved = replace(stages, partition=BranchX())
+    apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
     if effort == 1:
-        return (stages, halved) if isinstance(stages.partition, Optimal) else (stages,)
+        chosen = isinstance(stages.partition, Optimal)
+        return (stages, halved, apart) if chosen else (stages,)
     usual = stages_for(1, stages)
     if not isinstance(stages.partition, Optimal):
         usual = replace(usual, partition=stages.partition)
@@ -87,7 +89,7 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     found: tuple[Stages, ...] = (stages, usual, eager, pieces, memory, quick)
     if not isinstance(stages.partition, Optimal):
         return found
-    found = (*found, halved)
+    found = (*found, halved, apart)
     if effort == 2:
         return found
     return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[1:4]))

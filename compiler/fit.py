@@ -75,6 +75,8 @@ class Fitter:
         refusal: CompilerError | None = None
         try:
             for schedule in self.schedules(group)[:ATTEMPTS]:
+                if refusal is not None and self._dearer(schedule, group):
+                    break
                 try:
                     return [self._fit(schedule, before)]
                 except (DoesNotFit, Unwalkable, Unholdable) as why:
@@ -86,6 +88,14 @@ class Fitter:
             assert refusal is not None
             raise refusal
         return found
+
+    def _dearer(self, schedule: Schedule, group: Group) -> bool:
+        """Whether a schedule costs more than the pieces of its group."""
+        pieces = list(_pieces(group))
+        if len(group.layers) < 2:
+            return False
+        apart = sum(self.price(piece) for piece in pieces)
+        return self.search.score(schedule.estimate) > apart
 
     def halves(self, group: Group, before: Fit | None) -> list[Fit]:
         """The pieces of a group planned and placed; nothing where it is a single nest."""

@@ -121,7 +121,7 @@ def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
 
 
 def test_every_decision_has_what_it_was_chosen_among(tmp_path: Path) -> None:
-    (group,) = report(tmp_path, MANY)["groups"]
+    (group,) = report(tmp_path, MANY, "--effort", "0")["groups"]
     taken = {each["decision"]: each for each in group["choices"]}
     assert set(taken) == {"group", "tiles", "halo", "cores"}
     total = group["estimate"]["total"]
@@ -136,7 +136,7 @@ def test_every_decision_has_what_it_was_chosen_among(tmp_path: Path) -> None:
 
 
 def test_what_passes_between_layers_stays_on_chip(tmp_path: Path) -> None:
-    (group,) = report(tmp_path, MANY)["groups"]
+    (group,) = report(tmp_path, MANY, "--effort", "0")["groups"]
     scopes = {layer["nodes"][0]: layer["scope"] for layer in group["layers"]}
     assert scopes == {"first": "local", "second": "local", "third": "local", "fourth": "dram"}
     purposes = {buffer["name"]: buffer["purpose"] for buffer in group["buffers"]}
