@@ -144,7 +144,7 @@ class LayerEmitter:
             return replace(leaf, items=(), reads=frozenset())
         barriers = dict.fromkeys(b for read in leaf.reads for b in self.around.awaited(read))
         waits = (Await(engine=engine, barrier=b, origin=self.origin) for b in barriers)
-        return replace(leaf, items=(*waits, *leaf.items), reads=frozenset())
+        return replace(leaf, items=(*waits, *leaf.items), waited=True)
 
     def _constant(self, buffer: Buffer) -> bool:
         assert buffer.key is not None

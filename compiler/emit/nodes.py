@@ -43,6 +43,8 @@ class Leaf:
     """Buffers off chip that it reads, constants aside."""
     writes: frozenset[str] = frozenset()
     """Buffers off chip that it writes."""
+    waited: bool = False
+    """Whether its own instructions wait for what it reads."""
 
     @cached_property
     def touches(self) -> tuple[tuple[str, Use], ...]:

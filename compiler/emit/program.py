@@ -252,7 +252,7 @@ class ProgramEmitter:
 
     def _before(self, number: int, leaf: Leaf) -> Iterator[int]:
         """Steps that must be over before `leaf` of step `number` touches memory."""
-        for buffer in sorted(leaf.reads):
+        for buffer in sorted(() if leaf.waited else leaf.reads):
             yield from (s for s in self._writers.get(buffer, ()) if s < number)
         for buffer in sorted(leaf.writes):
             for other in self._neighbours(buffer):
