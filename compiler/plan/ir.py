@@ -105,8 +105,3 @@ class Plan:
     """For every core that takes part, what each tile needs; empty for a layer alone."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Tensor -> buffer of the group that holds it."""
-
-    def bytes_in(self, role: str) -> int:
-        """Bytes of all buffers in one memory."""
-        own = (b for b in self.buffers.values() if b.role == role and b.address is None)
-        return sum(b.bytes * b.slots for b in own)

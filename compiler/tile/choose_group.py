@@ -47,8 +47,6 @@ class GroupSearch:
     cores: int
     rolling: bool | None = None
     """Halo policy: keep, compute again; None: whichever is quicker."""
-    fill: float = 1.0
-    """Share of each memory that groups may use."""
     breadth: Breadth = field(default_factory=Breadth)
     objective: Objective = "latency"
     whole: bool = True
@@ -66,7 +64,7 @@ class GroupSearch:
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules that fit by their sizes, the best first."""
         pricer = GroupPricer(
-            group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.fill,
+            group, self.arch, self.slots, self.shares_on, self.memory, self.facts,
             self.whole,
         )  # fmt: skip
         found: list[Schedule] = []

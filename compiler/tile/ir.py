@@ -74,8 +74,6 @@ class Schedule:
     """Part of the results for each core that takes part."""
     estimate: Estimate
     loops: tuple[OuterLoop, ...] = ()
-    rejected: Estimate | None = None
-    """The best alternative."""
 
 
 def single(tiled: Tiled, group: Group) -> Schedule:

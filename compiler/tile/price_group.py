@@ -52,8 +52,6 @@ class GroupPricer:
     memory: Memory
     known: Facts
     """Facts of layers, kept between groups."""
-    fill: float = 1.0
-    """Share of each memory that the group may use."""
     whole: bool = True
     """Whether constants may be loaded as a whole where no loop reads them again."""
 
@@ -133,7 +131,7 @@ class GroupPricer:
         last = self.count - 1
         left = []
         for position in range(self.count):
-            room = {r: m.size * self.fill for r, m in self.arch.memories.on_chip().items()}
+            room = {r: float(m.size) for r, m in self.arch.memories.on_chip().items()}
             room["local"] -= self.group.reserved
             for buffer in buffers:
                 if alive(buffer, position, last):
@@ -212,7 +210,7 @@ class _Candidate:
                 return None
             layers.append(replace(tiled, loops=share.loops, resident=staying[position]))
             used.append(share.need - rooms[position])
-        size = self.pricer.arch.memories.on_chip()["local"].size * self.pricer.fill
+        size = self.pricer.arch.memories.on_chip()["local"].size
         estimate = self._estimate(rooms, staying, need=size + max(used))
         return replace(self.schedule, layers=tuple(layers), estimate=estimate)
 
