@@ -2,7 +2,8 @@
 
 Only here do cycles become seconds. The roofline is the time below which no schedule can get: all
 multiply-accumulates at the chip's peak, or all compulsory bytes (constants once, inputs once,
-outputs once) at DRAM's peak, whichever is longer. `efficiency` says how near the run came to it.
+outputs once, as far as they move at all) at DRAM's peak, whichever is longer. `efficiency` says how
+near the run came to it.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Metrics:
     dram_write_bytes: int
     """Bytes that DRAM took, in whole bursts."""
     compulsory_bytes: int
-    """Constants, inputs and outputs, each once, without packing."""
+    """Constants, inputs and outputs, each once, without packing; of these what moves at all: an
+    output that is an input seen otherwise does not."""
     stalls: dict[str, float]
     """Idle cycles of the matrix engine by cause, averaged over cores, as a share of latency."""
     roofline_cycles: float
@@ -60,7 +62,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
     cycles = max(1, trace.cycles)
     dtype = _dtype(program, arch)
     peak = arch.peak_macs(dtype)
-    needed = compulsory_bytes(program)
+    needed = compulsory_bytes(program, trace)
     compute = program.macs / peak if peak else 0.0
     memory = needed / arch.dram_bytes_per_cycle
     seconds = cycles / arch.clock
@@ -84,11 +86,13 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
     )
 
 
-def compulsory_bytes(program: Program) -> int:
-    """Bytes that must cross DRAM's pins at least once: constants, inputs and outputs."""
+def compulsory_bytes(program: Program, trace: Trace) -> int:
+    """Bytes that must cross DRAM's pins at least once: constants, inputs and outputs. What is never
+    read or never written, as the run in `trace` shows, needed not be."""
     constants = sum(constant.used or constant.data.nbytes for constant in program.constants)
-    ports = (*program.inputs, *program.outputs)
-    return constants + sum(port.operand.distinct for port in ports)
+    read = constants + sum(port.operand.distinct for port in program.inputs)
+    written = sum(port.operand.distinct for port in program.outputs)
+    return min(read, trace.traffic["dram.read"]) + min(written, trace.traffic["dram.write"])
 
 
 def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:

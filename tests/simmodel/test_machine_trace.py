@@ -142,3 +142,13 @@ def test_peak_is_what_lives_together_in_one_core() -> None:
         Buffer("e", "shared", 0, 10),
     )
     assert peak_bytes(buffers) == {"local": 150, "shared": 10}
+
+
+def test_what_never_moves_is_no_bound() -> None:
+    port = Port("in", box("dram", 512, 64), (64,), "int8")
+    seen = Port("out", box("dram", 512, 64), (64,), "int8")
+    passed = dataclasses.replace(program(()), inputs=(port,), outputs=(seen,))
+    metrics = measure(simulate(passed, machine()), passed, machine())
+    assert (metrics.compulsory_bytes, metrics.efficiency) == (0, 0)
+    both = dataclasses.replace(two_layers(), inputs=(port,), outputs=(seen,))
+    assert measure(simulate(both, machine()), both, machine()).compulsory_bytes == 128
