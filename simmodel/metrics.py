@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from simmodel.arch import Arch
 from simmodel.isa import Item, Loop, MatrixInstruction
-from simmodel.program import Buffer, Program
+from simmodel.program import Buffer, Port, Program
 from simmodel.trace import CAUSES, Trace
 
 
@@ -87,12 +87,24 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
 
 
 def compulsory_bytes(program: Program, trace: Trace) -> int:
-    """Bytes that must cross DRAM's pins at least once: constants, inputs and outputs. What is never
-    read or never written, as the run in `trace` shows, needed not be."""
+    """Bytes that must cross DRAM's pins at least once: constants, inputs, and outputs that are not
+    inputs seen otherwise; never more than the run in `trace` read and wrote."""
     constants = sum(constant.used or constant.data.nbytes for constant in program.constants)
     read = constants + sum(port.operand.distinct for port in program.inputs)
-    written = sum(port.operand.distinct for port in program.outputs)
+    given = [_place(port) for port in program.inputs]
+    made = (
+        port.operand.distinct
+        for port in program.outputs
+        if not any(low <= _place(port)[0] < high for low, high in given)
+    )
+    written = sum(made)
     return min(read, trace.traffic["dram.read"]) + min(written, trace.traffic["dram.write"])
+
+
+def _place(port: Port) -> tuple[int, int]:
+    """First and one past last byte of a port in DRAM."""
+    low, high = port.operand.span
+    return port.operand.address.base + low, port.operand.address.base + high
 
 
 def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:

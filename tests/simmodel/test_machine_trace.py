@@ -151,4 +151,4 @@ def test_what_never_moves_is_no_bound() -> None:
     metrics = measure(simulate(passed, machine()), passed, machine())
     assert (metrics.compulsory_bytes, metrics.efficiency) == (0, 0)
     both = dataclasses.replace(two_layers(), inputs=(port,), outputs=(seen,))
-    assert measure(simulate(both, machine()), both, machine()).compulsory_bytes == 128
+    assert measure(simulate(both, machine()), both, machine()).compulsory_bytes == 64
