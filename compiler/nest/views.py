@@ -67,16 +67,30 @@ def through(access: Access, view: Tensor, base: Tensor) -> Access | None:
         same = alike and view.shape == base.shape
         return replace(access, tensor=base.name) if same else None
     index = []
+    units = _units(view, base, found)
     for d, (v, step, start) in enumerate(found):
         if v < 0:
-            single = len(view.shape) == len(base.shape) and view.shape[d] == 1
-            terms = access.index[d].terms if single else ()  # loops of one turn keep their roles
+            # Loops of one turn keep their roles.
+            terms = access.index[units[d]].terms if d in units else ()
             index.append(Affine(terms, start))
             continue
         inner = access.index[v]
         terms = tuple((dim, factor * step) for dim, factor in inner.terms)
         index.append(Affine(terms, inner.constant * step + start))
     return replace(access, tensor=base.name, index=tuple(index))
+
+
+def _units(view: Tensor, base: Tensor, found: tuple[Walk, ...]) -> dict[int, int]:
+    """Dimension of the base that nothing walks -> the view's dimension of extent 1 it stands for.
+
+    In tensors of equal rank that is its namesake; where dimensions of extent 1 were added or left
+    out, the first that is free on both sides, and so on.
+    """
+    single = [v for v, extent in enumerate(view.shape) if extent == 1]
+    if len(view.shape) == len(base.shape):
+        return {v: v for v in single}
+    free = [d for d, (v, _, _) in enumerate(found) if v < 0]
+    return dict(zip(free, single, strict=False))
 
 
 def _loops(access: Access) -> set[int]:

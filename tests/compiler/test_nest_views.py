@@ -40,3 +40,13 @@ def test_loops_of_one_turn_keep_their_roles() -> None:
     assert found is not None
     assert found.index[2].terms == ((2, 1), (4, 1))
     assert found.index[3].terms == ((3, 1), (5, 1))
+
+
+def test_dimensions_of_extent_one_may_be_left_out_and_added() -> None:
+    """Pooled maps as rows, and back: a batch of one keeps its loop."""
+    pooled = Tensor("pooled", (1, 8, 1, 1), "int8", Storage("base", 0, (8, 1, 8, 8)))
+    rows = Tensor("rows", (1, 8), "int8", Storage("base", 0, (8, 1)))
+    found = through(Access("rows", (at(0), at(2))), rows, pooled)
+    assert found == Access("pooled", (at(0), at(2), Affine(), Affine()))
+    back = through(Access("pooled", (at(0), at(3), at(1), at(2))), pooled, rows)
+    assert back == Access("rows", (at(0), at(3)))
