@@ -45,10 +45,10 @@ class ArchError(ValueError):
         super().__init__("\n".join(map(str, self.mistakes)))
 
 
-def dotted(path: Path) -> str:
+def dotted(path: Path, root: str = "arch") -> str:
     """`arch.copy.load.to[1]` for `('copy', 'load', 'to', 1)`."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
-    return "arch" + "".join(parts)
+    return root + "".join(parts)
 
 
 def guess(word: str, known: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
@@ -42,7 +43,22 @@ for _kind, _pattern, _first in (
 _Loader.yaml_implicit_resolvers.setdefault("", []).append((_TAG + "null", re.compile(r"\Z")))
 
 
-def read_tree(path: Path, shown: str) -> tuple[Table | None, list[Mistake]]:
+@dataclass(frozen=True)
+class Kind:
+    """What a file holds, as messages call it."""
+
+    root: str
+    """What paths in the file start with."""
+    noun: str
+
+
+ARCHITECTURE = Kind("arch", "architecture")
+STUDY = Kind("study", "study")
+
+
+def read_tree(
+    path: Path, shown: str, kind: Kind = ARCHITECTURE
+) -> tuple[Table | None, list[Mistake]]:
     """The mapping in the file at `path`, which messages call `shown`, and its mistakes.
 
     None where the file holds no mapping that could be checked further.
@@ -61,18 +77,22 @@ def read_tree(path: Path, shown: str) -> tuple[Table | None, list[Mistake]]:
         at = Position(shown, before.count(b"\n") + 1, column)
         byte = f"0x{raw[problem.start]:02x}"
         return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
-    return _parse(text, shown)
+    return _parse(text, shown, kind)
+
+
+def _article(kind: Kind) -> str:
+    return f"{'an' if kind.noun[0] in 'aeiou' else 'a'} {kind.noun}"
 
 
 def _whole(shown: str, message: str) -> Mistake:
     return Mistake(Position(shown), "", message)
 
 
-def _parse(text: str, shown: str) -> tuple[Table | None, list[Mistake]]:
+def _parse(text: str, shown: str, kind: Kind) -> tuple[Table | None, list[Mistake]]:
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as problem:
-        return None, [_syntax(problem, shown)]
+        return None, [_syntax(problem, shown, kind)]
     except yaml.reader.ReaderError as problem:
         before = text[: problem.position]
         at = Position(shown, before.count("\n") + 1, len(before) - before.rfind("\n"))
@@ -81,18 +101,18 @@ def _parse(text: str, shown: str) -> tuple[Table | None, list[Mistake]]:
     except RecursionError:
         return None, [_whole(shown, "is nested too deeply")]
     if root is None:
-        return None, [_whole(shown, "is empty; expected the mapping of an architecture")]
-    return _Converter(shown).table(root)
+        return None, [_whole(shown, f"is empty; expected the mapping of {_article(kind)}")]
+    return _Converter(shown, kind).table(root)
 
 
-def _syntax(problem: yaml.MarkedYAMLError, shown: str) -> Mistake:
+def _syntax(problem: yaml.MarkedYAMLError, shown: str, kind: Kind) -> Mistake:
     mark = problem.problem_mark or problem.context_mark
     at = Position(shown) if mark is None else Position(shown, mark.line + 1, mark.column + 1)
     said = problem.problem or str(problem)
     if "'\\t'" in said:
         said = "a tab stands where only spaces may indent"
     elif "another document" in said:
-        said = "a second document starts; expected one architecture per file"
+        said = f"a second document starts; expected one {kind.noun} per file"
     elif problem.context and "while" in problem.context:
         said = f"{said} {problem.context}"
     return Mistake(at, "", f"not valid YAML: {said}")
@@ -101,8 +121,9 @@ def _syntax(problem: yaml.MarkedYAMLError, shown: str) -> Mistake:
 class _Converter:
     """Turns composed nodes into the tree and collects what YAML allows and we do not."""
 
-    def __init__(self, shown: str) -> None:
+    def __init__(self, shown: str, kind: Kind) -> None:
         self.shown = shown
+        self.kind = kind
         self.mistakes: list[Mistake] = []
         self.open: list[yaml.Node] = []
         self.count = 0
@@ -111,8 +132,8 @@ class _Converter:
         node = self.node(root, ())
         if not isinstance(node, Table):
             if not self.mistakes:
-                kind = "a list" if isinstance(node, Row) else f"{root.value!r}"
-                self.say(root, (), f"expected the mapping of an architecture, got {kind}")
+                got = "a list" if isinstance(node, Row) else f"{root.value!r}"
+                self.say(root, (), f"expected the mapping of {_article(self.kind)}, got {got}")
             return None, self.mistakes
         return node, self.mistakes
 
@@ -120,7 +141,7 @@ class _Converter:
         return Position(self.shown, node.start_mark.line + 1, node.start_mark.column + 1)
 
     def say(self, node: yaml.Node, path: TreePath, message: str) -> None:
-        self.mistakes.append(Mistake(self.at(node), dotted(path), message))
+        self.mistakes.append(Mistake(self.at(node), dotted(path, self.kind.root), message))
 
     def broken(self, node: yaml.Node, path: TreePath, message: str) -> Leaf:
         self.say(node, path, message)

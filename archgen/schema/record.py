@@ -1,0 +1,120 @@
+"""A tree against a record of pydantic: the record, or every mistake in words at its position.
+
+pydantic finds the mistakes; this module says them, with what the record's schema expects there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from archgen.schema.mistakes import Mistake, Path, dotted, guess, listed
+from archgen.schema.tree import Leaf, Node, Plain, Row, Table, broken_paths, child, find, position
+from archgen.schema.view import View
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Reader(Generic[Record]):
+    """Reads one kind of file."""
+
+    record: type[Record]
+    view: View
+    root: str
+    """What paths in messages start with."""
+
+    def attempt(self, value: Plain) -> tuple[Record | None, list[ErrorDetails]]:
+        """The record that `value` holds, or pydantic's complaints."""
+        try:
+            text = json.dumps(value)
+            made = self.record.model_validate_json(text, strict=True, by_alias=True, by_name=False)
+        except ValidationError as failed:
+            return None, failed.errors(include_url=False)
+        return made, []
+
+    def said(self, tree: Table, errors: list[ErrorDetails], whole: bool = True) -> list[Mistake]:
+        """`errors` in words, less those about values that could not even be read; where the tree is
+        not `whole`, missing keys say nothing."""
+        unread = set(broken_paths(tree))
+        fresh = [
+            e for e in errors if e["type"] == "missing" or existing(tree, e["loc"]) not in unread
+        ]
+        found = [self._say(tree, error, whole) for error in distinct(tree, fresh)]
+        return [mistake for mistake in found if mistake is not None]
+
+    def at(self, tree: Table, path: Path, message: str) -> Mistake:
+        """A mistake at `path` of `tree`."""
+        return Mistake(position(tree, path), dotted(path, self.root), message)
+
+    def _say(self, tree: Table, error: ErrorDetails, whole: bool) -> Mistake | None:
+        path, kind = existing(tree, error["loc"]), error["type"]
+        if kind == "missing":
+            return self._missing(tree, path, str(error["loc"][-1])) if whole else None
+        if kind == "extra_forbidden" or _of_key(error):
+            return self._unknown(tree, path)
+        return self._wrong(tree, path, error)
+
+    def _missing(self, tree: Table, path: Path, key: str) -> Mistake:
+        wanted = self.view.expected(self.view.at((*path, key)))
+        return self.at(tree, path, f"missing key {key!r}, expected {wanted}")
+
+    def _unknown(self, tree: Table, path: Path) -> Mistake:
+        holder, key = path[:-1], str(path[-1])
+        known = self.view.keys(self.view.at(holder))
+        hint = guess(key, known) or f"; expected one of {listed(known)}"
+        where, place = dotted(holder, self.root), position(tree, path, key=True)
+        return Mistake(place, where, f"unknown key {key!r}{hint}")
+
+    def _wrong(self, tree: Table, path: Path, error: ErrorDetails) -> Mistake:
+        node, schema = find(tree, path), self.view.at(path)
+        raised: Any = error.get("ctx", {}).get("error")
+        if isinstance(raised, ValueError) and isinstance(node, Leaf) and node.value is not None:
+            return self.at(tree, path, str(raised))
+        near = guess(node.text, self.view.words(schema)) if isinstance(node, Leaf) else ""
+        return self.at(tree, path, f"expected {self.view.expected(schema)}, got {_got(node)}{near}")
+
+
+def existing(tree: Node, loc: Sequence[str | int]) -> Path:
+    """The path of the tree that pydantic's location means (it also names branches of unions)."""
+    path: Path = ()
+    node = tree
+    for step in loc:
+        below = child(node, step)
+        if below is not None:
+            path, node = (*path, step), below
+    return path
+
+
+def distinct(tree: Node, errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """One error for each value: a union complains once for each branch that does not fit."""
+    found: dict[tuple[Path, str], ErrorDetails] = {}
+    paths = [existing(tree, error["loc"]) for error in errors]
+    for path, error in zip(paths, errors, strict=True):
+        kind = error["type"]
+        deeper = any(len(other) > len(path) and other[: len(path)] == path for other in paths)
+        branch = error["loc"] != path and kind not in ("missing", "literal_error")
+        if deeper and (branch or kind == "too_short"):
+            continue
+        key = str(error["loc"][-1]) if kind == "missing" else "[key]" if _of_key(error) else ""
+        found.setdefault((path, key), error)
+    return list(found.values())
+
+
+def _of_key(error: ErrorDetails) -> bool:
+    return bool(error["loc"]) and error["loc"][-1] == "[key]"
+
+
+def _got(node: Node | None) -> str:
+    if isinstance(node, Table):
+        return "a mapping" if node.entries else "an empty mapping"
+    if isinstance(node, Row):
+        return "a list" if node.items else "an empty list"
+    if node is None or node.value is None:
+        return "nothing"
+    return repr(node.text) if isinstance(node.value, str) else node.text

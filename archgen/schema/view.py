@@ -1,0 +1,95 @@
+"""Looking into a JSON Schema: which keys stand at a path, and what a value should be, in words.
+
+The one idea: a record of pydantic generates its schema, and messages about a file say what that
+schema expects, so nothing is described twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from archgen.schema.mistakes import Path, listed
+
+Schema = dict[str, Any]
+REF = "#/$defs/"
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One schema with its parts under `$defs`."""
+
+    root: Schema
+
+    def at(self, path: Path) -> Schema:
+        """The schema of the value at `path` of a file; `{}` where the schema has no such path."""
+        node = self.root
+        for step in path:
+            node = self._below(self.resolved(node), step)
+        return self.resolved(node)
+
+    def resolved(self, node: Schema) -> Schema:
+        """`node` with its reference followed, and without the null of an optional value."""
+        if "$ref" in node:
+            return self.resolved(self.root["$defs"][node["$ref"].removeprefix(REF)])
+        options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]
+        return self.resolved(options[0]) if len(options) == 1 else node
+
+    def _below(self, node: Schema, step: str | int) -> Schema:
+        for option in (node, *map(self.resolved, node.get("anyOf", ()))):
+            more = option.get("additionalProperties")
+            if isinstance(step, int) and "items" in option:
+                return self.resolved(option["items"])
+            if step in option.get("properties", {}):
+                return self.resolved(option["properties"][step])
+            if isinstance(more, dict):
+                return more
+        return {}
+
+    @staticmethod
+    def keys(node: Schema) -> list[str]:
+        """Keys that a mapping of this schema takes, where they are fixed."""
+        named = list(node.get("properties", ()))
+        return named or list(node.get("propertyNames", {}).get("enum", ()))
+
+    def words(self, node: Schema) -> list[str]:
+        """Words that a value, or each item of a list, may be, where they are fixed."""
+        for option in (node, node.get("items", {}), *node.get("anyOf", ())):
+            if "enum" in option:
+                return list(option["enum"])
+        return []
+
+    def expected(self, node: Schema) -> str:
+        """What a value of this schema looks like, in words: `a positive whole number`."""
+        if "examples" in node:
+            return f"a quantity such as {node['examples'][0]!r}"
+        if "anyOf" in node:
+            one, *more = (self.resolved(part) for part in node["anyOf"])
+            if "enum" in one and all(self.words(part) == one["enum"] for part in more):
+                return f"{self.expected(one)}, or a list of them"
+            return " or ".join(
+                dict.fromkeys(self.expected(self.resolved(part)) for part in node["anyOf"])
+            )
+        if "enum" in node:
+            return listed(node["enum"])
+        kind = node.get("type")
+        if kind in ("integer", "number"):
+            return _number(node, "whole number" if kind == "integer" else "number")
+        if kind == "array":
+            some = "a list" if not node.get("minItems") else "a list of at least one"
+            return f"{some} of {listed(self.words(node))}" if self.words(node) else some
+        if kind == "string" and "pattern" in node:
+            return "a word of letters, digits, '.', '_' and '-' that starts with a letter or digit"
+        return {"object": "a mapping", "boolean": "true or false", "string": "text"}.get(
+            str(kind), "another value"
+        )
+
+
+def _number(node: Schema, noun: str) -> str:
+    if "maximum" in node:
+        return f"a {noun} from {node.get('minimum', 0)} to {node['maximum']}"
+    if node.get("exclusiveMinimum") == 0:
+        return f"a positive {noun}"
+    if node.get("minimum") == 0:
+        return f"a {noun} that is not negative"
+    return f"a {noun}"
