@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from pydantic_core import ErrorDetails
 
-import archgen.schema.json_schema as json_schema
+from archgen.schema.json_schema import arch_schema, arch_view
 from archgen.schema.mistakes import Mistake, Path
 from archgen.schema.record import Reader, distinct, existing
 from archgen.schema.tree import Node, Plain, Table, broken_paths, plain, without
@@ -29,7 +29,7 @@ _STAND_INS: dict[str, Plain] = {
 }  # fmt: skip
 
 
-_READER = Reader(Arch, json_schema.arch_view(), "arch")
+_READER = Reader(Arch, arch_view(), "arch")
 
 
 def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:
@@ -61,7 +61,7 @@ def _remaining(tree: Table, errors: list[ErrorDetails]) -> list[Problem]:
         for path in wrong:
             value = without(value, path)
         filled = plain(value)
-        _fill(filled, json_schema.arch_schema())
+        _fill(filled, arch_schema())
         arch, errors = _READER.attempt(filled)
         if arch is not None:
             return [p for p in problems(arch) if not _touches(p, broken)]
@@ -80,7 +80,7 @@ def _fill(value: Plain, schema: Schema) -> None:
     """Puts a stand-in wherever a required key is missing."""
     if not isinstance(value, dict):
         return
-    schema = json_schema.arch_view().resolved(schema)
+    schema = arch_view().resolved(schema)
     for key in schema.get("required", ()):
         value.setdefault(key, json.loads(json.dumps(_STAND_INS[key])))
     for key, below in value.items():
