@@ -2,7 +2,8 @@
 
 The one idea: a key is a hash of architecture, model, options and the sources of these packages, so
 a stored result is either exactly what a run would give or is not found. Files appear whole or not
-at all: layers first, then the JSON whose presence says that the point is finished.
+at all: tables first, then the JSON whose presence says that the point is finished. Tables are not
+read until someone asks for what is in them.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Any
 import archgen
 import compiler
 import simmodel
-from archgen.frame import LayerRow, layers_frame
+from archgen.frame import LayerRow, layers_frame, table_bytes
 from archgen.point import Outcome
 from archgen.reference import write_atomically
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def cache_dir() -> Path:
@@ -53,7 +54,8 @@ def content_hash(parts: Mapping[str, Any]) -> str:
 
 
 class Store:
-    """The folder `runs/` of a study: for each point `<label>.<key>.json` and `.layers.parquet`."""
+    """The folder `runs/` of a study: for each point `<label>.<key>.json`, and beside it
+    `.layers.parquet`, `.spans.parquet` and `.levels.parquet`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "runs"
@@ -71,24 +73,32 @@ class Store:
             return None
         if stored.get("format") != _FORMAT or stored.get("key") != key:
             return None
+        tables: dict[str, bytes | Path] = {
+            name: Path(f"{stem}.{name}.parquet") for name in stored["tables"]
+        }
+        if not all(Path(f"{stem}.{name}.parquet").exists() for name in tables):
+            return None
         rows: list[LayerRow] = stored["layers"]
-        return Outcome(key, label, stored["row"], rows, stored["details"], reused=True)
+        return Outcome(key, label, stored["row"], rows, stored["details"], tables, reused=True)
 
     def save(self, outcome: Outcome) -> None:
-        """Write both files of `outcome`; the JSON last."""
+        """Write all files of `outcome`; the JSON last."""
         stem = self._stem(outcome.label, outcome.key)
-        layers = layers_frame([outcome])
-        write_atomically(
-            Path(f"{stem}.layers.parquet"), lambda target: layers.to_parquet(target, index=False)
-        )
+        layers = table_bytes(layers_frame([outcome]))
+        for name, table in {"layers": layers, **outcome.tables}.items():
+            if isinstance(table, bytes):
+                _write(Path(f"{stem}.{name}.parquet"), table)
         content = {
             "format": _FORMAT,
             "key": outcome.key,
             "row": outcome.row,
             "details": outcome.details,
             "layers": outcome.layers,
+            "tables": list(outcome.tables),
         }
         text = json.dumps(content, indent=1, allow_nan=False)
-        write_atomically(
-            Path(f"{stem}.json"), lambda target: target.write_text(text, encoding="utf-8") and None
-        )
+        _write(Path(f"{stem}.json"), text.encode())
+
+
+def _write(path: Path, content: bytes) -> None:
+    write_atomically(path, lambda target: target.write_bytes(content))

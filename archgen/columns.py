@@ -36,12 +36,15 @@ _SCHEDULING = (
     Column("objective", "text", "", "what schedules were compared by: latency, throughput, ..."),
     Column("effort", "whole", "", "how long the compiler searched: 0 to 3"),
 )
-COLUMNS = (
+_IDENTITY = (
     Column("arch", "text", "", "name of the architecture"),
     Column("model", "text", "", "the model as it was asked for: zoo name or file"),
     Column("batch", "whole", "samples", "samples in one inference"),
     Column("dtype", "text", "", "element type of the compiled network"),
     *_SCHEDULING,
+)
+COLUMNS = (
+    *_IDENTITY,
     Column(
         "status",
         "text",
@@ -134,11 +137,7 @@ COLUMNS = (
 """The frame of `Study.frame`: one row for each point."""
 
 LAYER_COLUMNS = (
-    Column("arch", "text", "", "name of the architecture"),
-    Column("model", "text", "", "the model as it was asked for"),
-    Column("batch", "whole", "samples", "samples in one inference"),
-    Column("dtype", "text", "", "element type of the compiled network"),
-    *_SCHEDULING,
+    *_IDENTITY,
     Column("node", "text", "", "ONNX node or nodes that the instructions come from"),
     Column("operator", "text", "", "operator type"),
     Column("group", "whole", "", "index of the group of layers that share a tile loop"),
@@ -157,6 +156,41 @@ LAYER_COLUMNS = (
     ),
 )
 """The frame of `Study.layers`: one row for each node of each point."""
+
+SPAN_COLUMNS = (
+    *_IDENTITY,
+    Column("core", "whole", "", "number of the core on the chip; -1: the host"),
+    Column("engine", "text", "", "the engine that worked"),
+    Column("group", "whole", "", "index of the group of layers that share a tile loop"),
+    Column("node", "text", "", "ONNX node or nodes that the instructions come from"),
+    Column("start_cycle", "whole", "cycles", "when the first of the instructions starts"),
+    Column("end_cycle", "whole", "cycles", "when the last of them ends"),
+    Column("instructions", "whole", "instructions", "how many they are"),
+)
+"""The frame of `Study.spans`: one row for each stretch of instructions of one node on one engine,
+pauses shorter than latency / 2000 bridged."""
+
+LEVEL_COLUMNS = (
+    *_IDENTITY,
+    Column(
+        "kind",
+        "text",
+        "",
+        "occupancy (most bytes taken in the bin by the groups that then run), bandwidth (mean "
+        "bytes per cycle) or busy (mean share of the engine's time spent executing)",
+    ),
+    Column(
+        "name",
+        "text",
+        "",
+        "occupancy: the memory, for those of cores that of the core with the highest peak, and its "
+        "banks (local.bank3) where each is a range of its own; bandwidth: memory and direction "
+        "(dram.read) or link (link.noc), all cores; busy: core and engine (core0.matrix, host)",
+    ),
+    Column("cycle", "whole", "cycles", "start of the bin; it ends where the next one starts"),
+    Column("value", "real", "by kind", "bytes, bytes per cycle, or fraction"),
+)
+"""The frame of `Study.levels`: about 400 bins of equal length for each kind and name of a point."""
 
 
 def column(name: str, columns: Iterable[Column] = COLUMNS) -> Column | None:

@@ -8,12 +8,21 @@ just computed or read back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from archgen.columns import COLUMNS, LAYER_COLUMNS, Column, column, ordered
+from archgen.columns import (
+    COLUMNS,
+    LAYER_COLUMNS,
+    LEVEL_COLUMNS,
+    SPAN_COLUMNS,
+    Column,
+    column,
+    ordered,
+)
 from archgen.point import Outcome, Row
 from archgen.reference import write_atomically
 from archgen.scheduling import DEFAULT
@@ -34,6 +43,33 @@ def layers_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
     """One row for each layer of each outcome; columns are `archgen.columns.LAYER_COLUMNS`."""
     rows = [layer for outcome in outcomes for layer in outcome.layers]
     return typed_frame(rows, LAYER_COLUMNS)
+
+
+def spans_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """When each engine worked for what, of each outcome; `archgen.columns.SPAN_COLUMNS`."""
+    return _tables(outcomes, "spans", SPAN_COLUMNS)
+
+
+def levels_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """Occupancy, bandwidth and busy engines over time; `archgen.columns.LEVEL_COLUMNS`."""
+    return _tables(outcomes, "levels", LEVEL_COLUMNS)
+
+
+def _tables(outcomes: Iterable[Outcome], name: str, columns: tuple[Column, ...]) -> pd.DataFrame:
+    found = [read_table(o.tables[name]) for o in outcomes if name in o.tables]
+    return pd.concat(found, ignore_index=True) if found else typed_frame([], columns)
+
+
+def table_bytes(frame: Frame) -> bytes:
+    """`frame` as the content of a Parquet file."""
+    content = BytesIO()
+    frame.to_parquet(content, index=False)
+    return content.getvalue()
+
+
+def read_table(content: bytes | Path) -> Frame:
+    """The frame in `content`, or in the file that it names."""
+    return pd.read_parquet(BytesIO(content) if isinstance(content, bytes) else content)
 
 
 def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ and an outcome is plain data: rows of numbers and text that JSON can hold.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from archgen.scheduling import DEFAULT, Scheduling
@@ -63,6 +64,8 @@ class Outcome:
     layers: list[Row] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     """JSON-ready: metrics in full, the compiler's report, a traceback after a failure."""
+    tables: dict[str, bytes | Path] = field(default_factory=dict, repr=False)
+    """Parquet, or where it is stored: `spans` and `levels` of the run, where there was one."""
     reused: bool = False
     """Whether it was read from an earlier run."""
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from archgen.cache import Store, code_version, content_hash
-from archgen.frame import layers_frame, results_frame, save_frame
+from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
 from archgen.models import ModelError, open_model
 from archgen.plots import save_plots
 from archgen.point import Outcome, Point
@@ -73,6 +73,16 @@ class Study:
     def layers(self) -> pd.DataFrame:
         """One row for each node of each point, cycles and bytes."""
         return layers_frame(self.outcomes)
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """When each engine worked for which node, in cycles of each point."""
+        return spans_frame(self.outcomes)
+
+    @cached_property
+    def levels(self) -> pd.DataFrame:
+        """Memory taken, bytes moved and engines busy over time, in bins of each point."""
+        return levels_frame(self.outcomes)
 
     @property
     def reused(self) -> int:

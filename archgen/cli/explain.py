@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from archgen.columns import COLUMNS, LAYER_COLUMNS, Column
+from archgen.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS, Column
 from archgen.stalls import STALLS
 from simmodel import machine
 
@@ -26,12 +26,17 @@ def _column(known: Column) -> str:
     return _item(known.name, unit + known.meaning)
 
 
+_FRAMES = {
+    "Study.frame, results.csv and results.parquet: one row for each point": COLUMNS,
+    "Study.layers and runs/*.layers.parquet: one row for each node of a point": LAYER_COLUMNS,
+    "Study.spans and runs/*.spans.parquet: when each engine worked for which node": SPAN_COLUMNS,
+    "Study.levels and runs/*.levels.parquet: levels over time, in bins": LEVEL_COLUMNS,
+}
+
+
 def _columns() -> str:
-    parts = ["Study.frame, results.csv and results.parquet: one row for each point", ""]
-    parts += [_column(known) for known in COLUMNS]
-    parts += ["", "Study.layers and runs/*.layers.parquet: one row for each node of a point", ""]
-    parts += [_column(known) for known in LAYER_COLUMNS]
-    return "\n".join(parts)
+    parts = ["\n".join((head, "", *map(_column, known))) for head, known in _FRAMES.items()]
+    return "\n\n".join(parts)
 
 
 def _stalls() -> str:
