@@ -2,11 +2,12 @@
 
 It calls the stages in order and hands on what a stage refuses: a group that fits in no tile is
 taken apart, an operator that fits in no tile alone is an error with the sum that does not fit.
+What is given up on the way is noted in the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -14,12 +15,12 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.alloc.off_chip import GRAIN
 from compiler.alloc.on_chip import Place
 from compiler.emit.probes import probes, recipe
-from compiler.emit.program import Placed, ProgramEmitter
+from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.fewer_tokens import TOKENS, Emitted, emitted, ways
 from compiler.fit import Fit, Fitter
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
@@ -38,12 +39,12 @@ from compiler.tile.machine import real_type
 from simmodel.arch import Arch
 from simmodel.dtype import NAMES
 from simmodel.program import Probe, Program
-from simmodel.units import show_bytes
 
 _SOURCE = "archgen.source"
 
 Observer = Callable[[str, Any], None]
-"""Called with the name of each stage and what it made, which the next stage may change."""
+"""Called with the name of each stage and what it made, which the next stage may change. From
+`fuse` on a stage that has to give up what it made makes it again: what counts is its last."""
 
 
 def unobserved(stage: str, made: object) -> None:
@@ -96,6 +97,8 @@ class CompileResult:
     recipe: Recipe | None = field(default=None, compare=False, repr=False)
     """What the steps compute, to be computed again."""
     search: Search | None = field(default=None, compare=False, repr=False)
+    notes: tuple[str, ...] = ()
+    """What the search had chosen and had to be given up, with the reason."""
 
 
 def prepared(proto: onnx.ModelProto, name: str, observe: Observer = unobserved) -> ir.Model:
@@ -137,13 +140,8 @@ def compile_model(
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
     before, fallback = _on_host(model, arch, dtype, options, observe)
     graph = _arranged(before, fallback, options.stages, observe)
-    search = Search(graph, options.stages.fuse.apply(graph), Fitter(arch, options.stages))
-    steps = tuple(_placed(search, options.stages, observe))
-    for stage in ("tile", "plan", "alloc"):
-        observe(stage, steps)
-    emitter, program = _emitted(search, steps, options.stages)
-    steps = tuple(emitter.steps)
-    observe("order", program)
+    search, made, notes = _made(graph, arch, options.stages, observe)
+    steps = tuple(made.emitter.steps)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
     decided = tuple(
         Decision(s.plan.schedule.group, s.plan.schedule, s.plan, s.places, number)
@@ -151,7 +149,8 @@ def compile_model(
         if isinstance(s, Placed)
     )
     what = recipe(graph, steps, _known(model))
-    return CompileResult(program, host, decided, probes(emitter), what, search)
+    found = probes(made.emitter)
+    return CompileResult(made.program, host, decided, found, what, search, notes)
 
 
 def _named(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:
@@ -224,17 +223,54 @@ def _joined(
     )  # fmt: skip
 
 
-def _placed(search: Search, stages: Stages, observe: Observer) -> Iterator[ProgramStep]:
-    graph, parts, fitter = search.graph, search.parts, search.fitter
+def _made(
+    graph: NestGraph, arch: Arch, stages: Stages, observe: Observer
+) -> tuple[Search, Emitted, tuple[str, ...]]:
+    """What was searched, the program, and what was given up for it."""
+    parts = stages.fuse.apply(graph)
     observe("fuse-tails", parts)
-    groups = stages.partition.apply(parts, graph, fitter.price, fitter.bound)
+    refusal: DoesNotFit | None = None
+    for way in ways(stages):
+        search = Search(graph, parts, Fitter(arch, way.stages))
+        notes = [way.note]
+        try:
+            steps = _placed(search, observe, notes)
+            _observe_steps(steps, observe)
+            found = emitted(graph, search.fitter, steps)
+        except DoesNotFit as why:
+            if why.unit != TOKENS:
+                raise refusal or why from None
+            refusal = why
+            continue
+        if found.note:
+            notes.append(found.note)
+            _observe_steps(tuple(found.emitter.steps), observe)
+        observe("order", found.program)
+        return search, found, tuple(filter(None, notes))
+    assert refusal is not None
+    raise refusal
+
+
+def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
+    for stage in ("tile", "plan", "alloc"):
+        observe(stage, steps)
+
+
+def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[ProgramStep, ...]:
+    """Every group planned and placed; adds to `notes` what had to be given up."""
+    graph, fitter = search.graph, search.fitter
+    groups = fitter.stages.partition.apply(search.parts, graph, fitter.price, fitter.bound)
     observe("fuse", groups)
-    kept = stages.keep.apply(groups, graph, fitter)
+    kept = fitter.stages.keep.apply(groups, graph, fitter)
     observe("keep", kept)
     try:
-        yield from tuple(_fitted(kept, fitter))
-    except DoesNotFit:
-        yield from _fitted(groups, fitter)
+        return tuple(_fitted(kept, fitter))
+    except DoesNotFit as why:
+        if all(a is b for a, b in zip(kept, groups, strict=True)):
+            raise
+        notes.append(f"nothing is kept between groups, because with it {why}")
+    observe("keep", groups)
+    return tuple(_fitted(groups, fitter))
 
 
 def _fitted(parts: Sequence[Group | HostNode], fitter: Fitter) -> Iterator[ProgramStep]:
@@ -247,61 +283,3 @@ def _fitted(parts: Sequence[Group | HostNode], fitter: Fitter) -> Iterator[Progr
         for fit in fitter.fits(part, before):
             before = fit
             yield Placed(*fit)
-
-
-def _emitted(
-    search: Search, steps: tuple[ProgramStep, ...], stages: Stages
-) -> tuple[ProgramEmitter, Program]:
-    """The program; where tokens are too few, of shorter groups."""
-    while True:
-        emitter = ProgramEmitter(search.graph, search.fitter.arch, steps, stages.order)
-        _check_dram(emitter, search.fitter.arch)
-        try:
-            return emitter, emitter.program()
-        except DoesNotFit:
-            shorter = _shorter(search.fitter, steps, emitter.hunger)
-            if shorter is None:
-                raise
-            steps = shorter
-
-
-def _shorter(
-    fitter: Fitter, steps: tuple[ProgramStep, ...], hunger: Mapping[int, int]
-) -> tuple[ProgramStep, ...] | None:
-    """`steps` with those groups halved that take the most tokens; None where none is left."""
-    groups = {
-        number: step.plan.schedule.group
-        for number, step in enumerate(steps)
-        if isinstance(step, Placed) and len(step.plan.layers) > 1
-    }
-    if not groups:
-        return None
-    most = max(hunger.get(number, 0) for number in groups)
-    found: list[ProgramStep] = []
-    for number, step in enumerate(steps):
-        if number not in groups or hunger.get(number, 0) < most:
-            found.append(step)
-            continue
-        before = found[-1] if found else None
-        fits = fitter.halves(groups[number], _fit_of(before))
-        found += [Placed(*fit) for fit in fits]
-    return tuple(found)
-
-
-def _fit_of(step: ProgramStep | None) -> Fit | None:
-    return (step.plan, step.places) if isinstance(step, Placed) else None
-
-
-def _check_dram(emitter: ProgramEmitter, arch: Arch) -> None:
-    size = arch.memories.dram.size
-    if emitter.end <= size:
-        return
-    weights = sum(data.nbytes for data in emitter.data.values())
-    raise DoesNotFit(
-        demand=emitter.end,
-        bound=size,
-        unit="B",
-        terms=(("constants", weights), ("feature maps", emitter.end - weights)),
-        levers=(f"memories.dram.size of at least {show_bytes(-(-emitter.end // GRAIN) * GRAIN)}",),
-        where=f"{emitter.graph.name}: DRAM",
-    )

@@ -1,0 +1,55 @@
+"""A machine with few tokens gets a program that does less at once, and says so."""
+
+from __future__ import annotations
+
+import pytest
+from machines import machine
+from networks import check
+from test_fit import chain
+
+from compiler.driver import compile_model
+from compiler.fewer_tokens import ways
+from compiler.stages import Stages
+
+SMALL = {"size": 1024, "banks": 1}
+"""Local memory in which a layer of `chain` takes many tiles."""
+
+
+def test_ways_are_ever_more_sparing() -> None:
+    usual, apart, single = ways(Stages())
+    assert usual.stages == Stages()
+    assert not usual.note
+    assert not apart.stages.keep.enabled
+    assert apart.stages.plan.slots > single.stages.plan.slots == 1
+    assert len(list(ways(single.stages))) == 2
+
+
+@pytest.mark.parametrize("tokens", [6, 8])
+def test_single_buffers_where_tokens_are_too_few_for_double_ones(tokens: int) -> None:
+    net = chain(2)
+    model = net.model(f"t{net.count}")
+    made = check(model, machine(tokens=tokens, local=SMALL), "fp32").compiled
+    assert len(made.program.tokens[0]) <= tokens
+    assert {b.slots for d in made.decisions for b in d.plan.buffers.values()} == {1}
+    (note,) = made.notes
+    assert "one slot" in note
+
+
+def test_groups_are_taken_apart_first() -> None:
+    net = chain(4)
+    model = net.model(f"t{net.count}")
+    plenty, few = (compile_model(model, machine(tokens=n)) for n in (64, 8))
+    assert not plenty.notes
+    assert len(few.decisions) > len(plenty.decisions)
+    assert f"{len(few.decisions) - len(plenty.decisions)} more" in few.notes[0]
+
+
+def test_what_was_made_last_is_what_counts() -> None:
+    net = chain(4)
+    seen: dict[str, object] = {}
+    model = net.model(f"t{net.count}")
+    made = compile_model(model, machine(tokens=8), observe=seen.__setitem__)
+    steps = seen["alloc"]
+    assert isinstance(steps, tuple)
+    assert [step.plan for step in steps] == [decision.plan for decision in made.decisions]
+    assert seen["order"] is made.program
