@@ -37,6 +37,7 @@ def problems(arch: Arch) -> list[Problem]:
     rules = (
         _banks, _ports, _array, _rates, _vector_types, _queues, _copy_names, _peers, _roles,
         _operands, _results, _accumulators, _idle_memories,
+        _energies,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -246,3 +247,25 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
         if role not in used:
             message = "no engine reads or writes this memory"
             yield Problem(("memories", role), message, (_COPY, ("matrix",), ("vector",)))
+
+
+def _energies(arch: Arch) -> Iterator[Problem]:
+    """Energies of parts that the machine does not have."""
+    given, have = arch.energy, ("dram", *arch.memories.on_chip())
+    for role, known in given.memories.items():
+        at: Path = ("energy", "memories", role)
+        if role not in have:
+            message = f"the machine has no memory {role!r}; memories: {', '.join(have)}"
+            yield Problem(at, message, (("memories", role),))
+        elif role == "dram" and known.area is not None:
+            yield Problem((*at, "area"), "DRAM is no part of the chip; its area is not counted")
+    for name in given.links:
+        if name not in arch.links:
+            links = ", ".join(arch.links) or "none"
+            message = f"no link is called {name!r}; links: {links}{_near(name, tuple(arch.links))}"
+            yield Problem(("energy", "links", name), message, (("links",),))
+    for name in given.mac:
+        if arch.matrix.peak(name) == 0:
+            known_types = ", ".join(arch.matrix.rate) or "nothing"
+            message = f"the matrix engine has no {name!r}; matrix.rate has {known_types}"
+            yield Problem(("energy", "mac", name), message, (("matrix", "rate"),))

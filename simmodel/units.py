@@ -1,7 +1,8 @@
 """Quantities with units, as they stand in architecture files: `512 KiB`, `25.6 GB/s`, `100 ns`.
 
 Each kind is a pydantic-ready annotated type, so a field's type says which units it takes. A bare
-number is accepted only in the base unit of its kind (bytes, bytes per cycle, cycles, hertz).
+number is accepted only in the base unit of its kind (bytes, bytes per cycle, cycles, hertz, pJ,
+pJ per byte, mW, square millimetres, nanometres, volts).
 Decimal prefixes are powers of 1000, binary ones (`Ki`) powers of 1024.
 """
 
@@ -21,13 +22,23 @@ from pydantic_core import CoreSchema, core_schema
 _NEAR = 1e-9
 """Relative distance from a whole number that decimal fractions of a unit may have."""
 _LARGEST = 1e18
-_NUMBER = re.compile(r"\s*([-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z/]*)\s*")
+_NUMBER = re.compile(r"\s*([-+]?(?:\d+(?:_\d+)*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-z/]*2?)\s*")
 _BYTES = {
     "B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
 _HERTZ = {"Hz": 1, "kHz": 10**3, "MHz": 10**6, "GHz": 10**9}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_PICOJOULES = {"fJ": 1e-3, "pJ": 1.0, "nJ": 1e3, "uJ": 1e6, "mJ": 1e9, "J": 1e12}
+_MILLIWATTS = {"uW": 1e-3, "mW": 1.0, "W": 1e3}
+_SQUARE_MILLIMETRES = {"um2": 1e-6, "mm2": 1.0}
+_NANOMETRES = {"nm": 1.0, "um": 1e3}
+_VOLTS = {"mV": 1e-3, "V": 1.0}
+_PER_BYTE = {f"{name}/{per}": value * bits for name, value in _PICOJOULES.items()
+             for per, bits in (("B", 1), ("bit", 8))}  # fmt: skip
+NODES = (3.0, 130.0)
+"""Technology nodes, in nanometres, that energies are scaled over."""
+VOLTAGES = (0.3, 1.5)
 _OPERATIONS = {"OPS": 1, "GOPS": 10**9, "TOPS": 10**12, "MOPS": 10**6}
 
 
@@ -85,6 +96,52 @@ def parse_operations(value: object) -> float:
     amount = _scaled(value, _OPERATIONS, "'10 GOPS'")
     if amount <= 0:
         raise ValueError(f"expected a positive rate of operations, got {value!r}")
+    return amount
+
+
+def parse_energy(value: object) -> float:
+    """Picojoules of `'0.2 pJ'` or a bare number of picojoules; not negative."""
+    return _not_negative(value, _PICOJOULES, "'0.2 pJ'", "an energy")
+
+
+def parse_energy_per_byte(value: object) -> float:
+    """Picojoules per byte of `'4 pJ/bit'`, `'1.5 pJ/B'` or a bare number; not negative."""
+    return _not_negative(value, _PER_BYTE, "'1.5 pJ/B' or '4 pJ/bit'", "an energy")
+
+
+def parse_power(value: object) -> float:
+    """Milliwatts of `'30 mW'` or a bare number of milliwatts; not negative."""
+    return _not_negative(value, _MILLIWATTS, "'30 mW'", "a power")
+
+
+def parse_area(value: object) -> float:
+    """Square millimetres of `'0.5 mm2'`, `'400 um2'` or a bare number; not negative."""
+    return _not_negative(value, _SQUARE_MILLIMETRES, "'0.5 mm2'", "an area")
+
+
+def _not_negative(value: object, units: dict[str, float], example: str, noun: str) -> float:
+    amount = _scaled(value, units, example)
+    if amount < 0:
+        raise ValueError(f"expected {noun} that is not negative, got {value!r}")
+    return amount
+
+
+def parse_node(value: object) -> float:
+    """Nanometres of `'28 nm'` or a bare number of nanometres; within `NODES`."""
+    return _within(value, _NANOMETRES, "'28 nm'", NODES, "nm")
+
+
+def parse_voltage(value: object) -> float:
+    """Volts of `'0.8 V'` or a bare number of volts; within `VOLTAGES`."""
+    return _within(value, _VOLTS, "'0.8 V'", VOLTAGES, "V")
+
+
+def _within(
+    value: object, units: dict[str, float], example: str, ends: tuple[float, float], unit: str
+) -> float:
+    amount = _scaled(value, units, example)
+    if not ends[0] <= amount <= ends[1]:
+        raise ValueError(f"expected {ends[0]:g} {unit} to {ends[1]:g} {unit}, got {value!r}")
     return amount
 
 
@@ -203,6 +260,14 @@ def _quantity_schema(example: str) -> WithJsonSchema:
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), _quantity_schema("512 KiB")]
 Hertz = Annotated[float, BeforeValidator(parse_hertz), _quantity_schema("1.2 GHz")]
+Energy = Annotated[float, BeforeValidator(parse_energy), _quantity_schema("0.2 pJ")]
+EnergyPerByte = Annotated[
+    float, BeforeValidator(parse_energy_per_byte), _quantity_schema("4 pJ/bit")
+]
+Power = Annotated[float, BeforeValidator(parse_power), _quantity_schema("30 mW")]
+Area = Annotated[float, BeforeValidator(parse_area), _quantity_schema("0.5 mm2")]
+Node = Annotated[float, BeforeValidator(parse_node), _quantity_schema("28 nm")]
+Voltage = Annotated[float, BeforeValidator(parse_voltage), _quantity_schema("0.8 V")]
 Operations = Annotated[float, BeforeValidator(parse_operations), _quantity_schema("10 GOPS")]
 
 
