@@ -16,10 +16,18 @@ from archgen.plots.latency import latency_figure
 from archgen.plots.memory import memory_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.stalls import stalls_figure
+from archgen.plots.throughput import throughput_figure
 from archgen.reference import write_atomically
 from simmodel.arch import Arch
 
-__all__ = ["latency_figure", "memory_figure", "roofline_figure", "save_plots", "stalls_figure"]
+__all__ = [
+    "latency_figure",
+    "memory_figure",
+    "roofline_figure",
+    "save_plots",
+    "stalls_figure",
+    "throughput_figure",
+]
 
 _DPI = 130
 

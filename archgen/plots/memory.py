@@ -10,17 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.frame import Frame
-from archgen.plots.style import (
-    GREY,
-    INK,
-    MEMORIES,
-    PALE,
-    SETTINGS,
-    Panel,
-    bar_figure,
-    split_panels,
-    write_refusals,
-)
+from archgen.plots.panels import Panel, bar_figure, split_panels, write_refusals
+from archgen.plots.style import INK, MEMORIES, MUTED, PALE, SETTINGS
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
 
@@ -65,5 +56,5 @@ def _draw(axes: Axes, panel: Panel, archs: Mapping[str, Arch]) -> None:
             axes.barh(at, 100 * used / size, height=height * 0.9, color=MEMORIES[role])
             axes.annotate(
                 show_bytes(size), (100, at), (4, 0), textcoords="offset points",
-                va="center", fontsize=7, color=GREY,
+                va="center", fontsize=7, color=MUTED,
             )  # fmt: skip

@@ -10,16 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.frame import Frame, Record, records
-from archgen.plots.style import (
-    CYCLE,
-    GREY,
-    INK,
-    MARKERS,
-    SETTINGS,
-    legend_columns,
-    square_figure,
-    workload,
-)
+from archgen.plots.panels import square_figure, workload
+from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
 from simmodel.arch import Arch
 
 _GIGA = 1e9
@@ -94,7 +86,7 @@ def _draw(
         shown = refused if len(refused) < 4 else [*refused[:3], f"and {len(refused) - 3} more"]
         axes.text(
             0.97, 0.04, "no result:\n" + "\n".join(shown), transform=axes.transAxes,
-            ha="right", va="bottom", color=GREY, style="italic", fontsize=7.5,
+            ha="right", va="bottom", color=MUTED, style="italic", fontsize=7.5,
         )  # fmt: skip
 
 

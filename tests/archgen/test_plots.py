@@ -11,7 +11,14 @@ from matplotlib.transforms import BboxBase
 
 from archgen.columns import COLUMNS
 from archgen.frame import Frame, typed_frame
-from archgen.plots import latency_figure, memory_figure, roofline_figure, save_plots, stalls_figure
+from archgen.plots import (
+    latency_figure,
+    memory_figure,
+    roofline_figure,
+    save_plots,
+    stalls_figure,
+    throughput_figure,
+)
 from archgen.plots.style import CAUSES as COLOURS
 from archgen.plots.style import MEMORIES
 from archgen.point import Row
@@ -31,6 +38,7 @@ def row(arch: Arch, model: str, batch: int, index: int) -> Row:
     share = 1 / (len(CAUSES) + 1)
     named |= {
         "status": "ok", "latency_cycles": cycles, "latency_ms": cycles / arch.clock * 1e3,
+        "throughput_ips": batch * arch.clock / cycles,
         "macs": 10**9, "efficiency": 0.5, "dram_read_bytes": 10**6 * (index + 1),
         "dram_write_bytes": 10**5, "matrix_busy": share, "verified": index % 5 != 4,
     }  # fmt: skip
@@ -49,6 +57,7 @@ def frame(archs: int, models: int, batches: tuple[int, ...] = (1,)) -> Frame:
 def figures(data: Frame) -> list[Figure]:
     return [
         latency_figure(data),
+        throughput_figure(data),
         roofline_figure(data, ARCHS),
         memory_figure(data, ARCHS),
         stalls_figure(data),
