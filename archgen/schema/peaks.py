@@ -30,12 +30,12 @@ def peaks(arch: Arch) -> Peaks:
     return Peaks(
         tops={name: 2e-12 * arch.clock * arch.peak_macs(name) for name in arch.types},
         bytes_per_cycle=widths,
-        on_chip=sum(memory.size * _instances(arch, role) for role, memory in memories.items()),
+        on_chip=sum(memory.size * instances(arch, role) for role, memory in memories.items()),
         ridge=arch.peak_macs(arch.types[0]) / arch.dram_bytes_per_cycle,
     )
 
 
-def _instances(arch: Arch, role: str) -> int:
+def instances(arch: Arch, role: str) -> int:
     """How many memories of this role the chip has."""
     shared = arch.memories.shared
     if role != "shared" or shared is None:

@@ -1,0 +1,156 @@
+"""What each event costs on one architecture: the table at its node, under what its file states.
+
+The one idea: everything about technology is settled here, once for each architecture, so that the
+energy of a run is nothing but counts times these costs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from archgen.energy.area import Area, area_of, vector_type
+from archgen.energy.ranges import Range, total
+from archgen.energy.scaling import at_node, of_voltage
+from archgen.energy.sources import Source, source_of
+from archgen.energy.sram import Sram
+from archgen.energy.table import Figures, Operation, Sum, shipped_table
+from simmodel.arch import Arch, MemoryEnergy
+from simmodel.dtype import accumulator_of
+
+_KINDS = ("simple", "multiply", "divide", "special")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Energies of events in pJ (bytes: pJ per byte), leakage in mW, and the chip's area."""
+
+    mac: dict[str, Range]
+    """By element type that the matrix engine knows."""
+    vector: dict[str, Range]
+    """Of one element, by kind of operation."""
+    read: dict[str, Range]
+    """Of a byte, by memory role; DRAM among them."""
+    write: dict[str, Range]
+    links: dict[str, Range]
+    instruction: Range
+    leakage: Range
+    area: Area
+
+
+def costs_of(arch: Arch, figures: Figures | None = None) -> Costs:
+    """Costs of the events of `arch`.
+
+    Args:
+        arch: the machine; its section `energy` says the node and what is known better.
+        figures: the table; default the one that is shipped.
+
+    Raises:
+        MissingSource: the architecture asks for a library that is not installed.
+    """
+    figures = figures or shipped_table()
+    source = source_of(arch.energy.source, figures)
+    area = area_of(arch, figures, source)
+    memories = {role: _memory(arch, role, figures, source) for role in arch.memories.on_chip()}
+    memories["dram"] = _dram(arch, figures)
+    return Costs(
+        mac={name: _mac(arch, name, figures) for name in arch.matrix.rate},
+        vector={kind: _vector(arch, kind, figures) for kind in _KINDS},
+        read={role: ends[0] for role, ends in memories.items()},
+        write={role: ends[1] for role, ends in memories.items()},
+        links={name: _link(arch, name, area.total.value, figures) for name in arch.links},
+        instruction=_instruction(arch, figures),
+        leakage=_leakage(arch, area, figures),
+        area=area,
+    )
+
+
+def _supply(arch: Arch, figures: Figures) -> float:
+    return of_voltage(figures.voltage.points, arch.energy.node, arch.energy.voltage)
+
+
+def _multiply(figures: Figures, dtype: Operation, node: float) -> float:
+    return at_node(figures.arithmetic.multiply[dtype], node)
+
+
+def _add(figures: Figures, dtype: Sum, node: float) -> float:
+    return at_node(figures.arithmetic.add[dtype], node)
+
+
+def _mac(arch: Arch, dtype: Operation, figures: Figures) -> Range:
+    def from_table() -> Range:
+        node, around = arch.energy.node, figures.datapath
+        kind: Sum = "fp32" if accumulator_of(dtype) == "fp32" else "int32"
+        bare = _multiply(figures, dtype, node) + _add(figures, kind, node)
+        scaled = bare * around.factor * _supply(arch, figures)
+        return Range.within(scaled, around.low, around.high)
+
+    stated = next((energy for name, energy in arch.energy.mac.items() if name == dtype), None)
+    return Range.given(stated, from_table)
+
+
+def _vector(arch: Arch, kind: str, figures: Figures) -> Range:
+    def from_table() -> Range:
+        node, own, mix = arch.energy.node, vector_type(arch), getattr(figures.vector, kind)
+        bare = mix.multiply * _multiply(figures, own, node) + mix.add * _add(figures, own, node)
+        scaled = bare * figures.datapath.factor * _supply(arch, figures)
+        return Range.within(scaled, figures.vector.low, figures.vector.high)
+
+    return Range.given(getattr(arch.energy.vector, kind), from_table)
+
+
+def _stated(arch: Arch, role: str) -> MemoryEnergy:
+    given = arch.energy.memories
+    return next((known for name, known in given.items() if name == role), MemoryEnergy())
+
+
+def _memory(arch: Arch, role: str, figures: Figures, source: Source) -> tuple[Range, Range]:
+    """Read and write of a byte."""
+    stated, memory = _stated(arch, role), arch.memories.on_chip()[role]
+
+    def from_source(write: bool) -> Range:
+        made = source.sram(Sram.of(memory, arch.energy.node))
+        scaled = (made.write if write else made.read) * _supply(arch, figures)
+        return Range.within(scaled, figures.sram.low, figures.sram.high)
+
+    return (
+        Range.given(stated.read, lambda: from_source(False)),
+        Range.given(stated.write, lambda: from_source(True)),
+    )
+
+
+def _dram(arch: Arch, figures: Figures) -> tuple[Range, Range]:
+    stated, kind = _stated(arch, "dram"), figures.dram[arch.energy.dram]
+    table = Range(8 * kind.energy, 8 * kind.low, 8 * kind.high)
+    return Range.given(stated.read, lambda: table), Range.given(stated.write, lambda: table)
+
+
+def _link(arch: Arch, name: str, chip: float, figures: Figures) -> Range:
+    """A byte across the side of what the link spans: the chip, a cluster or a core."""
+
+    def from_table() -> Range:
+        spans = {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}
+        length = math.sqrt(chip / spans[arch.links[name].scope])
+        bit = 1e-3 * at_node(figures.wire.points, arch.energy.node) * length
+        scaled = 8 * bit * _supply(arch, figures)
+        return Range.within(scaled, figures.wire.low, figures.wire.high)
+
+    return Range.given(arch.energy.links.get(name), from_table)
+
+
+def _instruction(arch: Arch, figures: Figures) -> Range:
+    def from_table() -> Range:
+        known = figures.instruction
+        smaller = _add(figures, "int32", arch.energy.node) / _add(figures, "int32", known.node)
+        scaled = known.energy * smaller * _supply(arch, figures)
+        return Range.within(scaled, known.low, known.high)
+
+    return Range.given(arch.energy.instruction, from_table)
+
+
+def _leakage(arch: Arch, area: Area, figures: Figures) -> Range:
+    known = figures.leakage
+    size = total(area.parts.values()).value
+    return Range.given(
+        arch.energy.leakage, lambda: Range.within(known.density * size, known.low, known.high)
+    )

@@ -1,0 +1,213 @@
+"""The table of energies and areas: what `table.yaml` must hold, and how it is read.
+
+The one idea: a table is checked like an architecture file. Every figure stands with its source and
+its status, and a table that is wrong is refused with every mistake at its line.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from archgen.schema.mistakes import ArchError, Mistake
+from archgen.schema.source import read_tree
+from archgen.schema.tree import Table as Tree
+from archgen.schema.tree import find, plain, position
+
+SHIPPED = Path(__file__).with_name("table.yaml")
+Positive = Annotated[float, Field(gt=0)]
+Points = Annotated[dict[Positive, Positive], Field(min_length=2)]
+"""Value by technology node in nanometres."""
+Operation = Literal["int8", "int16", "int32", "fp16", "bf16", "fp32"]
+Sum = Literal["int32", "fp32"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Cited(_Part):
+    """A part of the table and where its figures come from."""
+
+    source: str
+    status: Literal["read", "secondary", "recalled", "derived", "assumed"]
+
+
+class Ranged(Cited):
+    """A part whose figures are known within factors."""
+
+    low: Annotated[float, Field(gt=0, le=1)]
+    """What remains of the figure where it is least."""
+    high: Annotated[float, Field(ge=1)]
+
+
+class Curve(Cited):
+    """Figures by node."""
+
+    points: Points
+
+
+class Arithmetic(Cited):
+    """pJ of bare operations, by element type and node."""
+
+    multiply: dict[Operation, Points]
+    add: dict[Sum, Points]
+
+
+class Datapath(Ranged):
+    """Everything around arithmetic, as a factor."""
+
+    factor: Positive
+
+
+class Mix(_Part):
+    """Multiplies and adds that one operation amounts to."""
+
+    multiply: Annotated[float, Field(ge=0)]
+    add: Annotated[float, Field(ge=0)]
+
+
+class VectorMix(Ranged):
+    """The vector engine's kinds of operations."""
+
+    simple: Mix
+    multiply: Mix
+    divide: Mix
+    special: Mix
+
+
+class SramPoint(_Part):
+    """One memory that somebody else has a figure for."""
+
+    size: Positive
+    """KiB."""
+    width: Positive
+    """Bits of one access."""
+    ports: Annotated[int, Field(ge=1)]
+    node: Positive
+    read: Positive
+    """pJ of one access."""
+    source: str
+
+
+class SramFit(Ranged):
+    """Energy of on-chip memories: exponents, and the points that they come from."""
+
+    scale: Positive
+    node: float
+    size: float
+    width: float
+    port: Annotated[float, Field(ge=0)]
+    write: Positive
+    points: Annotated[tuple[SramPoint, ...], Field(min_length=4)]
+
+
+class Wire(Curve, Ranged):
+    """fJ per bit and millimetre."""
+
+
+class Dram(Cited):
+    """pJ per bit of a kind of DRAM; low and high are figures, not factors."""
+
+    energy: Positive
+    low: Positive
+    high: Positive
+
+
+class Instruction(Ranged):
+    """pJ of an instruction at a node."""
+
+    node: Positive
+    energy: Positive
+
+
+class Leakage(Ranged):
+    """mW per mm2."""
+
+    density: Positive
+
+
+class SramArea(Ranged):
+    """Bitcells over the area of a whole memory."""
+
+    density: Positive
+
+
+class CellArea(Cited):
+    """um2 of operations at 45 nm."""
+
+    multiply: dict[Operation, Positive]
+    add: dict[Sum, Positive]
+
+
+class Register(Cited):
+    """um2 of a register's bit at 45 nm."""
+
+    bit: Positive
+
+
+class Other(Ranged):
+    """Parts that are not listed, as a share of those that are."""
+
+    share: Positive
+
+
+class AreaFigures(_Part):
+    """Everything about areas."""
+
+    bitcell: Curve
+    sram: SramArea
+    logic: Curve
+    arithmetic: CellArea
+    register_: Annotated[Register, Field(alias="register")]
+    datapath: Datapath
+    other: Other
+
+
+class Figures(_Part):
+    """The whole table."""
+
+    voltage: Curve
+    arithmetic: Arithmetic
+    datapath: Datapath
+    vector: VectorMix
+    sram: SramFit
+    wire: Wire
+    dram: dict[str, Dram]
+    instruction: Instruction
+    leakage: Leakage
+    area: AreaFigures
+
+
+@cache
+def shipped_table() -> Figures:
+    """The table that comes with the package."""
+    return load_table(SHIPPED)
+
+
+def load_table(path: Path) -> Figures:
+    """The table in the file `path`. Raises ArchError with every mistake and its position."""
+    tree, mistakes = read_tree(path, str(path))
+    if tree is None or mistakes:
+        raise ArchError(mistakes)
+    try:
+        return Figures.model_validate(plain(tree))
+    except ValidationError as failed:
+        errors = failed.errors(include_url=False)
+        raise ArchError(_mistake(tree, error) for error in errors) from None
+
+
+def _mistake(tree: Tree, error: ErrorDetails) -> Mistake:
+    path: tuple[str | int, ...] = ()
+    for step in error["loc"]:
+        if find(tree, (*path, step)) is not None:
+            path = (*path, step)
+    dotted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    said = error["msg"][:1].lower() + error["msg"][1:]
+    if error["type"] == "missing":
+        said = f"missing key {str(error['loc'][-1])!r}"
+    return Mistake(position(tree, path), f"table{dotted}", said)
