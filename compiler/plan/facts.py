@@ -15,6 +15,7 @@ from compiler.nest.ir import Access, order_of
 from compiler.plan.layer import copying, innermost_axis, input_strides, role_of
 from compiler.plan.ranges import Key, Range, keys_of, needs
 from compiler.tile.machine import route
+from compiler.tile.partition import cut_axes
 from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
@@ -109,13 +110,14 @@ class LayerFacts:
         return tuple(found)
 
     def _following(self) -> dict[Key, bool]:
-        """Which inputs other positions of the result need other parts of, columns aside."""
+        """Which inputs other tiles of a group need other parts of; none cuts columns."""
         layer = self.layer
-        found = roles(layer.head) if layer.head.macs else None
-        columns = {found.col} if found is not None else set()
+        shape = layer.result.shape
+        column = roles(layer.head).col if layer.head.macs else None
+        cut = [axis for axis in cut_axes(shape) if axis != column]
         out = tuple(
-            Range(0, 1 if extent > 1 else extent, () if d in columns else ((f"d{d}", 1),))
-            for d, extent in enumerate(layer.result.shape)
+            Range(0, 1 if extent > 1 else extent, ((f"d{d}", 1),) if d in cut else ())
+            for d, extent in enumerate(shape)
         )
         regions = needs(layer, out, {}).regions
         return {key: any(span.terms for span in region.ranges) for key, region in regions.items()}

@@ -17,7 +17,7 @@ from compiler.plan.facts import Facts, Unholdable
 from compiler.tile.bound import Bounds
 from compiler.tile.ir import Estimate, OuterLoop, Schedule
 from compiler.tile.objective import SCORES, Objective
-from compiler.tile.partition import boxes, grids
+from compiler.tile.partition import boxes, cut_axes, grids
 from compiler.tile.price_group import GroupPricer
 from compiler.tile.share import Shares
 from compiler.tile.walk import Memory, Unwalkable
@@ -139,17 +139,6 @@ class GroupSearch:
         if cores not in self.shares:
             self.shares[cores] = Shares(self.arch, self.slots, cores, self.held_up)
         return self.shares[cores]
-
-
-def cut_axes(shape: tuple[int, ...]) -> list[int]:
-    """Axes of a result that tiles and cores may cut: batch, rows; tokens; never channels."""
-    if len(shape) >= 4:
-        axes = [0, 2]
-    elif len(shape) == 3:
-        axes = [0, 1]
-    else:
-        axes = [0]
-    return [axis for axis in axes if axis < len(shape) and shape[axis] > 1]
 
 
 def _has(group: Group, name: str, axis: int, last: tuple[int, ...]) -> bool:

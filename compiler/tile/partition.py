@@ -7,6 +7,17 @@ from collections.abc import Iterator, Sequence
 from compiler.nest.bounds import Box
 
 
+def cut_axes(shape: tuple[int, ...]) -> list[int]:
+    """Axes of a result that tiles and cores may cut: batch, rows; tokens; never channels."""
+    if len(shape) >= 4:
+        axes = [0, 2]
+    elif len(shape) == 3:
+        axes = [0, 1]
+    else:
+        axes = [0]
+    return [axis for axis in axes if axis < len(shape) and shape[axis] > 1]
+
+
 def grids(
     extents: Sequence[int], splittable: Sequence[int], cores: int
 ) -> Iterator[dict[int, int]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from compiler.cost import copy_cycles
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import order_of
+from compiler.plan.facts import LayerFacts
 from compiler.tile.ir import TileLoop
 from compiler.tile.machine import route
 from compiler.tile.price import Problem, price
@@ -121,7 +122,7 @@ class Shares:
             front = known.fronts[key] = (
                 self._product(layer, sizes, mine, resident=resident)
                 if known.product
-                else self._slabs(layer, sizes, mine)
+                else self._slabs(layer, sizes, mine, resident=resident)
             )
         return front
 
@@ -163,9 +164,12 @@ class Shares:
 
         return Front((-need[order]).tolist(), make)
 
-    def _slabs(self, layer: Layer, sizes: Sizes, held: frozenset[str]) -> Front:
+    def _slabs(self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool) -> Front:
         """Shares in more and more pieces, those with enough pieces for transfers first."""
-        arch, result = self.arch, layer.result
+        result = layer.result
+        if resident:
+            stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
+            held = held | frozenset(stay)
         order = order_of(result.shape, result.storage.strides)
         free = [d for d in free_dims(layer) if sizes[d] > 1]
         tiles = list(sizes)
@@ -173,7 +177,7 @@ class Shares:
         while True:
             found.append(self._slab(layer, sizes, tiles, order, held))
             cut = next((d for d in free if tiles[d] > 1), None)
-            if cut is None or found[-1].pieces > 4096 // max(1, arch.core_count):
+            if cut is None or found[-1].pieces > 4096 // max(1, self.arch.core_count):
                 break
             tiles[cut] = -(-tiles[cut] // 2)
         least = STREAMED if found[0].bytes else 1
@@ -186,29 +190,60 @@ class Shares:
     def _slab(
         self, layer: Layer, sizes: Sizes, tiles: list[int], order: Sizes, held: frozenset[str]
     ) -> Share:
-        arch, tensors, slots = self.arch, layer.tensors, self.slots
+        arch, slots = self.arch, self.slots
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
         count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
         elements = math.prod(tiles)
         matrix, vector = work_of(layer, arch, tiles)
-        scale = elements / max(1, layer.result.elements)
-        loaded = sum(
-            tensors[name].elements
-            * size_of(tensors[name].dtype)
-            * (scale if tensors[name].data is None else 1)
-            for name in layer.inputs
-            if name not in held
-        )
+        moved = list(_moved(layer, sizes, tiles, order, held))
+        loaded = sum(size for _, size in moved)
         stored = 0 if layer.result.name in held else elements * size_of(layer.result.dtype)
         inside = space_of(layer, arch, elements)
         again = slots if count > 1 else 1
-        engines = [arch.copy_engine("dram", "local"), arch.copy_engine("local", "dram")]
-        load, store = (
-            count * float(copy_cycles(arch, arch.copy_[engine], size, self.cores))
-            if engine is not None and size else 0.0
-            for engine, size in zip(engines, (loaded, stored), strict=True)
-        )  # fmt: skip
+        load = sum(self._cycles("dram", "local", size) * times for times, size in moved)
+        store = self._cycles("local", "dram", stored) * count
+        everything = sum(size * times for times, size in moved) + stored * count
         return Share(
-            loops, count * matrix, count * vector, load, store, count * (loaded + stored),
+            loops, count * matrix, count * vector, load, store, everything,
             again * (loaded + stored) + inside, count,
         )  # fmt: skip
+
+    def _cycles(self, source: str, target: str, size: float) -> float:
+        """Cycles of one transfer of `size` bytes."""
+        engine = self.arch.copy_engine(source, target)
+        if engine is None or not size:
+            return 0.0
+        return float(copy_cycles(self.arch, self.arch.copy_[engine], size, self.cores))
+
+
+def _moved(
+    layer: Layer, sizes: Sizes, tiles: Sequence[int], order: Sizes, held: frozenset[str]
+) -> Iterator[tuple[int, float]]:
+    """(loads, bytes of each) of what a layer reads from memory, cut into `tiles`.
+
+    A constant is loaded where a loop that it depends on, or one around that, moves on.
+    """
+    cuts = {d: -(-sizes[d] // max(1, tiles[d])) for d in order}
+    count = math.prod(cuts.values())
+    scale = math.prod(tiles) / max(1, layer.result.elements)
+    streamed = 0.0
+    for name in layer.inputs:
+        tensor = layer.tensors[name]
+        size = tensor.elements * size_of(tensor.dtype)
+        if name in held:
+            continue
+        if tensor.data is None:
+            streamed += size * scale
+            continue
+        inner = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
+        around = order[: order.index(inner[-1]) + 1] if inner else ()
+        part = math.prod(tiles[d] / layer.result.shape[d] for d in inner)
+        yield math.prod(cuts[d] for d in around), size * part
+    if streamed:
+        yield count, streamed
+
+
+def _depends(layer: Layer, name: str, dim: int) -> bool:
+    """Whether positions of the result along `dim` need different parts of an input."""
+    reads = (access for nest in layer.nests for access in nest.reads if access.tensor == name)
+    return any(access.uses(dim) for access in reads)

@@ -68,7 +68,7 @@ def test_larger_images_take_no_more_sites(name: str) -> None:
         net = small_network(side, batch)
         program = compile_model(net.model(net.result), NAMED[name]).program  # type: ignore[attr-defined]
         found.append(max(sites(stream) for stream in program.cores))
-    assert max(found) <= 3 * found[0], found
+    assert max(found) <= 4 * found[0], found
 
 
 @pytest.mark.parametrize("name", NAMED)
