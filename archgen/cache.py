@@ -37,11 +37,12 @@ def cache_dir() -> Path:
 
 @lru_cache(maxsize=1)
 def code_version() -> str:
-    """SHA-256 (hex) of the names and contents of all sources of the three packages."""
+    """SHA-256 (hex) of the names and contents of all sources of the three packages, and of the
+    table of energies."""
     digest = hashlib.sha256()
     for package in (archgen, compiler, simmodel):
         root = Path(next(iter(package.__path__)))
-        for path in sorted(root.rglob("*.py")):
+        for path in sorted([*root.rglob("*.py"), *root.glob("energy/*.yaml")]):
             digest.update(f"{package.__name__}/{path.relative_to(root)}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -43,6 +43,26 @@ _IDENTITY = (
     Column("dtype", "text", "", "element type of the compiled network"),
     *_SCHEDULING,
 )
+_ENERGY = (
+    Column("energy_mj", "real", "mJ", "energy of the run, DRAM included and the host left out"),
+    Column("energy_low_mj", "real", "mJ", "the same with every figure at the low end of its range"),
+    Column("energy_high_mj", "real", "mJ", "... and at the high end"),
+    Column(
+        "energy_<component>_mj",
+        "real",
+        "mJ",
+        "mac, vector, each memory, link, instruction, leakage: together energy_mj",
+    ),
+    Column("average_w", "real", "W", "energy_mj / latency_ms"),
+    Column("tops_per_w", "real", "TOPS/W", "2 x macs / energy_mj"),
+    Column("area_mm2", "real", "mm2", "area of the chip without its pins and DRAM's"),
+    Column(
+        "area_<component>_mm2",
+        "real",
+        "mm2",
+        "mac, vector, each memory, other (control, wiring): together area_mm2",
+    ),
+)
 COLUMNS = (
     *_IDENTITY,
     Column(
@@ -92,6 +112,7 @@ COLUMNS = (
         "share of the matrix engines' time idle for that cause (see explain stalls)",
     ),
     Column("host_ops", "whole", "operators", "operators left to the host processor"),
+    *_ENERGY,
     Column(
         "verified",
         "truth",
@@ -145,6 +166,7 @@ LAYER_COLUMNS = (
     Column("end_cycle", "whole", "cycles", "when its last instruction ends"),
     Column("macs", "whole", "MACs", "multiply-accumulates executed, padding excluded"),
     Column("instructions", "whole", "instructions", "instructions executed by all cores"),
+    Column("energy_mj", "real", "mJ", "energy of its own work; leakage belongs to the whole run"),
     Column("busy_<engine>_cycles", "whole", "cycles", "cycles that engine works for it, all cores"),
     Column("<memory>_read_bytes", "whole", "bytes", "bytes read from that memory, all cores"),
     Column("<memory>_write_bytes", "whole", "bytes", "bytes written to that memory, all cores"),

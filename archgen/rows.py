@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from archgen.energy.area import Area
+from archgen.energy.model import Energy
 from archgen.point import Row
 from simmodel.arch import Arch
 from simmodel.isa import HostCall, Item, Loop
@@ -41,6 +43,22 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
     return row
 
 
+def energy_row(energy: Energy, area: Area) -> Row:
+    """The columns of energy and area of a finished point."""
+    spent = energy.total
+    row: Row = {
+        "energy_mj": spent.value,
+        "energy_low_mj": spent.low,
+        "energy_high_mj": spent.high,
+        "average_w": energy.average_w,
+        "tops_per_w": energy.tops_per_w,
+        "area_mm2": area.total.value,
+    }
+    row |= {f"energy_{name}_mj": part.value for name, part in energy.parts.items()}
+    row |= {f"area_{name}_mm2": part.value for name, part in area.parts.items()}
+    return row
+
+
 def host_calls(program: Program) -> int:
     """Operators that `program` leaves to the host: its host calls, loops not unrolled."""
     return sum(1 for stream in program.cores for call in _host_calls(stream))
@@ -54,12 +72,13 @@ def _host_calls(items: Sequence[Item]) -> Iterator[HostCall]:
             yield item
 
 
-def layer_rows(trace: Trace) -> list[Row]:
-    """One row for each node of the model that has instructions."""
-    return [_layer_row(origin) for origin in trace.origins]
+def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:
+    """One row for each node of the model that has instructions; `energies` are theirs, in mJ."""
+    pairs = zip(trace.origins, energies, strict=True)
+    return [_layer_row(origin, energy) for origin, energy in pairs]
 
 
-def _layer_row(origin: OriginTrace) -> Row:
+def _layer_row(origin: OriginTrace, energy: float) -> Row:
     row: Row = {
         "node": origin.node,
         "operator": origin.kind,
@@ -68,6 +87,7 @@ def _layer_row(origin: OriginTrace) -> Row:
         "end_cycle": origin.last,
         "macs": origin.macs,
         "instructions": origin.instructions,
+        "energy_mj": energy,
     }
     row |= {f"busy_{engine}_cycles": cycles for engine, cycles in origin.busy.items()}
     for role in sorted({*origin.read, *origin.written}):

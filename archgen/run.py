@@ -23,12 +23,14 @@ from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
 from archgen.drift import with_outputs, with_stored
+from archgen.energy import costs_of, energy_of
+from archgen.energy.sources import MissingSource
 from archgen.fed import cut, feedable, run_cut
 from archgen.models import ModelError, SourceModel, open_model
 from archgen.point import Outcome, Point, Row
 from archgen.quantize import Quantized, quantize
 from archgen.reference import cached_reference, content_key, run_node, sample_inputs
-from archgen.rows import layer_rows, metrics_row
+from archgen.rows import energy_row, layer_rows, metrics_row
 from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -103,7 +105,7 @@ class Workbench:
                 return self._finished(point, row)
         except DoesNotFit as answer:
             return _refused(point, "does_not_fit", str(answer))
-        except (UnsupportedModel, ModelError) as answer:
+        except (UnsupportedModel, ModelError, MissingSource) as answer:
             return _refused(point, "unsupported", str(answer))
         except Exception as mistake:
             return failure(point, mistake)
@@ -124,11 +126,14 @@ class Workbench:
             notes.append(verdict.note)
         trace, simulate_s = _timed(lambda: tools.simulate(program, arch))
         metrics = tools.measure(trace, program, arch, point.batch)
+        costs = costs_of(arch)
+        energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **metrics_row(metrics, program, arch)}
+        row |= energy_row(energy, costs.area)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
         row |= checked
         row["note"] = "; ".join(filter(None, notes)) or None
-        layers = [point.identity() | layer for layer in layer_rows(trace)]
+        layers = [point.identity() | layer for layer in layer_rows(trace, energy.layers)]
         details = {"report": compiled.report, "traffic": dict(trace.traffic)}
         return Outcome(point.key, point.label, row, layers, details)
 

@@ -26,7 +26,7 @@ through."""
 
 @dataclass(frozen=True)
 class Area:
-    """mm2 by component: matrix, vector, each memory's role, other."""
+    """mm2 by component: mac, vector, each memory's role, other."""
 
     parts: dict[str, Range]
 
@@ -38,7 +38,7 @@ class Area:
 
 def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
     """Area of `arch`; what its section `energy` states comes before the table."""
-    parts = {"matrix": _matrix(arch, figures), "vector": _vector(arch, figures)}
+    parts = {"mac": _matrix(arch, figures), "vector": _vector(arch, figures)}
     parts |= {role: _memory(arch, role, figures, source) for role in arch.memories.on_chip()}
     stated, other = arch.energy.area.other, figures.area.other
     listed = total(parts.values()).value
