@@ -15,25 +15,69 @@ import numpy as np
 from simmodel.arch import Arch, CopyEngine
 
 
-def copy_rate(arch: Arch, engine: CopyEngine) -> float:
-    """Bytes per cycle that one core's copy engine sustains from DRAM."""
+def path(arch: Arch, source: str, target: str) -> CopyEngine:
+    """The copy engine between two memories; any, where there is none."""
+    return arch.copy_[arch.copy_engine(source, target) or next(iter(arch.copy_))]
+
+
+def copy_rate(arch: Arch, engine: CopyEngine, far: str = "dram") -> float:
+    """Bytes per cycle that one core's copy engine sustains from or to the memory `far`."""
     rate = engine.bandwidth.at(arch.clock)
-    latency = arch.dram_latency
+    latency = far_latency(arch, far)
     return min(rate, engine.outstanding * engine.request / latency) if latency else rate
 
 
-def copy_cycles(arch: Arch, engine: CopyEngine, size: Any, cores: int, pieces: Any = 0) -> Any:
+def far_latency(arch: Arch, far: str) -> int:
+    """Cycles from a request to the first byte of DRAM or shared memory."""
+    shared = arch.memories.shared
+    if far == "dram" or shared is None:
+        return arch.dram_latency
+    return shared.latency.cycles(arch.clock)
+
+
+def far_rate(arch: Arch, far: str, cores: int, *, store: bool = False) -> float:
+    """Bytes per cycle that DRAM, or shared memory and the links to it, leave to one of `cores`."""
+    shared = arch.memories.shared
+    if far == "dram" or shared is None:
+        return arch.dram_bytes_per_cycle / cores
+    near = min(cores, arch.cores)
+    rate = shared.bytes_per_cycle(store) / (near if shared.level == "cluster" else cores)
+    users = {"chip": cores, "cluster": near, "core": 1}
+    for link in arch.links.values():
+        if far in (link.to if store else link.from_):
+            rate = min(rate, link.bandwidth.at(arch.clock) / users[link.scope])
+    return rate
+
+
+def shared_rate(arch: Arch, cores: int) -> float:
+    """Bytes per cycle that all shared memory which `cores` cores reach serves."""
+    shared = arch.memories.shared
+    if shared is None:
+        return arch.dram_bytes_per_cycle
+    instances = -(-cores // arch.cores) if shared.level == "cluster" else 1
+    rate = shared.bytes_per_cycle()
+    return instances * (rate + shared.bytes_per_cycle(True) if shared.split_ports else rate)
+
+
+def copy_cycles(
+    arch: Arch, engine: CopyEngine, size: Any, cores: int, pieces: Any = 0, *,
+    far: str = "dram", store: bool = False,
+) -> Any:  # fmt: skip
     """Cycles of one transfer of `size` bytes in `pieces` contiguous pieces, on `cores` cores alike.
 
-    Each transfer pays start-up and DRAM latency, each piece a cycle; all cores share the channel.
+    Each transfer pays start-up and the latency of the memory `far`, DRAM or shared, each piece a
+    cycle; all cores share that memory.
     """
-    rate = min(copy_rate(arch, engine), arch.dram_bytes_per_cycle / cores)
-    overhead = engine.startup.cycles(arch.clock) + arch.dram_latency
+    rate = min(copy_rate(arch, engine, far), far_rate(arch, far, cores, store=store))
+    overhead = engine.startup.cycles(arch.clock) + far_latency(arch, far)
     return overhead + np.maximum(size / rate, pieces)
 
 
-def rounded(arch: Arch, size: Any, run: Any) -> Any:
-    """Bytes that DRAM moves for `size` bytes in contiguous runs of `run` bytes."""
+def rounded(arch: Arch, size: Any, run: Any, far: str = "dram") -> Any:
+    """Bytes that DRAM moves for `size` bytes in contiguous runs of `run` bytes; shared memory
+    moves what it is asked for."""
+    if far != "dram":
+        return size
     burst = arch.memories.dram.burst
     run = np.maximum(run, 1)
     return size * (np.ceil(run / burst) * burst / run)

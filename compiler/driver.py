@@ -263,12 +263,18 @@ def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[Progra
     observe("fuse", groups)
     kept = fitter.stages.keep.apply(groups, graph, fitter)
     observe("keep", kept)
-    try:
-        return tuple(_fitted(kept, fitter))
-    except DoesNotFit as why:
-        if all(a is b for a, b in zip(kept, groups, strict=True)):
-            raise
-        notes.append(f"nothing is kept between groups, because with it {why}")
+    homed = fitter.stages.homes.apply(kept, graph, fitter)
+    observe("homes", homed)
+    for found, less, what in (
+        (homed, kept, "nothing lies in shared memory"),
+        (kept, groups, "nothing is kept between groups"),
+    ):
+        if all(a is b for a, b in zip(found, less, strict=True)):
+            continue
+        try:
+            return tuple(_fitted(found, fitter))
+        except DoesNotFit as why:
+            notes.append(f"{what}, because with it {why}")
     observe("keep", groups)
     return tuple(_fitted(groups, fitter))
 

@@ -58,7 +58,8 @@ class Fitter:
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
-        key = (*map(id, group.layers), group.reserved, *sorted(group.kept.items()))
+        homes = (*sorted(group.kept.items()), *sorted(group.shared.items()))
+        key = (*map(id, group.layers), group.reserved, *homes)
         if key not in self._known:
             alone = len(group.layers) == 1 and not group.kept
             found = (
@@ -116,7 +117,7 @@ def _pieces(group: Group) -> Iterator[Group]:
         if len(layer.nests) > 1:
             for nest in layer.nests:
                 part = replace(layer, nests=(nest,))
-                yield Group((part,), (part.result.name,), group.kept, group.reserved)
+                yield Group((part,), (part.result.name,), group.kept, group.reserved, group.shared)
         return
     middle = len(group.layers) // 2
     halves = group.layers[:middle], group.layers[middle:]
@@ -127,5 +128,5 @@ def _pieces(group: Group) -> Iterator[Group]:
         if layer.result.name in read or layer.result.name in group.results
     )
     rest = tuple(n for n in group.results if n not in first)
-    yield Group(halves[0], first, group.kept, group.reserved)
-    yield Group(halves[1], rest, group.kept, group.reserved)
+    yield Group(halves[0], first, group.kept, group.reserved, group.shared)
+    yield Group(halves[1], rest, group.kept, group.reserved, group.shared)

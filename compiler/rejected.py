@@ -167,7 +167,7 @@ def _schedules(search: Search, group: Group, made: Schedule) -> Iterator[Schedul
         yield from search.fitter.schedules(group)
         return
     stages, arch = search.fitter.stages, search.fitter.arch
-    candidates = stages.tile.candidates(group.layers[0], arch, stages.plan.slots)
+    candidates = stages.tile.candidates(group, arch, stages.plan.slots)
     found = sorted((single(tiled, group) for tiled in candidates), key=_cycles)
     for same_cores in (True, False):
         others = (

@@ -15,6 +15,7 @@ from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
 from compiler.graph.prepare import GRAPH_PASSES
+from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.nest.fold_bias import FoldBias
 from compiler.nest.fold_clips import FoldClips
@@ -48,6 +49,7 @@ class Stages:
     fuse: FuseTails = field(default_factory=FuseTails)
     partition: PartitionStrategy = field(default_factory=Optimal)
     keep: KeepTensors = field(default_factory=KeepTensors)
+    homes: ChooseHomes = field(default_factory=ChooseHomes)
     tile: ChooseTiles = field(default_factory=ChooseTiles)
     plan: MakePlan = field(default_factory=MakePlan)
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)

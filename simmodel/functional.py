@@ -225,7 +225,8 @@ def _read_output(port: Port, memories: dict[Place, Bytes]) -> Array:
 
 
 def _stored(port: Port, memories: dict[Place, Bytes]) -> Array:
-    return _bound(port.operand, memories["dram", 0])(port.operand.address.base)
+    memory = memories[port.operand.memory, 0]
+    return _bound(port.operand, memory)(port.operand.address.base)
 
 
 def _quantized(port: Port) -> bool:

@@ -16,7 +16,7 @@ from compiler.emit.constants import Packed
 from compiler.emit.layer import LayerEmitter, Surroundings, raw_value
 from compiler.emit.legal import legal_copy, legal_vector
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
-from compiler.emit.tile import Tile, Turn, dram_operand, slot_address
+from compiler.emit.tile import Tile, Turn, far_operand, slot_address
 from compiler.nest.bounds import Box
 from compiler.plan.ir import Buffer, Plan
 from compiler.plan.make_plan import outer, shares_loads
@@ -221,7 +221,7 @@ class _Core:
         if layer.packed is not None and buffer.key[2]:
             source = layer.packed.operand(region, self.around.places)
         else:
-            source = dram_operand(tensor, region.ranges, self.around.places)
+            source = far_operand(tensor, region.ranges, self.around.places)
         base = Address(self.around.places.chip[buffer.name][0])
         target = Operand(buffer.role, base, region.padded, buffer.strides, buffer.dtype)
         copy = Copy(engine=engine, origin=layer.origin, dst=target, src=source)
@@ -284,7 +284,7 @@ class _Core:
         )
         copy = Copy(
             engine=engine, origin=origin, dst=self._operand(buffer, outside, name, moving, turns),
-            src=dram_operand(tensor, ranges, self.around.places),
+            src=far_operand(tensor, ranges, self.around.places),
             before=hold.before if bordered else (),
             fill=self._raw_border(name) if bordered else 0.0,
         )  # fmt: skip
@@ -339,7 +339,7 @@ class _Core:
         ranges = moving.ranges(box, then, result.name)
         copy = Copy(
             engine=engine, origin=layer.origins[-1],
-            dst=dram_operand(result, ranges, self.around.places),
+            dst=far_operand(result, ranges, self.around.places),
             src=self._operand(buffer, ranges, result.name, moving, turns),
         )  # fmt: skip
         items = legal_copy(copy, self.around.arch, self.around.names)

@@ -21,7 +21,7 @@ from compiler.emit.matrix import MatrixEmitter
 from compiler.emit.nodes import Leaf, Node, Use, Walk
 from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.segments import Segment, segments
-from compiler.emit.tile import Places, Tile, Turn, dram_operand, inner_operand
+from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand
 from compiler.emit.vector import VectorEmitter
 from compiler.plan.ir import Buffer, Compute, LayerPlan
 from compiler.plan.layer import variable
@@ -180,7 +180,7 @@ class LayerEmitter:
         if self.packed is not None and buffer.key[2]:
             source = self.packed.operand(region, self.around.places)
         else:
-            source = dram_operand(tensor, region.ranges, self.around.places)
+            source = far_operand(tensor, region.ranges, self.around.places)
         fill = raw_border(buffer, self.plan) if region.bordered else 0.0
         copy = Copy(
             engine=engine, origin=self.origin, dst=target, src=source,
@@ -227,7 +227,7 @@ class LayerEmitter:
         else:
             region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
             source = inner_operand(buffer, region, tile, self.around.places)
-        target = dram_operand(result, tile.out, self.around.places)
+        target = far_operand(result, tile.out, self.around.places)
         copy = Copy(engine=engine, origin=self.origins[-1], dst=target, src=source)
         items = legal_copy(copy, self.around.arch, self.around.names)
         return Leaf(

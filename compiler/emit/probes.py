@@ -1,4 +1,4 @@
-"""What a program's steps store in DRAM, to be seen while it runs.
+"""What a program's steps store in memory, to be seen while it runs.
 
 A verdict on every operator needs what each of them was given and what it made of it; what stays on
 chip is made of these again (`compiler.recompute`).
@@ -16,7 +16,7 @@ from simmodel.program import Port, Probe
 
 
 def probes(emitter: ProgramEmitter) -> tuple[Probe, ...]:
-    """Each tensor that a step stores, as it lies in DRAM when the step has ended."""
+    """Each tensor that a step stores, as it lies in memory when the step has ended."""
     return tuple(
         Probe(f"step{number}", _raw(emitter, name))
         for number, step in enumerate(emitter.steps)
@@ -45,4 +45,6 @@ def stage(step: Step) -> Stage:
         for compute in layer.computes
         if compute.nest.tensor not in group.stored
     }
-    return Stage(nests, group.stored, kinds)
+    # What lies in slices, in memories of several clusters, is not to be seen as a whole.
+    whole = (n for n in group.stored if n not in group.shared or group.shared[n].slices == 1)
+    return Stage(nests, tuple(whole), kinds)

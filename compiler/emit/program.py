@@ -8,8 +8,9 @@ they work on; between cores, and for the host, every step that touches memory ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 
 import numpy as np
 
@@ -22,8 +23,9 @@ from compiler.emit.legal import Names
 from compiler.emit.nodes import Leaf, Node
 from compiler.emit.order import OrderInstructions
 from compiler.emit.sync import THRIFT, Synchronizer
-from compiler.emit.tile import Places, dram_operand
+from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
+from compiler.fuse.group import Shared
 from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
 from compiler.plan.ir import Plan
 from compiler.plan.ranges import Range
@@ -70,6 +72,7 @@ class ProgramEmitter:
         self._awaited: set[tuple[int, str, int]] = set()
         self.names = Names()
         self.data = self._constants()
+        self.shared = self._homes()
         self.dram = self._dram()
 
     def program(self) -> Program:
@@ -126,10 +129,10 @@ class ProgramEmitter:
         return {step: len(names) for step, names in found.items()}
 
     def port(self, name: str) -> Port:
-        """The tensor `name` as the model's user sees it, where it lies in DRAM."""
+        """The tensor `name` as the model's user sees it, where it lies in memory."""
         tensor = self.graph.tensors[name]
         whole = tuple(Range(0, extent) for extent in tensor.shape)
-        operand = dram_operand(tensor, whole, Places({}, self.dram))
+        operand = far_operand(tensor, whole, self._places({}, 0))
         return Port(name, operand, tensor.shape, self.graph.ports.get(name, tensor.dtype))
 
     def _constants(self) -> dict[str, Array]:
@@ -166,17 +169,48 @@ class ProgramEmitter:
         for name, data in self.data.items():
             fixed[name] = address
             address = -(-(address + data.nbytes) // GRAIN) * GRAIN
-        spans = self._spans()
+        spans = [span for span in self._spans() if span.name not in self.shared]
         placed, end = place(spans, address)
         for span in spans:
             self.buffers.append(
                 Buffer(span.name, "dram", placed[span.name], span.size, None, span.first, span.last)
             )
+        self._record_shared()
         last = max(0, len(self.steps) - 1)
         for name, data in self.data.items():
             self.buffers.append(Buffer(name, "dram", fixed[name], data.nbytes, None, 0, last))
         self.end = end
         return fixed | placed
+
+    def _homes(self) -> dict[str, Shared]:
+        """Buffers in shared memory."""
+        groups = [s.plan.schedule.group for s in self.steps if isinstance(s, Placed)]
+        return {
+            group.tensors[name].storage.buffer: home
+            for group in groups
+            for name, home in group.shared.items()
+        }
+
+    def _record_shared(self) -> None:
+        for span in self._spans():
+            home = self.shared.get(span.name)
+            if home is None:
+                continue
+            for cluster in range(home.slices):
+                core = cluster * self.arch.cores if home.slices > 1 else None
+                self.buffers.append(
+                    Buffer(
+                        span.name, "shared", home.address, home.bytes, core, span.first, span.last
+                    )
+                )
+
+    def _places(self, chip: Mapping[str, tuple[int, int]], cluster: int) -> Places:
+        """Where everything lies for the cores of a cluster."""
+        near = {
+            name: home.address - (cluster * home.bytes if home.slices > 1 else 0)
+            for name, home in self.shared.items()
+        }
+        return Places(chip, self.dram, near)
 
     def _spans(self) -> list[Span]:
         born: dict[str, int] = {}
@@ -213,31 +247,34 @@ class ProgramEmitter:
             first = len(self.origins)
             self.origins += [Origin(nest.origin, number, nest.kind) for nest in layer.nests]
             origins.append(tuple(range(first, len(self.origins))))
-        places = Places(step.places, self.dram)
 
         def awaited(buffer: str) -> list[str]:
             return [f"step{s}" for s in self._writers.get(buffer, ()) if s < number]
 
         around = Surroundings(
-            self.arch, places, self.names, number, len(plan.schedule.loops), self.barriers, awaited
-        )
+            self.arch, self._places(step.places, 0), self.names, number,
+            len(plan.schedule.loops), self.barriers, awaited,
+        )  # fmt: skip
         emitter = GroupEmitter(around, plan, packs, origins)
-        cores = len(plan.schedule.parts)
-        for core in range(cores):
+        for core in range(len(plan.schedule.parts)):
+            if core and core % self.arch.cores == 0:
+                places = self._places(step.places, core // self.arch.cores)
+                emitter = replace(emitter, around=replace(around, places=places))
             self._add(core, number, emitter.nodes(core))
             self._record(number, core, step)
 
     def _add(self, core: int, number: int, nodes: Sequence[Node]) -> None:
         """`nodes` of one step, each behind what other steps must have done off chip."""
-        engine = next((leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.writes), None)
-        if engine is None:
-            engine = next((leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.reads), None)
+        engines = dict.fromkeys(leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.writes)
+        if not engines:
+            readers = (leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.reads)
+            engines = dict.fromkeys(islice(readers, 1))
         for node in nodes:
             for leaf in node.leaves:
                 for barrier in self._before(number, leaf):
                     self._await(core, leaf.engine, barrier, leaf.origin)
             self.nodes[core].append(node)
-        if engine is not None:
+        for engine in engines:
             name = f"step{number}"
             arrive = Arrive(engine=engine, barrier=name, origin=nodes[-1].origin)
             self.nodes[core].append(Leaf(engine, (arrive,), origin=nodes[-1].origin))
@@ -260,12 +297,12 @@ class ProgramEmitter:
 
     @cached_property
     def _writers(self) -> dict[str, list[int]]:
-        """DRAM buffer -> steps that write it."""
+        """Buffer off chip or in shared memory -> steps that write it."""
         return self._steps_by(_writes)
 
     @cached_property
     def _users(self) -> dict[str, list[int]]:
-        """DRAM buffer -> steps that read or write it."""
+        """Buffer off chip or in shared memory -> steps that read or write it."""
         return self._steps_by(_touched)
 
     def _steps_by(self, names: Callable[[Step], tuple[str, ...]]) -> dict[str, list[int]]:
@@ -278,15 +315,24 @@ class ProgramEmitter:
         return found
 
     def _neighbours(self, buffer: str) -> list[str]:
-        """DRAM buffers that share bytes with `buffer`, which lives later: all but itself."""
+        """Buffers that share bytes with `buffer`, which lives later: all but itself."""
         return [name for name in self._overlaps[buffer] if name != buffer]
 
     @cached_property
     def _overlaps(self) -> dict[str, list[str]]:
-        ends = {s.name: (self.dram[s.name], self.dram[s.name] + s.size) for s in self._spans()}
+        ends: dict[str, tuple[str, int, int]] = {}
+        for span in self._spans():
+            home = self.shared.get(span.name)
+            low = self.dram[span.name] if home is None else home.address
+            size = span.size if home is None else home.bytes
+            ends[span.name] = "dram" if home is None else "shared", low, low + size
         return {
-            a: [b for b, (low, high) in ends.items() if low < end and start < high]
-            for a, (start, end) in ends.items()
+            a: [
+                b
+                for b, (where, low, high) in ends.items()
+                if where == memory and low < end and start < high
+            ]
+            for a, (memory, start, end) in ends.items()
         }
 
     def _record(self, number: int, core: int, step: Placed) -> None:
@@ -303,14 +349,14 @@ class ProgramEmitter:
     def _host(self, number: int, node: HostNode) -> None:
         origin = len(self.origins)
         self.origins.append(Origin(node.origin, number, node.kind))
-        places = Places({}, self.dram)
+        places = self._places({}, 0)
 
         def whole(name: str) -> Tensor:
             return self.graph.tensors[name]
 
         operands = [
             tuple(
-                dram_operand(whole(name), tuple(Range(0, n) for n in whole(name).shape), places)
+                far_operand(whole(name), tuple(Range(0, n) for n in whole(name).shape), places)
                 for name in names
             )
             for names in (node.inputs, node.outputs)

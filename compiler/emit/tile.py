@@ -59,11 +59,13 @@ class Tile:
 
 @dataclass(frozen=True)
 class Places:
-    """Addresses: of on-chip buffers by name, of DRAM buffers by name."""
+    """Addresses: of a group's buffers on chip, of DRAM buffers, of buffers in shared memory."""
 
     chip: Mapping[str, tuple[int, int]]
     """(address, bytes from slot to slot)."""
     dram: Mapping[str, int]
+    shared: Mapping[str, int] = field(default_factory=dict)
+    """As if the whole buffer lay in the shared memory of the core's cluster."""
 
 
 def slot_address(buffer: Buffer, tile: Tile, places: Places) -> Address:
@@ -145,8 +147,8 @@ def written_operand(compute: Compute, name: str, tile: Tile, places: Places) -> 
     return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
 
 
-def dram_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
-    """Operand of a box of a tensor in DRAM."""
+def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
+    """Operand of a box of a tensor where it lies between groups: in DRAM or in shared memory."""
     size = size_of(tensor.dtype)
     offset = tensor.storage.offset * size
     terms: Terms = ()
@@ -154,9 +156,12 @@ def dram_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> O
     for span, stride in zip(ranges, strides, strict=True):
         offset += span.start * stride
         terms = summed(terms, scaled(span.terms, stride))
-    base = places.dram[tensor.storage.buffer]
+    buffer = tensor.storage.buffer
+    home, base = ("dram", places.dram.get(buffer))
+    if base is None:
+        home, base = "shared", places.shared[buffer]
     shape = tuple(span.size for span in ranges)
-    return Operand("dram", Address(base + offset, terms), shape, strides, tensor.dtype)
+    return Operand(home, Address(base + offset, terms), shape, strides, tensor.dtype)
 
 
 def inner_operand(buffer: Buffer, region: Region, tile: Tile, places: Places) -> Operand:

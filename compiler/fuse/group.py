@@ -37,6 +37,17 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Shared:
+    """Where a tensor's buffer lies in shared memory."""
+
+    address: int
+    bytes: int
+    """Of the buffer; where each cluster has a shared memory, of its slice of the buffer."""
+    slices: int = 1
+    """Clusters that have a slice each."""
+
+
+@dataclass(frozen=True)
 class Group:
     """Layers in an order in which they can run."""
 
@@ -47,6 +58,8 @@ class Group:
     """Inputs and results that are on chip before and after."""
     reserved: int = 0
     """Bytes at the end of local memory that hold what is kept, for this group or others."""
+    shared: Mapping[str, Shared] = field(default_factory=dict, hash=False)
+    """Inputs and stored results that lie in shared memory."""
 
     @property
     def index(self) -> int:
@@ -83,6 +96,10 @@ class Group:
     def stored(self) -> tuple[str, ...]:
         """Results that go to memory."""
         return tuple(name for name in self.results if name not in self.kept)
+
+    def home(self, name: str) -> str:
+        """Where a tensor lies between groups: dram or shared."""
+        return "shared" if name in self.shared else "dram"
 
     @property
     def name(self) -> str:

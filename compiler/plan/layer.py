@@ -8,7 +8,7 @@ the group, the layer works on it in place: no load, no store, whatever the opera
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from compiler.errors import DoesNotFit
@@ -84,7 +84,7 @@ class LayerPlanner:
 
     def __init__(
         self, tiled: Tiled, arch: Arch, slots: int, held: Held, buffers: dict[str, Buffer],
-        position: int, *, stored: bool, looped: bool,
+        position: int, homes: Callable[[str], str], *, stored: bool, looped: bool,
     ) -> None:  # fmt: skip
         self.tiled = tiled
         self.layer: Layer = tiled.layer
@@ -93,6 +93,7 @@ class LayerPlanner:
         self.held = held
         self.buffers = buffers
         self.position = position
+        self.homes = homes
         self.stored = stored
         self.looped = looped
         self.depth = len(tiled.loops)
@@ -116,10 +117,13 @@ class LayerPlanner:
         names |= {key: home for key in self._keys() if (home := self._home(key)) is not None}
         computes = () if moves_only else self._computes(names)
         result = next(iter(names.values())) if moves_only else self.computes_into
-        loads = [(b.name, self._copy_engine("dram", b.role)) for b in inputs.values()]
+        loads = [
+            (b.name, self._copy_engine(self.homes(key[0]), b.role)) for key, b in inputs.items()
+        ]
         loads.sort(key=lambda pair: self.buffers[pair[0]].level)
         stays = on_chip or not self.stored
-        store = None if stays else self._copy_engine(self.buffers[result].role, "dram")
+        home = self.homes(self.layer.result.name)
+        store = None if stays else self._copy_engine(self.buffers[result].role, home)
         return LayerPlan(
             self.tiled, self.position, self.buffers, tuple(loads), computes, result, store,
             self.out_level,

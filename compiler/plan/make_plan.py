@@ -139,8 +139,9 @@ class _GroupPlanner:
             self._layer(tiled, position, held, walked)
             for position, tiled in enumerate(self.schedule.layers)
         )
+        home = self.group.home
         stores = tuple(
-            (tensors[name], engine_between("local", "dram", self.arch, self.group.name))
+            (tensors[name], engine_between("local", home(name), self.arch, self.group.name))
             for name in self.group.stored
             if name in tensors
         )
@@ -166,8 +167,8 @@ class _GroupPlanner:
             tiled = replace(tiled, parts=(largest,))
         stored = tiled.layer.result.name in self.group.results
         planner = LayerPlanner(
-            tiled, self.arch, self.slots, held, self.buffers, position, stored=stored,
-            looped=bool(self.schedule.loops),
+            tiled, self.arch, self.slots, held, self.buffers, position, self.group.home,
+            stored=stored, looped=bool(self.schedule.loops),
         )  # fmt: skip
         return planner.plan()
 
@@ -215,7 +216,8 @@ class _GroupPlanner:
         )  # fmt: skip
         self.buffers[buffer.name] = buffer
         if made is None:
-            engine = engine_between("dram", "local", self.arch, self.group.name)
+            home = self.group.home(name)
+            engine = engine_between(home, "local", self.arch, self.group.name)
             self.loads.append((buffer.name, engine))
         return buffer
 

@@ -36,7 +36,8 @@ class Bounds:
         matrix = sum(work[1] for work in works) / cores
         vector = sum(work[2] for work in works) / cores
         tensors = group.tensors
-        size = sum(tensors[name].elements * size_of(tensors[name].dtype) for name in _moved(group))
+        moved = _moved(group) - {*group.shared}
+        size = sum(tensors[name].elements * size_of(tensors[name].dtype) for name in moved)
         memory = size / self.arch.dram_bytes_per_cycle
         return Estimate(max(matrix, vector, memory), matrix, vector, memory, float(size))
 

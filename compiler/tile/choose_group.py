@@ -15,6 +15,7 @@ from compiler.fuse.group import Group
 from compiler.nest.bounds import Box
 from compiler.plan.facts import Facts, Unholdable
 from compiler.tile.bound import Bounds
+from compiler.tile.clusters import keeps_apart
 from compiler.tile.ir import Estimate, OuterLoop, Schedule
 from compiler.tile.objective import SCORES, Objective
 from compiler.tile.partition import boxes, cut_axes, grids
@@ -82,6 +83,7 @@ class GroupSearch:
         last = group.tensors[group.results[-1]].shape
         axes = [a for a in cut_axes(last) if all(_has(group, n, a, last) for n in group.results)]
         ways = [boxes(last, grid, {}) for grid in grids(last, axes, self.cores)]
+        ways = [parts for parts in ways if keeps_apart(group, parts, self.arch)]
         ways.sort(key=len, reverse=True)
         yield from ways[: self.breadth.splits]
 

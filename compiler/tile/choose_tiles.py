@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
+from compiler.nest.bounds import Box
 from compiler.plan.make_plan import MakePlan
 from compiler.tile.choose_group import Breadth, GroupSearch
+from compiler.tile.clusters import keeps_apart
 from compiler.tile.ir import Schedule, Tiled, single
 from compiler.tile.machine import route
 from compiler.tile.objective import COLUMNS, SCORES, Objective
@@ -61,10 +62,9 @@ class ChooseTiles:
     def alone(self, group: Group, arch: Arch, plan: MakePlan) -> Schedule:
         """The cheapest schedule of one layer that `plan` fits; DoesNotFit with the smallest sum
         otherwise."""
-        (layer,) = group.layers
         score = SCORES[self.objective]
         candidates = sorted(
-            self.candidates(layer, arch, plan.slots), key=lambda t: score(t.estimate)
+            self.candidates(group, arch, plan.slots), key=lambda t: score(t.estimate)
         )
         refusal: DoesNotFit | None = None
         for tiled in (
@@ -81,14 +81,20 @@ class ChooseTiles:
             raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
         raise refusal
 
-    def candidates(self, layer: Layer, arch: Arch, slots: int) -> Iterator[Tiled]:
-        """Loops and splits for one layer alone, in no order; not all of them may fit."""
+    def candidates(self, group: Group, arch: Arch, slots: int) -> Iterator[Tiled]:
+        """Loops and splits for a group of one layer, in no order; not all of them may fit."""
+        (layer,) = group.layers
         cores = min(self.cores or arch.core_count, arch.core_count)
+
+        def allowed(parts: tuple[Box, ...]) -> bool:
+            return keeps_apart(group, parts, arch)
+
         product = route(layer.head, layer.tensors, arch).engine == "matrix"
         if product and not layer.head.depthwise:
-            yield from search(layer, arch, cores, slots, COLUMNS[self.objective])
+            columns = COLUMNS[self.objective]
+            yield from search(layer, arch, cores, slots, columns, group.shared, allowed)
             return
-        yield from slabs(layer, arch, cores, slots)
+        yield from slabs(layer, arch, cores, slots, group.shared, allowed)
 
 
 def _tile_volume(tiled: Tiled) -> int:

@@ -7,13 +7,14 @@ numpy expressions. What is counted per tile is multiplied by how often it happen
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from compiler.cost import copy_cycles, overlapped, rounded
+from compiler.cost import copy_cycles, overlapped, path, rounded, shared_rate
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Nest, Tensor
 from compiler.plan.layer import vector_steps
@@ -41,6 +42,12 @@ class Problem:
     """Tensors that the group keeps on chip: neither loaded nor stored here."""
     resident: bool = False
     """Constants are on chip as well."""
+    shared: frozenset[str] = frozenset()
+    """Tensors that are loaded from shared memory, or stored there; all others: DRAM."""
+
+    def home(self, name: str) -> str:
+        """Where a tensor is loaded from or stored to: dram or shared."""
+        return "shared" if name in self.shared else "dram"
 
     @property
     def loads_input(self) -> bool:
@@ -165,8 +172,8 @@ class Tail:
     """Vector work behind the product, per tile."""
 
     cycles: Any
-    loaded: Any
-    """Bytes loaded for it."""
+    loaded: Mapping[str, Any]
+    """Memory -> bytes loaded for it."""
     space: Any
     """Bytes of its buffers."""
 
@@ -180,6 +187,7 @@ class Price:
     vector: Any
     memory: Any
     bytes: Any
+    """Of DRAM."""
     need: Any
     """Bytes of local memory."""
     fits: Any
@@ -204,10 +212,11 @@ def price(problem: Problem, choice: Choice) -> Price:
     tiles = problem.repeats * turns.tiles
     matrix = tiles * turns.deep * (cycles + startup)
     vector = tiles * tail.cycles
-    load, store, shared, ends = _traffic(problem, choice, turns, tail, (a_size, w_bytes))
-    memory = np.maximum(np.maximum(load, store), shared / arch.dram_bytes_per_cycle)
+    load, store, moved, ends = _traffic(problem, choice, turns, tail, (a_size, w_bytes))
+    memory = np.maximum(np.maximum(load, store), moved["dram"] / arch.dram_bytes_per_cycle)
+    memory = np.maximum(memory, moved["shared"] / shared_rate(arch, problem.cores))
     total = overlapped(matrix, vector, memory) + ends + tail.cycles + cycles
-    return Price(total, matrix, vector, memory, shared, need, fits, load, store, tiles)
+    return Price(total, matrix, vector, memory, moved["dram"], need, fits, load, store, tiles)
 
 
 def turns_of(problem: Problem, choice: Choice) -> Turns:
@@ -232,36 +241,43 @@ def turns_of(problem: Problem, choice: Choice) -> Turns:
 
 def _traffic(
     problem: Problem, choice: Choice, turns: Turns, tail: Tail, sizes: tuple[Any, Any]
-) -> tuple[Any, Any, Any, Any]:
-    """Cycles of loads and of stores on one core, DRAM bytes of all, and what nothing hides."""
+) -> tuple[Any, Any, Mapping[str, Any], Any]:
+    """Cycles of loads and of stores on one core, bytes of all by memory, and what nothing hides."""
     arch, cores = problem.arch, problem.cores
-    load_engine = arch.copy_[arch.copy_engine("dram", arch.matrix.input) or next(iter(arch.copy_))]
-    weight_path = arch.copy_engine("dram", arch.matrix.weights)
-    weight_engine = arch.copy_[weight_path] if weight_path else load_engine
-    store_engine = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
+    homes = tuple(problem.home(t.name) for t in (problem.source, problem.weight))
+    load_engine = path(arch, homes[0], arch.matrix.input)
+    weight_engine = path(arch, homes[1], arch.matrix.weights)
+    out = problem.home(problem.layer.result.name)
+    store_engine = path(arch, "local", out)
     a_size, w_bytes = sizes
     run, pieces = _input_runs(problem, choice, a_size)
-    a_moved = rounded(arch, a_size * size_of(problem.source.dtype), run)
+    a_moved = rounded(arch, a_size * size_of(problem.source.dtype), run, homes[0])
     result = size_of(problem.layer.result.dtype)
     whole = choice.n >= problem.extent(problem.found.col)
-    stored = rounded(
-        arch, choice.outputs * result, np.where(whole, choice.n * choice.x, choice.n) * result
-    )
+    runs = np.where(whole, choice.n * choice.x, choice.n) * result
+    stored = rounded(arch, choice.outputs * result, runs, out)
     a_count = problem.repeats * turns.input
     refilled = (turns.weights > 1) & (turns.split | (choice.order == 0))
     w_count = turns.weights * np.where(problem.lead_moves_weights | refilled, problem.repeats, 1)
     tiles = problem.repeats * turns.tiles
     a_count, w_count = a_count * problem.loads_input, w_count * problem.loads_weights
     stored = stored * problem.stores
-    a_once = copy_cycles(arch, load_engine, a_moved, cores, pieces)
-    w_once = copy_cycles(arch, weight_engine, w_bytes, cores)
-    tail_once = copy_cycles(arch, load_engine, tail.loaded, cores) * (tail.loaded > 0)
-    load, weights = a_count * a_once + tiles * tail_once, w_count * w_once
+    a_once = copy_cycles(arch, load_engine, a_moved, cores, pieces, far=homes[0])
+    w_once = copy_cycles(arch, weight_engine, w_bytes, cores, far=homes[1])
+    load, weights = a_count * a_once, w_count * w_once
+    for home, size in tail.loaded.items():
+        engine = path(arch, home, "local")
+        load = load + tiles * copy_cycles(arch, engine, size, cores, far=home) * (size > 0)
     load = load + weights if weight_engine is load_engine else np.maximum(load, weights)
-    store_once = copy_cycles(arch, store_engine, stored, cores) * problem.stores
-    shared = cores * (a_count * a_moved + w_count * w_bytes + tiles * (stored + tail.loaded))
+    store_once = copy_cycles(arch, store_engine, stored, cores, far=out, store=True)
+    store_once = store_once * problem.stores
+    moved = {home: cores * tiles * size for home, size in tail.loaded.items()}
+    for home, count, size in (
+        (homes[0], a_count, a_moved), (homes[1], w_count, w_bytes), (out, tiles, stored)
+    ):  # fmt: skip
+        moved[home] = moved[home] + cores * count * size
     ends = a_once * problem.loads_input + w_once * problem.loads_weights + store_once
-    return load, tiles * store_once, shared, ends
+    return load, tiles * store_once, moved, ends
 
 
 def _input_runs(problem: Problem, choice: Choice, a_size: Any) -> tuple[Any, Any]:
@@ -292,7 +308,7 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
     vectors = choice.pixels * np.ceil(choice.n / lanes)
     late = vector_steps(problem.head, problem.way, arch)
     cycles: Any = late * (startup + vectors)
-    loaded: Any = 0 * elements
+    loaded: dict[str, Any] = {"dram": 0 * elements, "shared": 0 * elements}
     space: Any = (wide if late > 1 else 0) * elements
     for nest in layer.nests[1:]:
         cycles = cycles + startup + vectors * getattr(arch.vector.cost, cost_class(nest))
@@ -305,7 +321,8 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
                 item = size_of(tensor.dtype)
                 whole = choice.n >= problem.extent(problem.found.col)
                 run = np.where(whole, choice.n * choice.x, choice.n) * item
-                loaded = loaded + rounded(arch, elements * item, run)
+                home = problem.home(access.tensor)
+                loaded[home] = loaded[home] + rounded(arch, elements * item, run, home)
                 space = space + problem.slots * elements * size_of(tensor.dtype)
     return Tail(cycles, loaded, space)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from compiler.cost import copy_cycles
+from compiler.cost import copy_cycles, path
 from compiler.fuse.group import Group
 from compiler.nest.bounds import Box
 from compiler.plan.facts import Facts, Passing
@@ -192,13 +192,16 @@ class _Candidate:
         self, position: int, sizes: tuple[int, ...], room: float, *, resident: bool
     ) -> Share | None:
         layer = self.pricer.group.layers[position]
-        return self.shares.of(layer, sizes, self.held, room, resident=resident)
+        shared = self.pricer.group.shared
+        return self.shares.of(layer, sizes, self.held, room, resident=resident, shared=shared)
 
     def _smallest(
         self, position: int, sizes: tuple[int, ...], room: float, *, resident: bool
     ) -> Share | None:
         layer = self.pricer.group.layers[position]
-        share = self.shares.front(layer, sizes, self.held, resident=resident).smallest()
+        shared = self.pricer.group.shared
+        front = self.shares.front(layer, sizes, self.held, resident=resident, shared=shared)
+        share = front.smallest()
         return share if share is not None and share.need <= room else None
 
     def cut(self, rooms: list[float], staying: list[bool]) -> Schedule | None:
@@ -250,7 +253,7 @@ class _Candidate:
 
         stay = zip(self.pricer.constant_bytes, staying, strict=True)
         staying_bytes = {p: size for p, (size, stays) in enumerate(stay) if stays and size}
-        engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
+        engine = path(arch, "dram", "local")
         name = arch.copy_engine("dram", "local") or next(iter(arch.copy_))
         together = shares_loads(self.schedule, arch, name)
         arriving = {
@@ -270,13 +273,10 @@ class _Candidate:
 
     def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:
         arch, group, cores = self.pricer.arch, self.pricer.group, self.cores
-        load = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
-        store = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
         lanes = arch.vector.lanes
         startup = arch.vector.startup.cycles(arch.clock)
         loads = {
-            name: float(copy_cycles(arch, load, size, cores))
-            for name, size in self._loaded(run, moment).items()
+            name: self._load_cycles(name, size) for name, size in self._loaded(run, moment).items()
         }
         moves: dict[int, float] = {}
         for name, (dim, shift, overlap) in self.walked.handed(run.first).items():
@@ -289,8 +289,16 @@ class _Candidate:
         for name, box in moment.out.items():
             if name in moment.holds and name not in group.kept:
                 size = volume(box) * size_of(group.tensors[name].dtype)
-                stores[group.made[name]] = float(copy_cycles(arch, store, size, cores))
+                home = group.home(name)
+                cycles = copy_cycles(
+                    arch, path(arch, "local", home), size, cores, far=home, store=True
+                )
+                stores[group.made[name]] = float(cycles)
         return Work(shares, loads, moves, stores)
+
+    def _load_cycles(self, name: str, size: int) -> float:
+        arch, home = self.pricer.arch, self.pricer.group.home(name)
+        return float(copy_cycles(arch, path(arch, home, "local"), size, self.cores, far=home))
 
     def _loaded(self, run: Run, moment: Moment) -> dict[str, int]:
         """Bytes of each held input that this tile loads."""
@@ -310,9 +318,10 @@ class _Candidate:
         stored = sum(
             volume(box) * size_of(group.tensors[name].dtype)
             for name, box in moment.out.items()
-            if name in moment.holds and name not in group.kept
+            if name in moment.holds and name not in group.kept and name not in group.shared
         )
-        return sum(self._loaded(run, moment).values()) + stored
+        loaded = self._loaded(run, moment).items()
+        return stored + sum(size for name, size in loaded if name not in group.shared)
 
 
 @dataclass

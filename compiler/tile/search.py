@@ -6,14 +6,14 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
 from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.tile.ir import Estimate, Tiled, TileLoop
-from compiler.tile.partition import boxes, grids
+from compiler.tile.partition import anything, boxes, grids
 from compiler.tile.price import Choice, Price, Problem, price
 from compiler.tile.roles import roles
 from simmodel.arch import Arch
@@ -35,19 +35,24 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
 
 
 def search(
-    layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",)
-) -> Iterator[Tiled]:
+    layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",),
+    shared: Collection[str] = (), allowed: Callable[[tuple[Box, ...]], bool] = anything,
+) -> Iterator[Tiled]:  # fmt: skip
     """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
-    split those that are least by each of the `columns` of their prices."""
+    split that is `allowed` those that are least by each of the `columns` of their prices, where
+    `shared` tensors are loaded from shared memory or stored there."""
     head = layer.head
     found = roles(head)
     extents = head.shape
     grain = {} if found.col is None else {found.col: min(arch.matrix.cols, extents[found.col])}
-    allowed = [d for d in range(head.rank) if extents[d] > 1]
-    for grid in grids(extents, allowed, cores):
+    free = [d for d in range(head.rank) if extents[d] > 1]
+    near = frozenset(shared)
+    for grid in grids(extents, free, cores):
         parts = boxes(extents, grid, grain)
+        if not allowed(parts):
+            continue
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
-        problem = Problem(layer, arch, found, largest, len(parts), slots)
+        problem = Problem(layer, arch, found, largest, len(parts), slots, shared=near)
         yield from _cheapest(problem, parts, columns)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -98,12 +98,16 @@ class Shares:
     known: dict[int, _Of] = field(default_factory=dict)
 
     def of(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool
-    ) -> Share | None:
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool,
+        shared: Collection[str] = (),
+    ) -> Share | None:  # fmt: skip
         """The quickest share of `sizes` whose own buffers take at most `room` bytes, or None."""
-        return self.front(layer, sizes, held, resident=resident).within(room)
+        return self.front(layer, sizes, held, resident=resident, shared=shared).within(room)
 
-    def front(self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool) -> Front:
+    def front(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool,
+        shared: Collection[str] = (),
+    ) -> Front:  # fmt: skip
         """All ways worth taking for `sizes` of the result.
 
         Args:
@@ -111,18 +115,19 @@ class Shares:
             sizes: positions of its result, per dimension.
             held: tensors that the group keeps on chip.
             resident: whether the layer's constants stay on chip.
+            shared: tensors that are loaded from shared memory, or stored there.
         """
         known = self.known.get(id(layer))
         if known is None:
             known = self.known[id(layer)] = self._known(layer)
-        mine = known.touched & held
-        key = (sizes, mine, resident)
+        mine, near = known.touched & held, known.touched.intersection(shared)
+        key = (sizes, mine, resident, near)
         front = known.fronts.get(key)
         if front is None:
             front = known.fronts[key] = (
-                self._product(layer, sizes, mine, resident=resident)
+                self._product(layer, sizes, mine, near, resident=resident)
                 if known.product
-                else self._slabs(layer, sizes, mine, resident=resident)
+                else self._slabs(layer, sizes, mine, near, resident=resident)
             )
         return front
 
@@ -132,10 +137,19 @@ class Shares:
         return _Of(layer, product and not layer.head.depthwise, touched)
 
     def _product(
-        self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool
-    ) -> Front:
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
+        resident: bool,
+    ) -> Front:  # fmt: skip
         problem = Problem(
-            layer, self.arch, roles(layer.head), sizes, self.cores, self.slots, held, resident
+            layer,
+            self.arch,
+            roles(layer.head),
+            sizes,
+            self.cores,
+            self.slots,
+            held,
+            resident,
+            shared,
         )
         choice = choices(problem)
         priced = price(problem, choice)
@@ -164,7 +178,10 @@ class Shares:
 
         return Front((-need[order]).tolist(), make)
 
-    def _slabs(self, layer: Layer, sizes: Sizes, held: frozenset[str], *, resident: bool) -> Front:
+    def _slabs(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
+        resident: bool,
+    ) -> Front:  # fmt: skip
         """Shares in more and more pieces, those with enough pieces for transfers first."""
         result = layer.result
         if resident:
@@ -175,7 +192,7 @@ class Shares:
         tiles = list(sizes)
         found: list[Share] = []
         while True:
-            found.append(self._slab(layer, sizes, tiles, order, held))
+            found.append(self._slab(layer, sizes, tiles, order, held, shared))
             cut = next((d for d in free if tiles[d] > 1), None)
             if cut is None or found[-1].pieces > 4096 // max(1, self.arch.core_count):
                 break
@@ -188,21 +205,24 @@ class Shares:
         return Front([-share.need for share in front], front.__getitem__)
 
     def _slab(
-        self, layer: Layer, sizes: Sizes, tiles: list[int], order: Sizes, held: frozenset[str]
-    ) -> Share:
+        self, layer: Layer, sizes: Sizes, tiles: list[int], order: Sizes, held: frozenset[str],
+        shared: frozenset[str],
+    ) -> Share:  # fmt: skip
         arch, slots = self.arch, self.slots
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
         count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
         elements = math.prod(tiles)
         matrix, vector = work_of(layer, arch, tiles)
-        moved = list(_moved(layer, sizes, tiles, order, held))
-        loaded = sum(size for _, size in moved)
+        moved = list(_moved(layer, sizes, tiles, order, held, shared))
+        loaded = sum(size for _, _, size in moved)
         stored = 0 if layer.result.name in held else elements * size_of(layer.result.dtype)
         inside = space_of(layer, arch, elements)
         again = slots if count > 1 else 1
-        load = sum(self._cycles("dram", "local", size) * times for times, size in moved)
-        store = self._cycles("local", "dram", stored) * count
-        everything = sum(size * times for times, size in moved) + stored * count
+        load = sum(self._cycles(home, "local", size) * times for home, times, size in moved)
+        out = "shared" if layer.result.name in shared else "dram"
+        store = self._cycles("local", out, stored) * count
+        everything = sum(size * times for home, times, size in moved if home == "dram")
+        everything += stored * count if out == "dram" else 0
         return Share(
             loops, count * matrix, count * vector, load, store, everything,
             again * (loaded + stored) + inside, count,
@@ -213,34 +233,40 @@ class Shares:
         engine = self.arch.copy_engine(source, target)
         if engine is None or not size:
             return 0.0
-        return float(copy_cycles(self.arch, self.arch.copy_[engine], size, self.cores))
+        store = source == "local"
+        return float(
+            copy_cycles(
+                self.arch, self.arch.copy_[engine], size, self.cores,
+                far=target if store else source, store=store,
+            )
+        )  # fmt: skip
 
 
 def _moved(
-    layer: Layer, sizes: Sizes, tiles: Sequence[int], order: Sizes, held: frozenset[str]
-) -> Iterator[tuple[int, float]]:
-    """(loads, bytes of each) of what a layer reads from memory, cut into `tiles`.
+    layer: Layer, sizes: Sizes, tiles: Sequence[int], order: Sizes, held: frozenset[str],
+    shared: frozenset[str],
+) -> Iterator[tuple[str, int, float]]:  # fmt: skip
+    """(memory, loads, bytes of each) of what a layer reads from memory, cut into `tiles`.
 
     A constant is loaded where a loop that it depends on, or one around that, moves on.
     """
     cuts = {d: -(-sizes[d] // max(1, tiles[d])) for d in order}
     count = math.prod(cuts.values())
     scale = math.prod(tiles) / max(1, layer.result.elements)
-    streamed = 0.0
+    streamed = {"dram": 0.0, "shared": 0.0}
     for name in layer.inputs:
         tensor = layer.tensors[name]
         size = tensor.elements * size_of(tensor.dtype)
         if name in held:
             continue
         if tensor.data is None:
-            streamed += size * scale
+            streamed["shared" if name in shared else "dram"] += size * scale
             continue
         inner = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
         around = order[: order.index(inner[-1]) + 1] if inner else ()
         part = math.prod(tiles[d] / layer.result.shape[d] for d in inner)
-        yield math.prod(cuts[d] for d in around), size * part
-    if streamed:
-        yield count, streamed
+        yield "dram", math.prod(cuts[d] for d in around), size * part
+    yield from ((home, count, bytes_) for home, bytes_ in streamed.items() if bytes_)
 
 
 def _depends(layer: Layer, name: str, dim: int) -> bool:

@@ -7,16 +7,17 @@ that some operator of the layer reduces over are never cut: they would be needed
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from compiler.cost import copy_cycles
+from compiler.cost import copy_cycles, path, shared_rate
 from compiler.fuse.layer import Layer
+from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest, order_of
 from compiler.plan.layer import vector_steps
 from compiler.tile.ir import Estimate, Tiled, TileLoop
 from compiler.tile.machine import cost_class, depthwise_cycles, route, temporary_type
-from compiler.tile.partition import boxes, grids
+from compiler.tile.partition import anything, boxes, grids
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -24,19 +25,33 @@ LONGEST = 2048
 """Most tiles of one core in a slab tiling."""
 
 
-def slabs(layer: Layer, arch: Arch, cores: int, slots: int) -> Iterator[Tiled]:
-    """Tilings of `layer` from whole parts down to single rows, each with its estimate."""
+def slabs(
+    layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str] = (),
+    allowed: Callable[[tuple[Box, ...]], bool] = anything,
+) -> Iterator[Tiled]:  # fmt: skip
+    """Tilings of `layer` from whole parts down to single rows, each with its estimate.
+
+    Args:
+        layer: the layer.
+        arch: the machine.
+        cores: most cores to use.
+        slots: of buffers that are streamed.
+        shared: tensors that are loaded from shared memory, or stored there.
+        allowed: which splits over cores may be taken.
+    """
     shape = layer.result.shape
     order = order_of(shape, layer.result.storage.strides)
     free = free_dims(layer)
-    grid = _best_grid(shape, free, cores)
     grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
-    parts = boxes(shape, grid, grain)
+    found = _best_grid(shape, free, cores, lambda grid: allowed(boxes(shape, grid, grain)))
+    if found is None:
+        return
+    parts = boxes(shape, found, grain)
     sizes = [max(part[d][1] for part in parts) for d in range(len(shape))]
     tiles = list(sizes)
     while True:
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        estimate = _estimate(layer, arch, parts, tiles, sizes)
+        estimate = _estimate(layer, arch, parts, tiles, sizes, shared)
         count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
         again = slots if count > 1 else 1
         need = space_of(layer, arch, math.prod(tiles)) + again * estimate.bytes / (
@@ -86,10 +101,14 @@ def space_of(layer: Layer, arch: Arch, elements: int) -> int:
     return inside
 
 
-def _best_grid(shape: tuple[int, ...], free: list[int], cores: int) -> dict[int, int]:
-    best: dict[int, int] = {}
+def _best_grid(
+    shape: tuple[int, ...], free: list[int], cores: int, allowed: Callable[[dict[int, int]], bool]
+) -> dict[int, int] | None:
+    """The grid of most parts that may be taken."""
+    best: dict[int, int] | None = None
     for grid in grids(shape, free, cores):
-        if math.prod(grid.values()) > math.prod(best.values()):
+        more = best is None or math.prod(grid.values()) > math.prod(best.values())
+        if more and allowed(grid):
             best = grid
     return best
 
@@ -112,24 +131,36 @@ def _collapses(nest: Nest, dim: int, layer: Layer) -> bool:
 
 
 def _estimate(
-    layer: Layer, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int]
-) -> Estimate:
+    layer: Layer, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int],
+    shared: Collection[str],
+) -> Estimate:  # fmt: skip
     count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
     elements = math.prod(tiles)
     matrix, vector = (count * cycles for cycles in work_of(layer, arch, tiles))
     scale = elements * count / max(1, layer.result.elements)
-    loaded = sum(
-        layer.tensors[name].elements * size_of(layer.tensors[name].dtype) * scale
+    loaded = [
+        (
+            "shared" if name in shared else "dram",
+            layer.tensors[name].elements * size_of(layer.tensors[name].dtype) * scale,
+        )
         for name in layer.inputs
-    )
+    ]
     stored = elements * size_of(layer.result.dtype)
     cores = len(parts)
-    load_engine = arch.copy_[arch.copy_engine("dram", "local") or next(iter(arch.copy_))]
-    store_engine = arch.copy_[arch.copy_engine("local", "dram") or next(iter(arch.copy_))]
-    transfers = max(1, count * len(layer.inputs))
-    load = transfers * float(copy_cycles(arch, load_engine, loaded / transfers, cores))
-    store = count * float(copy_cycles(arch, store_engine, stored, cores))
-    shared = cores * (loaded + stored * count)
-    memory = max(load, store, shared / arch.dram_bytes_per_cycle)
+    out = "shared" if layer.result.name in shared else "dram"
+    load = 0.0
+    for home in dict.fromkeys(home for home, _ in loaded):
+        sizes_there = [size for source, size in loaded if source == home]
+        transfers = max(1, count * len(sizes_there))
+        engine = path(arch, home, "local")
+        each = sum(sizes_there) / transfers
+        load += transfers * float(copy_cycles(arch, engine, each, cores, far=home))
+    engine = path(arch, "local", out)
+    store = count * float(copy_cycles(arch, engine, stored, cores, far=out, store=True))
+    moved = {"dram": 0.0, "shared": 0.0}
+    for home, size in (*loaded, (out, stored * count)):
+        moved[home] += cores * size
+    memory = max(load, store, moved["dram"] / arch.dram_bytes_per_cycle)
+    memory = max(memory, moved["shared"] / shared_rate(arch, cores))
     fill = (load + store + vector + matrix) / count
-    return Estimate(max(matrix, vector, memory) + fill, matrix, vector, memory, shared)
+    return Estimate(max(matrix, vector, memory) + fill, matrix, vector, memory, moved["dram"])

@@ -1,0 +1,164 @@
+"""Where tensors lie between groups: DRAM, or a memory that cores share.
+
+Only the step from memory to memory depends on the home of a tensor, so any group can load one input
+from DRAM and another from shared memory. Space there is scarce: buffers are offered one by one,
+those that save most DRAM traffic for the bytes and steps they take first; one stays if there is
+room for it as long as it lives, and if the groups around it are expected to be quicker for it.
+
+What the network's user or the host reads or writes lies in DRAM. Where every cluster has a shared
+memory of its own, a buffer is cut into slices, and groups are split over the cores such that no
+cluster needs another one's slice (`compiler.tile.clusters`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from compiler.alloc.off_chip import GRAIN, Span, lowest
+from compiler.fuse.group import Group, Shared
+from compiler.keep import Part, Prices
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.plan.layer import copying
+from compiler.tile.clusters import slices
+from simmodel.arch import SharedMemory
+from simmodel.dtype import size_of
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A buffer that could lie in shared memory."""
+
+    span: Span
+    """Its bytes in one shared memory, and the positions of the first and last part that use it."""
+    names: Mapping[int, tuple[str, ...]]
+    """Position -> tensors of the buffer that the group there reads or stores."""
+    saved: int
+    """DRAM bytes that need not be moved."""
+    slices: int
+    """Clusters that have a slice each."""
+
+    @property
+    def worth(self) -> float:
+        """Bytes saved for each byte and step that it occupies."""
+        return self.saved / (self.span.size * self.slices * (1 + self.span.last - self.span.first))
+
+
+@dataclass(frozen=True)
+class ChooseHomes:
+    """Decide which tensors pass from group to group through shared memory.
+
+    before:
+        {a; b} stores t in DRAM              {c} loads t from DRAM
+    after:
+        {a; b} stores t in shared memory     {c} loads t from there
+    """
+
+    shared: bool = True
+    """Whether shared memory is used; without it, everything lies in DRAM."""
+    part: float = 1.0
+    """Part of shared memory that may be used."""
+
+    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+        """`parts` with what lies in shared memory marked in their groups."""
+        memory = fitter.arch.memories.shared
+        if not self.shared or memory is None:
+            return tuple(parts)
+        chosen = _Chosen(list(parts), fitter, memory, int(self.part * memory.size))
+        for candidate in sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth):
+            chosen.offer(candidate)
+        return tuple(chosen.parts)
+
+
+def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
+    """Buffers that only groups use, which can all reach shared memory with them."""
+    count = slices(fitter.arch)
+    barred = {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
+    used: dict[str, dict[int, list[str]]] = {}
+    for position, part in enumerate(parts):
+        for name in _touched(part):
+            tensor = graph.tensors[name]
+            buffer = tensor.storage.buffer
+            used.setdefault(buffer, {}).setdefault(position, []).append(name)
+            if isinstance(part, HostNode) or tensor.data is not None or name in part.kept:
+                barred.add(buffer)
+    for buffer, names in used.items():
+        elements = graph.buffers[buffer]
+        if buffer in barred or elements % count or not _reached(parts, names, fitter):
+            continue
+        tensors = [graph.tensors[name] for found in names.values() for name in found]
+        item = size_of(tensors[0].dtype)
+        span = Span(buffer, elements // count * item, min(names), max(names))
+        saved = sum(tensor.elements * item for tensor in tensors)
+        if saved and span.size:
+            frozen = {position: tuple(found) for position, found in names.items()}
+            yield Candidate(span, frozen, saved, count)
+
+
+def _touched(part: Part) -> tuple[str, ...]:
+    if isinstance(part, HostNode):
+        return (*part.inputs, *part.outputs)
+    return tuple(dict.fromkeys((*part.inputs, *part.results)))
+
+
+def _reached(parts: Sequence[Part], names: Mapping[int, Sequence[str]], fitter: Prices) -> bool:
+    """Whether copy engines lead from shared memory to where groups read, and from where they
+    write."""
+    arch = fitter.arch
+    for position, found in names.items():
+        group = parts[position]
+        assert isinstance(group, Group)
+        stored = {*found} & {*group.results}
+        if stored and arch.copy_engine("local", "shared") is None:
+            return False
+        for layer in group.layers:
+            roles = fitter.facts.layer(layer).roles
+            wanted = {role for key, role in roles.items() if key[0] in found}
+            if copying(layer, arch) and layer.result.name in stored:
+                wanted.add("local")
+            if any(arch.copy_engine("shared", role) is None for role in wanted):
+                return False
+    return True
+
+
+@dataclass
+class _Chosen:
+    """What lies in shared memory so far."""
+
+    parts: list[Part]
+    fitter: Prices
+    memory: SharedMemory
+    most: int
+    """Bytes that may be used."""
+    placed: list[tuple[int, Span]] = field(default_factory=list)
+
+    def offer(self, candidate: Candidate) -> None:
+        """Take the candidate in if there is room and its groups are quicker for it."""
+        grain = math.lcm(self.memory.alignment, GRAIN)
+        address = lowest(candidate.span, self.placed, grain)
+        if address + candidate.span.size > self.most:
+            return
+        home = Shared(address, candidate.span.size, candidate.slices)
+        changed = {
+            position: self._with(position, dict.fromkeys(names, home))
+            for position, names in candidate.names.items()
+        }
+        old = sum(self.fitter.price(self._group(position)) for position in changed)
+        new = 0.0
+        for group in changed.values():
+            new += self.fitter.price(group)
+            if new >= old:
+                return
+        for position, group in changed.items():
+            self.parts[position] = group
+        self.placed.append((address, candidate.span))
+
+    def _group(self, position: int) -> Group:
+        part = self.parts[position]
+        assert isinstance(part, Group)
+        return part
+
+    def _with(self, position: int, homes: Mapping[str, Shared]) -> Group:
+        group = self._group(position)
+        return replace(group, shared={**group.shared, **homes})

@@ -1,0 +1,88 @@
+"""Splits over cores that suit shared memory: which cluster touches which part of a buffer.
+
+Where every cluster has a shared memory of its own, a buffer there is cut into equal slices, one for
+each cluster. A cluster must find what it reads in its own slice, so what the cores of one cluster
+read or write of the buffer may not leave that slice, whatever the operators between:
+
+    batch of 4, 2 clusters of 2 cores       images 0, 1 | 2, 3      fits
+    rows of one image                       halos cross the border  does not fit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.fuse.group import Group
+from compiler.nest.bounds import Box, clipped, union
+from compiler.nest.ir import Tensor
+from compiler.tile.needs import LayerNeeds
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+
+def slices(arch: Arch) -> int:
+    """Parts that a buffer in shared memory falls into: one for each instance of the memory."""
+    shared = arch.memories.shared
+    return arch.clusters if shared is not None and shared.level == "cluster" else 1
+
+
+def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
+    """Whether each cluster finds in its slices of shared memory what it needs.
+
+    Args:
+        group: the group.
+        parts: of its last result, one for each core that takes part.
+        arch: the machine.
+    """
+    count = slices(arch)
+    if count == 1 or not group.shared:
+        return True
+    for cluster in range(count):
+        mine = parts[cluster * arch.cores : (cluster + 1) * arch.cores]
+        if not mine:
+            break
+        whole = mine[0]
+        for part in mine[1:]:
+            whole = union(whole, part)
+        touched = _touched(group, whole)
+        for name, home in group.shared.items():
+            if name not in touched:
+                continue
+            low, high = _span(group.tensors[name], touched[name])
+            if low < cluster * home.bytes or high > (cluster + 1) * home.bytes:
+                return False
+    return True
+
+
+def _touched(group: Group, part: Box) -> dict[str, Box]:
+    """What a part of the results takes of every tensor, and makes of those that it stores."""
+    tensors = group.tensors
+    last = tensors[group.results[-1]].shape
+    wants: dict[str, Box] = {
+        name: _share(tensors[name].shape, last, part) for name in group.results
+    }
+    for layer in reversed(group.layers):
+        if layer.result.name not in wants:
+            continue
+        box = wants[layer.result.name]
+        for name, need in LayerNeeds(layer).of(box).items():
+            inside = clipped(need, tensors[name].shape).box
+            wants[name] = union(wants[name], inside) if name in wants else inside
+    stored = {name: _share(tensors[name].shape, last, part) for name in group.results}
+    return wants | stored
+
+
+def _share(shape: Sequence[int], last: Sequence[int], part: Box) -> Box:
+    """The part of a result of `shape`: cut like the last one where they have the axis in common."""
+    cut = [axis < len(last) and part[axis] != (0, last[axis]) for axis in range(len(shape))]
+    return tuple(part[axis] if cut[axis] else (0, extent) for axis, extent in enumerate(shape))
+
+
+def _span(tensor: Tensor, box: Box) -> tuple[int, int]:
+    """First byte of the tensor's buffer in `box`, and the one behind the last."""
+    low = high = tensor.storage.offset
+    for (start, size), stride in zip(box, tensor.storage.strides, strict=True):
+        ends = start * stride, (start + size - 1) * stride
+        low, high = low + min(ends), high + max(ends)
+    item = size_of(tensor.dtype)
+    return low * item, (high + 1) * item
