@@ -1,46 +1,66 @@
-"""`archgen check`: are these architecture files right, and what machines do they describe?"""
+"""`archgen check`: are these architecture files right, and what machines do they describe?
+
+The one idea: what it prints is derived from the files alone (peaks, area, costs of events), so it
+can be held against data sheets before anything is compiled.
+"""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import click
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from archgen.schema import load_all
+from archgen.energy import Costs, costs_of
+from archgen.energy.ranges import Range
+from archgen.energy.sources import MissingSource
+from archgen.schema import Mistake, load_all
+from archgen.schema.mistakes import Position
 from archgen.schema.peaks import Peaks, peaks
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
 
 _LEVELS = {"dram": "DRAM", "shared": "shared", "local": "local", "weights": "weights",
            "accumulators": "accum."}  # fmt: skip
-_LEAST_WIDTH = 106
+_LEAST_WIDTH = 118
 
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def check(files: tuple[str, ...]) -> None:
+@click.option("--energy", is_flag=True, help="Also print what each event and each part costs.")
+def check(files: tuple[str, ...], energy: bool) -> None:
     """Check architecture files and print what each machine could do at best.
 
     FILE is a path, a pattern or the name of a shipped architecture. Prints peak operations by
-    element type, bytes per cycle of each memory level, on-chip capacity and the ridge point.
-    Every mistake of every file is reported; the exit code is then 2.
+    element type, bytes per cycle of each memory level, on-chip capacity, the ridge point, the
+    technology node and the estimated area; with --energy the figures behind it. Every mistake of
+    every file is reported; the exit code is then 2.
     """
     archs, mistakes = load_all(files)
-    if archs:
+    costs: dict[str, Costs] = {}
+    for arch in archs:
+        try:
+            costs[arch.name] = costs_of(arch)
+        except MissingSource as missing:
+            mistakes.append(Mistake(Position(arch.name), "arch.energy.source", str(missing)))
+    priced = [arch for arch in archs if arch.name in costs]
+    if priced:
         console = Console()
         console.width = max(console.width, _LEAST_WIDTH)
-        console.print(peaks_table(archs))
+        console.print(peaks_table(priced, costs))
+        for arch in priced if energy else ():
+            console.print(costs_table(arch, costs[arch.name]))
     for mistake in mistakes:
         click.echo(str(mistake), err=True)
     if mistakes:
         sys.exit(2)
 
 
-def peaks_table(archs: list[Arch]) -> Table:
-    """A table with one row of derived peaks for each architecture."""
+def peaks_table(archs: list[Arch], costs: dict[str, Costs]) -> Table:
+    """A table with one row of derived peaks for each architecture; `costs` by its name."""
     derived = [(arch, peaks(arch)) for arch in archs]
     levels = [role for role in _LEVELS if any(role in p.bytes_per_cycle for _, p in derived)]
     table = Table(
@@ -53,9 +73,11 @@ def peaks_table(archs: list[Arch]) -> Table:
     for heading in ("cores", "GHz", "TOPS", *(_LEVELS[role] for role in levels)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("on chip", justify="right", no_wrap=True)
-    table.add_column("ridge\nMAC/B", justify="right", no_wrap=True)
+    for heading in ("ridge\nMAC/B", "nm", "mm2"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for arch, best in derived:
-        table.add_row(*_row(arch, best, levels))
+        area = costs[arch.name].area.total.value
+        table.add_row(*_row(arch, best, levels), f"{arch.energy.node:g}", f"{area:.3g}")
     return table
 
 
@@ -71,3 +93,36 @@ def _row(arch: Arch, best: Peaks, levels: list[str]) -> list[str]:
         show_bytes(best.on_chip),
         f"{best.ridge:.4g}",
     ]
+
+
+def costs_table(arch: Arch, costs: Costs) -> Table:
+    """What each event and each part costs, with its range and where the figure comes from."""
+    supply = "" if arch.energy.voltage is None else f", {arch.energy.voltage:g} V"
+    table = Table(
+        title=f"{arch.name}: {arch.energy.node:g} nm{supply}, {arch.energy.dram}",
+        title_justify="left", box=SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False,
+    )  # fmt: skip
+    for heading in ("event or part", "unit"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("figure", "low", "high"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("from", no_wrap=True)
+    memories = arch.memories.on_chip()
+    for name, unit, cost in _priced(costs):
+        ends = (f"{value:.3g}" for value in (cost.value, cost.low, cost.high))
+        source = arch.energy.source if memories.keys() & name.split() else "table"
+        table.add_row(name, unit, *ends, "file" if cost.stated else source)
+    return table
+
+
+def _priced(costs: Costs) -> Iterator[tuple[str, str, Range]]:
+    yield from ((f"mac {name}", "pJ", cost) for name, cost in costs.mac.items())
+    yield from ((f"vector {kind}", "pJ", cost) for kind, cost in costs.vector.items())
+    for role, cost in costs.read.items():
+        yield f"{role} read", "pJ/B", cost
+        yield f"{role} write", "pJ/B", costs.write[role]
+    yield from ((f"link {name}", "pJ/B", cost) for name, cost in costs.links.items())
+    yield "instruction", "pJ", costs.instruction
+    yield "leakage", "mW", costs.leakage
+    yield from ((f"area {name}", "mm2", cost) for name, cost in costs.area.parts.items())
+    yield "area", "mm2", costs.area.total
