@@ -72,6 +72,14 @@ def read_table(content: bytes | Path) -> Frame:
     return pd.read_parquet(BytesIO(content) if isinstance(content, bytes) else content)
 
 
+def identified(frame: Frame, row: Row, columns: tuple[Column, ...]) -> Frame:
+    """`frame` with the values of `row` in front of each of its rows."""
+    head = typed_frame([row], columns)[list(row)]
+    repeated = head.iloc[[0] * len(frame)].reset_index(drop=True)
+    whole = pd.concat([repeated, frame], axis=1)
+    return whole[ordered([str(name) for name in whole], columns)]
+
+
 def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFrame:
     """`rows` as a frame whose columns are defined in `columns`; KeyError for one that is not."""
     names = ordered([name for row in rows for name in row], columns)

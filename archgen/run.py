@@ -31,6 +31,7 @@ from archgen.point import Outcome, Point, Row
 from archgen.quantize import Quantized, quantize
 from archgen.reference import cached_reference, content_key, run_node, sample_inputs
 from archgen.rows import energy_row, layer_rows, metrics_row
+from archgen.timeline import tables
 from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -135,7 +136,8 @@ class Workbench:
         row["note"] = "; ".join(filter(None, notes)) or None
         layers = [point.identity() | layer for layer in layer_rows(trace, energy.layers)]
         details = {"report": compiled.report, "traffic": dict(trace.traffic)}
-        return Outcome(point.key, point.label, row, layers, details)
+        made = tables(trace, program, arch, point.identity())
+        return Outcome(point.key, point.label, row, layers, details, made)
 
     def _prepare(self, point: Point) -> _Kept:
         integer = point.dtype == "int8"

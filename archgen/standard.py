@@ -14,7 +14,7 @@ from simmodel.arch import Arch
 from simmodel.functional import Host, Run, run
 from simmodel.metrics import measure
 from simmodel.program import Probe, Program
-from simmodel.simulate import simulate
+from simmodel.simulate import simulate, traced
 from simmodel.verify import verify
 
 PATIENCE = 2.0
@@ -113,4 +113,4 @@ def execute(
     return run(program, inputs, arch, host, probes=probes)
 
 
-STANDARD = Toolchain(prepared, compile_request, execute, simulate, measure)
+STANDARD = Toolchain(prepared, compile_request, execute, traced, measure)

@@ -9,7 +9,7 @@ near the run came to it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from simmodel.arch import Arch
@@ -107,24 +107,34 @@ def _place(port: Port) -> tuple[int, int]:
     return port.operand.address.base + low, port.operand.address.base + high
 
 
+Instance = tuple[str, int | None]
+"""Role of a memory and the core that it belongs to; None for DRAM and chip-level memory."""
+
+
 def peak_bytes(buffers: tuple[Buffer, ...]) -> dict[str, int]:
     """Most bytes in use in one step, by memory role, in the core that needs most."""
-    live: dict[tuple[str, int | None], list[Buffer]] = defaultdict(list)
-    for buffer in buffers:
-        live[buffer.memory, buffer.core].append(buffer)
     peaks: dict[str, int] = {}
-    for (memory, _), own in live.items():
-        peaks[memory] = max(peaks.get(memory, 0), _peak(own))
+    for (memory, _), own in by_instance(buffers).items():
+        peaks[memory] = max(peaks.get(memory, 0), *taken(own).values())
     return peaks
 
 
-def _peak(buffers: list[Buffer]) -> int:
-    """Most bytes covered in one step: buffers that take turns in one place count once."""
-    steps = {buffer.first for buffer in buffers}
-    return max((_covered([b for b in buffers if b.first <= s <= b.last]) for s in steps), default=0)
+def by_instance(buffers: Iterable[Buffer]) -> dict[Instance, list[Buffer]]:
+    """The buffers in each instance of each memory."""
+    found: dict[Instance, list[Buffer]] = defaultdict(list)
+    for buffer in buffers:
+        found[buffer.memory, buffer.core].append(buffer)
+    return found
 
 
-def _covered(buffers: list[Buffer]) -> int:
+def taken(buffers: Sequence[Buffer]) -> dict[int, int]:
+    """Bytes of one instance that are covered from a step on, by each step in which that changes:
+    buffers that take turns in one place count once."""
+    steps = sorted({b.first for b in buffers} | {b.last + 1 for b in buffers})
+    return {s: _covered(b for b in buffers if b.first <= s <= b.last) for s in steps}
+
+
+def _covered(buffers: Iterable[Buffer]) -> int:
     total = end = 0
     for low, high in sorted((b.address, b.address + b.size) for b in buffers):
         total += max(0, high - max(low, end))

@@ -79,12 +79,24 @@ class Spans:
     """-1 for the host."""
     engine: NDArray[np.int32]
     """Index into the trace's `engine_names`."""
+    stream: NDArray[np.int32]
+    """The core that issued it."""
     site: NDArray[np.int32]
-    """Index into the sites of the issuing core's expansion."""
+    """Index into the sites of that core's expansion."""
     occurrence: NDArray[np.int32]
     origin: NDArray[np.int32]
+    issue: Counts
+    """Cycle in which the (first) instruction was issued."""
     start: Counts
+    begin: Counts
+    """Cycle in which its traffic begins: the start-up is over."""
     end: Counts
+    instructions: Counts
+    """1, or how many the burst repeats."""
+    busy: Counts
+    """Cycles of these that the engine is busy."""
+    moved: dict[str, Counts]
+    """Bytes by the keys of the trace's `traffic`, which they add up to."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +123,7 @@ class Trace:
     spans: Spans | None = None
     """With `trace=True` only."""
     levels: dict[str, Levels] | None = None
-    """With `trace=True` only: granted bytes per cycle over time, by resource."""
+    """With `trace=True` and `levels=True` only: granted bytes per cycle over time, by resource."""
 
     def idle(self, cause: str, engine: str | None = None) -> int:
         """Idle cycles for `cause`, summed over cores, of one engine name or of all engines."""

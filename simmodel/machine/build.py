@@ -30,14 +30,14 @@ from simmodel.program import Origin, Program
 class Machine:
     """One chip, ready to run one program once."""
 
-    def __init__(self, arch: Arch, trace: bool = False) -> None:
+    def __init__(self, arch: Arch, trace: bool = False, levels: bool = False) -> None:
         self.arch = arch
         self.env = Clock()
         self.engine_names = (*arch.engines(), HOST)
-        self.recorder = Recorder(self.engine_names) if trace else None
+        self.recorder = Recorder(levels) if trace else None
         self.memories = Memories(self.env, arch)
         self.links = Links(self.env, arch)
-        self._fabric = Fabric(self.env, self.recorder)
+        self._fabric = Fabric(self.env, self.recorder if levels else None)
         self.engines = [self._engines_of(core) for core in range(arch.core_count)]
         self.host = self._engine(HOST, -1)
         self.works: list[list[Work]] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -12,13 +12,15 @@ from simmodel.isa import HOST, Copy
 from simmodel.machine.build import Machine
 from simmodel.machine.engine import Engine
 from simmodel.machine.link import crossed, crossings
+from simmodel.machine.recorder import Recorder
+from simmodel.machine.spans import spans
 from simmodel.machine.work import Work
 from simmodel.places import places
 from simmodel.program import Origin, Program
-from simmodel.trace import CAUSES, NO_WORK, EngineTrace, OriginTrace, Trace
+from simmodel.trace import CAUSES, NO_WORK, EngineTrace, OriginTrace, Spans, Trace
 
-Moved = tuple[str, bool, int]
-"""Memory role, whether written, bytes."""
+Bytes = Mapping[str, int]
+"""Bytes by memory and direction (`dram.read`), and by link (`link.noc`)."""
 
 
 def collect(machine: Machine, program: Program, cycles: int) -> Trace:
@@ -26,20 +28,25 @@ def collect(machine: Machine, program: Program, cycles: int) -> Trace:
     works = [work for core in machine.works for work in core]
     counts = tuple(np.array([w.count for w in core], np.int64) for core in machine.works)
     recorder = machine.recorder
+    moved = [_moved(work, machine.arch) for work in works]
     return Trace(
         program=program.name,
         arch=machine.arch.name,
         cycles=cycles,
         engine_names=machine.engine_names,
         engines=_engines(machine, works, cycles),
-        origins=_origins(program, works, machine.arch),
-        traffic=_traffic(works, machine.arch),
+        origins=_origins(program, works, moved),
+        traffic=_traffic(works, moved, machine.arch),
         issued=sum(_executed(work) for work in works),
         macs=sum(_macs(work) for work in works),
         site_counts=counts,
-        spans=None if recorder is None else recorder.spans(),
+        spans=None if recorder is None else _spans(recorder, machine, moved),
         levels=None if recorder is None else recorder.levels(),
     )
+
+
+def _spans(recorder: Recorder, machine: Machine, moved: list[Bytes]) -> Spans:
+    return spans(recorder.rows(), machine.works, moved, machine.engine_names)
 
 
 def _executed(work: Work) -> int:
@@ -80,51 +87,55 @@ def _idle(works: Iterable[Work]) -> dict[str, int]:
     return dict(zip(CAUSES, totals.tolist(), strict=True))
 
 
-def _moved(work: Work, arch: Arch) -> Iterator[Moved]:
-    """Bytes of all occurrences of `work`, operand by operand."""
-    times = _executed(work)
-    if not times:
-        return
+def _moved(work: Work, arch: Arch) -> Bytes:
+    """Bytes that one occurrence of `work` moves; nothing where it never occurred."""
+    total: dict[str, int] = defaultdict(int)
+    if not work.count:
+        return total
     for flow in work.instruction.traffic(arch):
         targets = len(places(arch, flow.operand, work.core))
-        yield flow.operand.memory, flow.write, times * flow.bytes * targets
+        way = "write" if flow.write else "read"
+        total[f"{flow.operand.memory}.{way}"] += work.times * flow.bytes * targets
+    if isinstance(work.instruction, Copy):
+        for name in crossed(arch, work.instruction):
+            lanes = len(crossings(arch, name, work.instruction, work.core))
+            total[f"link.{name}"] += work.times * work.instruction.src.distinct * lanes
+    return total
 
 
-def _traffic(works: list[Work], arch: Arch) -> dict[str, int]:
+def _traffic(works: list[Work], moved: list[Bytes], arch: Arch) -> dict[str, int]:
     total: dict[str, int] = {"dram.read": 0, "dram.write": 0}
     for role in arch.memories.on_chip():
         total |= {f"{role}.read": 0, f"{role}.write": 0}
     total |= {f"link.{name}": 0 for name in arch.links}
-    for work in works:
-        for role, write, amount in _moved(work, arch):
-            total[f"{role}.{'write' if write else 'read'}"] += amount
-        if isinstance(work.instruction, Copy):
-            for name in crossed(arch, work.instruction):
-                lanes = len(crossings(arch, name, work.instruction, work.core))
-                total[f"link.{name}"] += _executed(work) * work.instruction.src.distinct * lanes
+    for work, each in zip(works, moved, strict=True):
+        for key, amount in each.items():
+            total[key] += work.count * amount
     return total
 
 
-def _origins(program: Program, works: list[Work], arch: Arch) -> tuple[OriginTrace, ...]:
-    by_origin: dict[int, list[Work]] = defaultdict(list)
-    for work in works:
+def _origins(program: Program, works: list[Work], moved: list[Bytes]) -> tuple[OriginTrace, ...]:
+    by_origin: dict[int, list[tuple[Work, Bytes]]] = defaultdict(list)
+    for work, each in zip(works, moved, strict=True):
         if work.count:
-            by_origin[work.instruction.origin].append(work)
+            by_origin[work.instruction.origin].append((work, each))
     known = program.origins
     return tuple(
-        _origin(known[index] if index < len(known) else Origin("", 0, ""), own, arch)
+        _origin(known[index] if index < len(known) else Origin("", 0, ""), own)
         for index, own in sorted(by_origin.items())
     )
 
 
-def _origin(origin: Origin, works: list[Work], arch: Arch) -> OriginTrace:
+def _origin(origin: Origin, own: list[tuple[Work, Bytes]]) -> OriginTrace:
+    works = [work for work, _ in own]
     busy: dict[str, int] = defaultdict(int)
-    read: dict[str, int] = defaultdict(int)
-    written: dict[str, int] = defaultdict(int)
-    for work in works:
+    through: dict[str, dict[str, int]] = {"read": defaultdict(int), "write": defaultdict(int)}
+    for work, moved in own:
         busy[work.engine.name] += _busy(work)
-        for role, write, amount in _moved(work, arch):
-            (written if write else read)[role] += amount
+        for key, amount in moved.items():
+            role, _, way = key.rpartition(".")
+            if not key.startswith("link."):
+                through[way][role] += work.count * amount
     return OriginTrace(
         node=origin.node,
         group=origin.group,
@@ -134,7 +145,7 @@ def _origin(origin: Origin, works: list[Work], arch: Arch) -> OriginTrace:
         instructions=sum(map(_executed, works)),
         macs=sum(map(_macs, works)),
         busy=dict(busy),
-        read=dict(read),
-        written=dict(written),
+        read=dict(through["read"]),
+        written=dict(through["write"]),
         stalls=_idle(works),
     )

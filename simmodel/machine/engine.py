@@ -112,7 +112,7 @@ class Engine:
                 fabric.end(flow, now)
                 if now > due:
                     self._charge(work, now - due)
-            self._end(work, start, now)
+            self._end(work, issued, start, now)
             if hazards is not None:
                 hazards.end()
 
@@ -145,9 +145,9 @@ class Engine:
         work.lost[BANDWIDTH] += bandwidth
         work.lost[CONFLICT] += late - bandwidth
 
-    def _end(self, work: Work, start: int, now: int) -> None:
+    def _end(self, work: Work, issued: int, start: int, now: int) -> None:
         if self._recorder is not None:
-            self._recorder.span(work, start, now)
+            self._recorder.span(work, issued, start, now)
         work.count += 1
         if work.first < 0:
             work.first = start

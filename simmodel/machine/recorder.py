@@ -9,23 +9,20 @@ import numpy as np
 
 from simmodel.machine.flow import Resource
 from simmodel.machine.work import Work
-from simmodel.trace import Counts, Levels, Spans
+from simmodel.trace import Counts, Levels
 
 
 class Recorder:
     """Collects one row per ended instruction, and the level of every resource that changes."""
 
-    def __init__(self, engine_names: tuple[str, ...]) -> None:
-        self._engines = {name: index for index, name in enumerate(engine_names)}
+    def __init__(self, levels: bool) -> None:
+        self.wants_levels = levels
         self._rows = array("q")
         self._levels: dict[str, tuple[array[int], array[float]]] = {}
 
-    def span(self, work: Work, start: int, end: int) -> None:
-        """An occurrence of `work` ran on `engine` from cycle `start` to cycle `end`."""
-        engine = work.engine
-        index = self._engines[engine.name]
-        origin = work.instruction.origin
-        self._rows.extend((engine.core, index, work.number, work.count, origin, start, end))
+    def span(self, work: Work, issued: int, start: int, end: int) -> None:
+        """An occurrence of `work`, issued in cycle `issued`, ran from cycle `start` to `end`."""
+        self._rows.extend((work.core, work.number, work.count, issued, start, end, work.gained))
 
     def levels_of(self, resources: Iterable[Resource], now: int) -> None:
         """What `resources` grant may have changed at cycle `now`."""
@@ -41,15 +38,15 @@ class Recorder:
             times.append(now)
             levels.append(granted)
 
-    def spans(self) -> Spans:
-        """All rows so far."""
-        rows: Counts = np.array(self._rows, np.int64).reshape(-1, 7)
-        core, engine, site, occurrence, origin = rows[:, :5].astype(np.int32).T.copy()
-        start, end = rows[:, 5:].T.copy()
-        return Spans(core, engine, site, occurrence, origin, start, end)
+    def rows(self) -> Counts:
+        """One row per span, in order of their ends: core whose stream it is of, site, occurrence,
+        issue, start, end, and cycles saved by overlapping, in it and all before it of its site."""
+        return np.array(self._rows, np.int64).reshape(-1, 7)
 
-    def levels(self) -> dict[str, Levels]:
-        """All levels so far, by resource."""
+    def levels(self) -> dict[str, Levels] | None:
+        """All levels so far, by resource; None where they are not wanted."""
+        if not self.wants_levels:
+            return None
         return {
             name: (np.array(times, np.int64), np.array(levels, np.float64))
             for name, (times, levels) in self._levels.items()

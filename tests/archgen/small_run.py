@@ -1,0 +1,90 @@
+"""A machine and a program so small that each of their cycles can be worked out by hand.
+
+One instruction per engine, one after another: load 0..10, matrix 10..12, vector 12..16, store
+16..20. They are issued in cycles 0 to 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simmodel.arch import Arch
+from simmodel.isa import Copy, Gemm, Unary
+from simmodel.program import Buffer, Origin, Program
+from simmodel.region import Address, Operand, contiguous
+
+
+def machine(**local: Any) -> Arch:
+    """One core, 16 B/cycle to and from DRAM, no latencies; `local` changes the local memory."""
+    return Arch.model_validate(
+        {
+            "name": "test",
+            "clock": "500 MHz",
+            "memories": {
+                "dram": {"size": "1 GiB", "bandwidth": "16 B/cycle", "burst": 1},
+                "local": {"size": "64 KiB", "banks": 4, "bank_width": 64, **local},
+            },
+            "matrix": {"kind": "cube", "rows": 4, "cols": 4, "depth": 4},
+            "vector": {"lanes": 16},
+            "copy": {
+                "load": {"from": "dram", "to": "local", "bandwidth": "16 B/cycle"},
+                "store": {"from": "local", "to": "dram", "bandwidth": "16 B/cycle"},
+            },
+            "front_end": {"issue_width": 1, "queue_depth": 4},
+        }
+    )
+
+
+def _at(memory: str, address: int, *shape: int) -> Operand:
+    return Operand(memory, Address(address), shape, contiguous(shape, 1), "int8")
+
+
+def two_layers() -> Program:
+    """A load and a product for `conv` (group 0), then relu and store for `act` (group 1)."""
+    load = Copy(
+        engine="load",
+        src=_at("dram", 0, 160),
+        dst=_at("local", 0, 160),
+        signals=(("x", 1),),
+    )
+    product = Gemm(
+        engine="matrix",
+        a=_at("local", 0, 1, 4, 8),
+        w=_at("local", 32, 8, 4),
+        dst=_at("local", 64, 1, 4, 4),
+        waits=(("x", 1),),
+        signals=(("y", 1),),
+    )
+    relu = Unary(
+        engine="vector",
+        function="relu",
+        a=_at("local", 0, 64),
+        dst=_at("local", 0, 64),
+        waits=(("y", 1),),
+        signals=(("z", 1),),
+        origin=1,
+    )
+    store = Copy(
+        engine="store",
+        src=_at("local", 0, 64),
+        dst=_at("dram", 1 << 20, 64),
+        waits=(("z", 1),),
+        origin=1,
+    )
+    return Program(
+        name="test",
+        arch="test",
+        cores=((load, product, relu, store),),
+        tokens=({"x": 0, "y": 0, "z": 0},),
+        barriers={},
+        constants=(),
+        buffers=(
+            Buffer("both", "local", 0, 100, core=0, first=0, last=1),
+            Buffer("sums", "local", 32 << 10, 60, core=0, first=0, last=0),
+            Buffer("late", "local", 32 << 10, 20, core=0, first=1, last=1),
+        ),
+        inputs=(),
+        outputs=(),
+        origins=(Origin("conv", 0, "Conv"), Origin("act", 1, "Relu")),
+        macs=128,
+    )
