@@ -64,7 +64,7 @@ def machine_labels(rows: Sequence[Record]) -> list[str]:
 
 def _swept(rows: Sequence[Record]) -> list[str]:
     """Swept fields in which rows of the same architecture differ."""
-    fields = [name for name in (rows[0] if rows else {}) if "." in name]
+    fields = [name for name in (rows[0] if rows else {}) if name.startswith("arch.")]
     archs = {row["arch"] for row in rows}
     return [
         name

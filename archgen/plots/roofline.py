@@ -14,7 +14,7 @@ from archgen.plots.panels import square_figure, workload
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
 from simmodel.arch import Arch
 
-_GIGA = 1e9
+GIGA = 1e9
 
 
 @rc_context(SETTINGS)
@@ -73,14 +73,14 @@ def _draw(
     axes.set_xlim(*span)
     axes.margins(y=0.12)
     for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
-        _roof(axes, arch, dtype, span)
+        draw_roof(axes, arch, dtype, span)
     refused = []
     for row in rows:
         colour, marker = marks[workload(row)]
         if row["status"] != "ok" or not row["macs"]:
             refused.append(workload(row))
             continue
-        rate = row["macs"] / (row["latency_ms"] * 1e-3) / _GIGA
+        rate = row["macs"] / (row["latency_ms"] * 1e-3) / GIGA
         axes.plot(row["macs"] / _moved(row), rate, marker, color=colour, ms=7, mec="white", mew=0.6)
     if refused:
         shown = refused if len(refused) < 4 else [*refused[:3], f"and {len(refused) - 3} more"]
@@ -90,11 +90,12 @@ def _draw(
         )  # fmt: skip
 
 
-def _roof(axes: Axes, arch: Arch, dtype: str, span: tuple[float, float]) -> None:
-    peak = arch.peak_macs(dtype) * arch.clock / _GIGA
+def draw_roof(axes: Axes, arch: Arch, dtype: str, span: tuple[float, float]) -> None:
+    """The slope of DRAM and the peak for `dtype` over the intensities of `span`."""
+    peak = arch.peak_macs(dtype) * arch.clock / GIGA
     if peak == 0:
         return
-    slope = arch.dram_bytes_per_cycle * arch.clock / _GIGA
+    slope = arch.dram_bytes_per_cycle * arch.clock / GIGA
     ridge = peak / slope
     axes.plot(
         [span[0], ridge, span[1]], [span[0] * slope, peak, peak], "-", color=INK, lw=1.2, zorder=1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from archgen.plots.style import filled, readable_on
+from archgen.frame import Frame
+from archgen.plots.style import COMPONENTS, INK, filled, readable_on
 
 _NAMED_FROM = 0.07
 
@@ -32,3 +34,15 @@ def draw_stack(
             )  # fmt: skip
         left += length
     return left
+
+
+def component_colours(frame: Frame, pattern: re.Pattern[str]) -> dict[str, str]:
+    """Colours of the columns that `pattern` matches and that are not zero everywhere.
+
+    The pattern's first group is the component. Order is that of `COMPONENTS`, others last.
+    """
+    found = {name: match[1] for name in map(str, frame) if (match := pattern.fullmatch(name))}
+    known = list(COMPONENTS)
+    order = sorted(found, key=lambda name: [*known, found[name]].index(found[name]))
+    used = [name for name in order if (frame[name].fillna(0) > 0).any()]
+    return {name: COMPONENTS.get(found[name], INK) for name in used}

@@ -1,0 +1,129 @@
+"""When each engine worked, and for which group of layers.
+
+The one idea: a lane for each engine of each core, in the engine's colour; groups take turns in
+being dark and light, so that one sees how far they overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from archgen.frame import Frame, records
+from archgen.plots.style import INK, MUTED, PALE, SETTINGS, engine_colour, title
+from archgen.plots.timeline import WIDTH, Stretch, point_title, stretches, time_axis
+from simmodel.arch import Arch
+
+HOST = -1
+_LANE, _MOST_LANES = 0.19, 96
+_FINEST = 4000
+"""Spans nearer than this fraction of the run are drawn as one: less than a pixel apart."""
+_NUMBER_FROM = 0.012
+Lane = tuple[int, str]
+"""A core and one of its engines."""
+
+
+@rc_context(SETTINGS)
+def gantt_figure(
+    spans: Frame, archs: Mapping[str, Arch], cores: Sequence[int] | None = None
+) -> Figure:
+    """Lanes of one point's `spans` over time, below a ruler of its groups.
+
+    `cores`: which to draw; by default all, as far as 96 lanes go. Engines that never work have no
+    lane. Raises ValueError for the rows of several points.
+    """
+    text = point_title(spans)
+    arch = archs[str(spans["arch"].iloc[0])]
+    lanes, left_out = _lanes(spans, arch, cores)
+    end = int(spans["end_cycle"].max())
+    height = 1.5 + _LANE * max(4, len(lanes))
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    ruler, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(4, len(lanes))])
+    left = f" ({left_out} lanes left out)" if left_out else ""
+    title(figure, f"Engines over time: {text}{left}")
+    parts = stretches(records(spans[["group", "start_cycle", "end_cycle"]].dropna()))
+    _rule(ruler, parts, end)
+    _draw(axes, spans, lanes, arch, end)
+    for part in parts:
+        axes.axvline(part.end, color=PALE, lw=0.7, zorder=0)
+    time_axis(axes, end, arch)
+    ruler.tick_params(labelbottom=False, bottom=False)
+    engines = dict.fromkeys(engine for _, engine in lanes)
+    handles = [Patch(color=engine_colour(arch, name), label=name) for name in engines]
+    handles.append(Patch(color=_light(MUTED), label="light: groups of odd number"))
+    figure.legend(handles=handles, loc="outside lower left", ncols=min(8, len(handles)))
+    return figure
+
+
+def _lanes(spans: Frame, arch: Arch, cores: Sequence[int] | None) -> tuple[list[Lane], int]:
+    """Lanes in order, the host last, and how many there was no room for."""
+    used = set(zip(spans["core"].astype(int), spans["engine"].astype(str), strict=True))
+    order = [*arch.engines(), *sorted({engine for _, engine in used} - set(arch.engines()))]
+    found = sorted(used, key=lambda lane: (lane[0] == HOST, lane[0], order.index(lane[1])))
+    if cores is not None:
+        return [lane for lane in found if lane[0] in cores], 0
+    return found[:_MOST_LANES], max(0, len(found) - _MOST_LANES)
+
+
+def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
+    axes.set_ylim(0, 1)
+    axes.set_yticks([0.5], ["group"])
+    axes.grid(visible=False)
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    for part in parts:
+        light = part.group % 2
+        colour = PALE if light else MUTED
+        axes.broken_barh([(part.start, part.end - part.start)], (0.1, 0.8), fc=colour, lw=0)
+        if part.end - part.start > (0.4 + 0.6 * len(str(part.group))) * _NUMBER_FROM * end:
+            axes.text(
+                (part.start + part.end) / 2, 0.48, str(part.group), fontsize=7.5,
+                ha="center", va="center", color=INK if light else "white",
+            )  # fmt: skip
+
+
+def _draw(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int) -> None:
+    several = len({core for core, _ in lanes if core != HOST}) > 1
+    axes.set_yticks(range(len(lanes)), [_name(lane, several) for lane in lanes], fontsize=8)
+    axes.set_ylim(max(len(lanes), 4) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    own = spans.sort_values("start_cycle")
+    odd = own["group"].fillna(0).astype(int) % 2 == 1
+    for place, (core, engine) in enumerate(lanes):
+        here = (own["core"] == core) & (own["engine"] == engine)
+        colour = engine_colour(arch, engine)
+        for light, tint in ((False, colour), (True, _light(colour))):
+            bars = _merged(own[here & (odd == light)], end / _FINEST)
+            axes.broken_barh(bars, (place - 0.39, 0.78), fc=tint, lw=0)
+    starts = [place for place in range(1, len(lanes)) if lanes[place][0] != lanes[place - 1][0]]
+    for place in starts:
+        axes.axhline(place - 0.5, color=PALE, lw=0.7)
+
+
+def _name(lane: Lane, several: bool) -> str:
+    core, engine = lane
+    return engine if core == HOST or not several else f"{core} {engine}"
+
+
+def _light(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (0.42 * part + 0.58 for part in to_rgb(colour))
+    return red, green, blue
+
+
+def _merged(spans: Frame, gap: float) -> list[tuple[float, float]]:
+    """Start and length of each run of spans, in order of start, no more than `gap` apart."""
+    if spans.empty:
+        return []
+    starts = spans["start_cycle"].to_numpy(np.float64)
+    ends = np.maximum.accumulate(spans["end_cycle"].to_numpy(np.float64))
+    cuts = np.flatnonzero(starts[1:] > ends[:-1] + gap) + 1
+    first = starts[np.concatenate([[0], cuts])]
+    last = ends[np.concatenate([cuts - 1, [len(ends) - 1]])]
+    return [(float(a), float(max(b - a, gap))) for a, b in zip(first, last, strict=True)]

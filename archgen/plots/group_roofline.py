@@ -1,0 +1,145 @@
+"""Each machine's roofline with a point for each group of layers, as large as its time.
+
+The one idea: what a group takes is the time from the ends of the groups before to its own, so that
+areas add up to the run. What was loaded ahead cost a group no time of its own: such a point may
+lie above the slope.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from archgen.frame import Frame, Record, records
+from archgen.plots.panels import number, square_figure, workload
+from archgen.plots.roofline import GIGA, draw_roof
+from archgen.plots.style import CYCLE, MARKERS, MUTED, SETTINGS, legend_columns
+from archgen.plots.timeline import split_points, stretches
+from simmodel.arch import Arch
+
+_LARGEST = 900.0
+"""Square points of a mark that stands for a whole run."""
+
+
+@dataclass(frozen=True)
+class GroupPoint:
+    """A group of layers under the roofline."""
+
+    group: int
+    macs: float
+    moved: float
+    """Bytes read from and written to DRAM."""
+    cycles: float
+    share: float
+    """Of the run's time."""
+
+
+def group_points(layers: Frame) -> list[GroupPoint]:
+    """The groups of one point that take time, in order of their ends."""
+    rows = records(layers)
+    parts = stretches(rows)
+    whole = sum(part.end - part.start for part in parts)
+    members: dict[int, list[Record]] = {}
+    for row in rows:
+        members.setdefault(int(row["group"]), []).append(row)
+    found = []
+    for part in parts:
+        own, cycles = members[part.group], part.end - part.start
+        macs, moved = (
+            _sum(own, "macs"),
+            _sum(own, "dram_read_bytes") + _sum(own, "dram_write_bytes"),
+        )
+        found.append(GroupPoint(part.group, macs, moved, cycles, cycles / whole))
+    return found
+
+
+def _sum(rows: Sequence[Record], column: str) -> float:
+    values = [number(row, column) for row in rows]
+    return sum(value for value in values if value > 0)
+
+
+@rc_context(SETTINGS)
+def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
+    """Log-log, one panel for each architecture: rate over intensity of the groups in `layers`.
+
+    Groups without multiply-accumulates are counted below, with their share of time. Groups that
+    move nothing to or from DRAM stand at the right edge.
+    """
+    runs = [(records(own.iloc[:1])[0], group_points(own)) for own in split_points(layers)]
+    names = list(dict.fromkeys(str(row["arch"]) for row, _ in runs))
+    loads = list(dict.fromkeys(workload(row) for row, _ in runs))
+    figure, grid = square_figure(max(1, len(names)), "Roofline of groups: area is time")
+    span = _span(runs, archs)
+    for axes, name in zip(grid, names, strict=False):
+        own = [(row, groups) for row, groups in runs if row["arch"] == name]
+        _draw(axes, own, archs[name], span, loads)
+    for axes in grid:
+        place = axes.get_subplotspec()
+        if place is not None and place.is_first_col():
+            axes.set_ylabel("rate [GMAC/s]")
+        if place is not None and place.is_last_row():
+            axes.set_xlabel("intensity [MAC / DRAM byte]")
+    handles = [
+        Line2D([], [], color=_mark(i)[0], marker=_mark(i)[1], ls="", alpha=0.75, label=load)
+        for i, load in enumerate(loads)
+    ]
+    if handles:
+        columns = legend_columns(figure, loads)
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    return figure
+
+
+def _mark(index: int) -> tuple[str, str]:
+    return CYCLE[index % len(CYCLE)], MARKERS[index % len(MARKERS)]
+
+
+def _span(
+    runs: Sequence[tuple[Record, Sequence[GroupPoint]]], archs: Mapping[str, Arch]
+) -> tuple[float, float]:
+    """The range of the common axis: all groups and all ridges."""
+    values = [g.macs / g.moved for _, groups in runs for g in groups if g.macs and g.moved]
+    for row, _ in runs:
+        arch = archs[str(row["arch"])]
+        values.append(arch.peak_macs(str(row["dtype"])) / arch.dram_bytes_per_cycle)
+    values = [value for value in values if value > 0] or [1.0]
+    return min(values) / 4, max(values) * 4
+
+
+def _draw(
+    axes: Axes,
+    runs: Sequence[tuple[Record, Sequence[GroupPoint]]],
+    arch: Arch,
+    span: tuple[float, float],
+    loads: Sequence[str],
+) -> None:
+    axes.set_title(arch.name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*span)
+    axes.margins(y=0.12)
+    for dtype in dict.fromkeys(str(row["dtype"]) for row, _ in runs):
+        draw_roof(axes, arch, dtype, span)
+    silent = []
+    for row, groups in runs:
+        colour, marker = _mark(loads.index(workload(row)))
+        drawn = [group for group in groups if group.macs]
+        axes.scatter(
+            [group.macs / group.moved if group.moved else span[1] for group in drawn],
+            [group.macs / group.cycles * arch.clock / GIGA for group in drawn],
+            s=[max(6.0, _LARGEST * group.share) for group in drawn],
+            c=colour, marker=marker, alpha=0.75, ec="white", lw=0.6,
+        )  # fmt: skip
+        rest = [group.share for group in groups if not group.macs]
+        if rest:
+            plural = "group" if len(rest) == 1 else "groups"
+            silent.append(f"{len(rest)} {plural} without MACs, {100 * sum(rest):.2g} % of time")
+    if silent:
+        axes.text(
+            0.97, 0.03, "\n".join(silent[:4]), transform=axes.transAxes, ha="right", va="bottom",
+            color=MUTED, style="italic", fontsize=7,
+        )  # fmt: skip

@@ -1,0 +1,163 @@
+"""Which points are best in one respect without being worse in another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from archgen.columns import COLUMNS, column
+from archgen.frame import Frame, Record, records
+from archgen.plots.labels import place_labels
+from archgen.plots.panels import machine_labels, number, square_figure, workload
+from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, say
+
+HIGHER_IS_BETTER = (
+    "throughput_ips", "efficiency", "matrix_utilization", "matrix_busy", "tops_per_w",
+)  # fmt: skip
+_UNITS = {
+    "ms": "ms", "mm2": "mm²", "mj": "mJ", "ips": "samples/s", "cycles": "cycles", "bytes": "bytes",
+}  # fmt: skip
+_LOG_FROM = 30.0
+_MOST_LABELS = 14
+Place = tuple[float, float]
+
+
+@rc_context(SETTINGS)
+def pareto_figure(
+    frame: Frame,
+    x: str = "latency_ms",
+    y: str = "area_mm2",
+    better: Sequence[str] = HIGHER_IS_BETTER,
+) -> Figure:
+    """Points of column `y` over column `x`, a panel for each workload, and the front among them.
+
+    Less is better, but in the columns of `better` more. Points on the front are labelled, those
+    that another one dominates are grey; points without both values are counted. Raises KeyError
+    for a column that the frame does not have.
+    """
+    rows = records(frame)
+    for name in (x, y):
+        if name not in frame:
+            raise KeyError(f"no column {name!r} in this frame")
+    panels: dict[str, list[Record]] = {}
+    for row in rows:
+        panels.setdefault(workload(row), []).append(row)
+    figure, grid = square_figure(
+        len(panels), f"{_words(y)} against {_words(x).lower()}", share=False
+    )
+    figure.set_size_inches(max(6.4, 4.6 * min(len(panels), 4)), figure.get_figheight() * 1.25)
+    for axes, name in zip(grid, panels, strict=True):
+        axes.set_title(name)
+        axes.set_xlabel(_named(x, x in better))
+        axes.set_ylabel(_named(y, y in better))
+    figure.legend(
+        handles=[
+            Line2D([], [], color=BLUE, marker="o", ms=6, lw=1.2, label="Pareto front"),
+            Line2D([], [], color=GREY, marker="o", ms=5, ls="", label="dominated"),
+        ],
+        loc="outside lower left",
+        ncols=2,
+    )
+    labels = []
+    for axes, own in zip(grid, panels.values(), strict=True):
+        labels.append((axes, _draw(axes, own, (x, y), (x in better, y in better))))
+    place_labels(figure, labels)
+    return figure
+
+
+def front(points: Sequence[Place], more: tuple[bool, bool] = (False, False)) -> list[int]:
+    """Indices of the points that no other dominates, in order of their first coordinate.
+
+    `more`: in which coordinates more is better. Of equal points all are kept.
+    """
+    signs = [-1.0 if each else 1.0 for each in more]
+    costs = [(signs[0] * a, signs[1] * b) for a, b in points]
+    best = [
+        index
+        for index, (a, b) in enumerate(costs)
+        if not any(c <= a and d <= b and (c, d) != (a, b) for c, d in costs)
+    ]
+    return sorted(best, key=lambda index: points[index])
+
+
+def _words(name: str) -> str:
+    """`Latency` for `latency_ms`: a unit at the end is left out."""
+    words = name.split("_")
+    return " ".join(words[:-1] if words[-1] in _UNITS else words).capitalize()
+
+
+def _named(name: str, more: bool) -> str:
+    """`latency [ms], less is better`."""
+    known = column(name, COLUMNS)
+    last = name.rsplit("_", 1)[-1]
+    unit = known.unit if known else _UNITS.get(last, "")
+    words = _words(name).lower() + (f" [{unit}]" if unit else "")
+    return f"{words}, {'more' if more else 'less'} is better"
+
+
+def _draw(
+    axes: Axes, rows: list[Record], names: tuple[str, str], more: tuple[bool, bool]
+) -> list[tuple[Place, str, str]]:
+    """Draw one panel; gives the labels that it wants: where, what and in which colour."""
+    drawn = [row for row in rows if not any(math.isnan(number(row, name)) for name in names)]
+    if len(drawn) < len(rows):
+        count = len(rows) - len(drawn)
+        axes.text(
+            0.98, 0.98, f"{count} without a result", transform=axes.transAxes, ha="right",
+            va="top", color=MUTED, style="italic", fontsize=7.5,
+        )  # fmt: skip
+    if not drawn:
+        say(axes, "no point has a result")
+        return []
+    points = [(number(row, names[0]), number(row, names[1])) for row in drawn]
+    best = front(points, more)
+    _scales(axes, points)
+    rest = [point for index, point in enumerate(points) if index not in best]
+    axes.plot(*_columns(rest), "o", color=GREY, ms=5, mec="white", mew=0.6)
+    ordered = [points[index] for index in best]
+    axes.plot(*_columns(_steps(ordered, more)), "-", color=BLUE, lw=1.2)
+    axes.plot(*_columns(ordered), "o", color=BLUE, ms=6.5, mec="white", mew=0.6)
+    _margins(axes, points)
+    labels = machine_labels(drawn)
+    order = [*best, *(index for index in range(len(drawn)) if index not in best)][:_MOST_LABELS]
+    return [
+        (points[index], labels[index], "front" if index in best else "other") for index in order
+    ]
+
+
+def _steps(ordered: Sequence[Place], more: tuple[bool, bool]) -> list[Place]:
+    """The front as a staircase, whose corners are the worse of both neighbours."""
+    worse_x, worse_y = (min if each else max for each in more)
+    path = list(ordered[:1])
+    for before, after in pairwise(ordered):
+        corner = (worse_x(before[0], after[0]), worse_y(before[1], after[1]))
+        path += [corner, after]
+    return path
+
+
+def _columns(points: Sequence[Place]) -> tuple[list[float], list[float]]:
+    return [a for a, _ in points], [b for _, b in points]
+
+
+def _scales(axes: Axes, points: Sequence[Place]) -> None:
+    """Logarithmic in a direction in which values differ by more than 30 times."""
+    xs, ys = _columns(points)
+    for values, scale in zip((xs, ys), (axes.set_xscale, axes.set_yscale), strict=True):
+        if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
+            scale("log")
+
+
+def _margins(axes: Axes, points: Sequence[Place]) -> None:
+    """Room for labels, but none below zero where nothing is."""
+    axes.margins(0.18)
+    xs, ys = _columns(points)
+    if min(xs) >= 0 and axes.get_xscale() == "linear":
+        axes.set_xlim(left=max(0.0, axes.get_xlim()[0]))
+    if min(ys) >= 0 and axes.get_yscale() == "linear":
+        axes.set_ylim(bottom=max(0.0, axes.get_ylim()[0]))

@@ -1,0 +1,119 @@
+"""How much faster more cores are.
+
+The one idea: machines belong to one family when they are equal but for their number of cores and
+what they are called, so lines need no naming rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
+
+from archgen.frame import Frame, Record, records, varied
+from archgen.plots.panels import number, square_figure, workload
+from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns, say
+from simmodel.arch import Arch
+
+
+@dataclass(frozen=True)
+class Line:
+    """One network on the machines of one family."""
+
+    label: str
+    cores: list[int]
+    """Ascending."""
+    speedups: list[float]
+    """Latency with the fewest cores over latency."""
+
+
+@rc_context(SETTINGS)
+def scaling_figure(
+    frame: Frame, archs: Mapping[str, Arch], free: Sequence[str] = ("cores", "clusters")
+) -> Figure:
+    """Speed-up over cores on the chip, log-log, with the ideal line; one line for each network.
+
+    A panel for each family of machines: those equal but for the fields `free` of `Arch` and their
+    names. Give more of them (`"memories"`) where memory grows with the cores. A family with one
+    number of cores has no line.
+    """
+    families = scaling_lines(frame, archs, free)
+    figure, grid = square_figure(max(1, len(families)), "Scaling over cores", share=False)
+    if not families:
+        say(grid[0], "no machines that differ in their number of cores alone")
+        return figure
+    loads = list(dict.fromkeys(line.label for lines in families.values() for line in lines))
+    for axes, (name, lines) in zip(grid, families.items(), strict=True):
+        axes.set_title(name)
+        _draw(axes, lines, loads)
+    handles = {
+        str(drawn.get_label()): drawn
+        for axes in grid
+        for drawn in axes.get_lines()
+        if not str(drawn.get_label()).startswith("_")
+    }
+    columns = legend_columns(figure, list(handles))
+    figure.legend(handles=list(handles.values()), loc="outside lower left", ncols=columns)
+    return figure
+
+
+def scaling_lines(
+    frame: Frame, archs: Mapping[str, Arch], free: Sequence[str] = ("cores", "clusters")
+) -> dict[str, list[Line]]:
+    """The lines of `scaling_figure` by family; a family's name is its smallest machine's."""
+    rows = [row for row in records(frame) if row["status"] == "ok"]
+    mixed = ["dtype"] if len({row["dtype"] for row in rows}) > 1 else []
+    ways = [*mixed, *varied(rows)]
+    found: dict[str, dict[str, list[Record]]] = {}
+    for row in sorted(rows, key=lambda row: archs[row["arch"]].core_count):
+        family = _family(archs[row["arch"]], free)
+        load = " ".join([workload(row), *(str(row[name]) for name in ways)])
+        found.setdefault(family, {}).setdefault(load, []).append(row)
+    lines: dict[str, list[Line]] = {}
+    for loads in found.values():
+        name = archs[next(iter(loads.values()))[0]["arch"]].name
+        own = [_line(load, members, archs) for load, members in loads.items()]
+        own = [line for line in own if len(set(line.cores)) > 1]
+        if own:
+            lines[name] = own
+    return lines
+
+
+def _family(arch: Arch, free: Sequence[str]) -> str:
+    return arch.model_dump_json(exclude={"name", "description", *free}, by_alias=True)
+
+
+def _line(label: str, rows: list[Record], archs: Mapping[str, Arch]) -> Line:
+    known = [row for row in rows if number(row, "latency_cycles") > 0]
+    seconds = [number(row, "latency_cycles") / archs[row["arch"]].clock for row in known]
+    cores = [archs[row["arch"]].core_count for row in known]
+    return Line(label, cores, [seconds[0] / own for own in seconds])
+
+
+def _draw(axes: Axes, lines: Sequence[Line], loads: Sequence[str]) -> None:
+    counts = sorted({count for line in lines for count in line.cores})
+    least, most = counts[0], counts[-1]
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log", base=2)
+    axes.plot([least, most], [1, most / least], "--", color=MUTED, lw=1.2, label="ideal")
+    for line in lines:
+        index = loads.index(line.label)
+        axes.plot(
+            line.cores, line.speedups, "-", marker=MARKERS[index % len(MARKERS)], ms=6,
+            color=CYCLE[index % len(CYCLE)], mec="white", mew=0.6, label=line.label,
+        )  # fmt: skip
+    axes.xaxis.set_major_locator(FixedLocator(counts))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    reached = [speedup for line in lines for speedup in line.speedups]
+    low = 2 ** math.floor(math.log2(min(reached)))
+    axes.set_ylim(low / 1.1, 1.2 * max(most / least, *reached))
+    axes.set_xlabel("cores")
+    axes.set_ylabel("speed-up")
+    axes.axhline(1, color=INK, lw=0.6)
