@@ -19,6 +19,7 @@ __all__ = [
     "load_arch",
     "load_model",
     "measure",
+    "open_study",
     "simulate",
     "study",
 ]

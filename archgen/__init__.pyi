@@ -12,5 +12,6 @@ from archgen.api import execute as execute
 from archgen.api import load_arch as load_arch
 from archgen.api import load_model as load_model
 from archgen.api import measure as measure
+from archgen.api import open_study as open_study
 from archgen.api import simulate as simulate
 from archgen.api import study as study

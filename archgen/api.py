@@ -17,13 +17,15 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from archgen.design import StudyError
 from archgen.models import SourceModel, open_model
 from archgen.reference import run_node
+from archgen.results import Study, open_study
 from archgen.run import Prepared, load_calibration, prepare
 from archgen.scheduling import DEFAULT, Scheduling, choice
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
-from archgen.sweep import Study, StudyError, study
+from archgen.sweep import study
 from archgen.toolchain import Request
 from compiler.errors import UnsupportedModel
 from simmodel.arch import Arch
@@ -45,6 +47,7 @@ __all__ = [
     "load_arch",
     "load_model",
     "measure",
+    "open_study",
     "simulate",
     "study",
 ]

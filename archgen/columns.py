@@ -20,13 +20,14 @@ class Column:
 
     name: str
     kind: str
-    """Type of its values: text, whole, real, truth. Any of them may be missing."""
+    """Type of its values: text, whole, real, truth; any: real where all are numbers, else text.
+    Any of them may be missing."""
     unit: str
     meaning: str
 
     def matches(self, name: str) -> bool:
         """Whether `name` is this column or belongs to this family."""
-        pattern = "[a-z0-9_-]+".join(re.escape(part) for part in _PLACEHOLDER.split(self.name))
+        pattern = "[A-Za-z0-9_.-]+".join(re.escape(part) for part in _PLACEHOLDER.split(self.name))
         return re.fullmatch(pattern, name) is not None
 
 
@@ -35,6 +36,13 @@ _SCHEDULING = (
     Column("halo", "text", "", "what neighbouring tiles share: auto, rolling, recompute"),
     Column("objective", "text", "", "what schedules were compared by: latency, throughput, ..."),
     Column("effort", "whole", "", "how long the compiler searched: 0 to 3"),
+    Column("pass.<option>", "any", "", "an option of a compiler pass that the study sets"),
+    Column(
+        "arch.<field>",
+        "any",
+        "",
+        "a field of the architecture that the study sweeps: bytes, hertz, bandwidths as spelled",
+    ),
 )
 _IDENTITY = (
     Column("arch", "text", "", "name of the architecture"),
@@ -148,7 +156,8 @@ COLUMNS = (
         "compile_s",
         "real",
         "s",
-        "wall-clock time of compiling for the machine, and of proving the program valid",
+        "wall-clock time of compiling for the machine, of proving the programs valid, and of "
+        "simulating those that are tried",
     ),
     Column("verify_s", "real", "s", "wall-clock time of executing the instructions and comparing"),
     Column("simulate_s", "real", "s", "wall-clock time of the event simulation"),

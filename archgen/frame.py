@@ -23,7 +23,7 @@ from archgen.columns import (
     column,
     ordered,
 )
-from archgen.point import Outcome, Row
+from archgen.point import Outcome, Row, Scalar
 from archgen.reference import write_atomically
 from archgen.scheduling import DEFAULT
 
@@ -85,10 +85,18 @@ def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFram
     names = ordered([name for row in rows for name in row], columns)
     series: dict[str, pd.Series] = {}
     for name in names:
-        kind = _kind(name, columns)
         values = [row.get(name) for row in rows]
-        series[name] = pd.Series(values, dtype=_DTYPES[kind])
+        series[name] = _typed(values, _kind(name, columns))
     return pd.DataFrame(series, columns=names)
+
+
+def _typed(values: Sequence[Scalar], kind: str) -> pd.Series:
+    if kind != "any":
+        return pd.Series(values, dtype=_DTYPES[kind])
+    given = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
+        return pd.Series(values, dtype="float64")
+    return pd.Series([None if v is None else str(v) for v in values], dtype="string")
 
 
 def _kind(name: str, columns: tuple[Column, ...]) -> str:
@@ -113,7 +121,9 @@ def records(frame: Frame) -> list[Record]:
 
 def varied(rows: Sequence[Record]) -> list[str]:
     """The columns about schedules in which `rows` differ."""
-    return [name for name in DEFAULT.columns if len({row[name] for row in rows if name in row}) > 1]
+    names = dict.fromkeys(name for row in rows for name in row)
+    chosen = [name for name in names if name in DEFAULT.columns or name.startswith("pass.")]
+    return [name for name in chosen if len({str(row.get(name)) for row in rows}) > 1]
 
 
 def is_wrong(row: Record) -> bool:

@@ -35,12 +35,14 @@ class Point:
     host: bool = True
     """Whether operators may be left to the host processor."""
     scheduling: Scheduling = DEFAULT
+    settings: tuple[tuple[str, Scalar], ...] = ()
+    """Fields of the architecture that a sweep has set, with their values."""
 
     @property
     def label(self) -> str:
         """`edge resnet50 b1 int8`, and choices of the schedule that are not the usual ones."""
         usual = DEFAULT.columns
-        chosen = (f" {k}={v}" for k, v in self.scheduling.columns.items() if v != usual[k])
+        chosen = (f" {k}={v}" for k, v in self.scheduling.columns.items() if v != usual.get(k))
         return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}{''.join(chosen)}"
 
     def identity(self) -> Row:
@@ -51,6 +53,7 @@ class Point:
             "batch": self.batch,
             "dtype": self.dtype,
             **self.scheduling.columns,
+            **{f"arch.{field}": value for field, value in self.settings},
         }
 
 

@@ -1,97 +1,153 @@
-"""Many points at once in worker processes, of which none can take the others down.
+"""Many points at once, of which none can take the others down.
 
-The one idea: no more points are handed out than there are workers, so when a worker dies (out of
-memory, a crash in a native library) the suspects are few; each is tried once more alone, and one
-that dies alone is reported as failed.
+The one idea: the loop knows of each point whether it waits, is under way here, is under way in
+another study that writes the same store, or is finished; it hands out no more than there is room
+for. A point that takes too long is given up; one whose worker dies is tried once more when nothing
+else runs, because memory that others took may have been the reason.
 """
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
+import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.context import BaseContext
-from types import FrameType
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
 
 from archgen.point import Outcome, Point
-from archgen.run import Workbench, failure
-from archgen.threads import collect_rarely, one_thread_each
-from archgen.toolchain import Toolchain
+from archgen.run import failure
+from archgen.store import Store
+from archgen.workers import WorkerDied, Workers, WorkersGone
 
 DIED = "the worker process died while it ran this point (out of memory, or a crash in native code)"
+_LOOK = 0.25
+"""Seconds between looks at points that other studies have."""
 
-_benches: dict[str, Workbench] = {}
+
+@dataclass
+class _Under:
+    """A point that is under way."""
+
+    point: Point
+    deadline: float
+    """Of `time.monotonic`."""
 
 
-def run_points(points: Iterable[Point], tools: Toolchain, jobs: int) -> Iterator[Outcome]:
-    """Outcomes in the order in which they are finished; `jobs` worker processes.
+def run_points(
+    points: Iterable[Point],
+    workers: Workers,
+    store: Store | None = None,
+    timeout: float | None = None,
+    fresh: bool = False,
+) -> Iterator[Outcome]:
+    """Outcomes in the order in which they are finished, each stored before it is given.
 
-    With one job everything runs in this process. On KeyboardInterrupt the workers end at once.
+    Args:
+        points: what has to be run; what the store got meanwhile is taken from it.
+        workers: who runs them; closed at the end.
+        store: where outcomes go, which other studies may write at the same time: a point that one
+            of them is at is not started here.
+        timeout: seconds that a point may take; None: as long as it likes.
+        fresh: run every point, whatever the store has.
     """
-    if jobs <= 1:
-        bench = Workbench(tools)
-        yield from (bench.run(point) for point in points)
-        return
-    waiting = deque(points)
-    while waiting:
-        suspects = yield from _until_broken(waiting, tools, jobs)
-        for point in suspects:
-            alone = deque([point])
-            died = yield from _until_broken(alone, tools, 1)
-            for culprit in died:
-                yield failure(culprit, DIED)
-
-
-def _until_broken(
-    waiting: deque[Point], tools: Toolchain, jobs: int
-) -> Generator[Outcome, None, list[Point]]:
-    """Take points from `waiting` until none is left or a worker dies; then: the points at risk."""
-    one_thread_each()
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(jobs, _context(), _start_worker, (tools,))
-    running: dict[Future[Outcome], Point] = {}
     try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                point = waiting.popleft()
-                running[pool.submit(_run, point)] = point
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                outcome = future.result()
-                del running[future]
-                yield outcome
-    except BrokenProcessPool:
-        return list(running.values())
+        yield from _Loop(deque(points), workers, store, timeout, fresh).run()
     finally:
-        if running:
-            for worker in set(multiprocessing.active_children()) - others:
-                worker.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-    return []
+        workers.close()
 
 
-def _context() -> BaseContext:
-    """Workers forked from a clean server that has the imports, where the system has that."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["archgen.pool"])
-    return context
+@dataclass
+class _Loop:
+    waiting: deque[Point]
+    workers: Workers
+    store: Store | None
+    timeout: float | None
+    fresh: bool
 
+    def __post_init__(self) -> None:
+        self.under: dict[Future[Outcome], _Under] = {}
+        self.elsewhere: list[Point] = []
+        self.died: deque[Point] = deque()
+        self.suspect: Point | None = None
 
-def _start_worker(tools: Toolchain) -> None:
-    signal.signal(signal.SIGINT, _leave)
-    collect_rarely()
-    _benches["mine"] = Workbench(tools)
+    def run(self) -> Iterator[Outcome]:
+        """Until nothing is left."""
+        while self.waiting or self.under or self.elsewhere or self.died:
+            yield from self._start()
+            yield from self._finished()
+            yield from self._late()
 
+    def _start(self) -> Iterator[Outcome]:
+        """Hand out points while there is room."""
+        if not self.waiting and not self.under:
+            self._look_again()
+        while self.waiting and len(self.under) < self.workers.room():
+            point = self.waiting.popleft()
+            if self.store is not None and not self.store.claim(point.key):
+                self.elsewhere.append(point)
+                continue
+            found = self._stored(point)
+            if found is not None:
+                self._release(point)
+                yield found
+                continue
+            due = time.monotonic() + (self.timeout or float("inf"))
+            self.under[self.workers.submit(point)] = _Under(point, due)
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
+    def _stored(self, point: Point) -> Outcome | None:
+        """What another study has made of the point. A failed one is tried again: what failed may
+        have been the surroundings."""
+        if self.store is None or self.fresh:
+            return None
+        found = self.store.load(point.label, point.key)
+        return found if found is not None and found.status != "failed" else None
 
+    def _look_again(self) -> None:
+        """What others had may be finished or given up; what died is tried alone."""
+        if self.elsewhere:
+            self.waiting.extend(self.elsewhere)
+            self.elsewhere.clear()
+            time.sleep(_LOOK)
+        elif self.died:
+            self.suspect = self.died.popleft()
+            self.waiting.append(self.suspect)
 
-def _run(point: Point) -> Outcome:
-    return _benches["mine"].run(point)
+    def _finished(self) -> Iterator[Outcome]:
+        if not self.under:
+            return
+        nearest = min(under.deadline for under in self.under.values()) - time.monotonic()
+        done, _ = wait(self.under, max(0.0, min(nearest, _LOOK)), FIRST_COMPLETED)
+        for future in done:
+            point = self.under.pop(future).point
+            try:
+                outcome = future.result()
+            except WorkerDied:
+                if point is not self.suspect:
+                    self._release(point)
+                    self.died.append(point)
+                    continue
+                outcome = failure(point, DIED)
+            except WorkersGone:
+                raise
+            except Exception as mistake:
+                outcome = failure(point, mistake)
+            yield self._kept(point, outcome)
+
+    def _late(self) -> Iterator[Outcome]:
+        now = time.monotonic()
+        for future, under in list(self.under.items()):
+            if under.deadline < now and not future.done():
+                del self.under[future]
+                self.workers.abandon(future)
+                said = f"no result after {self.timeout:g} s (--timeout)"
+                yield self._kept(under.point, failure(under.point, said))
+
+    def _kept(self, point: Point, outcome: Outcome) -> Outcome:
+        if self.store is not None:
+            self.store.save(outcome)
+        self._release(point)
+        return outcome
+
+    def _release(self, point: Point) -> None:
+        if self.store is not None:
+            self.store.release(point.key)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 
+from archgen.knobs import Scalar, Settings, turned, wrong
 from archgen.schema.mistakes import guess, listed
-from compiler.effort import LEVELS, stages_for
+from compiler.effort import LEVELS, alternatives, stages_for
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import Unfused
 from compiler.fuse.strategies import STRATEGIES
@@ -49,11 +50,15 @@ class Scheduling:
     """A name of `OBJECTIVES`."""
     effort: int = 1
     """One of `EFFORTS`."""
+    passes: Settings = ()
+    """Options of passes, as `archgen.knobs` names them."""
 
     @property
     def columns(self) -> dict[str, str | int | float | bool | None]:
         """The choices by name of their column."""
-        return asdict(self)
+        made = asdict(self)
+        made.pop("passes")
+        return made | {f"pass.{name}": value for name, value in self.passes}
 
     @property
     def stages(self) -> Stages:
@@ -65,7 +70,12 @@ class Scheduling:
         strategy = STRATEGIES[self.fusion]
         partition = stages.partition if strategy is Optimal else strategy()
         keep = KeepTensors(enabled=strategy is not Unfused)
-        return replace(stages, partition=partition, tile=tile, keep=keep)
+        return turned(replace(stages, partition=partition, tile=tile, keep=keep), self.passes)
+
+    @property
+    def alternatives(self) -> tuple[Stages, ...]:
+        """Ways to compile among which a simulation may decide, with these options of passes."""
+        return tuple(turned(way, self.passes) for way in alternatives(self.effort, self.stages))
 
 
 DEFAULT = Scheduling()
@@ -76,6 +86,7 @@ def choices(
     halo: Sequence[str] = (DEFAULT.halo,),
     objective: Sequence[str] = (DEFAULT.objective,),
     effort: Sequence[int] = (DEFAULT.effort,),
+    passes: Sequence[Settings] = ((),),
 ) -> tuple[list[Scheduling], list[str]]:
     """Every combination of the values given, each once, and what is wrong with them."""
     mistakes = [
@@ -87,8 +98,22 @@ def choices(
     if mistakes:
         return [], mistakes
     words = product(dict.fromkeys(fusion), dict.fromkeys(halo), dict.fromkeys(objective))
-    found = [Scheduling(*each, level) for each in words for level in dict.fromkeys(effort)]
-    return found, mistakes
+    found = [
+        Scheduling(*each, level, settings)
+        for each in words
+        for level in dict.fromkeys(effort)
+        for settings in dict.fromkeys(passes)
+    ]
+    return found, _no_options(found)
+
+
+def _no_options(ways: Sequence[Scheduling]) -> list[str]:
+    """What is wrong with options of passes: what none of the ways that set it can take."""
+    found: dict[tuple[str, Scalar], list[list[str]]] = {}
+    for way in ways:
+        for name, value in way.passes:
+            found.setdefault((name, value), []).append(wrong({name: value}, way.stages))
+    return [said[0][0] for said in found.values() if all(said)]
 
 
 def choice(fusion: str, halo: str, objective: str, effort: int) -> Scheduling:

@@ -1,4 +1,4 @@
-"""The study: every architecture by every model and batch, as points that are never lost.
+"""Running studies: points that are stored are taken, the others are run, and none is ever lost.
 
 The one idea: inputs are checked completely before anything runs, each point is stored as soon as
 it is finished, and a later study with the same folder takes stored points instead of running them.
@@ -6,105 +6,52 @@ it is finished, and a later study with the same folder takes stored points inste
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from os import PathLike, fspath
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
-from archgen.cache import Store, code_version, content_hash
-from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
-from archgen.models import ModelError, open_model
-from archgen.plots import save_plots
+from archgen.design import Design, Named, StudyError, Workload, designed, points
+from archgen.executors import cluster, is_cluster
+from archgen.knobs import Settings
 from archgen.point import Outcome, Point
 from archgen.pool import run_points
-from archgen.run import load_calibration
-from archgen.scheduling import DEFAULT, Scheduling, choices
-from archgen.schema import load_all
+from archgen.results import Study, about, write_manifest
+from archgen.scheduling import DEFAULT
 from archgen.standard import STANDARD
+from archgen.store import Store
 from archgen.toolchain import Toolchain
+from archgen.variants import Variant
+from archgen.workers import InProcess, LocalProcesses, Workers
 from simmodel.arch import Arch
 
-Named = str | PathLike[str]
 Observer = Callable[[Outcome, int, int], None]
 """Called after each point with its outcome, how many are finished, and of how many."""
 
 
-class StudyError(ValueError):
-    """A study that cannot start; `mistakes` holds everything that is wrong with its inputs."""
-
-    def __init__(self, mistakes: Iterable[str]) -> None:
-        self.mistakes = list(mistakes)
-        super().__init__("\n".join(self.mistakes))
-
-
 @dataclass(frozen=True)
-class Options:
-    """What holds for all points of a study."""
+class Running:
+    """How and where a study is run; nothing of it changes a result."""
 
-    dtype: str | None = None
-    """Element type; default: each architecture's first."""
-    verify: bool = True
-    host: bool = True
-    dims: Mapping[str, int] = field(default_factory=dict)
-    calibration: Path | None = None
-    fusion: Sequence[str] = (DEFAULT.fusion,)
-    halo: Sequence[str] = (DEFAULT.halo,)
-    objective: Sequence[str] = (DEFAULT.objective,)
-    effort: Sequence[int] = (DEFAULT.effort,)
-
-
-@dataclass(frozen=True)
-class Study:
-    """Finished points of a study, in the order of models, batches, architectures and schedules."""
-
-    outcomes: tuple[Outcome, ...]
-    archs: tuple[Arch, ...]
-
-    @cached_property
-    def frame(self) -> pd.DataFrame:
-        """One row for each point; `archgen explain columns` lists columns and units."""
-        return results_frame(self.outcomes)
-
-    @cached_property
-    def layers(self) -> pd.DataFrame:
-        """One row for each node of each point, cycles and bytes."""
-        return layers_frame(self.outcomes)
-
-    @cached_property
-    def spans(self) -> pd.DataFrame:
-        """When each engine worked for which node, in cycles of each point."""
-        return spans_frame(self.outcomes)
-
-    @cached_property
-    def levels(self) -> pd.DataFrame:
-        """Memory taken, bytes moved and engines busy over time, in bins of each point."""
-        return levels_frame(self.outcomes)
-
-    @property
-    def reused(self) -> int:
-        """Points that were taken from an earlier run."""
-        return sum(outcome.reused for outcome in self.outcomes)
-
-    @property
-    def good(self) -> bool:
-        """Whether no point failed unexpectedly and no output was wrong."""
-        return all(outcome.good for outcome in self.outcomes)
-
-    def save(self, folder: Named) -> None:
-        """Write `results.parquet`, `results.csv` and the plots into `folder`."""
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
-        save_frame(self.frame, target)
-        save_plots(self.frame, {arch.name: arch for arch in self.archs}, target)
+    jobs: int = 1
+    """Worker processes; 1 runs in this process, unless points may be given up."""
+    out: Named | None = None
+    """Folder for stored points, frames and plots; None stores nothing."""
+    fresh: bool = False
+    """Whether points are run again that `out` already has."""
+    timeout: float | None = None
+    """Seconds that a point may take; None: what the design says."""
+    memory: int | None = None
+    """Bytes that a worker process may take; None: no bound."""
+    executor: str = "local"
+    """`local`, or a cluster: `dask:tcp://host:port`, `dask:local`."""
+    command: str = ""
+    """What was typed, for the record."""
 
 
 def study(
-    archs: Sequence[Named | Arch],
-    models: Sequence[Named],
+    archs: Sequence[Named | Arch | Variant],
+    models: Sequence[Named | Workload],
     batches: Sequence[int] = (1,),
     dtype: str | None = None,
     *,
@@ -117,8 +64,11 @@ def study(
     halo: Sequence[str] = (DEFAULT.halo,),
     objective: Sequence[str] = (DEFAULT.objective,),
     effort: Sequence[int] = (DEFAULT.effort,),
+    passes: Sequence[Settings] = ((),),
     out: Named | None = None,
     fresh: bool = False,
+    timeout: float | None = None,
+    executor: str = "local",
     observe: Observer | None = None,
     tools: Toolchain = STANDARD,
 ) -> Study:
@@ -137,29 +87,54 @@ def study(
         calibration: .npz file with samples for quantization, one array for each input.
         fusion, halo, objective, effort: values of these options of the compiler
             (`archgen.scheduling`); a point for each combination.
+        passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
         out: folder for stored points, frames and plots; None stores nothing.
         fresh: run points again that `out` already has.
+        timeout: seconds that a point may take before it is given up as failed.
+        executor: `local`, or a cluster such as `dask:tcp://host:port`.
         observe: called after each point.
         tools: compiler and machine to use.
 
     Raises:
         StudyError: with every mistake in these arguments at once, before anything runs.
     """
-    samples = Path(calibration) if calibration else None
-    options = Options(dtype, verify, host, dims or {}, samples, fusion, halo, objective, effort)
-    loaded, points = plan(archs, models, batches, options)
-    store = _store(out)
+    design = designed(
+        archs, models, batches, dtype, verify=verify, host=host, dims=dims,
+        calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
+        passes=passes,
+    )  # fmt: skip
+    running = Running(jobs, out, fresh, timeout, executor=executor)
+    return run_study(design, running, observe, tools)
+
+
+def run_study(
+    design: Design,
+    running: Running = Running(),
+    observe: Observer | None = None,
+    tools: Toolchain = STANDARD,
+) -> Study:
+    """The study of `design`; what is finished is saved also when it is interrupted.
+
+    Raises:
+        StudyError: with every mistake in the design, before anything runs.
+    """
+    wanted = points(design)
+    said = about(design, wanted, running.command)
+    store = _store(running.out)
+    workers = _workers(running, design, tools, len(wanted))
+    if running.out is not None:
+        write_manifest(Path(running.out), said, design.archs, wanted)
     finished: dict[str, Outcome] = {}
     try:
-        for outcome in _outcomes(points, store, fresh, tools, jobs):
+        for outcome in _outcomes(wanted, workers, store, running, design.timeout):
             finished[outcome.key] = outcome
             if observe is not None:
-                observe(outcome, len(finished), len(points))
+                observe(outcome, len(finished), len(wanted))
     finally:
-        done = tuple(finished[point.key] for point in points if point.key in finished)
-        result = Study(done, tuple(loaded))
-        if out is not None and done:
-            result.save(out)
+        done = tuple(finished[point.key] for point in wanted if point.key in finished)
+        result = Study(done, design.archs, said)
+        if running.out is not None and done:
+            result.save(running.out)
     return result
 
 
@@ -172,118 +147,37 @@ def _store(out: Named | None) -> Store | None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as mistake:
         raise StudyError([f"{folder}: results cannot be written: {mistake.strerror}"]) from None
+    if not os.access(folder, os.W_OK):
+        raise StudyError([f"{folder}: results cannot be written: no permission"])
     return Store(folder)
 
 
-def plan(
-    archs: Sequence[Named | Arch], models: Sequence[Named], batches: Sequence[int], options: Options
-) -> tuple[list[Arch], list[Point]]:
-    """The architectures and the points of a study, models outermost so that workers share them.
-
-    Raises StudyError with every mistake of all arguments.
-    """
-    loaded, mistakes = _load_archs(archs)
-    for what, given in (("architecture", archs), ("model", models), ("batch size", batches)):
-        if not given:
-            mistakes.append(f"no {what} given")
-    mistakes += [
-        f"batch {batch}: must be a positive whole number" for batch in batches if batch < 1
-    ]
-    if options.dtype and loaded and not any(options.dtype in arch.types for arch in loaded):
-        known = ", ".join(dict.fromkeys(name for arch in loaded for name in arch.types))
-        mistakes.append(
-            f"dtype {options.dtype}: none of these architectures has it; known: {known}"
-        )
-    ways, unknown = choices(options.fusion, options.halo, options.objective, options.effort)
-    mistakes += unknown
-    try:
-        load_calibration(options.calibration)
-    except ModelError as mistake:
-        mistakes.append(str(mistake))
-    good_batches = [batch for batch in dict.fromkeys(batches) if batch > 0] or [1]
-    keys, wrong = _model_keys(models, good_batches, options)
-    if mistakes or wrong:
-        raise StudyError([*mistakes, *wrong])
-    points = [
-        _point(arch, spec, key, batch, options, way)
-        for (spec, batch), key in keys.items()
-        for arch in loaded
-        for way in ways
-    ]
-    return loaded, points
-
-
-def _load_archs(given: Sequence[Named | Arch]) -> tuple[list[Arch], list[str]]:
-    ready = [arch for arch in given if isinstance(arch, Arch)]
-    read, mistakes = load_all([name for name in given if not isinstance(name, Arch)])
-    archs = [*ready, *read]
-    names = [arch.name for arch in archs]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    return archs, [*map(str, mistakes), *(f"two architectures are called {n!r}" for n in twice)]
-
-
-def _model_keys(
-    models: Sequence[Named], batches: Sequence[int], options: Options
-) -> tuple[dict[tuple[str, int], str], list[str]]:
-    """Content key of each model at each batch, and what is wrong with those that have none."""
-    keys: dict[tuple[str, int], str] = {}
-    mistakes: dict[str, None] = {}
-    for spec in dict.fromkeys(fspath(model) for model in models):
-        for batch in batches:
-            try:
-                keys[spec, batch] = open_model(spec, batch, options.dims).content_key
-            except ModelError as mistake:
-                mistakes[str(mistake)] = None
-    return keys, list(mistakes)
-
-
-def _point(
-    arch: Arch, spec: str, model_key: str, batch: int, options: Options, way: Scheduling
-) -> Point:
-    dtype = options.dtype or arch.types[0]
-    samples = options.calibration
-    parts = {
-        "code": code_version(),
-        "arch": arch.model_dump(mode="json", by_alias=True),
-        "spec": spec,
-        "model": model_key,
-        "batch": batch,
-        "dtype": dtype,
-        "dims": dict(options.dims),
-        "verify": options.verify,
-        "host": options.host,
-        "scheduling": way.columns,
-        "calibration": hashlib.sha256(samples.read_bytes()).hexdigest() if samples else None,
-    }
-    return Point(
-        key=content_hash(parts),
-        arch=arch,
-        model=spec,
-        batch=batch,
-        dtype=dtype,
-        dims=tuple(sorted(options.dims.items())),
-        calibration=fspath(samples) if samples else None,
-        verify=options.verify,
-        host=options.host,
-        scheduling=way,
-    )
+def _workers(running: Running, design: Design, tools: Toolchain, count: int) -> Workers:
+    if is_cluster(running.executor):
+        return cluster(running.executor, tools)
+    if running.executor != "local":
+        known = "local, dask:local or dask:tcp://host:port"
+        raise StudyError([f"executor {running.executor!r}: must be {known}"])
+    jobs = max(1, min(running.jobs, count))
+    if jobs == 1 and not (running.timeout or design.timeout or running.memory):
+        return InProcess(tools)
+    return LocalProcesses(tools, jobs, running.memory)
 
 
 def _outcomes(
-    points: Sequence[Point], store: Store | None, fresh: bool, tools: Toolchain, jobs: int
+    wanted: Sequence[Point],
+    workers: Workers,
+    store: Store | None,
+    running: Running,
+    timeout: float | None,
 ) -> Iterator[Outcome]:
-    """Stored points first, then the others as they are finished; each is stored before it is given.
-
-    A failed point is not taken from the store: what failed may have been the surroundings.
-    """
+    """Stored points first, then the others as they are finished."""
     missing = []
-    for point in points:
-        found = store.load(point.label, point.key) if store and not fresh else None
+    for point in wanted:
+        found = store.load(point.label, point.key) if store and not running.fresh else None
         if found is not None and found.status != "failed":
             yield found
         else:
             missing.append(point)
-    for outcome in run_points(missing, tools, min(jobs, len(missing))):
-        if store is not None:
-            store.save(outcome)
-        yield outcome
+    limit = running.timeout or timeout
+    yield from run_points(missing, workers, store, limit, running.fresh)

@@ -29,8 +29,9 @@ VERBS = {
 USER_ERRORS = {
     "archgen.models": ("ModelError",),
     "archgen.schema.mistakes": ("ArchError",),
+    "archgen.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),
-    "archgen.sweep": ("StudyError",),
+    "archgen.design": ("StudyError",),
     "compiler.errors": ("CompilerError",),
 }
 """Exceptions about what the user gave; looked up only in modules that a verb has imported."""

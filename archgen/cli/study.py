@@ -23,7 +23,7 @@ from archgen.cli.options import (
 )
 from archgen.cli.summary import results_table, summary_lines
 from archgen.point import Outcome
-from archgen.sweep import Study
+from archgen.results import Study
 from archgen.sweep import study as run_study
 
 INTERRUPTED = 130

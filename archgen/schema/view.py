@@ -46,10 +46,10 @@ class View:
                 return more
         return {}
 
-    @staticmethod
-    def keys(node: Schema) -> list[str]:
+    def keys(self, node: Schema) -> list[str]:
         """Keys that a mapping of this schema takes, where they are fixed."""
-        named = list(node.get("properties", ()))
+        options = [node, *map(self.resolved, node.get("anyOf", ()))]
+        named = next((list(o["properties"]) for o in options if "properties" in o), [])
         return named or list(node.get("propertyNames", {}).get("enum", ()))
 
     def words(self, node: Schema) -> list[str]:

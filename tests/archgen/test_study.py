@@ -14,11 +14,14 @@ import pandas as pd
 import pytest
 from host_only import HOST_ONLY, LOG, small_model
 
-from archgen.cache import Store, code_version
+from archgen.cache import code_version
 from archgen.columns import COLUMNS, LAYER_COLUMNS, column
+from archgen.design import StudyError
 from archgen.point import Outcome
+from archgen.results import Study
 from archgen.schema import load_arch
-from archgen.sweep import Study, StudyError, study
+from archgen.store import Store
+from archgen.sweep import study
 
 FP16, INT8 = "ascend-310-like", "soma-edge"
 
@@ -96,7 +99,8 @@ def test_every_column_is_defined_and_every_plain_definition_is_a_column(tmp_path
     for frame, columns in ((result.frame, COLUMNS), (result.layers, LAYER_COLUMNS)):
         assert all(column(name, columns) for name in frame)
         matched = {known.name for name in frame for known in columns if known.matches(name)}
-        assert matched == {known.name for known in columns}
+        swept = {"pass.<option>", "arch.<field>"}
+        assert matched == {known.name for known in columns} - swept
 
 
 def test_a_second_run_takes_the_stored_points(tmp_path: Path) -> None:
@@ -134,7 +138,7 @@ def test_the_folder_holds_frames_plots_and_details(tmp_path: Path) -> None:
     result = study([FP16], [model(tmp_path)], out=out, tools=HOST_ONLY)
     pngs = {"latency.png", "roofline.png", "memory.png", "stalls.png"}
     assert {path.name for path in out.iterdir()} == pngs | {
-        "results.csv", "results.parquet", "runs",
+        "results.csv", "results.parquet", "runs", "study.json",
     }  # fmt: skip
     pd.testing.assert_frame_equal(pd.read_parquet(out / "results.parquet"), result.frame)
     assert list(pd.read_csv(out / "results.csv")) == list(result.frame)

@@ -1,0 +1,254 @@
+"""What a study consists of: machines, networks and options as values, and the points they make.
+
+The one idea: arguments of a call, options of the command line and study files all become a
+`Design`, and everything that is wrong with any of them is found before anything runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from archgen.cache import code_version, content_hash
+from archgen.knobs import Settings
+from archgen.models import ModelError, open_model
+from archgen.point import Point
+from archgen.run import load_calibration
+from archgen.scheduling import DEFAULT, Scheduling, choices
+from archgen.schema import load_all
+from archgen.schema.mistakes import guess
+from archgen.variants import Variant
+from simmodel.arch import Arch
+
+Named = str | PathLike[str]
+Pattern = Mapping[str, Any]
+"""Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
+
+
+class StudyError(ValueError):
+    """A study that cannot start; `mistakes` holds everything that is wrong with its inputs."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = list(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network at some batch sizes."""
+
+    model: str
+    """Zoo name with options, or path of an ONNX file."""
+    batches: tuple[int, ...] = (1,)
+    dims: tuple[tuple[str, int], ...] = ()
+    """Sizes of free input dimensions, by name."""
+    calibration: str | None = None
+    """Path of an .npz file with one array for each input."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """Everything that decides which points a study has."""
+
+    machines: tuple[Variant, ...]
+    workloads: tuple[Workload, ...]
+    dtypes: tuple[str, ...] = ()
+    """Element types; none: each machine's first."""
+    ways: tuple[Scheduling, ...] = (DEFAULT,)
+    verify: bool = True
+    host: bool = True
+    only: tuple[Pattern, ...] = ()
+    skip: tuple[Pattern, ...] = ()
+    timeout: float | None = None
+    """Seconds that a point may take."""
+    name: str = ""
+    description: str = ""
+    source: str = field(default="", repr=False)
+    """Text of the study file, where there was one."""
+
+    @property
+    def archs(self) -> tuple[Arch, ...]:
+        """The machines' descriptions."""
+        return tuple(machine.arch for machine in self.machines)
+
+
+def designed(
+    archs: Sequence[Named | Arch | Variant],
+    models: Sequence[Named | Workload],
+    batches: Sequence[int] = (1,),
+    dtype: str | None = None,
+    *,
+    verify: bool = True,
+    host: bool = True,
+    dims: Mapping[str, int] | None = None,
+    calibration: Named | None = None,
+    fusion: Sequence[str] = (DEFAULT.fusion,),
+    halo: Sequence[str] = (DEFAULT.halo,),
+    objective: Sequence[str] = (DEFAULT.objective,),
+    effort: Sequence[int] = (DEFAULT.effort,),
+    passes: Sequence[Settings] = ((),),
+) -> Design:
+    """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
+    machines, mistakes = _machines(archs)
+    for what, given in (("architecture", archs), ("model", models), ("batch size", batches)):
+        if not given:
+            mistakes.append(f"no {what} given")
+    mistakes += [f"batch {size}: must be a positive whole number" for size in batches if size < 1]
+    ways, unknown = choices(fusion, halo, objective, effort, passes)
+    mistakes += unknown
+    samples = fspath(calibration) if calibration else None
+    sizes = tuple(sorted((dims or {}).items()))
+    good = tuple(size for size in dict.fromkeys(batches) if size > 0) or (1,)
+    workloads = [
+        spec if isinstance(spec, Workload) else Workload(fspath(spec), good, sizes, samples)
+        for spec in dict.fromkeys(models)
+    ]
+    dtypes = (dtype,) if dtype else ()
+    mistakes += _wrong(machines, workloads, dtypes)
+    if mistakes:
+        raise StudyError([*mistakes, *_unopened(workloads)])
+    return Design(tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host)
+
+
+def _machines(given: Sequence[Named | Arch | Variant]) -> tuple[list[Variant], list[str]]:
+    ready = [m for m in given if isinstance(m, Variant)]
+    ready += [Variant(arch, arch.name) for arch in given if isinstance(arch, Arch)]
+    read, mistakes = load_all([name for name in given if isinstance(name, str | PathLike)])
+    machines = [*ready, *(Variant(arch, arch.name) for arch in read)]
+    return machines, [*map(str, mistakes), *twice(machines)]
+
+
+def twice(machines: Sequence[Variant]) -> list[str]:
+    """What is wrong with the names of machines: two that are the same."""
+    names = [machine.arch.name for machine in machines]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    return [f"two architectures are called {name!r}" for name in repeated]
+
+
+def _wrong(
+    machines: Sequence[Variant], workloads: Sequence[Workload], dtypes: Sequence[str]
+) -> list[str]:
+    known = list(dict.fromkeys(name for machine in machines for name in machine.arch.types))
+    found = [
+        f"dtype {dtype}: none of these architectures has it; known: {', '.join(known)}"
+        for dtype in dtypes
+        if machines and dtype not in known
+    ]
+    for path in dict.fromkeys(workload.calibration for workload in workloads):
+        try:
+            load_calibration(path)
+        except ModelError as mistake:
+            found.append(str(mistake))
+    return found
+
+
+def _unopened(workloads: Sequence[Workload]) -> list[str]:
+    _, mistakes = _contents(workloads)
+    return mistakes
+
+
+def points(design: Design) -> list[Point]:
+    """The points of a design: networks outermost, so that what they share is made once.
+
+    Raises StudyError with what is wrong with machines, networks or filters, all of it.
+    """
+    contents, mistakes = _contents(design.workloads)
+    mistakes = [*_wrong(design.machines, design.workloads, design.dtypes), *mistakes]
+    if mistakes:
+        raise StudyError(mistakes)
+    found = [
+        _point(design, machine, workload, batch, contents[workload, batch], dtype, way)
+        for workload in design.workloads
+        for batch in workload.batches
+        for machine in design.machines
+        for dtype in design.dtypes or (machine.arch.types[0],)
+        for way in design.ways
+    ]
+    kept = [point for point in found if _wanted(point, design)]
+    columns = {name for point in found for name in point.identity()}
+    asked = {name for pattern in (*design.only, *design.skip) for name in pattern}
+    if unknown := sorted(asked - columns):
+        hints = [f"filter {name!r}: no such column{guess(name, columns)}" for name in unknown]
+        raise StudyError(hints)
+    if not kept:
+        raise StudyError([f"the filters leave none of {len(found)} points"])
+    return list({point.key: point for point in kept}.values())
+
+
+def _contents(
+    workloads: Sequence[Workload],
+) -> tuple[dict[tuple[Workload, int], str], list[str]]:
+    """Content key of each network at each batch, and what is wrong with those that have none."""
+    keys: dict[tuple[Workload, int], str] = {}
+    mistakes: dict[str, None] = {}
+    for workload in workloads:
+        for batch in workload.batches:
+            try:
+                opened = open_model(workload.model, batch, dict(workload.dims))
+                keys[workload, batch] = opened.content_key
+            except ModelError as mistake:
+                mistakes[str(mistake)] = None
+    return keys, list(mistakes)
+
+
+def _point(
+    design: Design,
+    machine: Variant,
+    workload: Workload,
+    batch: int,
+    content: str,
+    dtype: str,
+    way: Scheduling,
+) -> Point:
+    samples = Path(workload.calibration) if workload.calibration else None
+    parts = {
+        "code": code_version(),
+        "arch": machine.arch.model_dump(mode="json", by_alias=True),
+        "spec": workload.model,
+        "model": content,
+        "batch": batch,
+        "dtype": dtype,
+        "dims": dict(workload.dims),
+        "verify": design.verify,
+        "host": design.host,
+        "scheduling": way.columns,
+        "calibration": hashlib.sha256(samples.read_bytes()).hexdigest() if samples else None,
+    }
+    return Point(
+        key=content_hash(parts),
+        arch=machine.arch,
+        model=workload.model,
+        batch=batch,
+        dtype=dtype,
+        dims=workload.dims,
+        calibration=workload.calibration,
+        verify=design.verify,
+        host=design.host,
+        scheduling=way,
+        settings=tuple((s.field, s.value) for s in machine.settings),
+    )
+
+
+def _wanted(point: Point, design: Design) -> bool:
+    row = point.identity()
+    if design.only and not any(agrees(row, pattern) for pattern in design.only):
+        return False
+    return not any(agrees(row, pattern) for pattern in design.skip)
+
+
+def agrees(row: Mapping[str, Any], pattern: Pattern) -> bool:
+    """Whether a row has the values that `pattern` names, in all its columns."""
+    return all(name in row and _matches(row[name], wanted) for name, wanted in pattern.items())
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list | tuple):
+        return any(_matches(value, option) for option in wanted)
+    if isinstance(wanted, str) and isinstance(value, str):
+        return fnmatchcase(value, wanted)
+    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)

@@ -1,0 +1,169 @@
+"""Finished studies: their frames, what they were made of, and how they are found again.
+
+The one idea: a study's folder says in `study.json` which points it consists of, before the first
+of them is run, so a study that was interrupted can be opened, listed and gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from archgen.cache import code_version
+from archgen.design import Design, StudyError
+from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
+from archgen.plots import save_plots
+from archgen.point import Outcome, Point
+from archgen.reference import write_atomically
+from archgen.store import Store
+from simmodel.arch import Arch
+
+MANIFEST = "study.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class About:
+    """What a study was made of, beside its points."""
+
+    name: str = ""
+    description: str = ""
+    command: str = ""
+    """What was typed, where that is known."""
+    source: str = field(default="", repr=False)
+    """Text of the study file, where there was one."""
+    code: str = ""
+    """Hash of the sources that computed it."""
+    version: str = ""
+    started: str = ""
+    """Local time, as ISO 8601 writes it."""
+    total: int = 0
+    """Points that it consists of, finished or not."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Finished points of a study, in the order of models, batches, architectures and schedules."""
+
+    outcomes: tuple[Outcome, ...]
+    archs: tuple[Arch, ...]
+    about: About = About()
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row for each point; `archgen explain columns` lists columns and units."""
+        return results_frame(self.outcomes)
+
+    @cached_property
+    def layers(self) -> pd.DataFrame:
+        """One row for each node of each point, cycles and bytes."""
+        return layers_frame(self.outcomes)
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """When each engine worked for which node, in cycles of each point."""
+        return spans_frame(self.outcomes)
+
+    @cached_property
+    def levels(self) -> pd.DataFrame:
+        """Occupied memory, bandwidth and busy engines over time, of each point."""
+        return levels_frame(self.outcomes)
+
+    @property
+    def reused(self) -> int:
+        """Points that were taken from an earlier run."""
+        return sum(outcome.reused for outcome in self.outcomes)
+
+    @property
+    def good(self) -> bool:
+        """Whether no point failed unexpectedly and no output was wrong."""
+        return all(outcome.good for outcome in self.outcomes)
+
+    @property
+    def by_name(self) -> dict[str, Arch]:
+        """The machines by their names."""
+        return {arch.name: arch for arch in self.archs}
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write `results.parquet`, `results.csv` and the plots into `folder`."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        save_frame(self.frame, target)
+        save_plots(self.frame, self.by_name, target)
+
+
+def about(design: Design, points: Sequence[Point], command: str = "") -> About:
+    """What the study of `design` is made of, as it starts now."""
+    return About(
+        design.name,
+        design.description,
+        command,
+        design.source,
+        code_version(),
+        version("archgen"),
+        time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        len(points),
+    )
+
+
+def write_manifest(
+    folder: Path, said: About, archs: Sequence[Arch], points: Sequence[Point]
+) -> None:
+    """Say in `folder` which points the study consists of."""
+    content = {
+        "format": _FORMAT,
+        **{name: getattr(said, name) for name in said.__dataclass_fields__},
+        "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
+        "points": [{"key": point.key, "label": point.label} for point in points],
+    }
+    text = json.dumps(content, indent=1)
+    write_atomically(folder / MANIFEST, lambda target: target.write_text(text, encoding="utf-8"))
+
+
+def open_study(folder: str | PathLike[str]) -> Study:
+    """The finished points of the study in `folder`, also of one that was interrupted.
+
+    Raises StudyError where there is no study.
+    """
+    path = Path(folder)
+    content = _manifest(path)
+    store = Store(path)
+    found = [store.load(point["label"], point["key"]) for point in content["points"]]
+    archs = tuple(Arch.model_validate_json(json.dumps(arch)) for arch in content["archs"])
+    names = [name for name in About.__dataclass_fields__ if name in content]
+    said = About(**{name: content[name] for name in names})
+    return Study(tuple(outcome for outcome in found if outcome is not None), archs, said)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        said = f"{folder}: holds no study ({MANIFEST} is missing){_near(folder)}"
+        raise StudyError([said]) from None
+    except NotADirectoryError:
+        raise StudyError([f"{folder}: is not a folder; give the folder of a study"]) from None
+    except (OSError, ValueError) as mistake:
+        raise StudyError([f"{path}: cannot be read: {mistake}"]) from None
+    if content.get("format") != _FORMAT:
+        raise StudyError([f"{path}: is of another version of archgen; run the study again"])
+    return content
+
+
+def _near(folder: Path) -> str:
+    """Studies in folders of `folder`."""
+    if not folder.is_dir():
+        return "; there is no such folder"
+    found = sorted(os.path.relpath(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
+    return f"; there are studies in {', '.join(found)}" if found else ""

@@ -1,0 +1,116 @@
+"""Finished points on disk, which any number of studies may write at the same time.
+
+The one idea: files appear whole or not at all, tables first, then the JSON whose presence says that
+the point is finished. A point that somebody works on is a locked byte of one file, at the place
+that its key says; the system gives the byte free when that process ends, however it ends. Tables
+are not read until someone asks for what is in them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from archgen.frame import LayerRow, layers_frame, table_bytes
+from archgen.point import Outcome
+from archgen.reference import write_atomically
+
+try:
+    import fcntl
+except ImportError:  # pragma: no cover - not on this system: studies do not see each other there
+    fcntl = None  # type: ignore[assignment]
+
+_FORMAT = 3
+_DIGITS = 15
+"""Hexadecimal digits of a key that say which byte stands for it: below 2 to the 60th."""
+
+
+class Store:
+    """The folder `runs/` of a study: for each point `<label>.<key>.json`, and beside it
+    `.layers.parquet`, `.spans.parquet` and `.levels.parquet`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "runs"
+        self._claims: int | None = None
+
+    def claim(self, key: str) -> bool:
+        """Take the point `key`; False while another process has it. A process that ends, even by
+        being killed, has none."""
+        if fcntl is None:
+            return True
+        if self._claims is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._claims = os.open(self.folder / ".claims", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
+        except OSError:
+            return False
+        return True
+
+    def release(self, key: str) -> None:
+        """Give the point `key` free."""
+        if fcntl is not None and self._claims is not None:
+            fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, _place(key))
+
+    def _stem(self, label: str, key: str) -> Path:
+        plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", label).strip("-")[:120]
+        return self.folder / f"{plain}.{key[:16]}"
+
+    def load(self, label: str, key: str) -> Outcome | None:
+        """The finished point, or None when it is absent, damaged or has another key."""
+        found = _read(self._stem(label, key))
+        return found if found is not None and found.key == key else None
+
+    def everything(self) -> Iterator[Outcome]:
+        """Every finished point that is stored, whichever study it belongs to."""
+        for path in sorted(self.folder.glob("*.json")):
+            found = _read(path.with_suffix(""))
+            if found is not None:
+                yield found
+
+    def save(self, outcome: Outcome) -> None:
+        """Write all files of `outcome`; the JSON last."""
+        stem = self._stem(outcome.label, outcome.key)
+        layers = table_bytes(layers_frame([outcome]))
+        for name, table in {"layers": layers, **outcome.tables}.items():
+            if isinstance(table, bytes):
+                _write(Path(f"{stem}.{name}.parquet"), table)
+        content = {
+            "format": _FORMAT,
+            "key": outcome.key,
+            "label": outcome.label,
+            "row": outcome.row,
+            "details": outcome.details,
+            "layers": outcome.layers,
+            "tables": list(outcome.tables),
+        }
+        text = json.dumps(content, indent=1, allow_nan=False)
+        _write(Path(f"{stem}.json"), text.encode())
+
+
+def _place(key: str) -> int:
+    return int(key[:_DIGITS], 16)
+
+
+def _read(stem: Path) -> Outcome | None:
+    try:
+        stored = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+        return None
+    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+        return None
+    tables: dict[str, bytes | Path] = {
+        name: Path(f"{stem}.{name}.parquet") for name in stored["tables"]
+    }
+    if not all(Path(f"{stem}.{name}.parquet").exists() for name in tables):
+        return None
+    rows: list[LayerRow] = stored["layers"]
+    key, label = stored["key"], stored["label"]
+    return Outcome(key, label, stored["row"], rows, stored["details"], tables, reused=True)
+
+
+def _write(path: Path, content: bytes) -> None:
+    write_atomically(path, lambda target: target.write_bytes(content))

@@ -1,0 +1,175 @@
+"""Variants of a machine: an architecture file with some of its fields set to other values.
+
+The one idea: a setting is laid over the file's tree as a file that extends it would be, so what is
+wrong with a value is said where that value stands, by the same rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from archgen.schema.explain import validate
+from archgen.schema.extends import read_family
+from archgen.schema.mistakes import Mistake, Position
+from archgen.schema.tree import Entry, Leaf, Node, Row, Table, merge, plain
+from simmodel.arch import Arch
+from simmodel.units import Bandwidth, Delay
+
+Scalar = str | int | float | bool | None
+_NOWHERE = Position("")
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field of an architecture and the value that a variant gives it."""
+
+    field: str
+    """Dotted: `memories.local.size`."""
+    value: Scalar
+    """In base units: bytes, hertz; bandwidths and delays per second or cycle, as spelled."""
+    text: str
+    """As it was written: `512 KiB`."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A machine, and what sets it apart from the others of its family."""
+
+    arch: Arch
+    family: str
+    settings: tuple[Setting, ...] = ()
+
+
+Choice = Mapping[str, Node]
+"""Dotted field -> the value to be laid over the file."""
+
+
+def spelled(value: Any, at: Position = _NOWHERE) -> Node:
+    """A value that no file holds as a tree that can be laid over one."""
+    if isinstance(value, Mapping):
+        entries = {str(key): Entry(at, spelled(below, at)) for key, below in value.items()}
+        return Table(at, entries)
+    if isinstance(value, list | tuple):
+        return Row(at, tuple(spelled(item, at) for item in value))
+    return Leaf(at, value, str(value))
+
+
+def combinations(sweep: Mapping[str, Sequence[Node]], cases: Sequence[Choice]) -> list[Choice]:
+    """Every combination of the sweep's values, for each of the cases."""
+    grid = [dict(zip(sweep, values, strict=True)) for values in product(*sweep.values())]
+    return [{**case, **point} for case in (cases or [{}]) for point in grid]
+
+
+def variant(
+    tree: Table, choice: Choice, name: str | None = None, common: Choice | None = None
+) -> tuple[Variant | None, list[Mistake]]:
+    """The file `tree` with the fields of `choice` set, or all that is wrong with it.
+
+    Args:
+        tree: a whole architecture file, families resolved.
+        choice: fields to set; null removes a field.
+        name: of the variant, in which `{cores}` or `{size}` stand for values of fields by their
+            last word; default: the family's name with each field's last word and value.
+        common: fields that the whole family has otherwise, set first and not named.
+    """
+    family = _family(tree)
+    changed = tree
+    for field, node in {**(common or {}), **choice}.items():
+        changed = merge(changed, _nested(field, node))
+    named, mistake = _name(family, choice, name)
+    if mistake is not None:
+        return None, [Mistake(tree.at, "arch.name", mistake)]
+    changed = merge(changed, _nested("name", Leaf(tree.at, named, named)))
+    arch, mistakes = validate(changed, whole=True)
+    if arch is None:
+        return None, mistakes
+    settings = tuple(Setting(f, value_of(arch, f), text_of(node)) for f, node in choice.items())
+    return Variant(arch, family, settings), []
+
+
+def _family(tree: Table) -> str:
+    entry = tree.entries.get("name")
+    return str(plain(entry.node)) if entry is not None else "machine"
+
+
+def _nested(field: str, node: Node) -> Table:
+    """`a.b: x` as `a: {b: x}`."""
+    for part in reversed(field.split(".")):
+        node = Table(node.at, {part: Entry(node.at, node)})
+    assert isinstance(node, Table)
+    return node
+
+
+def _name(family: str, choice: Choice, template: str | None) -> tuple[str, str | None]:
+    short = short_names(choice)
+    values = {short[field]: text_of(node).replace(" ", "") for field, node in choice.items()}
+    if template is None:
+        parts = [family, *(f"{word}{text}" for word, text in values.items())]
+        return _NOT_IN_NAMES.sub("_", "-".join(parts)), None
+    try:
+        return _NOT_IN_NAMES.sub("_", template.format(**values)), None
+    except (KeyError, IndexError, ValueError):
+        known = ", ".join(f"{{{word}}}" for word in values) or "no field is set"
+        return "", f"{template!r} names a field that this entry does not set; known: {known}"
+
+
+def short_names(fields: Iterable[str]) -> dict[str, str]:
+    """For each dotted field its last words, as many as keep it apart from the others."""
+    names = list(fields)
+    found: dict[str, str] = {}
+    for field in names:
+        parts = field.split(".")
+        for count in range(1, len(parts) + 1):
+            tail = parts[-count:]
+            rivals = [f for f in names if f != field and f.split(".")[-count:] == tail]
+            if not rivals:
+                break
+        found[field] = "_".join(parts[-count:])
+    return found
+
+
+def text_of(node: Node) -> str:
+    """A value as it was written."""
+    if isinstance(node, Leaf):
+        return "none" if node.value is None else node.text
+    if isinstance(node, Row):
+        return "+".join(text_of(item) for item in node.items)
+    return "+".join(f"{key}_{text_of(entry.node)}" for key, entry in node.entries.items())
+
+
+def value_of(arch: Arch, field: str) -> Scalar:
+    """The value of a dotted field in base units; text for what is no single value, None for what
+    the machine does not have."""
+    found: Any = arch
+    for part in field.split("."):
+        found = _below(found, part)
+    if isinstance(found, Bandwidth | Delay):
+        return found.amount
+    if isinstance(found, BaseModel):
+        return str(found.model_dump(mode="json", by_alias=True))
+    return found if isinstance(found, str | int | float | bool | None) else str(found)
+
+
+def _below(holder: Any, part: str) -> Any:
+    if isinstance(holder, Mapping):
+        return holder.get(part)
+    if not isinstance(holder, BaseModel):
+        return None
+    for name, info in type(holder).model_fields.items():
+        if part == (info.alias or name):
+            return getattr(holder, name)
+    return None
+
+
+def tree_of(path: Path, shown: str) -> tuple[Table | None, list[Mistake]]:
+    """The whole tree of an architecture file, or what is wrong with it."""
+    tree, mistakes, whole = read_family(path, shown)
+    return (tree if whole else None), mistakes

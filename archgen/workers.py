@@ -1,0 +1,179 @@
+"""Who runs the points: this process, processes of this machine, or an executor somewhere else.
+
+The one idea: everybody who runs points is a `concurrent.futures.Executor`. Each process of this
+machine is an executor of its own, so when one dies or hangs it is known which point it had, and no
+other point suffers. A process ends when the study that started it is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for
+from multiprocessing.context import BaseContext
+from types import FrameType
+from typing import Protocol
+
+from archgen.point import Outcome, Point
+from archgen.run import Workbench
+from archgen.threads import collect_rarely, one_thread_each
+from archgen.toolchain import Toolchain
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - not on this system: memory is not bounded there
+    resource = None  # type: ignore[assignment]
+
+_own = threading.local()
+
+
+class Workers(Protocol):
+    """Takes points and gives outcomes."""
+
+    def room(self) -> int:
+        """How many points may be under way."""
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        """Start on a point. The future raises `WorkerDied` when the worker does."""
+
+    def abandon(self, future: Future[Outcome]) -> None:
+        """Stop working on what `future` stands for, by force."""
+
+    def close(self) -> None:
+        """Stop everything."""
+
+
+class WorkerDied(Exception):
+    """The process that worked on a point is gone."""
+
+
+class WorkersGone(Exception):
+    """Nobody is left who could run points."""
+
+
+def run_here(point: Point, tools: Toolchain) -> Outcome:
+    """The outcome of a point, on the bench of this thread, which keeps what points share."""
+    bench: Workbench | None = getattr(_own, "bench", None)
+    if bench is None or bench.tools != tools:
+        bench = _own.bench = Workbench(tools)
+    return bench.run(point)
+
+
+class InProcess:
+    """Runs points in this process, each before `submit` returns."""
+
+    def __init__(self, tools: Toolchain) -> None:
+        self.bench = Workbench(tools)
+
+    def room(self) -> int:
+        """One."""
+        return 1
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        """A future that is done."""
+        future: Future[Outcome] = Future()
+        future.set_result(self.bench.run(point))
+        return future
+
+    def abandon(self, future: Future[Outcome]) -> None:
+        """Nothing: it is done."""
+
+    def close(self) -> None:
+        """Nothing is left running."""
+
+
+class LocalProcesses:
+    """Worker processes of this machine, each with a bound on its memory."""
+
+    def __init__(self, tools: Toolchain, jobs: int, memory: int | None = None) -> None:
+        """`memory`: bytes that the data of each worker may take; None: no bound."""
+        one_thread_each()
+        self.jobs, self._tools, self._memory = jobs, tools, memory
+        self._idle: list[_Process] = []
+        self._busy: dict[Future[Outcome], _Process] = {}
+
+    def room(self) -> int:
+        """The number of processes."""
+        return self.jobs
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        """Hand the point to a process that has none."""
+        process = self._idle.pop() if self._idle else _Process(self._tools, self._memory)
+        mine: Future[Outcome] = Future()
+        self._busy[mine] = process
+
+        def over(theirs: Future[Outcome]) -> None:
+            error = None if theirs.cancelled() else theirs.exception()
+            known = self._busy.pop(mine, None)
+            if known is not None and error is None and not theirs.cancelled():
+                self._idle.append(known)
+            if theirs.cancelled() or isinstance(error, BrokenProcessPool):
+                mine.set_exception(WorkerDied())
+            elif error is not None:
+                mine.set_exception(error)
+            else:
+                mine.set_result(theirs.result())
+
+        process.executor.submit(run_here, point, self._tools).add_done_callback(over)
+        return mine
+
+    def abandon(self, future: Future[Outcome]) -> None:
+        """Kill the process that has the point."""
+        process = self._busy.get(future)
+        if process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End all processes: those with a point by force."""
+        for process in list(self._busy.values()):
+            process.kill()
+        for process in self._idle:
+            process.executor.shutdown(wait=True, cancel_futures=True)
+        self._idle.clear()
+
+
+class _Process:
+    """One worker process."""
+
+    def __init__(self, tools: Toolchain, memory: int | None) -> None:
+        self.executor = ProcessPoolExecutor(1, _context(), _start, (memory,))
+        self._pid = self.executor.submit(os.getpid)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError, BrokenProcessPool):
+            os.kill(self._pid.result(), signal.SIGKILL)
+        self.executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _context() -> BaseContext:
+    """Workers forked from a clean server that has the imports, where the system has that."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["archgen.workers"])
+    return context
+
+
+def _start(memory: int | None) -> None:
+    signal.signal(signal.SIGINT, _leave)
+    collect_rarely()
+    if memory is not None and resource is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)
+
+
+def _leave_with_parent() -> None:
+    """A worker whose study was killed would wait for its next point forever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait_for([parent.sentinel])
+        os._exit(1)
