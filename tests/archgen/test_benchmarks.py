@@ -18,7 +18,7 @@ from compiler.stages import Stages
 
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [
-    "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates",
+    "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates", "energy",
 ]  # fmt: skip
 TINY = "resnet18:image=32,width=0.25"
 
@@ -111,6 +111,16 @@ def test_blocked_variants_only_of_few_banks() -> None:
     found = list(conflicts.variants([load_arch("soma-edge"), load_arch("stream-32x32")]))
     assert [memory for _, memory in found] == ["interleaved", "blocked +0.5", "interleaved"]
     assert conflicts.BLIND.alloc == PlaceBuffers(apart=False, conflicts="blind")
+
+
+def test_published_chips_are_near_the_model() -> None:
+    energy = module("energy")
+    lines = {(line.chip, line.figure): line for line in (*energy.areas(), *energy.powers())}
+    assert all(line.model.low < line.model.value < line.model.high for line in lines.values())
+    whole = lines["NVDLA 16 nm", "512 MACs"]
+    assert whole.model.low < whole.published < whole.model.high
+    sizes = [lines["NVDLA 28 nm", f"{n} MACs"].model.value for n in (32, 64, 256, 512, 1024, 2048)]
+    assert sizes == sorted(sizes)
 
 
 def test_table_aligns_numbers_to_the_right() -> None:

@@ -1,0 +1,353 @@
+"""Energy and area: sums by hand, what must grow with what, overrides, the table and its sources."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archgen.cli.check import check
+from archgen.energy import costs_of, energy_of
+from archgen.energy.events import count_events
+from archgen.energy.ranges import Range, total
+from archgen.energy.scaling import at_node, of_voltage
+from archgen.energy.sources import HwComponents, MissingSource
+from archgen.energy.sram import Sram, ratios, refit, sram_cost, standard_error
+from archgen.energy.table import SHIPPED, load_table, shipped_table
+from archgen.rows import energy_row
+from archgen.schema import ArchError, load_archs, shipped_names
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+from simmodel.isa import Copy, Gemm, Item, Loop, Unary
+from simmodel.program import Constant, Origin, Program
+from simmodel.region import Address, Operand, contiguous
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+FIGURES = shipped_table()
+STATED: dict[str, Any] = {
+    "node": "22 nm",
+    "mac": {"int8": "0.5 pJ"},
+    "vector": {"simple": "2 pJ", "multiply": "3 pJ", "divide": "5 pJ", "special": "7 pJ"},
+    "memories": {
+        "dram": {"read": "10 pJ/bit", "write": "20 pJ/bit"},
+        "local": {"read": "1 pJ/B", "write": "2 pJ/B", "area": "0.5 mm2"},
+        "accumulators": {"read": "3 pJ/B", "write": "4 pJ/B", "area": "0.25 mm2"},
+    },
+    "links": {"bus": "6 pJ/B"},
+    "instruction": "11 pJ",
+    "leakage": "30 mW",
+    "area": {"mac": "100 um2", "lane": "1000 um2", "other": "0.1 mm2"},
+}
+"""Every figure that the machine below needs, none from the table."""
+
+
+def machine(**energy: Any) -> Arch:
+    return Arch.model_validate(
+        {
+            "name": "test", "clock": "1 GHz",
+            "memories": {
+                "dram": {"size": "1 MiB", "bandwidth": "16 B/cycle"},
+                "local": {"size": "64 KiB", "banks": 4}, "accumulators": {"size": "16 KiB"},
+            },
+            "matrix": {"kind": "cube", "rows": 4, "cols": 4, "depth": 4, "output": "accumulators"},
+            "vector": {"lanes": 8, "reads": ["local", "accumulators"], "writes": ["local"]},
+            "copy": {
+                "load": {"from": "dram", "to": "local", "bandwidth": "16 B/cycle"},
+                "store": {"from": "local", "to": "dram", "bandwidth": "16 B/cycle"},
+            },
+            "links": {"bus": {"from": "dram", "to": "local", "bandwidth": "16 B/cycle"}},
+            "front_end": {"sync": "interlock"},
+            "energy": energy,
+        }
+    )  # fmt: skip
+
+
+def at(memory: str, base: int, shape: tuple[int, ...], dtype: str = "int8") -> Operand:
+    return Operand(memory, Address(base), shape, contiguous(shape, size_of(dtype)), dtype)
+
+
+def program(arch: Arch, turns: int = 3) -> Program:
+    """A weight tile is loaded, then `turns` times: load 64 bytes, multiply, round, store."""
+    a, w = at("local", 0, (1, 4, 16)), at("local", 4096, (16, 16))
+    sums, out = at("accumulators", 0, (1, 4, 16), "int32"), at("local", 8192, (1, 4, 16))
+    load_w = Copy(engine="load", dst=w, src=at("dram", 4096, (16, 16)), origin=0)
+    body: tuple[Item, ...] = (
+        Copy(engine="load", dst=a, src=at("dram", 0, (1, 4, 16)), origin=1),
+        Gemm(engine="matrix", dst=sums, a=a, w=w, origin=1),
+        Unary(engine="vector", function="move", dst=out, a=sums, origin=2),
+        Copy(engine="store", dst=at("dram", 8192, (1, 4, 16)), src=out, origin=2),
+    )
+    origins = tuple(Origin(name, 0, "Gemm") for name in ("weights", "product", "result"))
+    data = Constant("data", 0, np.zeros(4096 + 256, np.int8))
+    macs = turns * 4 * 16 * 16
+    return Program(
+        "net", arch.name, ((load_w, Loop("i", turns, body)),), ({},), {}, (data,), (), (), (),
+        origins, (), macs,
+    )  # fmt: skip
+
+
+def test_a_small_program_added_up_by_hand() -> None:
+    arch = machine(**STATED)
+    made = program(arch)
+    verify(made, arch)
+    trace = simulate(made, arch)
+    energy = energy_of(trace, made, arch, costs_of(arch))
+    pj = {
+        "mac": 3 * (4 * 16 * 16) * 0.5,
+        "vector": 3 * 64 * 2,
+        "dram": (256 + 3 * 64) * 80 + 3 * 64 * 160,
+        # written: weights, inputs, results; read: by the product (16 bytes of a row for each of 4
+        # groups of columns), the weights once, results when they are stored
+        "local": (256 + 3 * 64 + 3 * 64) * 2 + 3 * (4 * 64 + 256 + 64) * 1,
+        "accumulators": 3 * 256 * 4 + 3 * 256 * 3,
+        "link": (256 + 3 * 64) * 6,
+        "instruction": 13 * 11,
+        "leakage": 30e-3 * trace.cycles * 1e-9 * 1e12,
+    }
+    assert {name: part.value for name, part in energy.parts.items()} == pytest.approx(
+        {name: value * 1e-9 for name, value in pj.items()}
+    )
+    assert energy.total.value == pytest.approx(sum(pj.values()) * 1e-9)
+    assert energy.tops_per_w == pytest.approx(2 * made.macs / sum(pj.values()))
+    assert energy.average_w == pytest.approx(sum(pj.values()) * 1e-12 / (trace.cycles * 1e-9))
+
+
+def test_area_added_up_by_hand() -> None:
+    area = costs_of(machine(**STATED)).area
+    assert {name: part.value for name, part in area.parts.items()} == pytest.approx(
+        {"mac": 64 * 1e-4, "vector": 8e-3, "local": 0.5, "accumulators": 0.25, "other": 0.1}
+    )
+    assert area.total.low == area.total.high == pytest.approx(0.8644), "stated figures are exact"
+
+
+def test_layers_and_components_add_up_to_the_same() -> None:
+    arch = machine()
+    made = program(arch)
+    trace, costs = simulate(made, arch), costs_of(arch)
+    energy = energy_of(trace, made, arch, costs)
+    assert len(energy.layers) == len(trace.origins)
+    assert sum(energy.layers) + energy.parts["leakage"].value == pytest.approx(energy.total.value)
+    row = energy_row(energy, costs.area)
+    for total_name, family in (("energy_mj", "energy_"), ("area_mm2", "area_")):
+        ends = ("energy_mj", "energy_low_mj", "energy_high_mj", "area_mm2")
+        parts = [row[name] for name in row if name.startswith(family) and name not in ends]
+        assert sum(float(part or 0) for part in parts) == pytest.approx(row[total_name])
+    assert energy.total.low < energy.total.value < energy.total.high
+
+
+def test_events_are_those_of_the_trace() -> None:
+    arch = machine()
+    made = program(arch, turns=5)
+    trace = simulate(made, arch)
+    events = count_events(made, trace, arch)
+    assert sum(own.instructions for own in events) == trace.issued
+    assert sum(own.macs["int8"] for own in events) == trace.macs == made.macs
+    assert sum(own.links["bus"] for own in events) == trace.traffic["link.bus"]
+    assert sum(own.read["dram"] for own in events) == trace.traffic["dram.read"]
+
+
+def test_what_a_file_states_comes_before_the_table() -> None:
+    plain, stated = costs_of(machine()), costs_of(machine(mac={"int8": "2 pJ"}, instruction=9))
+    assert (stated.mac["int8"].value, stated.instruction.value) == (2.0, 9.0)
+    assert stated.mac["int8"].stated
+    assert not plain.mac["int8"].stated
+    assert stated.read == plain.read, "nothing else changes"
+    half = costs_of(machine(memories={"local": {"read": "8 pJ/B"}}))
+    assert half.read["local"].value == 8.0
+    assert half.write == plain.write
+
+
+memories = st.builds(
+    Sram,
+    size=st.integers(9, 24).map(lambda bits: 2**bits),
+    width=st.sampled_from([2, 8, 32, 128]),
+    ports=st.integers(1, 4),
+    banks=st.sampled_from([1, 2, 4]),
+    node=st.floats(3, 130),
+)
+
+
+@given(memories)
+def test_more_memory_never_costs_less(memory: Sram) -> None:
+    base = sram_cost(memory, FIGURES)
+    assert 0 < base.read <= base.write
+    for bigger in (
+        replace(memory, size=2 * memory.size),
+        replace(memory, ports=memory.ports + 1),
+        replace(memory, node=memory.node * 1.2),
+    ):
+        other = sram_cost(bigger, FIGURES)
+        assert other.read > base.read
+        assert other.write > base.write
+        assert other.area > base.area
+    wider = sram_cost(replace(memory, width=2 * memory.width), FIGURES)
+    assert wider.read * 2 > base.read, "an access of twice the width costs more"
+    assert wider.area == base.area
+
+
+@given(st.floats(3, 100), st.sampled_from(["int8", "fp16", "fp32"]))
+def test_a_finer_node_is_never_worse(node: float, dtype: str) -> None:
+    def costs(nm: float) -> Any:
+        arch = machine(node=nm)
+        matrix = arch.matrix.model_copy(update={"rate": {dtype: 1.0}})
+        return costs_of(arch.model_copy(update={"matrix": matrix}))
+
+    fine, coarse = costs(node), costs(node * 1.3)
+    assert fine.mac[dtype].value < coarse.mac[dtype].value
+    assert fine.instruction.value < coarse.instruction.value
+    assert fine.area.total.value < coarse.area.total.value
+
+
+def test_ports_cost_what_is_stated() -> None:
+    one, two = (sram_cost(Sram(128 * 1024, 8, ports), FIGURES) for ports in (1, 2))
+    assert two.read / one.read == pytest.approx(2.3)
+    assert two.area / one.area == pytest.approx(2.3)
+
+
+def test_separate_ports_count_together() -> None:
+    def ports(**given: int) -> int:
+        memory = machine().memories.local.model_copy(update=given)
+        return Sram.of(memory, 22).ports
+
+    assert (ports(), ports(ports=2), ports(read_ports=2, write_ports=1)) == (1, 2, 3)
+
+
+def test_the_fit_is_the_one_of_its_points() -> None:
+    fit = FIGURES.sram
+    found = refit(fit)
+    assert found == pytest.approx((fit.scale, fit.node, fit.size, fit.width), rel=0.01)
+    assert standard_error(fit) == pytest.approx(fit.high, rel=0.01)
+    assert fit.low == pytest.approx(1 / fit.high, rel=0.01)
+    worst = max(max(ratio, 1 / ratio) for ratio in ratios(fit))
+    assert worst == pytest.approx(3.1, abs=0.05), "as archgen/energy/sram.py says"
+
+
+def test_nodes_between_and_beyond_known_ones() -> None:
+    points = {10.0: 1.0, 40.0: 4.0}
+    assert [at_node(points, node) for node in (5, 10, 20, 40, 80)] == pytest.approx(
+        [0.5, 1, 2, 4, 8]
+    )
+    assert of_voltage({10.0: 0.8, 40.0: 0.8}, 20, 0.4) == pytest.approx(0.25)
+    assert of_voltage(points, 20, None) == 1
+
+
+def test_a_lower_supply_saves_on_the_chip_alone() -> None:
+    usual, low = costs_of(machine()), costs_of(machine(voltage="0.425 V"))
+    assert low.mac["int8"].value == pytest.approx(usual.mac["int8"].value / 4)
+    assert low.read["local"].value == pytest.approx(usual.read["local"].value / 4)
+    assert low.read["dram"] == usual.read["dram"]
+
+
+def test_ranges_add_up_end_by_end() -> None:
+    joined = total((Range.within(2, 0.5, 2), Range(1, 1, 1, stated=True)))
+    assert (joined.value, joined.low, joined.high, joined.stated) == (3, 2, 5, False)
+
+
+def test_every_shipped_machine_has_energies() -> None:
+    for arch in load_archs(shipped_names()):
+        costs = costs_of(arch)
+        named = [*costs.mac.values(), *costs.read.values(), *costs.area.parts.values()]
+        assert all(0 < part.low <= part.value <= part.high for part in named), arch.name
+        assert set(costs.read) == {"dram", *arch.memories.on_chip()}
+
+
+# The table's file.
+
+
+def test_the_table_cites_a_source_for_every_figure() -> None:
+    assert load_table(SHIPPED) == FIGURES
+    assert all(point.source for point in FIGURES.sram.points)
+    assert {"lpddr4", "hbm2", "ddr3"} <= FIGURES.dram.keys()
+
+
+def test_a_wrong_table_gets_every_mistake_at_its_line(tmp_path: Path) -> None:
+    text = SHIPPED.read_text(encoding="utf-8")
+    text = text.replace("  port: 1.3", "  prot: 1.3").replace("density: 10\n", "density: -10\n")
+    wrong = tmp_path / "table.yaml"
+    wrong.write_text(text.replace("lpddr4: {energy: 6", "lpddr4: {energy: much"), encoding="utf-8")
+    with pytest.raises(ArchError) as caught:
+        load_table(wrong)
+    lines = text.splitlines()
+    said = {m.path: (lines[m.at.line - 1].split(":")[0].strip(), m.message)
+            for m in caught.value.mistakes}  # fmt: skip
+    assert said["table.sram"][1] == "missing key 'port'"
+    assert said["table.sram.prot"][0] == "prot"
+    assert said["table.leakage.density"] == ("density", "input should be greater than 0")
+    assert said["table.dram.lpddr4.energy"][0] == "lpddr4"
+
+
+# Other sources.
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", None)
+    with pytest.raises(MissingSource, match="pip install hwcomponents-cacti"):
+        costs_of(machine(source="hwcomponents"))
+
+
+def test_check_names_the_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", None)
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: gemmini-16\nname: mine\nenergy: {source: hwcomponents}\n")
+    result = CliRunner().invoke(check, [str(path), "tpu-v1"])
+    assert result.exit_code == 2
+    assert "mine: arch.energy.source: energy.source is 'hwcomponents'" in result.stderr
+    assert "tpu-v1" in result.stdout
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_library_answers_in_joules_of_an_access(
+    monkeypatch: pytest.MonkeyPatch, pair: bool
+) -> None:
+    """A stand-in with the library's interface: joules, or joules and seconds; area in m2."""
+    asked: dict[str, Any] = {}
+
+    def sram(**given: Any) -> SimpleNamespace:
+        asked.update(given)
+        answer = (3.2e-11, 1e-9) if pair else 3.2e-11
+        return SimpleNamespace(read=lambda: answer, write=lambda: answer, area=2e-7)
+
+    package = ModuleType("hwcomponents_cacti")
+    package.SRAM = sram  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
+    cost = HwComponents().sram(Sram(64 * 1024, 16, ports=2, banks=4, node=28.0))
+    assert (cost.read, cost.write, cost.area) == pytest.approx((2.0, 2.0, 0.2))
+    assert asked == {
+        "tech_node": pytest.approx(28e-9), "width": 128, "depth": 4096, "n_rw_ports": 2,
+        "n_banks": 4,
+    }  # fmt: skip
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not _installed("hwcomponents_cacti"), reason="hwcomponents-cacti is missing")
+def test_the_library_is_near_the_fit() -> None:
+    memory = Sram(128 * 1024, 16, node=22.0)
+    ratio = HwComponents().sram(memory).read / sram_cost(memory, FIGURES).read
+    assert 1 / 4 < ratio < 4
+
+
+# What users see.
+
+
+def test_check_prints_the_figures_behind_the_energy() -> None:
+    result = CliRunner().invoke(check, ["gemmini-16", "--energy"])
+    assert result.exit_code == 0
+    for word in ("mac int8", "local read", "pJ/B", "leakage", "area accumulators", "22 nm, ddr3"):
+        assert word in result.stdout
