@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +26,7 @@ from archgen.energy.sram import Sram, ratios, refit, sram_cost, standard_error
 from archgen.energy.table import SHIPPED, load_table, shipped_table
 from archgen.rows import energy_row
 from archgen.schema import ArchError, load_archs, shipped_names
-from simmodel.arch import Arch
+from simmodel.arch import Arch, EnergyTable
 from simmodel.dtype import size_of
 from simmodel.isa import Copy, Gemm, Item, Loop, Unary
 from simmodel.program import Constant, Origin, Program
@@ -344,6 +345,14 @@ def test_the_library_is_near_the_fit() -> None:
 
 
 # What users see.
+
+
+def test_the_example_of_the_docs_is_an_energy_section() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "energy.md").read_text(encoding="utf-8")
+    example = yaml.safe_load(text.split("```yaml")[1].split("```")[0])
+    read = EnergyTable.model_validate(example["energy"])
+    assert read.node == 16
+    assert read.model_fields_set == EnergyTable.model_fields.keys()
 
 
 def test_check_prints_the_figures_behind_the_energy() -> None:
