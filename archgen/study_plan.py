@@ -49,8 +49,8 @@ class _Maker:
     def design(self, file: StudyFile) -> Design:
         machines: list[Variant] = []
         for index, entry in enumerate(file.archs):
-            machines += self._machines(entry, self._item(("archs",), index))
-        machines = list({(m.arch.name, m.arch): m for m in machines}.values())
+            found = self._machines(entry, self._item(("archs",), index))
+            machines += [machine for machine in found if machine not in machines]
         self._say(("archs",), twice(machines))
         return Design(
             machines=tuple(machines),

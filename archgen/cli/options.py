@@ -10,6 +10,7 @@ import click
 from archgen.scheduling import DEFAULT, EFFORTS, HALOS, OBJECTIVES
 from compiler.fuse.strategies import STRATEGIES
 from simmodel.arch import ElementType
+from simmodel.units import parse_bytes
 
 DTYPES = get_args(ElementType)
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -46,6 +47,21 @@ class Words(click.ParamType[tuple[str, ...]]):
         if isinstance(value, tuple):
             return value
         return tuple(part.strip() for part in str(value).split(","))
+
+
+class Size(click.ParamType[int]):
+    """`8GiB`: a number of bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """The bytes."""
+        try:
+            return parse_bytes(value)
+        except ValueError as mistake:
+            self.fail(str(mistake), param, ctx)
 
 
 class Dimension(click.ParamType[tuple[str, int]]):

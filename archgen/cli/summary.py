@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from archgen.frame import Record, is_wrong, records, varied
+from archgen.point import Point
+from archgen.store import Store
 
 _KIB = 1024
 _LINES, _LONGEST_LINE = 4, 180
@@ -52,6 +54,22 @@ def results_table(frame: pd.DataFrame) -> Table:
         style = "red" if row["status"] == "failed" or is_wrong(row) else None
         table.add_row(*named, *shown, _verdict(row), style=style)
     return table
+
+
+def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
+    """One row for each point with what the study varies, and how many are finished in `folder`."""
+    store = Store(folder)
+    found = [store.load(point.label, point.key) for point in points]
+    rows: list[Record] = [{**point.identity()} for point in points]
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("architecture", no_wrap=True)
+    chosen = varied(rows)
+    for heading in ("model", "batch", "dtype", *chosen, "finished"):
+        table.add_column(heading, overflow="fold")
+    for row, outcome in zip(rows, found, strict=True):
+        named = [str(row.get(name, "")) for name in ("arch", "model", "batch", "dtype", *chosen)]
+        table.add_row(*named, outcome.status if outcome is not None else "")
+    return table, sum(outcome is not None for outcome in found)
 
 
 def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:

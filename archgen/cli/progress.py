@@ -1,0 +1,68 @@
+"""How far a study is: a bar with rate and time left, or lines where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from archgen.point import Outcome
+
+_EVERY = 30.0
+"""Seconds between lines where there is no terminal."""
+
+
+class Progress:
+    """Shows the progress of a study on `console` while it is entered."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.done = self.total = self.run = 0
+        self._started = self._told = time.monotonic()
+        self._bar = Bar(
+            BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            TextColumn("{task.fields[pace]}"), TextColumn("{task.description}"),
+            console=console, transient=True,
+        )  # fmt: skip
+        self._task = self._bar.add_task("preparing", total=None, pace="")
+
+    def __enter__(self) -> Progress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *problem: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def observe(self, outcome: Outcome, done: int, total: int) -> None:
+        """Count one more point."""
+        self.done, self.total = done, total
+        self.run += not outcome.reused
+        self._bar.update(
+            self._task, completed=done, total=total, description=outcome.label, pace=self.pace()
+        )
+        now = time.monotonic()
+        if not self.console.is_terminal and now - self._told >= _EVERY and done < total:
+            self._told = now
+            self.console.print(f"{done} of {total} points, {self.pace()}", highlight=False)
+
+    def pace(self) -> str:
+        """`12.4 points/min, 8 min left`; only points that were run count."""
+        seconds = time.monotonic() - self._started
+        if not self.run or seconds <= 0:
+            return ""
+        rate = self.run / seconds
+        return f"{60 * rate:.3g} points/min, {_span((self.total - self.done) / rate)} left"
+
+
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
