@@ -28,7 +28,7 @@ from archgen.rows import energy_row
 from archgen.schema import ArchError, load_archs, shipped_names
 from simmodel.arch import Arch, EnergyTable
 from simmodel.dtype import size_of
-from simmodel.isa import Copy, Gemm, Item, Loop, Unary
+from simmodel.isa import Binary, Copy, Gemm, Item, Loop, Unary, Window
 from simmodel.program import Constant, Origin, Program
 from simmodel.region import Address, Operand, contiguous
 from simmodel.simulate import simulate
@@ -53,6 +53,11 @@ STATED: dict[str, Any] = {
 
 
 def machine(**energy: Any) -> Arch:
+    return changed({}, **energy)
+
+
+def changed(parts: dict[str, Any], **energy: Any) -> Arch:
+    """The machine with top-level fields replaced."""
     return Arch.model_validate(
         {
             "name": "test", "clock": "1 GHz",
@@ -70,6 +75,7 @@ def machine(**energy: Any) -> Arch:
             "front_end": {"sync": "interlock"},
             "energy": energy,
         }
+        | parts
     )  # fmt: skip
 
 
@@ -157,6 +163,64 @@ def test_events_are_those_of_the_trace() -> None:
     assert sum(own.read["dram"] for own in events) == trace.traffic["dram.read"]
 
 
+def test_a_broadcast_crosses_the_links_of_all_its_targets() -> None:
+    link = {"from": "dram", "to": "local", "bandwidth": "16 B/cycle", "scope": "core"}
+    copy = machine().model_dump(mode="json", by_alias=True)["copy"]
+    copy["load"]["broadcast"] = True
+    arch = changed({"cores": 2, "links": {"bus": link}, "copy": copy})
+    target = replace(at("local", 0, (1, 4, 16)), cores=(0, 1))
+    load = Copy(engine="load", dst=target, src=at("dram", 0, (1, 4, 16)))
+    made = replace(program(arch), cores=((Loop("i", 3, (load,)),), ()), tokens=({}, {}))
+    trace = simulate(made, arch)
+    (own,) = count_events(made, trace, arch)
+    assert own.links["bus"] == trace.traffic["link.bus"] == 2 * 3 * 64
+    assert own.written["local"] == 2 * 3 * 64
+
+
+def test_windows_count_each_tap() -> None:
+    arch = machine()
+    taps = {"dst": at("local", 1024, (2, 2, 8)), "a": at("local", 0, (4, 4, 8))}
+    window = Window(engine="vector", function="max", kernel=(3, 3), **taps)
+    divide = Binary(
+        engine="vector", function="div", dst=taps["a"], a=taps["a"], b=at("local", 0, (4, 4, 8))
+    )
+    made = replace(program(arch), cores=((window, divide),))
+    (own,) = count_events(made, simulate(made, arch), arch)
+    assert own.elements == {"simple": 9 * 32, "divide": 128}
+
+
+def test_area_counts_every_core_and_cluster() -> None:
+    shared = {"size": "64 KiB", "level": "cluster"}
+    memories = machine().model_dump(mode="json", by_alias=True, exclude_none=True)["memories"]
+    many = {"clusters": 2, "cores": 3, "memories": memories | {"shared": shared}}
+    one = costs_of(changed(many | {"clusters": 1, "cores": 1})).area.parts
+    six = costs_of(changed(many)).area.parts
+    assert {name: six[name].value / one[name].value for name in ("mac", "vector", "local")} == (
+        pytest.approx({"mac": 6, "vector": 6, "local": 6})
+    )
+    assert six["shared"].value == pytest.approx(2 * one["shared"].value)
+
+
+def test_links_are_as_long_as_what_they_span() -> None:
+    def across(scope: str) -> float:
+        link = {"from": "dram", "to": "local", "bandwidth": "16 B/cycle", "scope": scope}
+        arch = changed({"clusters": 4, "cores": 4, "links": {"bus": link}})
+        return costs_of(arch).links["bus"].value
+
+    assert across("cluster") == pytest.approx(across("chip") / 2)
+    assert across("core") == pytest.approx(across("chip") / 4)
+
+
+def test_slow_types_need_no_cells_of_their_own() -> None:
+    def cells(**rate: float) -> float:
+        matrix = machine().matrix.model_copy(update={"rate": rate})
+        arch = machine().model_copy(update={"matrix": matrix})
+        return costs_of(arch).area.parts["mac"].value
+
+    assert cells(int8=1, int16=0.25) == cells(int8=1) < cells(int16=1)
+    assert cells(int8=2) == pytest.approx(2 * cells(int8=1))
+
+
 def test_what_a_file_states_comes_before_the_table() -> None:
     plain, stated = costs_of(machine()), costs_of(machine(mac={"int8": "2 pJ"}, instruction=9))
     assert (stated.mac["int8"].value, stated.instruction.value) == (2.0, 9.0)
@@ -207,6 +271,12 @@ def test_a_finer_node_is_never_worse(node: float, dtype: str) -> None:
     assert fine.mac[dtype].value < coarse.mac[dtype].value
     assert fine.instruction.value < coarse.instruction.value
     assert fine.area.total.value < coarse.area.total.value
+
+
+def test_a_write_costs_what_is_stated() -> None:
+    one, several = (sram_cost(Sram(2**17, 16, banks=banks), FIGURES) for banks in (1, 4))
+    assert one.write / one.read == pytest.approx(1.2)
+    assert 1 < several.write / several.read < 1.2, "wires cost the same in both directions"
 
 
 def test_ports_cost_what_is_stated() -> None:
