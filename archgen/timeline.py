@@ -59,7 +59,7 @@ def spans_table(trace: Trace, program: Program) -> pd.DataFrame:
     Raises ValueError when `trace` was made without spans.
     """
     spans = spans_of(trace)
-    merged = merge(spans, trace.cycles / PAUSES)
+    merged = merge(spans, max(1.0, trace.cycles / PAUSES))
     first = merged.first
     origins = spans.origin[first]
     known = program.origins
@@ -97,7 +97,7 @@ def merge(spans: Spans, pause: float) -> Merged:
     order = works[np.lexsort([key[works] for key in keys])]
     start, end = spans.start[order], spans.end[order]
     new = np.ones(len(order), bool)
-    new[1:] = start[1:] - end[:-1] >= max(1.0, pause)
+    new[1:] = start[1:] - end[:-1] >= pause
     for key in keys[1:]:
         new[1:] |= np.diff(key[order]) != 0
     heads = np.flatnonzero(new)

@@ -6,10 +6,11 @@ One instruction per engine, one after another: load 0..10, matrix 10..12, vector
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from simmodel.arch import Arch
-from simmodel.isa import Copy, Gemm, Unary
+from simmodel.isa import Copy, Gemm, Loop, Unary
 from simmodel.program import Buffer, Origin, Program
 from simmodel.region import Address, Operand, contiguous
 
@@ -87,4 +88,33 @@ def two_layers() -> Program:
         outputs=(),
         origins=(Origin("conv", 0, "Conv"), Origin("act", 1, "Relu")),
         macs=128,
+    )
+
+
+def two_tiles() -> Program:
+    """Two loads of 10 cycles each, for relus of 20 cycles each; at most one load is ahead.
+
+    load 0..10, 10..20; vector 10..30, 30..50. Token `full` is 1 from 20 to 30, `free` is 2 at the
+    start, 1 from 0, 0 from 10, 1 from 30, 2 from 50.
+    """
+    load = Copy(
+        engine="load",
+        src=_at("dram", 0, 160),
+        dst=_at("local", 0, 160),
+        waits=(("free", 1),),
+        signals=(("full", 1),),
+    )
+    relu = Unary(
+        engine="vector",
+        function="relu",
+        a=_at("local", 0, 320),
+        dst=_at("local", 0, 320),
+        waits=(("full", 1),),
+        signals=(("free", 1),),
+    )
+    return replace(
+        two_layers(),
+        cores=((Loop("t", 2, (load, relu)),),),
+        tokens=({"full": 0, "free": 2},),
+        buffers=(),
     )

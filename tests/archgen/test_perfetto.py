@@ -1,0 +1,276 @@
+"""Traces for the Perfetto viewer, read back through Perfetto's own schema."""
+
+from __future__ import annotations
+
+import gzip
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conv_net import conv_net
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
+from small_run import machine, two_layers, two_tiles
+
+import archgen
+from archgen.perfetto import document, trace_bytes, write_trace
+from archgen.perfetto.counters import Counter, _thinned
+from archgen.schema import load_arch
+from simmodel.arch import Arch
+from simmodel.program import Program
+from simmodel.simulate import simulate, traced
+
+BEGIN, END, SAMPLE = 1, 2, 4
+FIRST, LATER = 1, 2
+
+
+@dataclass
+class Slice:
+    """A slice as the viewer shows it."""
+
+    name: str
+    category: str
+    start: int
+    end: int
+    said: dict[str, Any]
+    leaving: list[int]
+    arriving: list[int]
+
+
+@dataclass
+class Shown:
+    """A trace as the viewer shows it: by path of names, from the process on."""
+
+    slices: dict[str, list[Slice]] = field(default_factory=lambda: defaultdict(list))
+    counters: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    units: dict[str, str] = field(default_factory=dict)
+
+
+def unknown(message: Message) -> list[str]:
+    """Names of the messages in `message` that have fields which the schema does not know."""
+    found = [message.DESCRIPTOR.full_name] if len(UnknownFieldSet(message)) else []
+    for descriptor, value in message.ListFields():
+        if descriptor.type == descriptor.TYPE_MESSAGE:
+            inner = [value] if isinstance(value, Message) else value
+            found += [name for each in inner for name in unknown(each)]
+    return found
+
+
+class Reader:
+    """Reads a trace strictly: whatever the viewer would drop or guess is an error."""
+
+    def __init__(self, content: bytes) -> None:
+        self.shown = Shown()
+        self._paths: dict[int, str] = {}
+        self._processes: dict[int, str] = {}
+        self._threads: set[int] = set()
+        self._interned: dict[tuple[str, int], str] = {}
+        self._open: dict[str, Slice] = {}
+        self._now: dict[str, int] = defaultdict(int)
+        trace = schema.Trace.FromString(content)
+        assert not unknown(trace)
+        assert trace.packet[0].sequence_flags == FIRST
+        for packet in trace.packet:
+            assert packet.trusted_packet_sequence_id == 1
+            if packet.HasField("track_descriptor"):
+                self._track(packet.track_descriptor)
+            if packet.HasField("interned_data"):
+                self._intern(packet.interned_data)
+            if packet.HasField("track_event"):
+                assert packet.sequence_flags == LATER
+                self._event(packet.timestamp, packet.track_event)
+        assert not self._open
+        self._arrows()
+
+    def _track(self, track: Any) -> None:
+        assert track.uuid not in self._paths
+        if track.HasField("process"):
+            assert track.process.pid > 0
+            assert track.process.pid not in self._processes
+            path = self._processes[track.process.pid] = track.process.process_name
+        elif track.HasField("thread"):
+            assert track.thread.tid not in self._threads
+            self._threads.add(track.thread.tid)
+            path = f"{self._processes[track.thread.pid]}/{track.thread.thread_name}"
+        else:
+            path = f"{self._paths[track.parent_uuid]}/{track.name}"
+            if track.HasField("counter"):
+                self.shown.units[path] = track.counter.unit_name
+        assert path not in self._paths.values()
+        self._paths[track.uuid] = path
+
+    def _intern(self, data: Any) -> None:
+        for descriptor, entries in data.ListFields():
+            for entry in entries:
+                value = entry.name if hasattr(entry, "name") else entry.str.decode()
+                assert entry.iid > 0
+                assert (descriptor.name, entry.iid) not in self._interned
+                self._interned[descriptor.name, entry.iid] = value
+
+    def _event(self, time: int, event: Any) -> None:
+        path = self._paths[event.track_uuid]
+        assert time >= self._now[path]
+        self._now[path] = time
+        if event.type == SAMPLE:
+            assert path in self.shown.units
+            self.shown.counters[path].append((time, event.double_counter_value))
+        elif event.type == END:
+            self._open[path].end = time
+            del self._open[path]
+        else:
+            assert event.type == BEGIN
+            # Engines do one thing at a time.
+            assert path not in self._open
+            self._open[path] = self._begun(time, event)
+            self.shown.slices[path].append(self._open[path])
+
+    def _begun(self, time: int, event: Any) -> Slice:
+        (category,) = event.category_iids
+        said = {
+            self._interned["debug_annotation_names", each.name_iid]: (
+                self._interned["debug_annotation_string_values", each.string_value_iid]
+                if each.string_value_iid
+                else each.uint_value
+            )
+            for each in event.debug_annotations
+        }
+        assert len(said) == len(event.debug_annotations)
+        name = self._interned["event_names", event.name_iid]
+        kind = self._interned["event_categories", category]
+        leaving, arriving = list(event.flow_ids), list(event.terminating_flow_ids)
+        return Slice(name, kind, time, -1, said, leaving, arriving)
+
+    def _arrows(self) -> None:
+        every = [each for own in self.shown.slices.values() for each in own]
+        leaving = {number: each for each in every for number in each.leaving}
+        arriving = {number: each for each in every for number in each.arriving}
+        assert leaving.keys() == arriving.keys()
+        assert len(leaving) == sum(len(each.leaving) for each in every)
+        assert len(arriving) == sum(len(each.arriving) for each in every)
+        for number, giver in leaving.items():
+            assert giver.start <= arriving[number].start
+
+
+def shown(program: Program, arch: Arch) -> Shown:
+    return Reader(trace_bytes(traced(program, arch), program, arch)).shown
+
+
+def test_slices_by_hand() -> None:
+    found = shown(two_layers(), machine())
+    times = {path: [(s.name, s.start, s.end) for s in own] for path, own in found.slices.items()}
+    # 500 MHz: a cycle is two nanoseconds.
+    assert times == {
+        "core 0/load": [("conv", 0, 20)],
+        "core 0/matrix": [("conv", 20, 24)],
+        "core 0/vector": [("act", 24, 32)],
+        "core 0/store": [("act", 32, 40)],
+    }
+    (product,) = found.slices["core 0/matrix"]
+    assert product.category == "Conv"
+    instruction = product.said.pop("instruction")
+    assert instruction.startswith("matrix.gemm matrix dst=local")
+    assert product.said == {
+        "group": 0, "tile": 0, "instructions": 1, "start cycle": 10, "cycles": 2,
+        "local.read bytes": 64, "local.write bytes": 64,
+    }  # fmt: skip
+
+
+def test_arrows_lead_from_who_signals_to_who_waited() -> None:
+    slices = shown(two_layers(), machine()).slices
+    chain = [slices[f"core 0/{engine}"][0] for engine in ("load", "matrix", "vector", "store")]
+    assert not chain[0].arriving
+    assert not chain[3].leaving
+    for giver, taker in pairwise(chain):
+        assert giver.leaving == taker.arriving != []
+
+
+def test_tokens_that_were_there_from_the_start_came_from_nobody() -> None:
+    slices = shown(two_tiles(), machine()).slices
+    loads, relus = slices["core 0/load"], slices["core 0/vector"]
+    assert [each.arriving for each in loads] == [[], []]
+    assert [each.leaving for each in loads] == [each.arriving for each in relus]
+    assert [len(each.arriving) for each in relus] == [1, 1]
+    assert [each.said["tile"] for each in relus] == [0, 1]
+
+
+def test_counters_by_hand() -> None:
+    found = shown(two_tiles(), machine())
+    chip = "test: test/bandwidth/"
+    assert found.counters[f"{chip}dram.read"] == [(0, 16), (40, 0)]
+    assert found.units[f"{chip}dram.read"] == "bytes/cycle"
+    assert found.counters["core 0/tokens/full"] == [(0, 0), (40, 1), (60, 0)]
+    assert found.counters["core 0/tokens/free"] == [(0, 1), (20, 0), (60, 1), (100, 2)]
+    # Issued in cycles 1 and 3, started in 10 and 30.
+    assert found.counters["core 0/queues/vector"] == [(0, 0), (2, 1), (6, 2), (20, 1), (60, 0)]
+    layers = shown(two_layers(), machine())
+    assert layers.counters["core 0/memory/local"] == [(0, 160), (24, 120), (40, 0)]
+
+
+@pytest.mark.parametrize("name", ["soma-edge", "gemmini-16", "stream-32x32-4c"])
+def test_compiled_networks_read_back(tmp_path: Path, name: str) -> None:
+    arch = load_arch(name)
+    model = archgen.load_model(conv_net(tmp_path / "net.onnx", odd=True))
+    program = archgen.compile_model(model, arch, effort=0)
+    trace = traced(program, arch)
+    found = Reader(trace_bytes(trace, program, arch)).shown
+    engines = {
+        f"core {e.core}/{e.engine}" if e.core is not None else f"{name}: net/{e.engine}"
+        for e in trace.engines
+        if e.busy
+    }
+    assert set(found.slices) == engines
+    every = [each for own in found.slices.values() for each in own]
+    assert {each.name for each in every} <= {origin.node for origin in program.origins}
+    assert sum(each.said["cycles"] for each in every) >= sum(e.busy for e in trace.engines)
+    for key in ("dram.read", "local.write"):
+        assert sum(each.said.get(f"{key} bytes", 0) for each in every) == trace.traffic[key]
+    assert any(each.leaving for each in every)
+    assert all(own[-1][1] == 0 for path, own in found.counters.items() if "/queues/" in path)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+
+
+def test_many_spans_are_told_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "SLICES", 3)
+    (relu,) = shown(two_tiles(), machine()).slices["core 0/vector"]
+    assert (relu.start, relu.end, relu.said["instructions"]) == (20, 100, 2)
+    assert relu.said["local.read bytes"] == 2 * 320
+
+
+def test_levels_that_change_often_keep_their_peaks() -> None:
+    rng = np.random.default_rng(0)
+    times = np.sort(rng.choice(100_000, 5000, replace=False)).astype(np.int64)
+    values = rng.integers(0, 1000, 5000).astype(np.float64)
+    values[1234] = 5000.0
+    counter = Counter(0, "tokens", "x", "tokens", times, values)
+    thin = _thinned(counter, 200)
+    assert len(thin.times) <= 201
+    assert thin.values.max() == 5000
+    assert np.all(np.diff(thin.times) > 0)
+    spot = np.searchsorted(thin.times, times[1234], side="right") - 1
+    assert thin.values[spot] == 5000
+
+
+def test_files_are_compressed_by_their_names(tmp_path: Path) -> None:
+    made, arch = two_layers(), machine()
+    trace = traced(made, arch)
+    for name in ("run.pftrace", "run.pftrace.gz"):
+        write_trace(tmp_path / name, trace, made, arch)
+    plain = (tmp_path / "run.pftrace").read_bytes()
+    assert gzip.decompress((tmp_path / "run.pftrace.gz").read_bytes()) == plain
+    assert plain == trace_bytes(trace, made, arch)
+
+
+def test_a_run_without_its_trace_is_refused(tmp_path: Path) -> None:
+    made, arch = two_layers(), machine()
+    with pytest.raises(ValueError, match="without its trace"):
+        write_trace(tmp_path / "run.pftrace", simulate(made, arch), made, arch)
+    assert not list(tmp_path.iterdir())
