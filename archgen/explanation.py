@@ -1,8 +1,8 @@
 """A compiled network explained: each group's decisions beside what the simulator says of it.
 
-The one idea: a group is over when its last instruction is, so the cycles between the ends of
-consecutive groups add up to the whole run. They are what an estimate is compared with, although
-groups overlap: what is loaded ahead counts for the group before.
+The one idea: groups overlap, so a group's own span says little of what it costs. What it adds does:
+the cycles from the end of the groups before it to its own end, which add up to the whole run. They
+are what an estimate is compared with; what is loaded ahead counts for the group before.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from archgen.scheduling import Scheduling
-from compiler.driver import CompileResult
-from compiler.effort import alternatives
-from compiler.fuse.strategies import STRATEGIES
+from archgen.scheduling import DEFAULT, Scheduling
+from archgen.standard import Best, Tried
 from compiler.nest.ir import HostNode
 from compiler.report import GroupReport, report
 from simmodel.arch import Arch
@@ -26,10 +24,11 @@ from simmodel.trace import OriginTrace, Trace
 class Simulated:
     """What a group took; cycles and bytes of all cores."""
 
-    cycles: int
-    """From the end of the groups before to its own."""
+    added: int
+    """From the end of the groups before to its own: what it adds to the run."""
     first: int
     last: int
+    """Its span: from the start of its first instruction to the end of its last."""
     dram_read_bytes: int
     dram_write_bytes: int
     busy: Mapping[str, int]
@@ -66,23 +65,26 @@ class Explanation:
     host: tuple[HostNode, ...] = field(default=(), repr=False)
     partition: str = ""
     """The strategy that made the groups."""
-    tried: int = 1
-    """Programs that were simulated, of which this is the best."""
+    tried: tuple[Tried, ...] = ()
+    """Programs that were simulated, of which this is the best; none where there was one only."""
+    notes: tuple[str, ...] = ()
+    """What the search had chosen and had to be given up, with the reason."""
 
     @property
     def elsewhere(self) -> int:
         """Simulated cycles of no group: those of the host."""
-        return self.simulated - sum(each.simulated.cycles for each in self.groups)
+        return self.simulated - sum(each.simulated.added for each in self.groups)
 
     def plain(self) -> dict[str, Any]:
         """Everything as JSON holds it."""
         head = {
             "model": self.model, "arch": self.arch, "dtype": self.dtype, "clock_hz": self.clock,
             **self.scheduling.columns,
-            "partition": self.partition, "programs_tried": self.tried,
+            "partition": self.partition, "programs_tried": [asdict(each) for each in self.tried],
             "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
             "host_cycles": self.elsewhere,
             "memories": dict(self.sizes),
+            "notes": list(self.notes),
         }  # fmt: skip
         groups = [{**asdict(g.group), "simulated": asdict(g.simulated)} for g in self.groups]
         host = [
@@ -93,10 +95,11 @@ class Explanation:
 
 
 def explanation(
-    result: CompileResult, trace: Trace, arch: Arch, dtype: str, scheduling: Scheduling
+    best: Best, trace: Trace, arch: Arch, dtype: str, scheduling: Scheduling
 ) -> Explanation:
-    """`result` of compiling for `arch` explained, with the `trace` of its program."""
-    groups = report(result, arch)
+    """The program that was compiled for `arch` explained, with the `trace` of its run."""
+    result, partition = best.result, best.partition
+    groups = report(result, arch, _reason(partition, best, scheduling))
     spans = _by_group(trace)
     return Explanation(
         model=result.program.name,
@@ -109,16 +112,21 @@ def explanation(
         groups=tuple(Explained(group, spans[group.step]) for group in groups),
         sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},
         host=result.host,
-        partition=_strategy(result),
-        tried=len(alternatives(scheduling.effort, scheduling.stages)),
+        partition=partition,
+        tried=best.tried,
+        notes=result.notes,
     )
 
 
-def _strategy(result: CompileResult) -> str:
-    if result.search is None:
-        return ""
-    made = result.search.fitter.stages.partition
-    return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
+def _reason(partition: str, best: Best, scheduling: Scheduling) -> str:
+    """Why a partition was taken that estimates alone may not have chosen; empty where they did."""
+    if any("too few tokens" in note for note in best.result.notes):
+        return "too few tokens"
+    if partition != scheduling.fusion:
+        return f"partition {partition} was better as simulated"
+    if partition != DEFAULT.fusion:
+        return f"fusion {partition} was asked for"
+    return ""
 
 
 def _by_group(trace: Trace) -> dict[int, Simulated]:
@@ -141,7 +149,7 @@ def _sum(origins: list[OriginTrace], end: int) -> Simulated:
         stalls.update({cause: cycles for cause, cycles in origin.stalls.items() if cycles})
     last = max(origin.last for origin in origins)
     return Simulated(
-        cycles=max(0, last - end),
+        added=max(0, last - end),
         first=min(origin.first for origin in origins),
         last=last,
         dram_read_bytes=sum(origin.read.get("dram", 0) for origin in origins),

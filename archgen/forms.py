@@ -1,9 +1,9 @@
 """The intermediate forms of a compilation as text: `archgen compile --after STAGE`.
 
 The one idea: a stage's name is enough. The compiler calls an observer after every stage; the form
-that was asked for becomes text at once, before a later pass changes it, and the compilation ends
-there, so that what comes later need not work. A pass that runs again has its turn behind its
-name: `fold-pad`, `fold-pad.2`.
+that was asked for becomes text at once, before a later pass changes it, and what comes later need
+not work. A pass that runs again has its turn behind its name: `fold-pad`, `fold-pad.2`. From `fuse`
+on a stage may have to give up what it made and make it again; what it made last is shown.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import onnx
@@ -21,6 +21,7 @@ import onnx_ir as ir
 from archgen.schema.mistakes import guess
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.program import Placed
+from compiler.errors import CompilerError
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
@@ -49,6 +50,8 @@ def numbered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
+CHOSEN = ("fuse", "keep", "homes", "tile", "plan", "alloc", "emit", "order")
+"""Stages whose forms differ between the programs that are tried."""
 STAGES = numbered(
     (
         "load",
@@ -58,9 +61,10 @@ STAGES = numbered(
         "place-on-host",
         "join-host",
         *(step.name for step in LAYOUT_PASSES),
-        "fuse-tails", "fuse", "keep", "tile", "plan", "alloc", "emit", "order",
+        "fuse-tails",
+        *CHOSEN,
     )
-)  # fmt: skip
+)
 """Everything that can be printed, in order: graphs, nests, groups, schedules, plans, programs."""
 
 
@@ -70,7 +74,7 @@ def unknown_stage(name: str) -> str:
 
 
 class _Reached(Exception):
-    """The form that was asked for, as text."""
+    """The form that was asked for is there."""
 
 
 def form_after(
@@ -83,23 +87,36 @@ def form_after(
     if stage == "emit":  # as it is emitted: before it is put in order
         stages = replace(options.stages, order=replace(options.stages.order, enabled=False))
         options, stage = replace(options, stages=stages), "order"
-    observe = _observer(stage)
+    observe = _Observer(stage)
     try:
         compile_model(prepared(proto, name, observe), arch, options, observe)
-    except _Reached as reached:
-        return str(reached)
-    raise ValueError(unknown_stage(stage))
+    except _Reached:
+        pass
+    except CompilerError:
+        if observe.text is None:
+            raise
+    if observe.text is None:
+        raise ValueError(unknown_stage(stage))
+    return observe.text
 
 
-def _observer(wanted: str) -> Callable[[str, Any], None]:
-    seen: Counter[str] = Counter()
+@dataclass
+class _Observer:
+    """Keeps the form of one stage as text."""
 
-    def observe(stage: str, form: object) -> None:
-        seen[stage] += 1
-        if wanted == (stage if seen[stage] == 1 else f"{stage}.{seen[stage]}"):
-            raise _Reached(text_of(stage, form))
+    wanted: str
+    text: str | None = None
 
-    return observe
+    def __post_init__(self) -> None:
+        self._seen: Counter[str] = Counter()
+
+    def __call__(self, stage: str, form: object) -> None:
+        self._seen[stage] += 1
+        again = stage in CHOSEN or self._seen[stage] == 1
+        if self.wanted == (stage if again else f"{stage}.{self._seen[stage]}"):
+            self.text = text_of(stage, form)
+            if stage not in CHOSEN:
+                raise _Reached
 
 
 def text_of(stage: str, form: Any) -> str:
@@ -148,6 +165,8 @@ def _group(number: int, group: Group) -> Iterator[str]:
     yield f"group {number} reads {reads} makes {', '.join(group.results)}"
     for name, kept in group.kept.items():
         yield f"  keeps {name} at local {kept.address}"
+    for name, place in group.shared.items():
+        yield f"  has {name} at shared {place.address}"
     for position, layer in enumerate(group.layers):
         yield f"  layer {position}"
         yield from (f"    {print_step(nest)}" for nest in layer.nests)

@@ -12,7 +12,7 @@ import math
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,9 @@ from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.nest.memo import Memo
 from compiler.recompute import Recomputed, recompute
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+from simmodel.trace import Trace
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -76,6 +79,28 @@ def prepare(
     return Prepared(source.name, made.proto, key, made.note)
 
 
+def check_inputs(source: SourceModel, arch: Arch, dtype: str) -> None:
+    """Raises DoesNotFit where the inputs of `source` alone are more than DRAM, before any of them
+    is made: floats as `dtype`, everything else as it is."""
+    sizes = dict(_input_sizes(source.proto, dtype))
+    demand, size = sum(sizes.values()), arch.memories.dram.size
+    if demand > size:
+        terms = tuple((f"input {name}", n) for name, n in sizes.items())
+        levers = ("a smaller batch or input", f"memories.dram.size of at least {demand} B")
+        raise DoesNotFit(demand, size, "B", terms, levers, f"{source.name}: DRAM")
+
+
+def _input_sizes(proto: onnx.ModelProto, dtype: str) -> Iterator[tuple[str, int]]:
+    """Bytes of each input."""
+    data = {tensor.name for tensor in proto.graph.initializer}
+    for value in proto.graph.input:
+        if value.name not in data:
+            kind = value.type.tensor_type
+            item = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+            size = min(item.itemsize, size_of(dtype)) if item.kind == "f" else item.itemsize
+            yield value.name, math.prod(dim.dim_value for dim in kind.shape.dim) * size
+
+
 @dataclass(frozen=True)
 class _Kept:
     """A prepared model and what the compiler loaded from it."""
@@ -108,6 +133,9 @@ class Workbench:
             return _refused(point, "does_not_fit", str(answer))
         except (UnsupportedModel, ModelError, MissingSource) as answer:
             return _refused(point, "unsupported", str(answer))
+        except MemoryError as mistake:
+            what = f"a batch of {point.batch} takes more memory than this computer has left"
+            return failure(point, f"{what}: {mistake}" if str(mistake) else what)
         except Exception as mistake:
             return failure(point, mistake)
 
@@ -125,7 +153,7 @@ class Workbench:
             verdict, verify_s = _timed(lambda: self._verify(point, model, compiled))
             checked = _verdict_row(verdict)
             notes.append(verdict.note)
-        trace, simulate_s = _timed(lambda: tools.simulate(program, arch))
+        trace, simulate_s = self._simulated(compiled, arch)
         metrics = tools.measure(trace, program, arch, point.batch)
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
@@ -139,6 +167,12 @@ class Workbench:
         made = tables(trace, program, arch, point.identity())
         return Outcome(point.key, point.label, row, layers, details, made)
 
+    def _simulated(self, compiled: Compiled, arch: Arch) -> tuple[Trace, float]:
+        """The run of a program and its seconds, unless the compiler has these already."""
+        if compiled.trace is not None:
+            return compiled.trace, compiled.simulate_s
+        return _timed(lambda: self.tools.simulate(compiled.program, arch))
+
     def _prepare(self, point: Point) -> _Kept:
         integer = point.dtype == "int8"
         wanted = (point.model, point.batch, point.dims, integer, point.calibration)
@@ -146,6 +180,7 @@ class Workbench:
             self._kept.move_to_end(wanted)
             return self._kept[wanted]
         source = open_model(point.model, point.batch, dict(point.dims))
+        check_inputs(source, point.arch, point.dtype)
         made = prepare(source, point.dtype, load_calibration(point.calibration))
         kept = _Kept(made, self.tools.load(made.proto, made.name))
         self._kept[wanted] = kept

@@ -48,6 +48,10 @@ class Compiled:
     """Every tensor that the program stores, to be seen while it runs."""
     recipe: Recipe | None = field(default=None, repr=False)
     """What its steps compute, in between too; None: only its outputs can be compared."""
+    trace: Trace | None = field(default=None, repr=False)
+    """Its run, where the program was chosen by that; None: it has not been simulated."""
+    simulate_s: float = 0.0
+    """Wall-clock seconds that this run took."""
 
 
 @dataclass(frozen=True)

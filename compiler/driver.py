@@ -275,7 +275,9 @@ def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[Progra
             return tuple(_fitted(found, fitter))
         except DoesNotFit as why:
             notes.append(f"{what}, because with it {why}")
-    observe("keep", groups)
+        if less is groups:
+            observe("keep", groups)
+        observe("homes", less)
     return tuple(_fitted(groups, fitter))
 
 

@@ -16,6 +16,7 @@ from compiler.emit.program import Placed, ProgramEmitter, Step
 from compiler.errors import DoesNotFit
 from compiler.fit import Fit, Fitter
 from compiler.fuse.partition import Unfused
+from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.nest.ir import NestGraph
 from compiler.stages import Stages
@@ -38,7 +39,10 @@ class Way:
 def ways(stages: Stages) -> Iterator[Way]:
     """`stages`, then others that take fewer tokens."""
     yield Way(stages)
-    apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
+    apart = replace(
+        stages, partition=Unfused(), keep=KeepTensors(enabled=False),
+        homes=ChooseHomes(shared=False),
+    )  # fmt: skip
     yield Way(apart, "too few tokens for groups: every layer alone, nothing kept between them")
     single = replace(apart, plan=replace(apart.plan, slots=1))
     if single != apart:

@@ -1,8 +1,9 @@
 """What was not chosen: for every decision about a group, the others and what they would cost.
 
 The one idea: costs are compared on one footing. An option carries its own cycles and those of what
-was chosen in its stead: two groups joined stand against the sum of both, none of them with tensors
-that stay on chip between groups. What the search asked for is remembered, so most of this is
+was chosen in its stead: two groups joined stand against the sum of both, all of them with the
+tensors that stay on chip around them. An option that looks cheaper says why it was not taken, since
+estimates are not the only judge. What the search asked for is remembered, so most of this is
 looking up.
 """
 
@@ -17,13 +18,19 @@ from compiler.errors import DoesNotFit
 from compiler.fuse.dependence import dependences, members, union
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
+from compiler.nest.ir import HostNode
+from compiler.plan.facts import Unholdable
 from compiler.tile.ir import Schedule, single
+from compiler.tile.walk import Unwalkable
 from compiler.wording import cores_text, halo_of, sizes_text
 
 MOST_CUTS = 24
 """Places at which taking a long group apart is priced."""
 TRIED = 8
 """Other candidates for a layer alone that are planned, the cheapest first."""
+
+PLACELESS = "finds no place in memory"
+UNSEEN = "the search did not come across it"
 
 
 @dataclass(frozen=True)
@@ -32,10 +39,11 @@ class Option:
 
     what: str
     cycles: float | None
-    """Estimated; None: impossible, for the reason in `why`."""
+    """Estimated; None: impossible."""
     against: float
     """Estimated cycles of what was chosen instead."""
     why: str = ""
+    """Why it is impossible; or, where it looks cheaper, why it was not taken."""
 
 
 def best(options: Sequence[Option]) -> Option | None:
@@ -48,16 +56,18 @@ def _loss(option: Option) -> float:
 
 
 class Neighbours:
-    """Other partitions around the groups that were chosen."""
+    """Other partitions around the groups that were chosen, for a `reason` beyond estimates."""
 
-    def __init__(self, search: Search, decisions: Sequence[Decision]) -> None:
+    def __init__(self, search: Search, decisions: Sequence[Decision], reason: str = "") -> None:
         self.net = dependences(search.parts, search.graph)
         self.fitter = search.fitter
-        positions = {id(part): 1 << i for i, part in enumerate(search.parts)}
+        self.reason = reason
+        self.made = {made.step: made for made in decisions}
+        positions = {_key(part): 1 << i for i, part in enumerate(search.parts)}
         self.masks: dict[int, int] = {}
         """The group of each step, where it is made of whole layers."""
         for made in decisions:
-            found = [positions.get(id(layer)) for layer in made.group.layers]
+            found = [positions.get(_key(layer)) for layer in made.group.layers]
             if None not in found:
                 self.masks[made.step] = union(mask for mask in found if mask is not None)
 
@@ -74,46 +84,85 @@ class Neighbours:
         mask = self.masks[step]
         near = union(self.net.after[i] | self.net.before[i] for i in members(mask))
         for other, beside in self.masks.items():
-            if other == step or not near & beside:
-                continue
-            against = self._cycles(mask) + self._cycles(beside)
-            yield self._union(f"one group with group {other}", mask | beside, against)
+            if other != step and near & beside:
+                yield self._union(f"one group with group {other}", (step, other))
 
     def _split(self, step: int) -> Iterator[Option]:
         layers = list(members(self.masks[step]))
         places = range(1, len(layers))
         for place in places[:: max(1, -(-len(places) // MOST_CUTS))]:
             halves = (layers[:place], layers[place:])
-            cycles = sum(self._cycles(union(1 << i for i in half)) for half in halves)
             part = self.net.parts[layers[place]]
             name = part.name if isinstance(part, Layer) else part.origin
-            yield _option(f"cut before {name}", cycles, self._cycles(self.masks[step]))
+            masks = [union(1 << i for i in half) for half in halves]
+            yield self._option(f"cut before {name}", masks, (step,))
 
     def _apart(self, step: int) -> Iterator[Option]:
         mask = self.masks[step]
         if mask.bit_count() > 2:  # two layers apart are a group cut in two
-            cycles = sum(self._cycles(1 << i) for i in members(mask))
-            yield _option("every layer alone", cycles, self._cycles(mask))
+            yield self._option("every layer alone", [1 << i for i in members(mask)], (step,))
 
-    def _union(self, what: str, mask: int, against: float) -> Option:
+    def _union(self, what: str, steps: tuple[int, ...]) -> Option:
+        mask, against = union(self.masks[step] for step in steps), self._against(steps)
         if not self.net.legal(mask):
             return Option(what, None, against, "bytes are handed over through memory")
         if not self.net.convex(mask):
             return Option(what, None, against, "other groups lie between")
-        return _option(what, self._cycles(mask), against)
+        return self._option(what, [mask], steps)
 
-    def _cycles(self, mask: int) -> float:
+    def _option(self, what: str, masks: Sequence[int], steps: tuple[int, ...]) -> Option:
+        """Groups of `masks` instead of those of `steps`."""
+        groups = [self._group(mask, steps) for mask in masks]
+        cycles, against = sum(map(self._cycles, groups)), self._against(steps)
+        if math.isinf(cycles):
+            return Option(what, None, against, "does not fit")
+        why = self._why(groups, masks, steps) if cheaper(cycles, against) else ""
+        return Option(what, cycles, against, why)
+
+    def _why(self, groups: Sequence[Group], masks: Sequence[int], steps: tuple[int, ...]) -> str:
+        """Why `groups` were not taken although they look cheaper."""
+        if self.reason:
+            return self.reason
+        if (sought := self.fitter.stages.tile.objective) != "latency":
+            return f"{sought} is sought, not cycles"
+        if any(len(self.fitter.fits(group, None)) > 1 for group in groups):
+            return PLACELESS
+        plain = sum(self._cycles(self.net.group(mask)) for mask in masks)
+        chosen = sum(self._cycles(self.net.group(self.masks[step])) for step in steps)
+        if not cheaper(plain, chosen):
+            return "cheaper only with the tensors that were kept on chip afterwards"
+        return UNSEEN
+
+    def _group(self, mask: int, steps: tuple[int, ...]) -> Group:
+        """A group with what is kept on chip around those that were chosen."""
+        group, around = self.net.group(mask), [self.made[step].group for step in steps]
+        near = {*group.inputs, *group.results}
+        kept = {n: k for other in around for n, k in other.kept.items() if n in near}
+        shared = {n: s for other in around for n, s in other.shared.items() if n in near}
+        reserved = max(other.reserved for other in around)
+        return replace(group, kept=kept, reserved=reserved, shared=shared)
+
+    def _against(self, steps: tuple[int, ...]) -> float:
+        return sum(self.made[step].schedule.estimate.total for step in steps)
+
+    def _cycles(self, group: Group) -> float:
         try:
-            found = self.fitter.schedules(self.net.group(mask))
+            found = self.fitter.schedules(group)
         except DoesNotFit:
             return math.inf
         return found[0].estimate.total if found else math.inf
 
 
-def _option(what: str, cycles: float, against: float) -> Option:
-    if math.isinf(cycles):
-        return Option(what, None, against, "does not fit")
-    return Option(what, cycles, against)
+def _key(part: Layer | HostNode) -> tuple[object, ...]:
+    """What tells parts of a network from each other, and from pieces of them."""
+    if isinstance(part, HostNode):
+        return (id(part),)
+    return part.result.name, len(part.nests)
+
+
+def cheaper(cycles: float, against: float) -> bool:
+    """Whether an estimate is lower by what a reader would see."""
+    return round(cycles) < round(against)
 
 
 class Others:
@@ -139,7 +188,9 @@ class Others:
             return None
         other = "recompute" if mine == "rolling" else "rolling"
         found = self._best(lambda s: halo_of(s) == other, lambda s: f"{other}, {sizes_text(s)}")
-        return found or Option(other, None, self.cost, "does not fit")
+        asked = self.fitter.stages.tile.rolling is not None
+        why = f"{mine} was asked for" if asked else "does not fit"
+        return found or Option(other, None, self.cost, why)
 
     def cores(self) -> Option | None:
         """The best with another split over cores."""
@@ -147,18 +198,40 @@ class Others:
 
     def keep(self) -> Option | None:
         """Nothing kept on chip before or after."""
-        group = self.made.group
+        group, what = self.made.group, "through memory"
         if not group.kept and not group.reserved:
             return None
-        plain = replace(group, kept={}, reserved=0)
-        cycles = self.fitter.schedules(plain)[0].estimate.total
-        return Option("through memory", cycles, self.cost)
+        try:
+            found = self.fitter.schedules(replace(group, kept={}, reserved=0))
+        except DoesNotFit:
+            return Option(what, None, self.cost, "does not fit")
+        cycles = found[0].estimate.total
+        why = "other groups gain more" if cheaper(cycles, self.cost) else ""
+        return Option(what, cycles, self.cost, why)
 
     def _best(
         self, suits: Callable[[Schedule], bool], text: Callable[[Schedule], str]
     ) -> Option | None:
         found = min(filter(suits, self.all), key=lambda s: s.estimate.total, default=None)
-        return None if found is None else Option(text(found), found.estimate.total, self.cost)
+        if found is None:
+            return None
+        cycles = found.estimate.total
+        why = self._why(found) if cheaper(cycles, self.cost) else ""
+        return Option(text(found), cycles, self.cost, why)
+
+    def _why(self, schedule: Schedule) -> str:
+        """Why a schedule was not taken although it looks cheaper."""
+        if (sought := self.fitter.stages.tile.objective) != "latency":
+            return f"{sought} is sought, not cycles"
+        return UNSEEN if self._placed(schedule) else PLACELESS
+
+    def _placed(self, schedule: Schedule) -> bool:
+        stages, arch = self.fitter.stages, self.fitter.arch
+        try:
+            stages.alloc.apply(stages.plan.apply(schedule, arch), arch, None)
+        except (DoesNotFit, Unwalkable, Unholdable):
+            return False
+        return True
 
 
 def _schedules(search: Search, group: Group, made: Schedule) -> Iterator[Schedule]:

@@ -2,12 +2,15 @@
 
 The one idea: one compilation, shown in one of three ways: the instruction streams, the reasons
 (`--report`), or what one stage of the compiler made (`--after`). All that is wrong with the
-arguments is found before anything is compiled.
+arguments is found before anything is compiled, and ends with exit code 2. That there is no program,
+because the model does not fit or is not supported, is an answer: its sum or list, and exit code 1.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +30,14 @@ from archgen.cli.options import (
 )
 from archgen.cli.report import print_report
 from archgen.explanation import explanation
-from archgen.forms import STAGES, form_after, unknown_stage
+from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
 from archgen.models import ModelError, SourceModel
 from archgen.rows import host_calls
+from archgen.run import check_inputs
 from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError
-from archgen.standard import compile_result, options_of
-from archgen.toolchain import Request
+from archgen.standard import compile_best, first, winner
+from compiler.errors import CompilerError
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.program import Program
@@ -62,7 +66,7 @@ class _Shown:
 @dim_option
 @calibration_option
 @scheduling_options
-@click.option("--report", is_flag=True, help="Explain every decision instead; simulates once.")
+@click.option("--report", is_flag=True, help="Explain every decision instead.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 @click.option(
     "--after", metavar="STAGE", help="Print what a stage makes instead; `--after list` lists them."
@@ -70,8 +74,9 @@ class _Shown:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="File for the program's or the stage's text [default: standard output].",
+    type=click.Path(path_type=Path),
+    help="File for the program, with --json for the report, with --after for the stage "
+    "[default: standard output].",
 )
 def compile(
     arch: str | None,
@@ -99,14 +104,16 @@ def compile(
     archgen compile soma-edge --model squeezenet --report
     archgen compile soma-edge --model squeezenet --after fuse
 
-    Where --effort allows several programs, of which the best is taken as simulated, --after shows
-    the first of them.
+    Where --effort allows several programs, the best as simulated is shown, also by --after.
+
+    Exit code 0: there is a program. 1: there is none, the model does not fit or is not supported.
+    2: wrong input.
     """  # fmt: skip
     if after == "list":
         click.echo("\n".join(STAGES))
         return
     shown = _Shown(after, report or as_json, as_json, output)
-    mistakes = _wrong(arch, model, shown)
+    mistakes = [*_wrong(arch, model, shown), *_unwritable(output)]
     machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
     network = (
         _tried(lambda: load_model(model or "", batch=batch, dims=as_dims(dims)), mistakes)
@@ -114,9 +121,16 @@ def compile(
         else None
     )
     scheduling = _scheduling(fusion, halo, objective, as_efforts(effort), mistakes)
+    if machine is not None and dtype is not None and dtype not in machine.types:
+        known = ", ".join(machine.types)
+        mistakes.append(f"dtype {dtype}: {machine.name} runs networks of {known}")
     if mistakes or machine is None or network is None or scheduling is None:
         raise OptionError(mistakes)
-    _show(network, machine, dtype, calibration, host, scheduling, shown)
+    try:
+        _show(network, machine, dtype, calibration, host, scheduling, shown)
+    except CompilerError as answer:
+        click.echo(f"no program: {answer}", err=True)
+        sys.exit(1)
 
 
 def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
@@ -128,6 +142,20 @@ def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
     if shown.after is not None and shown.report:
         found.append("--after and --report: one of them at a time")
     return found
+
+
+def _unwritable(output: Path | None) -> list[str]:
+    """Why `output` cannot be written, found out without touching it."""
+    if output is None:
+        return []
+    folder = output.parent
+    if output.is_dir():
+        return [f"--output {output}: is a folder"]
+    if not folder.is_dir():
+        return [f"--output {output}: there is no folder {folder}"]
+    if not os.access(output if output.exists() else folder, os.W_OK):
+        return [f"--output {output}: may not be written"]
+    return []
 
 
 def _tried(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
@@ -161,26 +189,26 @@ def _show(
     scheduling: Scheduling,
     shown: _Shown,
 ) -> None:
+    check_inputs(network, machine, dtype or machine.types[0])
     prepared, chosen = prepared_for(network, machine, dtype, calibration)
-    if shown.after is not None:
-        request = Request(prepared.name, None, machine, chosen, host, scheduling)
-        options = options_of(request)
-        text = form_after(shown.after, prepared.proto, prepared.name, machine, options)
-        _write(text, shown.output)
-        return
     request = request_for(prepared, chosen, machine, host, scheduling)
-    result = compile_result(request)
-    text = print_program(result.program)
+    if shown.after is not None:
+        on, options = winner(request) if shown.after in CHOSEN else first(request)
+        _write(form_after(shown.after, prepared.proto, prepared.name, on, options), shown.output)
+        return
+    best = compile_best(request)
+    program = best.result.program
+    text = print_program(program)
+    if not shown.as_json and (shown.output is not None or not shown.report):
+        _write(text, shown.output)
     if shown.report:
-        trace = simulate(result.program, machine)
-        made = explanation(result, trace, machine, chosen, scheduling)
+        trace = best.trace or simulate(program, machine)
+        made = explanation(best, trace, machine, chosen, scheduling)
         if shown.as_json:
-            click.echo(json.dumps(made.plain(), indent=2))
+            _write(json.dumps(made.plain(), indent=2) + "\n", shown.output)
         else:
             print_report(made)
-    if shown.output is not None or not shown.report:
-        _write(text, shown.output)
-    click.echo(_summary(machine, network, result.program, text), err=True)
+    click.echo(_summary(machine, network, program, text), err=True)
 
 
 def _write(text: str, output: Path | None) -> None:

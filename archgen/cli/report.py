@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archgen.explanation import Explained, Explanation
+from archgen.standard import Tried
 from compiler.rejected import Option
 from compiler.report import Choice, Constants, GroupReport, LayerReport
 from simmodel.units import show_bytes
@@ -37,6 +38,7 @@ def parts(made: Explanation) -> Iterator[RenderableType]:
     """The report, top to bottom."""
     yield from _head(made)
     yield _groups(made)
+    yield Text("adds: simulated cycles from the end of the groups before; span: from first to last")
     if made.host:
         yield Text(f"on the host: {made.elsewhere:,} simulated cycles, none estimated")
     for node in made.host:
@@ -49,13 +51,21 @@ def _head(made: Explanation) -> Iterator[Text]:
     chosen = ", ".join(f"{name} {value}" for name, value in made.scheduling.columns.items())
     yield Text(f"{made.model} on {made.arch}, {made.dtype}", style="bold")
     yield Text(chosen)
-    if made.tried > 1:
-        yield Text(f"the best of {made.tried} programs as simulated: partition {made.partition}")
+    if len(made.tried) > 1:
+        several = len({each.local for each in made.tried}) > 1
+        yield Text(f"the best of {len(made.tried)} programs as simulated: {made.partition}, of")
+        yield from (Text(f"  {_tried(each, several)}") for each in made.tried)
     milliseconds = made.simulated / made.clock * 1e3
     yield Text(
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "
         f"{made.estimated:,.0f} ({_share(made.estimated, made.simulated)})"
     )
+    yield from (Text(f"given up: {note}") for note in made.notes)
+
+
+def _tried(program: Tried, several: bool) -> str:
+    memory = f", {show_bytes(program.local)} of local memory" if several else ""
+    return f"{program.partition}{memory}: {program.cycles:,} cycles"
 
 
 def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:
@@ -80,7 +90,7 @@ def _groups(made: Explanation) -> Table:
     table.add_column("halo", no_wrap=True)
     if several:
         table.add_column("cores", overflow="fold")
-    for heading in ("estimated", "simulated", "off", "DRAM MB"):
+    for heading in ("estimated", "adds", "off", "span", "DRAM MB"):
         table.add_column(heading, justify="right", no_wrap=True)
     for each in made.groups:
         group, took = each.group, each.simulated
@@ -88,8 +98,9 @@ def _groups(made: Explanation) -> Table:
         table.add_row(
             str(group.step), _short(group), str(len(group.layers)), _tiles(group), group.halo,
             *([group.cores] if several else []),
-            f"{group.estimate.total:,.0f}", f"{took.cycles:,}",
-            _share(group.estimate.total, took.cycles), f"{moved / 1e6:.2f}",
+            f"{group.estimate.total:,.0f}", f"{took.added:,}",
+            _share(group.estimate.total, took.added), f"{took.last - took.first:,}",
+            f"{moved / 1e6:.2f}",
         )  # fmt: skip
     return table
 
@@ -123,7 +134,7 @@ def _group(explained: Explained) -> Iterator[RenderableType]:
     )
     busy = ", ".join(f"{engine} {cycles:,}" for engine, cycles in took.busy.items())
     yield Text(
-        f"simulated {took.cycles:,} cycles, {took.first:,} to {took.last:,}: busy {busy}; "
+        f"simulated from {took.first:,} to {took.last:,}, adds {took.added:,} cycles: busy {busy}; "
         f"{show_bytes(took.dram_read_bytes)} read, {show_bytes(took.dram_write_bytes)} written"
     )
     if took.stalls:
@@ -155,9 +166,8 @@ def _rejected(choice: Choice, group: GroupReport) -> tuple[str, str, str]:
 
 def _option(option: Option) -> tuple[str, str, str]:
     against = f"{option.against:,.0f}"
-    if option.cycles is None:
-        return against, f"{option.what}: {option.why}", "-"
-    return against, option.what, f"{option.cycles:,.0f}"
+    what = f"{option.what}: {option.why}" if option.why else option.what
+    return against, what, "-" if option.cycles is None else f"{option.cycles:,.0f}"
 
 
 def _layers(group: GroupReport) -> Table:

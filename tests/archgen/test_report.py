@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,18 @@ from archgen.cli.report import parts
 from archgen.explanation import Explained, Explanation, Simulated
 from archgen.forms import STAGES, numbered
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
+from archgen.standard import STANDARD, Tried
 from archgen.sweep import study
 from compiler.nest.parse import parse_graph
 from compiler.nest.text import print_graph
 from compiler.rejected import Option, best
 from compiler.report import BufferReport, Choice, Constants, GroupReport, LayerReport
 from compiler.tile.ir import Estimate
+from simmodel.arch import Arch
+from simmodel.program import Program
+from simmodel.trace import Trace
 
-MANY, PLAIN = "ascend-310-like", "neuroncore-v2-like"
+MANY, PLAIN, ONE_CORE = "ascend-310-like", "neuroncore-v2-like", "soma-edge"
 """`MANY` walks the network in tiles, `PLAIN` takes it all at once."""
 
 
@@ -53,6 +58,13 @@ def report(folder: Path, arch: str, *arguments: str, odd: bool = False) -> dict[
     return found
 
 
+def few_tokens(folder: Path, tokens: int) -> str:
+    """A shipped machine with fewer tokens, as a file."""
+    path = folder / "few.yaml"
+    path.write_text(f"extends: {MANY}\nname: few\nfront_end: {{tokens: {tokens}}}\n")
+    return str(path)
+
+
 def example() -> Explanation:
     """A group of two layers, made by hand."""
     layers = (
@@ -67,7 +79,7 @@ def example() -> Explanation:
         BufferReport("a.y", "local", "between layers", 1024, 1, 1024, 0, 1),
     )
     joined = Option("one group with group 1", None, 2100.0, "does not fit")
-    cut = Option("cut before b", 1500.0, 1000.0)
+    cut = Option("cut before b", 900.0, 1000.0, "partition line was better as simulated")
     group = GroupReport(
         0, "a .. b", ("a", "b", "relu"), "h 2 of 8", 4, "rolling", "2 cores, h / 2",
         Estimate(1000, 800, 100, 500, 4096), (
@@ -80,7 +92,8 @@ def example() -> Explanation:
     took = Simulated(1100, 0, 1100, 3000, 1096, {"matrix": 1500}, {"data": 70, "fill": 30})
     return Explanation(
         "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100, (Explained(group, took),),
-        {"local": 4096}, (), "line", 2,
+        {"local": 4096}, (), "line", (Tried("optimal", 4096, 1200), Tried("line", 4096, 1100)),
+        ("nothing is kept between groups, because with it there is no room",),
     )  # fmt: skip
 
 
@@ -102,7 +115,7 @@ def test_no_width_loses_a_figure(width: int) -> None:
     lines = rendered(example(), width)
     assert max(map(len, lines)) <= width
     text = " ".join(lines)
-    wanted = ("1,000", "1,100", "1,500", "1,200", "2,100", "800", "512", "1,024", "2 KiB", "6 KiB")
+    wanted = ("1,000", "1,100", "900", "1,200", "2,100", "800", "512", "1,024", "2 KiB", "6 KiB")
     assert all(figure in text for figure in wanted)
 
 
@@ -110,7 +123,7 @@ def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
     found = report(tmp_path, MANY)
     nodes = [node for group in found["groups"] for node in group["nodes"]]
     assert sorted(nodes) == sorted([*LAYERS, "sum"])
-    assert sum(g["simulated"]["cycles"] for g in found["groups"]) == found["simulated_cycles"]
+    assert sum(g["simulated"]["added"] for g in found["groups"]) == found["simulated_cycles"]
     assert sum(g["estimate"]["total"] for g in found["groups"]) == found["estimated_cycles"]
     for group in found["groups"]:
         for memory, size in group["peaks"].items():
@@ -148,7 +161,7 @@ def test_what_passes_between_layers_stays_on_chip(tmp_path: Path) -> None:
 def test_the_cycles_of_the_host_are_told_apart(tmp_path: Path) -> None:
     found = report(tmp_path, MANY, odd=True)
     assert [node["operator"] for node in found["host"]] == ["CumSum"]
-    groups = sum(g["simulated"]["cycles"] for g in found["groups"])
+    groups = sum(g["simulated"]["added"] for g in found["groups"])
     assert groups + found["host_cycles"] == found["simulated_cycles"]
     assert found["host_cycles"] > 0
 
@@ -167,10 +180,44 @@ def test_the_halo_policy_is_obeyed(tmp_path: Path, policy: str, others: str) -> 
     assert others not in {group["halo"] for group in groups}
 
 
+@pytest.mark.parametrize("schedule", ["optimal", "none", "branch"])
+def test_what_looks_cheaper_says_why_it_was_not_taken(tmp_path: Path, schedule: str) -> None:
+    groups = report(tmp_path, MANY, "--fusion", schedule)["groups"]
+    options = [option for group in groups for option in group["neighbours"]]
+    options += [c["rejected"] for group in groups for c in group["choices"] if c["rejected"]]
+    looks = [o for o in options if o["cycles"] is None or round(o["cycles"]) < round(o["against"])]
+    assert options
+    assert all(option["why"] for option in looks)
+    assert not any(option["why"] for option in options if option not in looks)
+
+
+def test_what_is_kept_between_groups_counts_on_both_sides(tmp_path: Path) -> None:
+    groups = report(tmp_path, ONE_CORE, "--fusion", "line", "--effort", "0")["groups"]
+    assert any(group["kept"] for group in groups)
+    total = {group["step"]: group["estimate"]["total"] for group in groups}
+    for group in groups:
+        for option in group["neighbours"]:
+            other = option["what"].rpartition("with group ")[2]
+            beside = total[int(other)] if other.isdecimal() else 0
+            assert option["against"] == pytest.approx(total[group["step"]] + beside)
+
+
+def test_what_was_given_up_is_told(tmp_path: Path) -> None:
+    path, arch = str(conv_net(tmp_path / "conv_net.onnx")), few_tokens(tmp_path, 8)
+    result = invoke(arch, "-m", path, "--json", "--effort", "0")
+    assert result.exit_code == 0, result.output
+    assert "too few tokens" in json.loads(result.stdout)["notes"][0]
+    text = invoke(arch, "-m", path, "--report", "--effort", "0").stdout
+    assert "given up: too few tokens" in text
+
+
 def test_the_report_names_the_partition_that_won(tmp_path: Path) -> None:
     one = report(tmp_path, MANY, "--effort", "0", "--fusion", "line")
-    assert (one["partition"], one["programs_tried"]) == ("line", 1)
-    assert report(tmp_path, MANY)["programs_tried"] > 1
+    assert (one["partition"], one["programs_tried"]) == ("line", [])
+    best = report(tmp_path, MANY)
+    least = min(best["programs_tried"], key=lambda each: each["cycles"])
+    assert len(best["programs_tried"]) > 1
+    assert (least["partition"], least["cycles"]) == (best["partition"], best["simulated_cycles"])
 
 
 def test_the_text_report_and_a_program_may_be_had_at_once(tmp_path: Path) -> None:
@@ -180,6 +227,41 @@ def test_the_text_report_and_a_program_may_be_had_at_once(tmp_path: Path) -> Non
     assert result.exit_code == 0
     assert "best rejected" in result.stdout
     assert target.read_text().startswith("program name=conv_net")
+
+
+def test_the_report_as_json_goes_to_the_file(tmp_path: Path) -> None:
+    target = tmp_path / "net.json"
+    path = conv_net(tmp_path / "conv_net.onnx")
+    result = invoke(PLAIN, "-m", str(path), "--json", "-o", str(target), "--effort", "0")
+    assert result.exit_code == 0
+    assert not result.stdout
+    assert json.loads(target.read_text())["model"] == "conv_net"
+
+
+def test_a_file_that_cannot_be_written_is_found_before_anything_else(tmp_path: Path) -> None:
+    held = tmp_path / "file"
+    held.touch()
+    for target, what in (
+        (tmp_path, "is a folder"),
+        (tmp_path / "none" / "net.asm", "there is no folder"),
+        (held / "net.asm", "there is no folder"),
+    ):
+        text = failed("nowhere.yaml", "-m", "resnet51", "-o", str(target))
+        assert all(part in text for part in (what, "nowhere.yaml", "resnet51"))
+    assert not (tmp_path / "none").exists()
+
+
+def test_no_program_is_an_answer_and_no_wrong_input(tmp_path: Path) -> None:
+    path = str(conv_net(tmp_path / "conv_net.onnx", odd=True))
+    refused = invoke(MANY, "-m", path, "--no-host")
+    assert refused.exit_code == 1
+    assert "no program: " in refused.stderr
+    assert "CumSum" in refused.stderr
+    large = invoke(MANY, "-m", str(conv_net(tmp_path / "net.onnx")), "-b", "1000000000")
+    assert large.exit_code == 1
+    assert "DRAM needs" in large.stderr
+    assert "input image" in large.stderr
+    assert "dtype fp32: ascend-310-like runs" in failed(MANY, "-m", path, "--dtype", "fp32")
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -205,7 +287,28 @@ def test_stages_are_printed_as_they_are_at_that_time(tmp_path: Path) -> None:
     assert (
         "rolling" not in invoke(MANY, "-m", path, "--after", "tile", "--halo", "recompute").stdout
     )
-    assert after("emit") != after("order")
+    early = [invoke(MANY, "-m", path, "--after", s, "--effort", "0") for s in ("emit", "order")]
+    assert early[0].stdout != early[1].stdout
+
+
+def test_stages_are_those_of_the_program_that_won(tmp_path: Path) -> None:
+    path = str(conv_net(tmp_path / "conv_net.onnx"))
+    won = report(tmp_path, MANY)
+    assert won["programs_tried"][0]["partition"] != won["partition"]  # or this test shows nothing
+    fused = invoke(MANY, "-m", path, "--after", "fuse").stdout
+    assert fused.count("group") == len(won["groups"])
+    program = invoke(MANY, "-m", path).stdout
+    assert invoke(MANY, "-m", path, "--after", "order").stdout == program
+
+
+def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
+    path, arch = str(conv_net(tmp_path / "conv_net.onnx")), few_tokens(tmp_path, 1)
+    result = invoke(arch, "-m", path, "--after", "tile")
+    assert result.exit_code == 0, result.output
+    assert "first" in result.stdout
+    refused = invoke(arch, "-m", path, "--after", "order")
+    assert refused.exit_code == 1
+    assert "front_end.tokens of at least" in refused.stderr
 
 
 def test_the_list_of_stages_needs_no_model() -> None:
@@ -262,6 +365,31 @@ def test_a_study_compares_ways_to_fuse(tmp_path: Path) -> None:
     assert frame["verified"].all()
     assert frame["latency_cycles"]["optimal"] < frame["latency_cycles"]["none"]
     assert set(both.layers["fusion"]) == {"none", "optimal"}
+
+
+def test_a_batch_that_no_memory_holds_is_an_answer(tmp_path: Path) -> None:
+    path = conv_net(tmp_path / "conv_net.onnx")
+    (row,) = study([MANY], [path], batches=[1_000_000_000]).frame.to_dict("records")
+    assert row["status"] == "does_not_fit"
+    assert "input image" in row["reason"]
+
+
+@pytest.mark.parametrize(("effort", "runs"), [(0, 1), (1, 0)])
+def test_the_winner_is_simulated_once(tmp_path: Path, effort: int, runs: int) -> None:
+    counted: list[str] = []
+
+    def counting(program: Program, arch: Arch) -> Trace:
+        counted.append(program.name)
+        return STANDARD.simulate(program, arch)
+
+    path = conv_net(tmp_path / "conv_net.onnx")
+    tools = replace(STANDARD, simulate=counting)
+    found = study([PLAIN], [path], verify=False, effort=[effort], tools=tools)
+    assert len(counted) == runs
+    (row,) = found.frame.to_dict("records")
+    assert row["simulate_s"] > 0
+    usual = study([PLAIN], [path], verify=False, effort=[effort]).frame
+    assert row["latency_cycles"] == usual["latency_cycles"][0]
 
 
 def test_the_best_option_is_the_one_that_lost_least() -> None:
