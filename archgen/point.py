@@ -37,6 +37,8 @@ class Point:
     scheduling: Scheduling = DEFAULT
     settings: tuple[tuple[str, Scalar], ...] = ()
     """Fields of the architecture that a sweep has set, with their values."""
+    trace: bool = False
+    """Whether its run is also wanted as a file for a viewer; this is no part of `key`."""
 
     @property
     def label(self) -> str:
@@ -68,7 +70,8 @@ class Outcome:
     details: dict[str, Any] = field(default_factory=dict)
     """JSON-ready: metrics in full, the compiler's report, a traceback after a failure."""
     tables: dict[str, bytes | Path] = field(default_factory=dict, repr=False)
-    """Parquet, or where it is stored: `spans` and `levels` of the run, where there was one."""
+    """Parquet, or where it is stored: `spans` and `levels` of the run, where there was one; and
+    `trace`, for a viewer, where that is wanted."""
     reused: bool = False
     """Whether it was read from an earlier run."""
 

@@ -95,12 +95,8 @@ class _Loop:
             self.under[self.workers.submit(point)] = _Under(point, due)
 
     def _stored(self, point: Point) -> Outcome | None:
-        """What another study has made of the point. A failed one is tried again: what failed may
-        have been the surroundings."""
-        if self.store is None or self.fresh:
-            return None
-        found = self.store.load(point.label, point.key)
-        return found if found is not None and found.status != "failed" else None
+        """What another study has made of the point."""
+        return None if self.store is None or self.fresh else self.store.finished(point)
 
     def _look_again(self) -> None:
         """What others had may be finished or given up; what died is tried alone."""

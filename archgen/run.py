@@ -27,6 +27,7 @@ from archgen.energy import costs_of, energy_of
 from archgen.energy.sources import MissingSource
 from archgen.fed import cut, feedable, run_cut
 from archgen.models import ModelError, SourceModel, open_model
+from archgen.perfetto import compressed, trace_bytes
 from archgen.point import Outcome, Point, Row
 from archgen.quantize import Quantized, quantize
 from archgen.reference import cached_reference, content_key, run_node, sample_inputs
@@ -165,6 +166,8 @@ class Workbench:
         layers = [point.identity() | layer for layer in layer_rows(trace, energy.layers)]
         details = {"report": compiled.report, "traffic": dict(trace.traffic)}
         made = tables(trace, program, arch, point.identity())
+        if point.trace and made:
+            made["trace"] = compressed(trace_bytes(trace, program, arch))
         return Outcome(point.key, point.label, row, layers, details, made)
 
     def _simulated(self, compiled: Compiled, arch: Arch) -> tuple[Trace, float]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from archgen.frame import LayerRow, layers_frame, table_bytes
-from archgen.point import Outcome
+from archgen.point import Outcome, Point
 from archgen.reference import write_atomically
 
 try:
@@ -24,13 +24,15 @@ except ImportError:  # pragma: no cover - not on this system: studies do not see
     fcntl = None  # type: ignore[assignment]
 
 _FORMAT = 3
+TRACE = "trace"
+"""The table of an outcome that is a file for a viewer."""
 _DIGITS = 15
 """Hexadecimal digits of a key that say which byte stands for it: below 2 to the 60th."""
 
 
 class Store:
     """The folder `runs/` of a study: for each point `<label>.<key>.json`, and beside it
-    `.layers.parquet`, `.spans.parquet` and `.levels.parquet`."""
+    `.layers.parquet`, `.spans.parquet`, `.levels.parquet` and, where wanted, `.pftrace.gz`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "runs"
@@ -64,6 +66,15 @@ class Store:
         found = _read(self._stem(label, key))
         return found if found is not None and found.key == key else None
 
+    def finished(self, point: Point) -> Outcome | None:
+        """What is stored of `point`, unless it has to be run again: one that failed, because what
+        failed may have been the surroundings, or one whose trace is wanted and not there."""
+        found = self.load(point.label, point.key)
+        if found is None or found.status == "failed":
+            return None
+        wanting = point.trace and found.status == "ok" and TRACE not in found.tables
+        return None if wanting else found
+
     def everything(self) -> Iterator[Outcome]:
         """Every finished point that is stored, whichever study it belongs to."""
         for path in sorted(self.folder.glob("*.json")):
@@ -77,7 +88,7 @@ class Store:
         layers = table_bytes(layers_frame([outcome]))
         for name, table in {"layers": layers, **outcome.tables}.items():
             if isinstance(table, bytes):
-                _write(Path(f"{stem}.{name}.parquet"), table)
+                _write(_table(stem, name), table)
         content = {
             "format": _FORMAT,
             "key": outcome.key,
@@ -91,6 +102,11 @@ class Store:
         _write(Path(f"{stem}.json"), text.encode())
 
 
+def _table(stem: Path, name: str) -> Path:
+    """The file of one of an outcome's tables."""
+    return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
+
+
 def _place(key: str) -> int:
     return int(key[:_DIGITS], 16)
 
@@ -102,11 +118,10 @@ def _read(stem: Path) -> Outcome | None:
         return None
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         return None
-    tables: dict[str, bytes | Path] = {
-        name: Path(f"{stem}.{name}.parquet") for name in stored["tables"]
-    }
-    if not all(Path(f"{stem}.{name}.parquet").exists() for name in tables):
+    files = {name: _table(stem, name) for name in stored["tables"]}
+    if not all(path.exists() for path in files.values()):
         return None
+    tables: dict[str, bytes | Path] = dict(files)
     rows: list[LayerRow] = stored["layers"]
     key, label = stored["key"], stored["label"]
     return Outcome(key, label, stored["row"], rows, stored["details"], tables, reused=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from archgen.design import Design, Named, StudyError, Workload, designed, points
@@ -47,6 +47,8 @@ class Running:
     """`local`, or a cluster: `dask:tcp://host:port`, `dask:local`."""
     command: str = ""
     """What was typed, for the record."""
+    trace: bool = False
+    """Whether each run is also kept as a file that the Perfetto viewer opens."""
 
 
 def study(
@@ -69,6 +71,7 @@ def study(
     fresh: bool = False,
     timeout: float | None = None,
     executor: str = "local",
+    trace: bool = False,
     observe: Observer | None = None,
     tools: Toolchain = STANDARD,
 ) -> Study:
@@ -92,6 +95,7 @@ def study(
         fresh: run points again that `out` already has.
         timeout: seconds that a point may take before it is given up as failed.
         executor: `local`, or a cluster such as `dask:tcp://host:port`.
+        trace: also keep each run as `runs/*.pftrace.gz`, for the Perfetto viewer.
         observe: called after each point.
         tools: compiler and machine to use.
 
@@ -103,7 +107,7 @@ def study(
         calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
         passes=passes,
     )  # fmt: skip
-    running = Running(jobs, out, fresh, timeout, executor=executor)
+    running = Running(jobs, out, fresh, timeout, executor=executor, trace=trace)
     return run_study(design, running, observe, tools)
 
 
@@ -118,7 +122,7 @@ def run_study(
     Raises:
         StudyError: with every mistake in the design, before anything runs.
     """
-    wanted = points(design)
+    wanted = [replace(point, trace=running.trace) for point in points(design)]
     said = about(design, wanted, running.command)
     store = _store(running.out)
     workers = _workers(running, design, tools, len(wanted))
@@ -174,8 +178,8 @@ def _outcomes(
     """Stored points first, then the others as they are finished."""
     missing = []
     for point in wanted:
-        found = store.load(point.label, point.key) if store and not running.fresh else None
-        if found is not None and found.status != "failed":
+        found = store.finished(point) if store and not running.fresh else None
+        if found is not None:
             yield found
         else:
             missing.append(point)

@@ -84,6 +84,9 @@ OUT = Path("archgen-out")
     help="Folder for results and plots.  [default: archgen-out, archgen-out/NAME for a study file]",
 )
 @click.option("--fresh", is_flag=True, help="Run points again that the folder already has.")
+@click.option(
+    "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
+)
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @click.option(
     "--timeout",
@@ -111,6 +114,7 @@ def study(
     out: Path | None,
     jobs: int,
     fresh: bool,
+    trace: bool,
     dry_run: bool,
     timeout: float | None,
     memory: int | None,
@@ -145,7 +149,7 @@ def study(
         return
     command = shlex.join(["archgen", *sys.argv[1:]])
     share = memory or _share(jobs) if executor == "local" and jobs > 1 else memory
-    running = Running(jobs, folder, fresh, timeout, share, executor, command)
+    running = Running(jobs, folder, fresh, timeout, share, executor, command, trace)
     sys.exit(0 if run_and_report(design, running, folder).good else 1)
 
 

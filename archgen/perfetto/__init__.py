@@ -10,6 +10,6 @@ Protocol buffers, not Chrome's JSON: they have units, order and nesting of track
 schema, against which a test can hold every field.
 """
 
-from archgen.perfetto.document import trace_bytes, write_trace
+from archgen.perfetto.document import compressed, trace_bytes, write_trace
 
-__all__ = ["trace_bytes", "write_trace"]
+__all__ = ["compressed", "trace_bytes", "write_trace"]

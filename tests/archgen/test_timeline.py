@@ -11,7 +11,7 @@ import pytest
 from conv_net import conv_net
 from small_run import machine, two_layers
 
-from archgen.columns import LEVEL_COLUMNS, SPAN_COLUMNS
+from archgen.columns import LEVEL_COLUMNS, SPAN_COLUMNS, ordered
 from archgen.sweep import Study, study
 from archgen.timeline import levels_table, merge, spans_table, spread
 from simmodel.simulate import simulate, traced
@@ -115,7 +115,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 def test_frames_have_the_columns_that_are_explained(run: Study) -> None:
     for frame, columns in ((run.spans, SPAN_COLUMNS), (run.levels, LEVEL_COLUMNS)):
-        assert frame.columns.tolist() == [known.name for known in columns]
+        assert frame.columns.tolist() == ordered([], columns)
         assert frame["arch"].unique().tolist() == list(ARCHS)
     assert run.spans["start_cycle"].dtype == "Int64"
     assert set(run.spans["engine"]) >= {"matrix", "load", "store", "host"}
@@ -177,4 +177,4 @@ def test_a_point_without_its_tables_is_run_again(tmp_path: Path) -> None:
 def test_no_run_is_no_rows() -> None:
     none = Study((), ())
     assert none.spans.empty
-    assert none.levels.columns.tolist() == [known.name for known in LEVEL_COLUMNS]
+    assert none.levels.columns.tolist() == ordered([], LEVEL_COLUMNS)
