@@ -30,7 +30,9 @@ Part = Group | HostNode
 class Prices(Protocol):
     """What is asked about groups."""
 
-    arch: Arch
+    @property
+    def arch(self) -> Arch:
+        """The machine."""
 
     @property
     def facts(self) -> Facts:

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.driver import CompileOptions
 from compiler.fuse.dependence import members
 from compiler.fuse.group import Group
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
+from compiler.homes import ChooseHomes
+from compiler.keep import Part, Prices
+from compiler.nest.ir import NestGraph
+from compiler.plan.facts import Facts
 from compiler.plan.make_plan import MakePlan
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
@@ -73,12 +78,40 @@ class _AnySearch(GroupSearch):
         return sorted(found, key=lambda s: rng.random() - 0.5 * len(s.loops))
 
 
+@dataclass(frozen=True)
+class Everywhere(ChooseHomes):
+    """Shared memory for all that has room there, quicker or not."""
+
+    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+        """`parts` with as much in shared memory as fits."""
+        return super().apply(parts, graph, _Bargain(fitter))
+
+
+@dataclass(frozen=True)
+class _Bargain:
+    """Prices that fall with every tensor in shared memory."""
+
+    real: Prices
+
+    @property
+    def arch(self) -> Arch:
+        return self.real.arch
+
+    @property
+    def facts(self) -> Facts:
+        return self.real.facts
+
+    def price(self, group: Group) -> float:
+        return math.inf if math.isinf(self.real.price(group)) else -len(group.shared)
+
+
 def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | None = None,
              dtype: str | None = None, partition: PartitionStrategy | None = None,
              ) -> CompileOptions:  # fmt: skip
     """Options of a compiler that prefers nothing."""
     stages = Stages(
         partition=partition or Eager(seed=seed),
+        homes=Everywhere() if seed % 4 else ChooseHomes(),
         tile=AnyTiles(cores=cores, rolling=rolling, seed=seed),
         plan=MakePlan(slots=slots),
     )

@@ -33,10 +33,13 @@ def machine(
     vector: dict[str, Any] | None = None,
     copy: dict[str, Any] | None = None,
     split_loads: bool = False,
+    shared: dict[str, Any] | None = None,
+    own_engines: bool = False,
     latency: int = 20,
     tokens: int = 64,
 ) -> Arch:
     """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
+    With `own_engines`, other copy engines reach shared memory than DRAM.
 
     Raises ValueError where the parts contradict each other.
     """
@@ -65,6 +68,14 @@ def machine(
             "fetch": {"from": ["dram"], "to": ["weights"]} | moves,
         }
     copies["store"] = {"from": ["local"], "to": ["dram"]} | moves
+    if shared is not None:
+        memories["shared"] = {"size": 1 << 20, "banks": 4, "bank_width": 16} | shared
+        if own_engines:
+            copies["refill"] = {"from": ["shared"], "to": targets} | moves
+            copies["spill"] = {"from": ["local"], "to": ["shared"]} | moves
+        else:
+            for way, engine in copies.items():
+                engine["to" if way == "store" else "from"].append("shared")
     given = {key: value for key, value in (vector or {}).items() if value is not None}
     arch = Arch.model_validate({
         "name": name, "clock": "1 GHz", "types": types, "clusters": clusters, "cores": cores,
@@ -105,6 +116,12 @@ NAMED = {
             matrix={"writeback": ["clip"], "granularity": "gemm"},
         ),
         machine(name="wide", cores=6, local={"size": 1 << 20}, latency=200),
+        machine(name="joined", cores=3, shared={"size": 1 << 16}, accumulators=8192),
+        machine(
+            name="clustered", clusters=2, cores=2, sync="interlock", weights=8192,
+            shared={"level": "cluster", "alignment": 32, "latency": "10 cycles"},
+            own_engines=True,
+        ),
     )
 }  # fmt: skip
 """One machine per trait."""
@@ -145,6 +162,11 @@ def machines(draw: st.DrawFn) -> Arch:
         "size": size, "banks": banks, "bank_width": width, "alignment": pick(1, 1, 16, 64),
         "mapping": pick("interleaved", "blocked"),
     }  # fmt: skip
+    near = {
+        "size": pick(1024, 8192, 1 << 20), "level": pick("chip", "cluster"),
+        "banks": pick(1, 4), "mapping": pick("interleaved", "blocked"),
+        "alignment": pick(1, 64), "latency": pick("0 cycles", "30 cycles"),
+    }  # fmt: skip
     try:
         return machine(
             types=kinds, clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3),
@@ -152,6 +174,7 @@ def machines(draw: st.DrawFn) -> Arch:
             local=local, weights=pick(0, 0, 512, 8192), accumulators=pick(0, 0, 512, 8192),
             matrix=matrix, vector=vector, split_loads=draw(st.booleans()),
             copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
+            shared=pick(None, near, near), own_engines=draw(st.booleans()),
             latency=pick(0, 20), tokens=pick(64, 64, 64, 24, 12),
         )  # fmt: skip
     except ValueError:

@@ -1,0 +1,212 @@
+"""Where tensors lie between groups: what goes through shared memory, where, and what it saves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from blocks import blocks
+from doubles import Everywhere
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from machines import NAMED, machine, machines
+from networks import Checked, Net, check, feeds_of, refused
+
+from archgen.reference import run_node
+from compiler.alloc.off_chip import Span, lowest
+from compiler.cost import copy_cycles, far_rate
+from compiler.driver import CompileOptions, compile_model
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.fuse.partition import Unfused
+from compiler.homes import ChooseHomes
+from compiler.keep import KeepTensors
+from compiler.stages import Stages
+from simmodel.arch import Arch
+from simmodel.functional import run
+from simmodel.program import Buffer
+
+
+def apart(homes: ChooseHomes | None = None, **stages: Any) -> CompileOptions:
+    """Every layer a group of its own, so that tensors pass between groups."""
+    made = Stages(
+        partition=Unfused(), keep=KeepTensors(enabled=False), homes=homes or Everywhere(), **stages
+    )
+    return CompileOptions(stages=made)
+
+
+def chain(batch: int = 1, layers: int = 3, side: int = 8) -> onnx.ModelProto:
+    """Pointwise convolutions in a row, 8 channels each."""
+    net = Net()
+    x = net.input(batch, 8, side, side)
+    for _ in range(layers):
+        x = net.op("Conv", x, net.weight(8, 8, 1, 1))
+    return net.model(x)
+
+
+def near(seen: Checked) -> list[Buffer]:
+    return [b for b in seen.compiled.program.buffers if b.memory == "shared"]
+
+
+def shared_bytes(seen: Checked) -> tuple[float, float]:
+    """Bytes stored in shared memory, and loaded from there."""
+    moved = {"write": 0.0, "read": 0.0}
+    for key, amount in seen.trace.traffic.items():
+        memory, _, way = key.rpartition(".")
+        if memory.startswith("shared"):
+            moved[way] += amount
+    return moved["write"], moved["read"]
+
+
+TENSOR = 8 * 8 * 8 * 4
+"""Bytes of each tensor of `chain`."""
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+@pytest.mark.parametrize("own", [False, True])
+def test_what_passes_between_groups_leaves_dram_alone(sync: str, own: bool) -> None:
+    """By hand: three layers, two tensors between them, each stored once and loaded once."""
+    arch = machine(cores=2, sync=sync, shared={"size": 2 * TENSOR}, own_engines=own)
+    seen = check(chain(), arch, "fp32", apart())
+    weights = 8 * 8 * 4
+    assert shared_bytes(seen) == (2 * TENSOR, 2 * TENSOR)
+    assert seen.trace.traffic["dram.write"] == TENSOR
+    assert seen.trace.traffic["dram.read"] >= TENSOR + 3 * weights
+    assert {b.address for b in near(seen)} == {0, TENSOR}
+    plain = check(chain(), arch, "fp32", apart(ChooseHomes(shared=False)))
+    assert not near(plain)
+    assert plain.trace.traffic["dram.write"] == 3 * TENSOR
+    assert seen.trace.cycles < plain.trace.cycles
+
+
+def test_a_place_is_used_again_when_its_tensor_is_dead() -> None:
+    """Five layers: tensors 1 and 3 never live at once, nor do 2 and 4; two places serve all."""
+    arch = machine(cores=2, shared={"size": 2 * TENSOR})
+    seen = check(chain(layers=5), arch, "fp32", apart())
+    assert sorted(b.address for b in near(seen)) == [0, 0, TENSOR, TENSOR]
+
+
+def test_what_finds_no_room_lies_in_dram() -> None:
+    arch = machine(cores=2, shared={"size": TENSOR + 1024})
+    seen = check(chain(layers=5), arch, "fp32", apart())
+    assert [(b.address, b.size) for b in near(seen)] == [(0, TENSOR)] * 2
+    assert seen.trace.traffic["dram.write"] == 3 * TENSOR
+
+
+def test_the_tensor_that_saves_most_comes_first() -> None:
+    """Room for one at a time: the first saves 3 transfers over 4 steps, all others 2 over 2."""
+    net = Net()
+    x = net.input(1, 8, 8, 8)
+    a = net.op("Conv", x, net.weight(8, 8, 1, 1))
+    b = net.op("MaxPool", a, kernel_shape=[1, 1])
+    b = net.op("MaxPool", b, kernel_shape=[1, 1])
+    c = net.op("Conv", b, net.weight(8, 8, 1, 1))
+    d = net.op("Conv", net.op("Add", c, a), net.weight(8, 8, 1, 1))
+    arch = machine(cores=2, shared={"size": TENSOR})
+    seen = check(net.model(d), arch, "fp32", apart())
+    assert [(buffer.first, buffer.last) for buffer in near(seen)] == [(1, 2), (3, 4)]
+
+
+def test_what_the_host_reads_lies_in_dram() -> None:
+    net = Net()
+    x = net.input(1, 8, 8, 8)
+    a = net.op("Conv", x, net.weight(8, 8, 1, 1))
+    b = net.op("CumSum", a, net.const(1))
+    c = net.op("Conv", b, net.weight(8, 8, 1, 1))
+    d = net.op("Conv", c, net.weight(8, 8, 1, 1))
+    seen = check(net.model(d), machine(shared={}), "fp32", apart())
+    assert seen.compiled.host
+    assert len(near(seen)) == 1  # between the last two
+
+
+def test_ports_lie_in_dram() -> None:
+    """A result that a later layer reads as well is the user's."""
+    net = Net()
+    a = net.op("Conv", net.input(1, 8, 8, 8), net.weight(8, 8, 1, 1))
+    b = net.op("Conv", a, net.weight(8, 8, 1, 1))
+    seen = check(net.model(a, b), machine(shared={}), "fp32", apart())
+    assert not near(seen)
+
+
+def test_each_cluster_has_its_slice() -> None:
+    """A batch of 4 on 2 clusters: each stores two images at the start of its own memory."""
+    arch = machine(clusters=2, cores=2, shared={"level": "cluster", "size": TENSOR * 4})
+    seen = check(chain(batch=4), arch, "fp32", apart())
+    assert {(b.core, b.size) for b in near(seen)} == {(0, 2 * TENSOR), (2, 2 * TENSOR)}
+    assert {b.address for b in near(seen)} == {0, 2 * TENSOR}
+    assert shared_bytes(seen) == (8 * TENSOR, 8 * TENSOR)
+
+
+def test_no_cluster_reads_the_slice_of_another() -> None:
+    """One image that is cut by rows, with halos: it could not be read back."""
+    net = Net()
+    x = net.input(1, 8, 16, 16)
+    for _ in range(3):
+        x = net.op("Conv", x, net.weight(8, 8, 3, 3), pads=[1] * 4)
+    arch = machine(clusters=2, cores=2, shared={"level": "cluster"})
+    seen = check(net.model(x), arch, "fp32", apart())
+    assert all(b.core is not None for b in near(seen))
+    for made in seen.compiled.decisions:
+        if made.group.shared:  # then whole columns, whose input is another layer's columns
+            assert len(made.schedule.parts) <= arch.cores
+
+
+def test_a_tensor_is_seen_where_it_lies() -> None:
+    """Probes read shared memory too, where it is one."""
+    compiled = compile_model(chain(), NAMED["joined"], apart())
+    assert {p.port.operand.memory for p in compiled.probes} == {"shared", "dram"}
+    found = run(
+        compiled.program, feeds_of(chain()), NAMED["joined"], run_node, probes=compiled.probes
+    )
+    assert len(found.probed) == 3
+    assert all(np.abs(values).max() > 0 for values in found.probed.values())
+
+
+def test_estimates_know_the_path() -> None:
+    """By hand: 6 cores, 3 of a cluster; 64 bytes a cycle in each shared memory, 16 in DRAM."""
+    arch = machine(
+        clusters=2, cores=3, latency=20,
+        shared={"level": "cluster", "bank_width": 16, "latency": "5 cycles"},
+        copy={"bandwidth": "64 B/cycle"},
+    )  # fmt: skip
+    engine = arch.copy_["load"]
+    assert far_rate(arch, "shared", 6) == pytest.approx(64 / 3)
+    assert far_rate(arch, "shared", 2) == 32
+    assert far_rate(arch, "dram", 6) == pytest.approx(16 / 6)
+    assert copy_cycles(arch, engine, 640, 6, far="shared") == pytest.approx(5 + 30)
+    assert copy_cycles(arch, engine, 640, 6) == pytest.approx(20 + 240)
+
+
+def test_slow_shared_memory_is_not_used() -> None:
+    """A tensor moves only where its groups are expected to be quicker."""
+    slow = {"banks": 1, "bank_width": 1, "latency": "500 cycles"}
+    seen = check(chain(), machine(cores=2, shared=slow), "fp32", apart(ChooseHomes()))
+    assert not near(seen)
+    seen = check(chain(), machine(cores=2, shared={}), "fp32", apart(ChooseHomes()))
+    assert len(near(seen)) == 2
+
+
+@pytest.mark.parametrize(
+    "first, last, size, expected",
+    [(0, 1, 64, 192), (2, 3, 64, 0), (1, 2, 100, 192), (0, 0, 32, 64)],
+)
+def test_lowest_address(first: int, last: int, size: int, expected: int) -> None:
+    """By hand: bytes 0..64 are taken in steps 0 and 1, 128..192 in steps 0 to 2."""
+    placed = [(0, Span("a", 64, 0, 1)), (128, Span("b", 64, 0, 2))]
+    if (first, last) == (0, 1):
+        placed.append((64, Span("c", 64, 1, 1)))
+    assert lowest(Span("new", size, first, last), placed) == expected
+
+
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(machines(), st.data())
+def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> None:
+    """Whatever layers read and write, and wherever it lies, the result is the same."""
+    assume(arch.memories.shared is not None)
+    dtype = data.draw(st.sampled_from(arch.types))
+    model: onnx.ModelProto = data.draw(blocks(dtype == "int8", most=2))
+    try:
+        check(model, arch, dtype, apart())
+    except (DoesNotFit, UnsupportedModel) as why:
+        refused(why)
