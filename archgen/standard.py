@@ -10,7 +10,6 @@ from typing import Any
 
 from archgen.toolchain import Array, Compiled, Request, Toolchain
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from compiler.effort import alternatives
 from compiler.errors import CompilerError
 from compiler.fuse.strategies import STRATEGIES
 from compiler.stages import Stages
@@ -115,8 +114,7 @@ def winner(request: Request) -> tuple[Arch, CompileOptions]:
 
 def _ways(request: Request) -> tuple[Stages, ...]:
     """What is tried, in order."""
-    choice = request.scheduling
-    return alternatives(choice.effort, choice.stages)
+    return request.scheduling.alternatives
 
 
 def _options(request: Request, stages: Stages) -> CompileOptions:
