@@ -18,8 +18,8 @@ import archgen
 import compiler
 import simmodel
 
-_DRAWN = ("cli", "plots", "report")
-"""Folders of archgen that decide how results look, not what they are."""
+_DRAWN = ("cli", "explore", "plots", "report")
+"""Folders of archgen that decide which results there are and how they look, not what they are."""
 
 
 def cache_dir() -> Path:

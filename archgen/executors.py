@@ -15,8 +15,7 @@ from typing import Any
 from archgen.cache import code_version
 from archgen.design import StudyError
 from archgen.point import Outcome, Point
-from archgen.toolchain import Toolchain
-from archgen.workers import WorkerDied, Workers, WorkersGone, run_here
+from archgen.workers import Tools, WorkerDied, Workers, WorkersGone, run_here
 
 _DASK = "dask:"
 _START = 20
@@ -28,7 +27,7 @@ def is_cluster(name: str) -> bool:
     return name.startswith(_DASK)
 
 
-def cluster(name: str, tools: Toolchain) -> Workers:
+def cluster(name: str, tools: Tools) -> Workers:
     """The cluster that `name` stands for: `dask:tcp://host:port`, or `dask:local`, which starts
     one on this machine (`dask:local:4` with four workers).
 
@@ -63,7 +62,7 @@ def _connection(distributed: Any, address: str) -> dict[str, Any]:
 class _Dask:
     """The workers of a Dask cluster, which may come and go while a study runs."""
 
-    def __init__(self, client: Any, killed: type[Exception], tools: Toolchain) -> None:
+    def __init__(self, client: Any, killed: type[Exception], tools: Tools) -> None:
         self._client, self._killed, self._tools = client, killed, tools
         self._executor = client.get_executor(pure=False)
         self._names = (f"archgen-{number}" for number in count())

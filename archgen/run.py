@@ -103,11 +103,56 @@ def _input_sizes(proto: onnx.ModelProto, dtype: str) -> Iterator[tuple[str, int]
 
 
 @dataclass(frozen=True)
-class _Kept:
+class Kept:
     """A prepared model and what the compiler loaded from it."""
 
     model: Prepared
     loaded: Any
+
+
+class Models:
+    """The last models that points needed, prepared and loaded."""
+
+    def __init__(self, load: Callable[[onnx.ModelProto, str], Any]) -> None:
+        self._load = load
+        self._kept: OrderedDict[tuple[Any, ...], Kept] = OrderedDict()
+
+    def of(self, point: Point) -> Kept:
+        """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
+        integer = point.dtype == "int8"
+        wanted = (point.model, point.batch, point.dims, integer, point.calibration)
+        if wanted in self._kept:
+            self._kept.move_to_end(wanted)
+            return self._kept[wanted]
+        source = open_model(point.model, point.batch, dict(point.dims))
+        check_inputs(source, point.arch, point.dtype)
+        made = prepare(source, point.dtype, load_calibration(point.calibration))
+        kept = Kept(made, self._load(made.proto, made.name))
+        self._kept[wanted] = kept
+        if len(self._kept) > _KEPT_MODELS:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
+    """What `work` makes of `point`, or the outcome that says why there is nothing."""
+    if point.dtype not in point.arch.types:
+        known = ", ".join(point.arch.types)
+        reason = f"{point.arch.name} runs networks of {known}, not {point.dtype}"
+        return _refused(point, "unsupported", reason)
+    try:
+        # Numbers that overflow are wrong or not; the comparison says so, not a warning.
+        with np.errstate(all="ignore"):
+            return work()
+    except DoesNotFit as answer:
+        return _refused(point, "does_not_fit", str(answer))
+    except (UnsupportedModel, ModelError, MissingSource) as answer:
+        return _refused(point, "unsupported", str(answer))
+    except MemoryError as mistake:
+        what = f"a batch of {point.batch} takes more memory than this computer has left"
+        return failure(point, f"{what}: {mistake}" if str(mistake) else what)
+    except Exception as mistake:
+        return failure(point, mistake)
 
 
 class Workbench:
@@ -115,34 +160,17 @@ class Workbench:
 
     def __init__(self, tools: Toolchain) -> None:
         self.tools = tools
-        self._kept: OrderedDict[tuple[Any, ...], _Kept] = OrderedDict()
+        self._models = Models(tools.load)
         self._fed: tuple[str, dict[str, Array]] = ("", {})
         self._memo = Memo()
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
-        row: Row = point.identity()
-        if point.dtype not in point.arch.types:
-            known = ", ".join(point.arch.types)
-            reason = f"{point.arch.name} runs networks of {known}, not {point.dtype}"
-            return _refused(point, "unsupported", reason)
-        try:
-            # Numbers that overflow are wrong or not; the comparison says so, not a warning.
-            with np.errstate(all="ignore"):
-                return self._finished(point, row)
-        except DoesNotFit as answer:
-            return _refused(point, "does_not_fit", str(answer))
-        except (UnsupportedModel, ModelError, MissingSource) as answer:
-            return _refused(point, "unsupported", str(answer))
-        except MemoryError as mistake:
-            what = f"a batch of {point.batch} takes more memory than this computer has left"
-            return failure(point, f"{what}: {mistake}" if str(mistake) else what)
-        except Exception as mistake:
-            return failure(point, mistake)
+        return answered(point, lambda: self._finished(point, point.identity()))
 
     def _finished(self, point: Point, row: Row) -> Outcome:
         arch, tools = point.arch, self.tools
-        kept = self._prepare(point)
+        kept = self._models.of(point)
         model = kept.model
         request = Request(model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling)
         compiled, compile_s = _timed(lambda: tools.compile(request))
@@ -175,21 +203,6 @@ class Workbench:
         if compiled.trace is not None:
             return compiled.trace, compiled.simulate_s
         return _timed(lambda: self.tools.simulate(compiled.program, arch))
-
-    def _prepare(self, point: Point) -> _Kept:
-        integer = point.dtype == "int8"
-        wanted = (point.model, point.batch, point.dims, integer, point.calibration)
-        if wanted in self._kept:
-            self._kept.move_to_end(wanted)
-            return self._kept[wanted]
-        source = open_model(point.model, point.batch, dict(point.dims))
-        check_inputs(source, point.arch, point.dtype)
-        made = prepare(source, point.dtype, load_calibration(point.calibration))
-        kept = _Kept(made, self.tools.load(made.proto, made.name))
-        self._kept[wanted] = kept
-        if len(self._kept) > _KEPT_MODELS:
-            self._kept.popitem(last=False)
-        return kept
 
     def _verify(self, point: Point, model: Prepared, compiled: Compiled) -> Comparison:
         """The verdict on every value of the program; errors of outputs are end to end."""

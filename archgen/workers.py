@@ -19,6 +19,7 @@ from multiprocessing.context import BaseContext
 from types import FrameType
 from typing import Protocol
 
+from archgen.estimate import EstimateBench, Estimator
 from archgen.point import Outcome, Point
 from archgen.run import Workbench
 from archgen.threads import collect_rarely, one_thread_each
@@ -56,19 +57,30 @@ class WorkersGone(Exception):
     """Nobody is left who could run points."""
 
 
-def run_here(point: Point, tools: Toolchain) -> Outcome:
+Tools = Toolchain | Estimator
+"""What a point is run with, or estimated."""
+Bench = Workbench | EstimateBench
+
+
+def bench_for(tools: Tools) -> Bench:
+    """A bench that uses `tools`."""
+    return EstimateBench(tools) if isinstance(tools, Estimator) else Workbench(tools)
+
+
+def run_here(point: Point, tools: Tools) -> Outcome:
     """The outcome of a point, on the bench of this thread, which keeps what points share."""
-    bench: Workbench | None = getattr(_own, "bench", None)
-    if bench is None or bench.tools != tools:
-        bench = _own.bench = Workbench(tools)
+    benches: dict[Tools, Bench] = _own.__dict__.setdefault("benches", {})
+    bench = benches.get(tools)
+    if bench is None:
+        bench = benches[tools] = bench_for(tools)
     return bench.run(point)
 
 
 class InProcess:
     """Runs points in this process, each before `submit` returns."""
 
-    def __init__(self, tools: Toolchain) -> None:
-        self.bench = Workbench(tools)
+    def __init__(self, tools: Tools) -> None:
+        self.bench = bench_for(tools)
 
     def room(self) -> int:
         """One."""
@@ -90,7 +102,7 @@ class InProcess:
 class LocalProcesses:
     """Worker processes of this machine, each with a bound on its memory."""
 
-    def __init__(self, tools: Toolchain, jobs: int, memory: int | None = None) -> None:
+    def __init__(self, tools: Tools, jobs: int, memory: int | None = None) -> None:
         """`memory`: bytes that the data of each worker may take; None: no bound."""
         one_thread_each()
         self.jobs, self._tools, self._memory = jobs, tools, memory
@@ -140,7 +152,7 @@ class LocalProcesses:
 class _Process:
     """One worker process."""
 
-    def __init__(self, tools: Toolchain, memory: int | None) -> None:
+    def __init__(self, tools: Tools, memory: int | None) -> None:
         self.executor = ProcessPoolExecutor(1, _context(), _start, (memory,))
         self._pid = self.executor.submit(os.getpid)
 
