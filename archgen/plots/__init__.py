@@ -1,48 +1,49 @@
 """One function per figure, from DataFrame to matplotlib figure.
 
 Figures are made without pyplot: no global state, no display, the same picture in any process.
+`overview_figures` and `detail_figures` give all that a study has, `save_plots` writes them, and
+`as_svg` turns one into text for a page.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
-
-from matplotlib.figure import Figure
-
-from archgen.frame import Frame
+from archgen.plots.area import area_figure
+from archgen.plots.bandwidth import bandwidth_figure
+from archgen.plots.energy import energy_figure
+from archgen.plots.gantt import gantt_figure
+from archgen.plots.group_roofline import group_roofline_figure
 from archgen.plots.latency import latency_figure
 from archgen.plots.memory import memory_figure
+from archgen.plots.occupancy import banks_figure, occupancy_figure
+from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
+from archgen.plots.saving import FORMATS, detail_figures, overview_figures, save_plots
+from archgen.plots.scaling import scaling_figure
 from archgen.plots.stalls import stalls_figure
+from archgen.plots.svg import as_svg, svg_text
 from archgen.plots.throughput import throughput_figure
-from archgen.reference import write_atomically
-from simmodel.arch import Arch
+from archgen.plots.tornado import tornado_figure
+from archgen.plots.utilization import utilization_figure
 
 __all__ = [
+    "FORMATS",
+    "area_figure",
+    "as_svg",
+    "bandwidth_figure",
+    "banks_figure",
+    "detail_figures",
+    "energy_figure",
+    "gantt_figure",
+    "group_roofline_figure",
     "latency_figure",
     "memory_figure",
+    "occupancy_figure",
+    "overview_figures",
+    "pareto_figure",
     "roofline_figure",
     "save_plots",
+    "scaling_figure",
     "stalls_figure",
+    "svg_text",
     "throughput_figure",
+    "tornado_figure",
+    "utilization_figure",
 ]
-
-_DPI = 130
-
-
-def save_plots(frame: Frame, archs: Mapping[str, Arch], folder: Path) -> list[Path]:
-    """Draw `frame` as latency, roofline, memory and stalls PNGs in `folder`; gives their paths.
-
-    `archs` holds every architecture of the frame by name.
-    """
-    figures: dict[str, Figure] = {
-        "latency": latency_figure(frame),
-        "roofline": roofline_figure(frame, archs),
-        "memory": memory_figure(frame, archs),
-        "stalls": stalls_figure(frame),
-    }
-    for name, figure in figures.items():
-        write_atomically(folder / f"{name}.png", partial(figure.savefig, format="png", dpi=_DPI))
-    return [folder / f"{name}.png" for name in figures]

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from archgen.frame import Frame
 from archgen.plots.levels import Series, link_peak, series, total
-from archgen.plots.style import BROWN, INK, ORANGE, SETTINGS, VERMILION, filled, say, title
+from archgen.plots.style import BROWN, INK, ORANGE, SETTINGS, VERMILION, say, title
 from archgen.plots.timeline import WIDTH, point_title, time_axis
 from simmodel.arch import Arch
 
@@ -33,10 +33,13 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     if "dram" in own:
         dram = {"read": own["dram"]}
     links = {name: own[name] for name in own if name.removeprefix(_LINK) in arch.links}
+    silent = [name.removeprefix(_LINK) for name, moved in links.items() if not moved.values.any()]
+    links = {name: moved for name, moved in links.items() if moved.values.any()}
+    unused = f"; nothing over {', '.join(silent)}" if silent else ""
     count = max(1, bool(dram) + len(links))
     figure = Figure(figsize=(WIDTH, 1.3 + 1.45 * count), layout="constrained")
     grid = figure.subplots(count, 1, squeeze=False).ravel().tolist()
-    title(figure, f"Bandwidth over time: {text}")
+    title(figure, f"Bandwidth over time: {text}{unused}")
     if not dram and not links:
         say(grid[0], "nothing is known of what was moved")
         return figure
@@ -50,7 +53,7 @@ def bandwidth_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
         _draw(axes, name, parts, peak, arch.clock)
         time_axis(axes, next(iter(parts.values())).edges[-1], arch, bottom=axes is grid[-1])
     used = [*dram, *(["link"] if links else [])]
-    handles = [Patch(label=way, **filled(_colour(way))) for way in used]
+    handles = [Patch(label=way, color=_colour(way)) for way in used]
     figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
     return figure
 

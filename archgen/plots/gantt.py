@@ -21,7 +21,7 @@ from archgen.plots.timeline import WIDTH, Stretch, point_title, stretches, time_
 from simmodel.arch import Arch
 
 HOST = -1
-_LANE, _MOST_LANES = 0.19, 96
+_LANE, _MOST_LANES = 0.19, 48
 _FINEST = 4000
 """Spans nearer than this fraction of the run are drawn as one: less than a pixel apart."""
 _NUMBER_FROM = 0.012
@@ -35,8 +35,8 @@ def gantt_figure(
 ) -> Figure:
     """Lanes of one point's `spans` over time, below a ruler of its groups.
 
-    `cores`: which to draw; by default all, as far as 96 lanes go. Engines that never work have no
-    lane. Raises ValueError for the rows of several points.
+    `cores`: which to draw; by default the first, as many as 48 lanes show. Engines that never work
+    have no lane. Raises ValueError for the rows of several points.
     """
     text = point_title(spans)
     arch = archs[str(spans["arch"].iloc[0])]
@@ -45,8 +45,8 @@ def gantt_figure(
     height = 1.5 + _LANE * max(4, len(lanes))
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     ruler, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, max(4, len(lanes))])
-    left = f" ({left_out} lanes left out)" if left_out else ""
-    title(figure, f"Engines over time: {text}{left}")
+    left = f" ({left_out} more cores)" if left_out else ""
+    title(figure, f"Engines over time: {text}, {end / arch.clock * 1e3:.4g} ms{left}")
     parts = stretches(records(spans[["group", "start_cycle", "end_cycle"]].dropna()))
     _rule(ruler, parts, end)
     _draw(axes, spans, lanes, arch, end)
@@ -62,13 +62,25 @@ def gantt_figure(
 
 
 def _lanes(spans: Frame, arch: Arch, cores: Sequence[int] | None) -> tuple[list[Lane], int]:
-    """Lanes in order, the host last, and how many there was no room for."""
+    """Lanes in order, the host last, and how many cores there was no room for."""
     used = set(zip(spans["core"].astype(int), spans["engine"].astype(str), strict=True))
     order = [*arch.engines(), *sorted({engine for _, engine in used} - set(arch.engines()))]
     found = sorted(used, key=lambda lane: (lane[0] == HOST, lane[0], order.index(lane[1])))
-    if cores is not None:
-        return [lane for lane in found if lane[0] in cores], 0
-    return found[:_MOST_LANES], max(0, len(found) - _MOST_LANES)
+    known = list(dict.fromkeys(core for core, _ in found if core != HOST))
+    chosen = _that_fit(found, known) if cores is None else [*cores, HOST]
+    left_out = len(set(known) - set(chosen)) if cores is None else 0
+    return [lane for lane in found if lane[0] in chosen], left_out
+
+
+def _that_fit(lanes: Sequence[Lane], cores: Sequence[int]) -> list[int]:
+    """The host and the first cores, one at least, as many as there is room for."""
+    chosen = [HOST]
+    for core in cores:
+        wanted = {*chosen, core}
+        if len(chosen) > 1 and sum(lane[0] in wanted for lane in lanes) > _MOST_LANES:
+            break
+        chosen.append(core)
+    return chosen
 
 
 def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:

@@ -1,8 +1,8 @@
 """Each machine's roofline with a point for each group of layers, as large as its time.
 
 The one idea: what a group takes is the time from the ends of the groups before to its own, so that
-areas add up to the run. What was loaded ahead cost a group no time of its own: such a point may
-lie above the slope.
+areas add up to the run; groups that end within half a percent of it count as one. What was loaded
+ahead cost a group no time of its own: such a point may lie above the slope.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from archgen.frame import Frame, Record, records
 from archgen.plots.panels import number, square_figure, workload
 from archgen.plots.roofline import GIGA, draw_roof
 from archgen.plots.style import CYCLE, MARKERS, MUTED, SETTINGS, legend_columns
-from archgen.plots.timeline import split_points, stretches
+from archgen.plots.timeline import Stretch, split_points, stretches
 from simmodel.arch import Arch
 
+_TOGETHER = 0.005
 _LARGEST = 900.0
 """Square points of a mark that stands for a whole run."""
 
 
 @dataclass(frozen=True)
 class GroupPoint:
-    """A group of layers under the roofline."""
+    """A group of layers under the roofline, or some that end together."""
 
-    group: int
+    groups: tuple[int, ...]
     macs: float
     moved: float
     """Bytes read from and written to DRAM."""
@@ -48,13 +49,26 @@ def group_points(layers: Frame) -> list[GroupPoint]:
     for row in rows:
         members.setdefault(int(row["group"]), []).append(row)
     found = []
+    for bundle in _bundles(parts, _TOGETHER * whole):
+        own = [row for part in bundle for row in members[part.group]]
+        cycles = bundle[-1].end - bundle[0].start
+        moved = _sum(own, "dram_read_bytes") + _sum(own, "dram_write_bytes")
+        groups = tuple(part.group for part in bundle)
+        found.append(GroupPoint(groups, _sum(own, "macs"), moved, cycles, cycles / whole))
+    return found
+
+
+def _bundles(parts: Sequence[Stretch], least: float) -> list[list[Stretch]]:
+    """`parts` in order, with those bundled that would take less than `least` cycles alone."""
+    found: list[list[Stretch]] = []
     for part in parts:
-        own, cycles = members[part.group], part.end - part.start
-        macs, moved = (
-            _sum(own, "macs"),
-            _sum(own, "dram_read_bytes") + _sum(own, "dram_write_bytes"),
-        )
-        found.append(GroupPoint(part.group, macs, moved, cycles, cycles / whole))
+        if found and found[-1][-1].end - found[-1][0].start < least:
+            found[-1].append(part)
+        else:
+            found.append([part])
+    if len(found) > 1 and found[-1][-1].end - found[-1][0].start < least:
+        short = found.pop()
+        found[-1] += short
     return found
 
 

@@ -48,7 +48,8 @@ def total(parts: Sequence[Series]) -> Series:
 
 
 def link_peak(arch: Arch, name: str) -> float:
-    """Bytes per cycle of all instances of a link, both directions where each has its own."""
+    """Bytes per cycle of all instances of a link, in both directions where it has two."""
     link = arch.links[name]
+    both = link.duplex and not set(link.from_).isdisjoint(link.to)
     instances = {"chip": 1, "cluster": arch.clusters, "core": arch.core_count}[link.scope]
-    return link.bandwidth.at(arch.clock) * instances * (2 if link.duplex else 1)
+    return link.bandwidth.at(arch.clock) * instances * (2 if both else 1)

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from archgen.frame import Frame
 from archgen.plots.levels import Series, series
@@ -16,6 +17,8 @@ from archgen.plots.timeline import WIDTH, point_title, time_axis
 from simmodel.arch import Arch, Memory
 from simmodel.units import show_bytes
 
+_TOPS = (5.0, 20.0, 60.0)
+"""Ends of the axis, in %, where a memory never gets fuller."""
 _SHADES = "cividis"
 """Safe for colour-blind readers, and its lightness grows evenly, so that it prints in grey."""
 
@@ -31,10 +34,13 @@ def occupancy_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
     arch = archs[str(levels["arch"].iloc[0])]
     memories = arch.memories.on_chip()
     found = {name: own for name, own in series(levels, "occupancy").items() if name in memories}
+    unused = [name for name, own in found.items() if not own.values.any()]
+    found = {name: own for name, own in found.items() if name not in unused}
+    empty = f"; {', '.join(unused)}: not used" if unused else ""
     count = max(1, len(found))
     figure = Figure(figsize=(WIDTH, 0.9 + 1.35 * count), layout="constrained")
     grid = figure.subplots(count, 1, squeeze=False).ravel().tolist()
-    title(figure, f"Memory over time: {text}")
+    title(figure, f"Memory over time: {text}{empty}")
     if not found:
         say(grid[0], "nothing is known of what memories held")
     for axes, (name, own) in zip(grid, found.items(), strict=False):
@@ -46,13 +52,15 @@ def occupancy_figure(levels: Frame, archs: Mapping[str, Arch]) -> Figure:
 def _draw(axes: Axes, name: str, own: Series, memory: Memory) -> None:
     shares = 100 * own.values / memory.size
     axes.stairs(shares, own.edges, fill=True, color=MEMORIES[name])
+    top = next((each for each in _TOPS if each > 1.1 * shares.max()), 100.0)
     axes.axhline(100, color=INK, lw=1)
-    axes.set_ylim(0, 108)
-    axes.set_yticks(range(0, 101, 25))
+    axes.set_ylim(0, 1.08 * top)
+    axes.set_yticks([0, top / 4, top / 2, 3 * top / 4, top])
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_ylabel("% full")
     peak = int(np.argmax(own.values))
     share, used = shares[peak], show_bytes(own.values[peak])
-    axes.set_title(f"{name}: at most {used} of {show_bytes(memory.size)} ({share:.0f} %)")
+    axes.set_title(f"{name}: at most {used} of {show_bytes(memory.size)} ({share:.3g} %)")
     at = (own.edges[peak] + own.edges[peak + 1]) / 2
     axes.plot([at], [share], "v", color=INK, ms=5, mec="white", mew=0.6, clip_on=False)
 

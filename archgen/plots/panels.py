@@ -21,7 +21,7 @@ from archgen.plots.style import LETTER, MUTED, title
 from simmodel.units import show_bytes
 
 _ROW, _HEAD, _AXES_WIDTH = 0.30, 0.75, 3.4
-_TITLE_LETTERS = 34
+TITLE_LETTERS = 34
 _STATUS_TEXT = {"does_not_fit": "does not fit"}
 
 
@@ -119,7 +119,7 @@ def bar_figure(
     for spare in grid[len(panels) :]:
         spare.set_axis_off()
     for axes, panel in zip(grid, panels, strict=False):
-        axes.set_title(textwrap.fill(panel.title, _TITLE_LETTERS))
+        axes.set_title(textwrap.fill(panel.title, TITLE_LETTERS))
         axes.set_yticks(range(len(panel.labels)), panel.labels)
         axes.set_ylim(max(len(panel.labels), 2) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,7 +15,7 @@ from matplotlib.lines import Line2D
 from archgen.columns import COLUMNS, column
 from archgen.frame import Frame, Record, records
 from archgen.plots.labels import place_labels
-from archgen.plots.panels import machine_labels, number, square_figure, workload
+from archgen.plots.panels import TITLE_LETTERS, machine_labels, number, square_figure, workload
 from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, say
 
 HIGHER_IS_BETTER = (
@@ -53,7 +54,7 @@ def pareto_figure(
     )
     figure.set_size_inches(max(6.4, 4.6 * min(len(panels), 4)), figure.get_figheight() * 1.25)
     for axes, name in zip(grid, panels, strict=True):
-        axes.set_title(name)
+        axes.set_title(textwrap.fill(name, TITLE_LETTERS))
         axes.set_xlabel(_named(x, x in better))
         axes.set_ylabel(_named(y, y in better))
     figure.legend(

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from archgen.frame import Frame
 from archgen.plots.style import COMPONENTS, INK, filled, readable_on
 
-_NAMED_FROM = 0.07
+_NAMED_FROM = 0.085
 
 
 def draw_stack(
@@ -18,7 +18,7 @@ def draw_stack(
 ) -> float:
     """Draw `parts` (by name, in order) as one bar in row `place`; gives its length.
 
-    Parts of at least 7 % of `whole`, the width of the axes, bear their number.
+    Parts of at least 8.5 % of `whole`, the width of the axes, bear their number.
     """
     left = 0.0
     for name, length in parts.items():
@@ -28,12 +28,17 @@ def draw_stack(
         axes.barh(place, length, left=left, height=0.72, **filled(colour))
         if length >= _NAMED_FROM * whole:
             axes.text(
-                left + length / 2, place, f"{length:.0f}" if whole == 100 else f"{length:.2g}",
+                left + length / 2, place, _short(length, whole),
                 color=readable_on(colour), fontsize=8, ha="center", va="center",
                 bbox={"fc": colour, "ec": "none", "pad": 1.2},
             )  # fmt: skip
         left += length
     return left
+
+
+def _short(length: float, whole: float) -> str:
+    """Two digits, or as many as stand before the point; shares of a hundred are whole."""
+    return f"{length:.0f}" if length >= 10 or whole == 100 else f"{length:.2g}"
 
 
 def component_colours(frame: Frame, pattern: re.Pattern[str]) -> dict[str, str]:

@@ -37,10 +37,11 @@ CAUSES: Mapping[str, str] = {
 }  # fmt: skip
 """Colour of each cause of idle cycles (`simmodel.trace.CAUSES`)."""
 MEMORIES: Mapping[str, str] = {
-    "shared": ORANGE, "local": SKY, "weights": GREEN, "accumulators": PURPLE, "dram": VERMILION,
+    "shared": ORANGE, "local": SKY, "weights": YELLOW, "accumulators": PURPLE, "dram": VERMILION,
 }  # fmt: skip
 COMPONENTS: Mapping[str, str] = {
-    "mac": BLUE, "vector": YELLOW, **MEMORIES, "link": BROWN, "instruction": GREY, "leakage": PALE,
+    "mac": BLUE, "vector": GREEN, **MEMORIES, "link": BROWN, "instruction": GREY, "leakage": PALE,
+    "other": GREY,
 }  # fmt: skip
 """Colour of each part of a machine that costs energy or area, from the inside out."""
 
@@ -57,7 +58,7 @@ LETTER = 0.085
 
 def engine_colour(arch: Arch, engine: str) -> str:
     """Colour of an engine: its kind, and of a copy engine which way it moves data."""
-    fixed = {"matrix": BLUE, "vector": YELLOW, "scalar": GREY, "host": BROWN}
+    fixed = {"matrix": BLUE, "vector": GREEN, "scalar": GREY, "host": BROWN}
     copy = arch.copy_.get(engine)
     if copy is None:
         return fixed.get(engine, INK)
@@ -65,7 +66,7 @@ def engine_colour(arch: Arch, engine: str) -> str:
         return PURPLE
     if "dram" in copy.to:
         return VERMILION
-    return ORANGE if "dram" in copy.from_ else GREEN
+    return ORANGE if "dram" in copy.from_ else SKY
 
 
 def readable_on(colour: str) -> str:

@@ -71,10 +71,10 @@ def stretches(rows: Sequence[Record]) -> list[Stretch]:
 
 
 def time_axis(axes: Axes, end: float, arch: Arch, bottom: bool = True) -> None:
-    """Cycles from 0 to `end`, with the whole in milliseconds; labels where it is the `bottom`."""
+    """Cycles from 0 to `end`; labels where it is the `bottom`."""
     axes.set_xlim(0, max(end, 1))
     axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     if bottom:
-        axes.set_xlabel(f"time [cycles]; the whole run is {end / arch.clock * 1e3:.4g} ms")
+        axes.set_xlabel(f"time [cycles at {arch.clock / 1e9:g} GHz]")
     axes.tick_params(labelbottom=bottom)

@@ -1,0 +1,171 @@
+"""Which figures a study has, and their files.
+
+The one idea: figures are named and made one after the other, and a figure whose columns a study
+does not have, or that would say nothing, is left out. A report takes the same figures from here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from archgen.frame import Frame
+from archgen.plots.area import area_figure
+from archgen.plots.bandwidth import bandwidth_figure
+from archgen.plots.energy import energy_figure
+from archgen.plots.gantt import gantt_figure
+from archgen.plots.group_roofline import group_roofline_figure
+from archgen.plots.latency import latency_figure
+from archgen.plots.memory import memory_figure
+from archgen.plots.occupancy import banks_figure, has_banks, occupancy_figure
+from archgen.plots.pareto import pareto_figure
+from archgen.plots.roofline import roofline_figure
+from archgen.plots.scaling import scaling_figure, scaling_lines
+from archgen.plots.stalls import stalls_figure
+from archgen.plots.svg import svg_text
+from archgen.plots.throughput import throughput_figure
+from archgen.plots.timeline import identity, split_points
+from archgen.plots.tornado import tornado_figure
+from archgen.plots.utilization import utilization_figure
+from archgen.reference import write_atomically
+from archgen.scheduling import DEFAULT
+from simmodel.arch import Arch
+
+FORMATS = ("png", "svg", "pdf")
+_DPI = 130
+_NO_DATE = {"pdf": {"CreationDate": None}}
+Archs = Mapping[str, Arch]
+Named = Iterator[tuple[str, Figure]]
+
+
+def overview_figures(
+    frame: Frame, archs: Archs, layers: Frame | None = None, sensitivity: Frame | None = None
+) -> Named:
+    """Name and figure of everything that compares points, as far as the frames say it."""
+    yield "latency", latency_figure(frame)
+    yield "throughput", throughput_figure(frame)
+    yield "roofline", roofline_figure(frame, archs)
+    if layers is not None and not layers.empty:
+        yield "roofline_groups", group_roofline_figure(layers, archs)
+    yield "memory", memory_figure(frame, archs)
+    yield "stalls", stalls_figure(frame)
+    if _known(frame, "energy_mj"):
+        yield "energy", energy_figure(frame)
+    if _known(frame, "area_mm2"):
+        yield "area", area_figure(frame)
+    for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
+        if _known(frame, against) and _compared(frame):
+            yield name, pareto_figure(frame, "latency_ms", against)
+    if scaling_lines(frame, archs):
+        yield "scaling", scaling_figure(frame, archs)
+    if sensitivity is not None and not sensitivity.empty:
+        yield "tornado", tornado_figure(sensitivity)
+
+
+def detail_figures(
+    archs: Archs,
+    layers: Frame | None = None,
+    spans: Frame | None = None,
+    levels: Frame | None = None,
+) -> Named:
+    """Name and figure of everything within one point, for each point of the frames given.
+
+    Names are `layers`, `engines`, `memory_time`, `banks` and `bandwidth`, after a folder for the
+    point: `edge-resnet50-b1-int8/engines`.
+    """
+    kinds: list[tuple[Frame | None, str, Callable[[Frame, Archs], Figure]]] = [
+        (layers, "layers", utilization_figure),
+        (spans, "engines", gantt_figure),
+        (levels, "memory_time", occupancy_figure),
+        (levels, "banks", banks_figure),
+        (levels, "bandwidth", bandwidth_figure),
+    ]
+    for frame, name, draw in kinds:
+        for own in split_points(frame) if frame is not None else []:
+            if draw is not banks_figure or has_banks(own):
+                yield f"{point_folder(own)}/{name}", draw(own, archs)
+
+
+def point_folder(frame: Frame) -> str:
+    """`edge-resnet50-b1-int8`, and everything else that tells the point of `frame` from others."""
+    values = {name: str(frame[name].iloc[0]) for name in identity(frame)}
+    head = [values.pop(name, "") for name in ("arch", "model", "batch", "dtype")]
+    head[1] = head[1].rsplit("/", 1)[-1].removesuffix(".onnx")
+    head[2] = f"b{head[2]}"
+    usual = {name: str(value) for name, value in DEFAULT.columns.items()}
+    values = {name: value for name, value in values.items() if value != usual.get(name)}
+    rest = [f"{name.rsplit('.', 1)[-1]}={value}" for name, value in values.items()]
+    return re.sub(r"[^A-Za-z0-9_.=-]+", "-", "-".join([*head, *rest]))
+
+
+def save_plots(
+    frame: Frame,
+    archs: Archs,
+    folder: Path,
+    *,
+    layers: Frame | None = None,
+    spans: Frame | None = None,
+    levels: Frame | None = None,
+    sensitivity: Frame | None = None,
+    details: bool = False,
+    formats: Sequence[str] = ("png",),
+) -> list[Path]:
+    """Draw a study into `folder`; gives the paths of the files.
+
+    Args:
+        frame: the study's results, one row for each point.
+        archs: every architecture of the frames by name.
+        folder: where overviews go; details of a point go into a folder of their own below it.
+        layers, spans, levels: the study's other frames, as far as there are any.
+        sensitivity: changes by parameter, as `tornado_figure` wants them.
+        details: whether to draw what happened within each point.
+        formats: of `FORMATS`; a file for each.
+
+    Raises:
+        ValueError: for a format that is none.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ValueError(f"format {', '.join(unknown)}: must be one of {', '.join(FORMATS)}")
+    paths = []
+    for name, figure in overview_figures(frame, archs, layers, sensitivity):
+        paths += _save(figure, folder / name, formats)
+    if details:
+        for name, figure in detail_figures(archs, layers, spans, levels):
+            paths += _save(figure, folder / name, formats)
+    return paths
+
+
+def _save(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = []
+    for name in formats:
+        target = path.with_name(f"{path.name}.{name}")
+        if name == "svg":
+            text = svg_text(figure)
+            write_atomically(target, partial(_write_text, text=text))
+        else:
+            metadata = _NO_DATE.get(name)
+            write_atomically(
+                target, partial(figure.savefig, format=name, dpi=_DPI, metadata=metadata)
+            )
+        made.append(target)
+    return made
+
+
+def _write_text(target: Path, text: str) -> None:
+    target.write_text(text, encoding="utf-8")
+
+
+def _known(frame: Frame, column: str) -> bool:
+    return column in frame and bool(frame[column].notna().any())
+
+
+def _compared(frame: Frame) -> bool:
+    """Whether any workload has two points to choose from."""
+    done = frame[frame["status"] == "ok"]
+    return bool((done.groupby(["model", "batch"]).size() > 1).any())

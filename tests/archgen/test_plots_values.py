@@ -1,0 +1,362 @@
+"""Figures: what is drawn is what the frames say, read back from bars, lines and shades."""
+
+from __future__ import annotations
+
+import math
+import re
+from itertools import combinations
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from archgen.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
+from archgen.frame import Frame, typed_frame
+from archgen.plots import (
+    area_figure,
+    as_svg,
+    bandwidth_figure,
+    banks_figure,
+    energy_figure,
+    gantt_figure,
+    group_roofline_figure,
+    occupancy_figure,
+    pareto_figure,
+    save_plots,
+    scaling_figure,
+    throughput_figure,
+    tornado_figure,
+    utilization_figure,
+)
+from archgen.plots.group_roofline import group_points
+from archgen.plots.pareto import front
+from archgen.plots.saving import detail_figures, overview_figures
+from archgen.plots.scaling import scaling_lines
+from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, engine_colour
+from archgen.plots.timeline import stretches
+from archgen.point import Row
+from archgen.schema import load_arch
+
+EDGE = load_arch("soma-edge")
+ARCHS = {EDGE.name: EDGE}
+POINT: Row = {
+    "arch": EDGE.name, "model": "net", "batch": 1, "dtype": "int8", "fusion": "optimal",
+    "halo": "auto", "objective": "latency", "effort": 1,
+}  # fmt: skip
+
+
+def lengths(axes: Axes, row: int) -> list[float]:
+    """Lengths of the bars in a row, from the left."""
+    bars = [p for p in axes.patches if abs(p.get_y() + p.get_height() / 2 - row) < 0.4]
+    return [bar.get_width() for bar in sorted(bars, key=lambda bar: bar.get_x())]
+
+
+def texts(figure: Figure) -> str:
+    return "\n".join(text.get_text() for axes in figure.axes for text in axes.texts)
+
+
+def results(*rows: Row) -> Frame:
+    return pd.DataFrame([POINT | {"status": "ok", "verified": True} | row for row in rows])
+
+
+def layers() -> Frame:
+    shared = {"operator": "Conv", "busy_matrix_cycles": 400}
+    rows: list[Row] = [
+        {"node": "a+b", "group": 0, "start_cycle": 0, "end_cycle": 600, "macs": 1_000_000,
+         "dram_read_bytes": 4000, "dram_write_bytes": None},
+        {"node": "c", "group": 1, "start_cycle": 200, "end_cycle": 1000, "macs": 500_000,
+         "dram_read_bytes": 1000, "dram_write_bytes": 1000},
+        {"node": "d", "group": 2, "start_cycle": 900, "end_cycle": 1003, "macs": 0},
+    ]  # fmt: skip
+    return typed_frame([POINT | shared | row for row in rows], LAYER_COLUMNS)
+
+
+def spans(cores: int = 2) -> Frame:
+    work = [
+        ("matrix", 0, 100, 400), ("matrix", 1, 500, 900),
+        ("load", 0, 0, 100), ("load", 1, 100, 500),
+    ]  # fmt: skip
+    rows: list[Row] = [
+        POINT | {"core": core, "engine": engine, "group": group, "node": "a", "instructions": 1,
+                 "start_cycle": start, "end_cycle": end}
+        for core in range(cores) for engine, group, start, end in work
+    ]  # fmt: skip
+    host: Row = {"core": -1, "engine": "host", "group": 2, "start_cycle": 900, "end_cycle": 1000}
+    return typed_frame([*rows, POINT | host], SPAN_COLUMNS)
+
+
+def levels() -> Frame:
+    known = {
+        ("occupancy", "local"): [EDGE.memories.local.size // 2, 0],
+        ("occupancy", "local.bank0"): [EDGE.memories.local.bank_size, 0],
+        ("occupancy", "local.bank1"): [EDGE.memories.local.bank_size // 4, 0],
+        ("bandwidth", "dram.read"): [8.0, 4.0],
+        ("bandwidth", "dram.write"): [2.0, 0.0],
+    }
+    rows = [
+        POINT | {"kind": kind, "name": name, "cycle": 500 * place, "value": float(value)}
+        for (kind, name), values in known.items()
+        for place, value in enumerate(values)
+    ]
+    return typed_frame(rows, LEVEL_COLUMNS)
+
+
+def test_throughput_is_drawn_below_its_bound() -> None:
+    axes = throughput_figure(results({"throughput_ips": 50.0, "efficiency": 0.5})).axes[0]
+    assert lengths(axes, 0) == [50.0]
+    assert [line.get_xdata()[0] for line in axes.get_lines()] == [100.0]
+
+
+def test_energy_and_area_are_stacked_from_their_parts() -> None:
+    parts: Row = {"energy_mac_mj": 1.0, "energy_link_mj": 0.0, "energy_dram_mj": 3.0}
+    total: Row = {"energy_mj": 4.0, "energy_low_mj": 2.0, "energy_high_mj": 9.0}
+    figure = energy_figure(results(parts | total))
+    assert lengths(figure.axes[0], 0) == [1.0, 3.0]
+    assert list(figure.axes[0].get_lines()[0].get_xdata()) == [2.0, 9.0]
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["mac", "dram", "low to high"]
+    area: Row = {"area_mm2": 5.0, "area_mac_mm2": 2.0, "area_other_mm2": 3.0}
+    figure = area_figure(results(area, area | {"model": "other"}))
+    assert len(figure.axes[0].get_yticks()) == 1, "a machine has one area, whatever runs"
+    assert lengths(figure.axes[0], 0) == [2.0, 3.0]
+
+
+def test_what_is_missing_is_said() -> None:
+    refused = results({"status": "does_not_fit"}, {"energy_mj": math.nan, "area_mm2": None})
+    refused["energy_mac_mj"] = math.nan
+    assert "does not fit" in texts(energy_figure(refused))
+    assert "no value" in texts(energy_figure(refused))
+    assert "no value" in texts(area_figure(refused.assign(area_mm2=math.nan)))
+    assert "no point" in texts(pareto_figure(refused.assign(latency_ms=math.nan)))
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [((False, False), [0, 1, 4]), ((True, False), [4, 3]), ((False, True), [0, 2])],
+)
+def test_the_front_is_what_nothing_dominates(more: tuple[bool, bool], expected: list[int]) -> None:
+    assert front([(1, 5), (2, 3), (3, 6), (4, 4), (3, 1)], more) == expected
+
+
+def test_the_front_is_labelled_and_the_rest_grey() -> None:
+    rows: list[Row] = [
+        {"arch": name, "latency_ms": x, "area_mm2": y}
+        for name, x, y in [("quick", 1.0, 9.0), ("small", 5.0, 2.0), ("worse", 6.0, 8.0)]
+    ]
+    axes = pareto_figure(results(*rows)).axes[0]
+    grey, steps, marks = axes.get_lines()
+    assert grey.get_xydata().tolist() == [[6.0, 8.0]]
+    assert marks.get_xydata().tolist() == [[1.0, 9.0], [5.0, 2.0]]
+    assert steps.get_xydata().tolist() == [[1.0, 9.0], [5.0, 9.0], [5.0, 2.0]]
+    assert {text.get_text() for text in axes.texts} >= {"quick", "small"}
+    with pytest.raises(KeyError, match="speed"):
+        pareto_figure(results(*rows), "speed")
+
+
+def test_labels_cover_no_point_and_no_label() -> None:
+    rows: list[Row] = [
+        {"arch": f"machine-{i}", "latency_ms": 1 + i % 5 / 9, "area_mm2": 2.0 - i / 40}
+        for i in range(40)
+    ]
+    figure = pareto_figure(results(*rows))
+    figure.draw_without_rendering()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent() for text in axes.texts if text.get_color() != "#222222"]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    places = [p for line in axes.get_lines()[::2] for p in line.get_xydata()]
+    spots = axes.transData.transform(places)
+    assert not any(box.contains(*spot) for box in boxes for spot in spots)
+
+
+def test_the_tornado_sorts_by_what_matters() -> None:
+    rows = [
+        {"parameter": "small", "low_value": "1", "high_value": "2", "low": 0.01, "high": -0.02},
+        {"parameter": "large", "low_value": "3", "high_value": "4", "low": 0.5, "high": math.nan},
+    ]
+    figure = tornado_figure(pd.DataFrame(rows).assign(metric="latency_ms"))
+    (axes,) = figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["large", "small"]
+    assert lengths(axes, 0) == [50.0]
+    assert sorted(lengths(axes, 1)) == [-2.0, 1.0]
+    assert "4: no result" in texts(figure)
+    assert "latency_ms" in axes.get_xlabel()
+    many = pd.DataFrame([rows[0] | {"parameter": f"p{i}"} for i in range(60)])
+    assert len(tornado_figure(many).axes[0].get_yticks()) == 40
+
+
+def test_machines_that_differ_in_cores_alone_are_a_line() -> None:
+    archs = {
+        f"x{cores}": EDGE.model_copy(update={"name": f"x{cores}", "cores": cores})
+        for cores in (4, 1, 2)
+    }
+    archs["fast"] = EDGE.model_copy(update={"name": "fast", "clock": 2 * EDGE.clock})
+    cycles = {"x1": 1000, "x2": 600, "x4": 400, "fast": 900}
+    frame = results(*({"arch": name, "latency_cycles": cycles[name]} for name in archs))
+    (lines,) = scaling_lines(frame, archs).values()
+    assert [line.cores for line in lines] == [[1, 2, 4]]
+    assert lines[0].speedups == pytest.approx([1, 1000 / 600, 2.5])
+    ideal, drawn, *_ = scaling_figure(frame, archs).axes[0].get_lines()
+    assert list(ideal.get_ydata()) == [1, 4]
+    assert list(drawn.get_ydata()) == pytest.approx(lines[0].speedups)
+    assert "no machines" in texts(scaling_figure(results({"arch": "fast"}), archs))
+
+
+def test_time_is_dealt_out_by_the_ends_of_groups() -> None:
+    rows = [{"group": g, "start_cycle": s, "end_cycle": e} for g, s, e in
+            [(0, 0, 600), (1, 200, 1000), (2, 300, 900), (3, 0, 50)]]  # fmt: skip
+    found = [(part.group, part.start, part.end) for part in stretches(rows)]
+    assert found == [(3, 0, 50), (0, 50, 600), (2, 600, 900), (1, 900, 1000)]
+
+
+def test_groups_lie_under_the_roofline_by_their_bytes_and_time() -> None:
+    first, second = group_points(layers())
+    assert (first.groups, second.groups) == ((0,), (1, 2)), "the last ends with the one before"
+    assert (first.macs, first.moved, first.cycles) == (1_000_000, 4000, 600)
+    assert (second.macs, second.moved, second.cycles) == (500_000, 2000, 403)
+    assert first.share + second.share == pytest.approx(1)
+    axes = group_roofline_figure(layers(), ARCHS).axes[0]
+    places = np.asarray(axes.collections[0].get_offsets())
+    assert places[:, 0] == pytest.approx([250, 250])
+    assert places[0, 1] == pytest.approx(1_000_000 / 600 * EDGE.clock / 1e9)
+
+
+def test_utilization_is_over_a_layers_own_time() -> None:
+    when, use = utilization_figure(layers(), ARCHS).axes
+    peak = EDGE.peak_macs("int8")
+    assert lengths(use, 0) == pytest.approx([100 * 1_000_000 / 600 / peak])
+    assert use.get_lines()[0].get_xdata()[0] == pytest.approx(100 * 1_000_000 / 400 / peak)
+    assert [label.get_text() for label in when.get_yticklabels()] == ["a + (0)", "c (1)", "d (2)"]
+
+
+def test_of_many_layers_the_longest_are_drawn() -> None:
+    rows = [POINT | {"node": f"n{i}", "group": i, "start_cycle": 10 * i, "macs": 1,
+                     "end_cycle": 11 * i + 10} for i in range(100)]  # fmt: skip
+    figure = utilization_figure(typed_frame(rows, LAYER_COLUMNS), ARCHS)
+    names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert names == [f"n{i} ({i})" for i in range(28, 100)]
+    assert "28 shortest" in figure.get_suptitle()
+
+
+def test_engines_have_lanes_and_groups_take_turns() -> None:
+    figure = gantt_figure(spans(), ARCHS)
+    ruler, axes = figure.axes
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names == ["0 matrix", "0 load", "1 matrix", "1 load", "host"]
+    assert [text.get_text() for text in ruler.texts] == ["0", "1", "2"]
+    drawn = [
+        (collection.get_paths()[0].get_extents().bounds, tuple(collection.get_facecolor()[0][:3]))
+        for collection in axes.collections if collection.get_paths()
+    ]  # fmt: skip
+    full = to_rgb(engine_colour(EDGE, "matrix"))
+    (start, _, width, _), colour = drawn[0]
+    assert (start, width) == (100, 300)
+    assert colour == pytest.approx(full)
+    assert drawn[1][1] != pytest.approx(full), "a group of odd number is light"
+    assert "(37 more cores)" in gantt_figure(spans(60), ARCHS).get_suptitle()
+    assert len(gantt_figure(spans(60), ARCHS, [59]).axes[1].get_yticks()) == 3
+
+
+def test_memories_are_drawn_as_shares_of_their_size() -> None:
+    axes = occupancy_figure(levels(), ARCHS).axes[0]
+    assert list(axes.patches[0].get_data().values) == [50, 0]
+    assert "50 %" in axes.get_title("left")
+    image = banks_figure(levels(), ARCHS).axes[0].images[0]
+    assert np.asarray(image.get_array()).tolist() == [[100, 0], [25, 0]]
+
+
+def test_bandwidth_stacks_reads_and_writes_below_the_peak() -> None:
+    axes = bandwidth_figure(levels(), ARCHS).axes[0]
+    reads, writes = (patch.get_data() for patch in axes.patches)
+    assert (list(reads.values), list(writes.values)) == ([8, 4], [10, 4])
+    assert axes.get_lines()[0].get_ydata()[0] == EDGE.dram_bytes_per_cycle
+    assert "mean 7 of 16" in axes.get_title("left")
+
+
+def test_figures_of_a_point_refuse_several() -> None:
+    both = pd.concat([levels(), levels().assign(model="other")])
+    for draw in (occupancy_figure, banks_figure, bandwidth_figure):
+        with pytest.raises(ValueError, match="2 points"):
+            draw(both, ARCHS)
+    with pytest.raises(ValueError, match="0 points"):
+        gantt_figure(spans().iloc[:0], ARCHS)
+
+
+def test_details_are_drawn_for_every_point_of_every_frame() -> None:
+    both = pd.concat([levels(), levels().assign(model="zoo/other.onnx", effort=3)])
+    names = [name for name, _ in detail_figures(ARCHS, layers(), spans(), both)]
+    usual, other = "soma-edge-net-b1-int8", "soma-edge-other-b1-int8-effort=3"
+    assert sorted(names) == sorted(
+        [f"{usual}/layers", f"{usual}/engines"]
+        + [
+            f"{at}/{name}"
+            for at in (usual, other)
+            for name in ("memory_time", "banks", "bandwidth")
+        ]
+    )
+
+
+def test_files_have_the_formats_asked_for(tmp_path: Path) -> None:
+    frame = results({"status": "does_not_fit"})
+    frame["latency_ms"] = frame["dram_read_bytes"] = math.nan
+    tornado = pd.DataFrame([{"parameter": "a", "low": 0.1, "high": 0.2}])
+    names = [name for name, _ in overview_figures(frame, ARCHS, layers(), tornado)]
+    assert names == ["latency", "throughput", "roofline", "roofline_groups", "memory", "stalls",
+                     "tornado"]  # fmt: skip
+    paths = save_plots(
+        frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg", "pdf"]
+    )
+    assert {path.suffix for path in paths} == {".svg", ".pdf"}
+    assert (tmp_path / "soma-edge-net-b1-int8" / "bandwidth.svg") in paths
+    first = {path: path.read_bytes() for path in paths if path.suffix == ".svg"}
+    again = save_plots(frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg"])
+    assert first == {path: path.read_bytes() for path in again}, "the same bytes every time"
+    with pytest.raises(ValueError, match="gif"):
+        save_plots(frame, ARCHS, tmp_path, formats=["gif"])
+
+
+def test_svg_fits_into_any_page() -> None:
+    one, other = (
+        as_svg(tornado_figure(pd.DataFrame([{"parameter": "a & b", "low": low, "high": 0.2}])))
+        for low in (0.1, 0.3)
+    )
+    ElementTree.fromstring(one)
+    assert "a &amp; b</text>" in one, "text stays text"
+    assert "currentColor" in one
+    assert "#222222" not in one.lower()
+    assert 'aria-label="Sensitivity' in one
+    assert "<style" not in one, "a page is not styled by its figures"
+    ids = [set(re.findall(r'\bid="([^"]+)"', text)) for text in (one, other)]
+    assert not ids[0] & ids[1]
+    assert set(re.findall(r"url\(#([^)]+)\)", one)) <= ids[0]
+
+
+def seen(colour: str, matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """CIE Lab of what an eye with `matrix` (on linear light) sees."""
+    light = np.array([c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+                      for c in to_rgb(colour)])  # fmt: skip
+    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    x, y, z = np.cbrt(np.clip(xyz @ (matrix @ light), 1e-6, None) / [0.9505, 1.0, 1.089])
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+EYES = {
+    "protanope": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deuteranope": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "grey print": [[0.2126, 0.7152, 0.0722]] * 3,
+}
+"""Full dichromacy (Machado, Oliveira and Fernandes, 2009), and a print without colours."""
+
+
+@pytest.mark.parametrize("eye", EYES)
+@pytest.mark.parametrize("palette", [CAUSES, MEMORIES, COMPONENTS], ids=["cause", "memory", "part"])
+def test_colours_differ_for_every_eye(eye: str, palette: dict[str, str]) -> None:
+    for one, other in combinations(dict.fromkeys(palette.values()), 2):
+        if HATCHES.get(one) == HATCHES.get(other):
+            matrix = np.array(EYES[eye])
+            distance = np.linalg.norm(seen(one, matrix) - seen(other, matrix))
+            assert distance > 8, f"{one} and {other}"
