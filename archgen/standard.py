@@ -82,7 +82,7 @@ def compile_best(request: Request) -> Best:
         return _frugal(request)
     made: list[Best] = []
     refusals: list[CompilerError] = []
-    for stages in _ways(request):
+    for stages in request.scheduling.alternatives:
         try:
             made.append(_verified(request, stages, request.arch))
         except CompilerError as why:
@@ -98,12 +98,12 @@ def compile_best(request: Request) -> Best:
 
 def first(request: Request) -> tuple[Arch, CompileOptions]:
     """What the first program that is tried is compiled for, and with what."""
-    return request.arch, _options(request, _ways(request)[0])
+    return request.arch, _options(request, request.scheduling.alternatives[0])
 
 
 def winner(request: Request) -> tuple[Arch, CompileOptions]:
     """The same of the program that `request` gets; of the first where all are refused."""
-    if len(_ways(request)) == 1 and request.scheduling.objective != "memory":
+    if len(request.scheduling.alternatives) == 1 and request.scheduling.objective != "memory":
         return first(request)
     try:
         best = compile_best(request)
