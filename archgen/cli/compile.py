@@ -32,16 +32,18 @@ from archgen.cli.report import print_report
 from archgen.explanation import explanation
 from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
 from archgen.models import ModelError, SourceModel
+from archgen.perfetto import write_trace
 from archgen.rows import host_calls
 from archgen.run import check_inputs
 from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError
-from archgen.standard import compile_best, first, winner
+from archgen.standard import Best, compile_best, first, winner
 from compiler.errors import CompilerError
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.program import Program
-from simmodel.simulate import simulate
+from simmodel.simulate import traced
+from simmodel.trace import Trace
 from simmodel.units import show_bytes
 
 Value = TypeVar("Value")
@@ -55,6 +57,12 @@ class _Shown:
     report: bool
     as_json: bool
     output: Path | None
+    trace: Path | None
+
+    @property
+    def run(self) -> bool:
+        """Whether the run of the program is asked for, and not, or not only, its text."""
+        return self.report or self.trace is not None
 
 
 @click.command()
@@ -70,6 +78,11 @@ class _Shown:
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 @click.option(
     "--after", metavar="STAGE", help="Print what a stage makes instead; `--after list` lists them."
+)
+@click.option(
+    "--trace",
+    type=click.Path(path_type=Path),
+    help="Run the program and write a file for ui.perfetto.dev instead; *.gz is compressed.",
 )
 @click.option(
     "-o",
@@ -93,6 +106,7 @@ def compile(
     report: bool,
     as_json: bool,
     after: str | None,
+    trace: Path | None,
     output: Path | None,
 ) -> None:
     """Compile a model for an architecture and print the instruction streams.
@@ -103,6 +117,7 @@ def compile(
     archgen compile soma-edge --model squeezenet -o squeezenet.asm
     archgen compile soma-edge --model squeezenet --report
     archgen compile soma-edge --model squeezenet --after fuse
+    archgen compile soma-edge --model squeezenet --trace squeezenet.pftrace.gz
 
     Where --effort allows several programs, the best as simulated is shown, also by --after.
 
@@ -112,8 +127,10 @@ def compile(
     if after == "list":
         click.echo("\n".join(STAGES))
         return
-    shown = _Shown(after, report or as_json, as_json, output)
-    mistakes = [*_wrong(arch, model, shown), *_unwritable(output)]
+    shown = _Shown(after, report or as_json, as_json, output, trace)
+    files = {"--output": output, "--trace": trace}
+    unwritable = [line for option, path in files.items() for line in _unwritable(option, path)]
+    mistakes = [*_wrong(arch, model, shown), *unwritable]
     machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
     network = (
         _tried(lambda: load_model(model or "", batch=batch, dims=as_dims(dims)), mistakes)
@@ -141,20 +158,22 @@ def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
         found.append(f"--after: {unknown_stage(shown.after)}")
     if shown.after is not None and shown.report:
         found.append("--after and --report: one of them at a time")
+    if shown.after is not None and shown.trace is not None:
+        found.append("--after and --trace: one of them at a time")
     return found
 
 
-def _unwritable(output: Path | None) -> list[str]:
-    """Why `output` cannot be written, found out without touching it."""
-    if output is None:
+def _unwritable(option: str, path: Path | None) -> list[str]:
+    """Why the file that `option` names cannot be written, found out without touching it."""
+    if path is None:
         return []
-    folder = output.parent
-    if output.is_dir():
-        return [f"--output {output}: is a folder"]
+    folder = path.parent
+    if path.is_dir():
+        return [f"{option} {path}: is a folder"]
     if not folder.is_dir():
-        return [f"--output {output}: there is no folder {folder}"]
-    if not os.access(output if output.exists() else folder, os.W_OK):
-        return [f"--output {output}: may not be written"]
+        return [f"{option} {path}: there is no folder {folder}"]
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        return [f"{option} {path}: may not be written"]
     return []
 
 
@@ -199,16 +218,33 @@ def _show(
     best = compile_best(request)
     program = best.result.program
     text = print_program(program)
-    if not shown.as_json and (shown.output is not None or not shown.report):
+    if not shown.as_json and (shown.output is not None or not shown.run):
         _write(text, shown.output)
-    if shown.report:
-        trace = best.trace or simulate(program, machine)
-        made = explanation(best, trace, machine, chosen, scheduling)
-        if shown.as_json:
-            _write(json.dumps(made.plain(), indent=2) + "\n", shown.output)
-        else:
-            print_report(made)
+    if shown.run:
+        _show_run(best, machine, chosen, scheduling, shown)
     click.echo(_summary(machine, network, program, text), err=True)
+
+
+def _show_run(best: Best, machine: Arch, dtype: str, scheduling: Scheduling, shown: _Shown) -> None:
+    """The report and the trace, as far as they are wanted."""
+    program = best.result.program
+    trace = best.trace or traced(program, machine)
+    if shown.trace is not None:
+        _write_trace(shown.trace, trace, program, machine)
+    if not shown.report:
+        return
+    made = explanation(best, trace, machine, dtype, scheduling)
+    if shown.as_json:
+        _write(json.dumps(made.plain(), indent=2) + "\n", shown.output)
+    else:
+        print_report(made)
+
+
+def _write_trace(path: Path, trace: Trace, program: Program, machine: Arch) -> None:
+    try:
+        write_trace(path, trace, program, machine)
+    except OSError as mistake:
+        raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--trace") from None
 
 
 def _write(text: str, output: Path | None) -> None:
