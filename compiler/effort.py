@@ -1,9 +1,9 @@
 """How long the compiler may think: options of its searches for a level of effort.
 
-    0    fast: short groups in one order, two tile sizes of each kind
+    0    fast: one order, short groups and rows of them, two tile sizes of each kind
     1    the default
-    2    longer groups, every tile size of the usual steps
-    3    wide: groups of any length, three orders, fine steps between tile sizes
+    2    longer groups of every length, every tile size of the usual steps
+    3    wide: every group in three orders, fine steps between tile sizes
 
 Each level tries what the one below tries, and more. Where the estimates are the judge, thinking
 longer so finds no worse schedule for a group.
@@ -36,16 +36,16 @@ class Effort:
 LEVELS: tuple[Effort, ...] = (
     Effort(
         Breadth(sizes=2, patience=1, splits=4),
-        Optimal(max_layers=16, patience=1, orders=1, rounds=0, merge=False),
+        Optimal(lengths=16, patience=1, orders=1, rounds=0, merge=False),
     ),
     Effort(Breadth(), Optimal()),
     Effort(
         Breadth(sizes=ALL, patience=4, splits=ALL),
-        Optimal(max_layers=48, patience=8, orders=2, rounds=2),
+        Optimal(lengths=48, patience=8, orders=2, rounds=2),
     ),
     Effort(
         Breadth(sizes=ALL, patience=ALL, growth=(1.34, 1.1), splits=ALL),
-        Optimal(max_layers=ALL, patience=16, orders=3, rounds=4),
+        Optimal(lengths=ALL, patience=16, orders=3, rounds=4),
     ),
 )
 """By level, from fast to wide."""

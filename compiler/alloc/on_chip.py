@@ -1,17 +1,19 @@
 """Where a group's buffers lie on chip.
 
-What is loaded should find its place free while the work before it is still going on: in the layer
-before, or at the end of the group before. So buffers that are loaded live a layer longer, and the
-buffers that the last layer of the group before works on are obstacles. Where there is not that much
-room, this wish is given up first; then buffers that are never in use together share space.
+What is loaded should find its place free while the work before it is still going on: in the layers
+before, or at the end of the group before. So buffers that are loaded live some layers longer, as
+many as there is room for, and the buffers that the last layer of the group before works on are
+obstacles. Where there is not that much room, this wish is given up first; then buffers that are
+never in use together share space.
 
 In a memory whose banks are contiguous ranges, slots go to banks of their own while there is room.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,13 +80,14 @@ class PlaceBuffers:
         if self.apart and memory.mapping == "blocked" and memory.banks > 1:
             grains.insert(0, math.lcm(memory.bank_size, grain))
         last = len(plan.layers)
-        together, ahead = _together(buffers, last), _ahead(buffers, last)
-        wishes = [(together, busy), (ahead, busy), (together, []), (ahead, [])]
-        for lives, avoided in wishes:
-            for step in grains:
-                found = _first_fit(buffers, lives, step, size, avoided)
-                if found is not None:
-                    return found
+        ahead = _ahead(buffers, last)
+        # From all together down to one layer ahead; the group before is run into only then.
+        early = (_ahead(buffers, last, layers) for layers in _depths(last))
+        wishes = [_together(buffers, last), *early, ahead]
+        for avoided, lives, step in itertools.product((busy, []), wishes, grains):
+            found = _first_fit(buffers, lives, step, size, avoided)
+            if found is not None:
+                return found
         dense = _packed(buffers)
         if _end(dense, buffers) <= size:
             return dense
@@ -126,10 +129,23 @@ def _lives(buffers: list[Buffer], last: int) -> Lives:
     return {b.name: (1, last) if b.lasting else (b.first + 1, b.last + 1) for b in buffers}
 
 
-def _ahead(buffers: list[Buffer], last: int) -> Lives:
-    """The same, with what is loaded a layer longer."""
+def _ahead(buffers: list[Buffer], last: int, layers: int = 1) -> Lives:
+    """The same, with what is loaded some layers longer."""
     lives = _lives(buffers, last)
-    return {b.name: (lives[b.name][0] - (b.key is not None), lives[b.name][1]) for b in buffers}
+    return {
+        name: (max(0, first - layers) if loaded else first, end)
+        for name, (first, end), loaded in (
+            (b.name, lives[b.name], b.key is not None) for b in buffers
+        )
+    }
+
+
+def _depths(last: int) -> Iterator[int]:
+    """How many layers ahead loads may find room: all, half of them, and so on, down to two."""
+    layers = last
+    while layers > 1:
+        yield layers
+        layers //= 2
 
 
 def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:

@@ -18,9 +18,6 @@ class BranchX(PartitionStrategy):
     The cut is where the fewest bytes pass, among the places near the middle.
     """
 
-    max_layers: int = 1000
-    """Layers that a group has at most."""
-
     def groups(self, costs: Costs) -> list[int]:
         """Stretches of an order that runs down one branch after the other."""
         found: list[int] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate, combinations
+from itertools import accumulate, combinations, pairwise
 
 from compiler.fuse.chained import chained, rechained
 from compiler.fuse.dependence import Dependences, members, union
@@ -24,9 +24,12 @@ class Optimal(PartitionStrategy):
 
         a b c d e   ->   {a b} {c d e}      cost(a b) + cost(c d e) is the least of 16 sums
 
-    Exact for its order, but for `max_layers` and `patience`.
+    Exact for its order up to `lengths` layers, but for `patience`. Longer groups are made of whole
+    groups of that cut: two, four, eight and so on that follow each other, up to everything.
     """
 
+    lengths: int = 24
+    """Layers up to which groups of every length are tried."""
     patience: int = 4
     """A stretch is given up after this many layers in a row with which it does not fit, or which
     are cheaper on their own."""
@@ -64,12 +67,27 @@ class Optimal(PartitionStrategy):
         path = _Path(costs, order)
         for start in range(len(order)):
             self._extend(path, start)
+        self._join(path)
         return path.groups()
+
+    def _join(self, path: _Path) -> None:
+        """Take stretches of whole groups, of whatever length, that make the best cut better."""
+        places = path.places()
+        for first, start in enumerate(places):
+            for reach in _doubled(len(places) - 1 - first):
+                end = places[first + reach]
+                if end - start <= self.max_layers:
+                    path.take(start, end)
+
+    @property
+    def _most(self) -> int:
+        """Layers up to which every group is tried."""
+        return min(self.lengths, self.max_layers)
 
     def _extend(self, path: _Path, start: int) -> None:
         """Take every stretch from `start` on that may be part of the best cut."""
         failures = 0
-        for end in range(start + 1, min(start + self.max_layers, len(path.order)) + 1):
+        for end in range(start + 1, min(start + self._most, len(path.order)) + 1):
             if not path.possible(start, end):
                 return
             better = path.take(start, end)
@@ -97,7 +115,7 @@ class Optimal(PartitionStrategy):
             (one, two)
             for one, two in combinations(groups, 2)
             if (behind[one] & two or behind[two] & one)
-            and (one | two).bit_count() <= self.max_layers
+            and (one | two).bit_count() <= self._most
             and self._may_merge(costs, groups, one, two)
         ]
 
@@ -110,6 +128,11 @@ class Optimal(PartitionStrategy):
             and costs.least(joined) < costs.of(one) + costs.of(two)
             and runnable(costs.net, (*others, joined))
         )
+
+
+def _doubled(most: int) -> list[int]:
+    """1, 2, 4 and so on, and `most`."""
+    return sorted({1 << power for power in range(most.bit_length())} | {most} - {0})
 
 
 def _total(costs: Costs, groups: Sequence[int]) -> float:
@@ -165,13 +188,14 @@ class _Path:
         """A cost with which `end` can surely be reached."""
         return min(self.best[end], self.best[start] + self.alone[end] - self.alone[start])
 
+    def places(self) -> list[int]:
+        """Where the steps of the best way begin and end."""
+        found = [len(self.order)]
+        while found[-1]:
+            found.append(self.start[found[-1]])
+        return found[::-1]
+
     def groups(self) -> list[int]:
         """The layers of each step of the best way."""
-        found: list[int] = []
-        end = len(self.order)
-        while end:
-            start = self.start[end]
-            if self.is_layer[start]:
-                found.append(self.mask(start, end))
-            end = start
-        return found[::-1]
+        steps = pairwise(self.places())
+        return [self.mask(start, end) for start, end in steps if self.is_layer[start]]

@@ -72,7 +72,7 @@ class Costs:
 class PartitionStrategy(ABC):
     """Decides which layers form a group; the fields are its options."""
 
-    max_layers: int = 24
+    max_layers: int = 1000
     """Layers that a group has at most."""
 
     def apply(

@@ -25,6 +25,8 @@ from compiler.tile.walk import Memory, Moment, Run, Walked, volume, walk_parts
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
+TAIL = 0.05
+"""Share of a group's constants from which on it matters how those of its last layer arrive."""
 NOTHING = Estimate(0, 0, 0, 0, 0)
 
 
@@ -103,6 +105,8 @@ class GroupPricer:
             most = self._staying(candidate, left)
         if most is not None and loops:
             return most
+        if most is not None:
+            most = self._trickled(candidate, left, most)
         # Without loops, constants pass through once anyway: whole, or piece by piece.
         none = [False] * self.count
         rooms = self._rooms(left, none, looped=bool(loops))
@@ -121,10 +125,29 @@ class GroupPricer:
                     return None
                 staying[drop] = False
             rooms = self._rooms(left, staying, looped=looped)
-            made = None if rooms is None else candidate.cut(rooms, staying)
+            apart = self._rooms(left, staying, looped=True)
+            made = None if rooms is None else candidate.cut(rooms, staying, apart)
             if made is not None:
                 return made
         return None
+
+    def _trickled(
+        self, candidate: _Candidate, left: list[dict[str, float]], most: Schedule
+    ) -> Schedule:
+        """`most`, or the same with the last constants in pieces: no work hides a whole load there.
+
+        The pieces are worked on as they come.
+        """
+        staying = [tiled.resident for tiled in most.layers]
+        sizes = [size * stays for size, stays in zip(self.constant_bytes, staying, strict=True)]
+        last = max((p for p, size in enumerate(sizes) if size), default=None)
+        if last is None or sizes[last] < TAIL * sum(sizes) or sum(map(bool, sizes)) == 1:
+            return most
+        staying[last] = False
+        rooms = self._rooms(left, staying, looped=False)
+        apart = self._rooms(left, staying, looped=True)
+        made = None if rooms is None else candidate.cut(rooms, staying, apart)
+        return most if made is None else min(most, made, key=lambda s: s.estimate.total)
 
     def _left(self, buffers: list[Buffer]) -> list[dict[str, float]]:
         """Per layer: memory role -> bytes that held tensors leave."""
@@ -204,17 +227,29 @@ class _Candidate:
         share = front.smallest()
         return share if share is not None and share.need <= room else None
 
-    def cut(self, rooms: list[float], staying: list[bool]) -> Schedule | None:
-        """The schedule with loops for every layer, for the sizes of its largest share."""
-        layers, used = [], []
+    def cut(
+        self, rooms: list[float], staying: list[bool], apart: list[float] | None = None
+    ) -> Schedule | None:
+        """The schedule with loops for every layer, for the sizes of its largest share.
+
+        Args:
+            rooms: per layer, bytes for its own buffers.
+            staying: whether its constants are loaded as a whole.
+            apart: `rooms` where all constants that stay have places of their own; None: too many.
+        """
+        layers, used, needs = [], [], []
         for position, tiled in enumerate(self.schedule.layers):
             share = self._fitting(position, self.sizes[position], rooms, staying[position])
             if share is None:
                 return None
             layers.append(replace(tiled, loops=share.loops, resident=staying[position]))
             used.append(share.need - rooms[position])
+            needs.append(share.need)
         size = self.pricer.arch.memories.on_chip()["local"].size
-        estimate = self._estimate(rooms, staying, need=size + max(used))
+        roomy = bool(self.schedule.loops) or (
+            apart is not None and all(n <= room for n, room in zip(needs, apart, strict=True))
+        )
+        estimate = self._estimate(rooms, staying, need=size + max(used), roomy=roomy)
         return replace(self.schedule, layers=tuple(layers), estimate=estimate)
 
     def _fitting(
@@ -230,7 +265,9 @@ class _Candidate:
                 return share
         return None
 
-    def _estimate(self, rooms: list[float], staying: list[bool], need: float) -> Estimate:
+    def _estimate(
+        self, rooms: list[float], staying: list[bool], need: float, *, roomy: bool
+    ) -> Estimate:
         group, arch, walked = self.pricer.group, self.pricer.arch, self.walked
         total = _Total()
 
@@ -262,7 +299,6 @@ class _Candidate:
         }
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
-        roomy = bool(self.schedule.loops)
         cycles = Timeline(inputs, results, self.pricer.slots, roomy).run(walked, work)
         constants = sum(staying_bytes.values())
         total.load += sum(arriving.values())

@@ -381,3 +381,21 @@ def test_a_line_is_straight(text: tuple[str, ...]) -> None:
             first.result.name: (position + 1,)
             for position, (first, _) in enumerate(pairwise(group.layers))
         }
+
+
+def test_whole_groups_are_joined_beyond_the_length_that_is_tried() -> None:
+    parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(9)))
+    groups = Optimal(lengths=2, merge=False).apply(parts, graph, price())
+    assert len(groups) == 1
+    small = Optimal(lengths=2, merge=False, max_layers=6).apply(parts, graph, price())
+    assert max(len(group.layers) for group in small if isinstance(group, Group)) <= 6
+
+
+def test_what_is_dearer_together_is_not_joined() -> None:
+    parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(8)))
+
+    def cycles(group: Group) -> float:
+        return 100.0 if len(group.layers) > 2 else price()(group)
+
+    groups = Optimal(lengths=2).apply(parts, graph, cycles)
+    assert shown(groups) == "{t1 t2} {t3 t4} {t5 t6} {t7 t8}"
