@@ -152,15 +152,26 @@ def _unopened(workloads: Sequence[Workload]) -> list[str]:
     return mistakes
 
 
-def points(design: Design) -> list[Point]:
-    """The points of a design: networks outermost, so that what they share is made once.
+Contents = Mapping[tuple[Workload, int], str]
+"""Content key of each network at each batch."""
 
-    Raises StudyError with what is wrong with machines, networks or filters, all of it.
-    """
+
+def contents_of(design: Design) -> Contents:
+    """What the networks of a design are; StudyError with what is wrong with them and machines."""
     contents, mistakes = _contents(design.workloads)
     mistakes = [*_wrong(design.machines, design.workloads, design.dtypes), *mistakes]
     if mistakes:
         raise StudyError(mistakes)
+    return contents
+
+
+def points(design: Design, contents: Contents | None = None) -> list[Point]:
+    """The points of a design: networks outermost, so that what they share is made once.
+
+    Raises StudyError with what is wrong with machines, networks or filters, all of it. `contents`:
+    those of the networks, where they are known already.
+    """
+    contents = contents_of(design) if contents is None else contents
     found = [
         _point(design, machine, workload, batch, contents[workload, batch], dtype, way)
         for workload in design.workloads

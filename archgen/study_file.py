@@ -14,6 +14,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Positive
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
+from archgen.explore.records import Explore, Sensitivity
 from archgen.schema.mistakes import Mistake
 from archgen.schema.record import Reader
 from archgen.schema.source import STUDY, read_tree
@@ -112,6 +113,10 @@ class StudyFile(Part):
     calibration: str | None = None
     timeout: PositiveFloat | None = None
     """Seconds that a point may take before it is given up."""
+    explore: Explore | None = None
+    """What `archgen explore` looks for around the only machine of `archs`."""
+    sensitivity: Sensitivity | None = None
+    """What `archgen sensitivity` changes about it."""
 
 
 @cache
@@ -125,10 +130,15 @@ def read_study(path: Path, shown: str) -> tuple[StudyFile | None, Table | None, 
     tree, mistakes = read_tree(path, shown, STUDY)
     if tree is None:
         return None, None, mistakes
-    found, errors = reader().attempt(plain(tree))
-    if found is None:
-        return None, tree, [*mistakes, *reader().said(tree, errors)]
+    found, more = checked(tree)
+    mistakes += more
     return (found if not mistakes else None), tree, mistakes
+
+
+def checked(tree: Table) -> tuple[StudyFile | None, list[Mistake]]:
+    """The study in `tree`, or everything that is wrong with it."""
+    found, errors = reader().attempt(plain(tree))
+    return found, ([] if found is not None else reader().said(tree, errors))
 
 
 def is_study(path: Path) -> bool:

@@ -5,6 +5,7 @@ Paths in a study file are relative to its folder. What is wrong is said where it
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping
 from itertools import product
@@ -19,9 +20,17 @@ from archgen.schema.mistakes import Mistake, dotted
 from archgen.schema.mistakes import Path as TreePath
 from archgen.schema.shipped import locate, shipped_names
 from archgen.schema.source import STUDY
-from archgen.schema.tree import Node, Row, Table, find, position
-from archgen.study_file import Compiler, Machines, Network, StudyFile, read_study
-from archgen.variants import Choice, Variant, combinations, tree_of, variant
+from archgen.schema.tree import Leaf, Node, Row, Table, find, plain, position
+from archgen.study_file import Compiler, Machines, Network, StudyFile, checked, read_study
+from archgen.variants import (
+    Choice,
+    Variant,
+    combinations,
+    laid_over,
+    table_of,
+    tree_of,
+    variant,
+)
 
 
 def load_study(path: Path) -> Design:
@@ -29,29 +38,48 @@ def load_study(path: Path) -> Design:
 
     Raises StudyError with every mistake of the file and of the architectures that it names.
     """
-    file, tree, mistakes = read_study(path, str(path))
-    if file is None or tree is None:
-        raise StudyError(map(str, sorted(set(mistakes))))
-    maker = _Maker(path, tree)
+    file, maker = opened(path)
     design = maker.design(file)
-    if maker.mistakes:
-        raise StudyError(map(str, sorted(set(maker.mistakes))))
+    maker.check()
     return design
 
 
-class _Maker:
+def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
+    """A study file, or what one would hold, and who resolves what it names.
+
+    Raises StudyError with every mistake of the file by itself.
+    """
+    if isinstance(given, Path):
+        file, tree, mistakes = read_study(given, str(given))
+        text = "" if file is None else given.read_text(encoding="utf-8-sig")
+    else:
+        tree = table_of(given)
+        file, mistakes = checked(tree)
+        text = json.dumps(plain(tree), indent=1)
+    if file is None or tree is None:
+        raise StudyError(map(str, sorted(set(mistakes))))
+    return file, Maker(given if isinstance(given, Path) else Path("study"), tree, text)
+
+
+class Maker:
     """Resolves the parts of one file and collects what is wrong with them."""
 
-    def __init__(self, path: Path, tree: Table) -> None:
-        self.path, self.tree = path, tree
+    def __init__(self, path: Path, tree: Table, text: str) -> None:
+        self.path, self.tree, self.text = path, tree, text
         self.mistakes: list[Mistake] = []
 
+    def check(self) -> None:
+        """Raises StudyError where anything is wrong."""
+        if self.mistakes:
+            raise StudyError(map(str, sorted(set(self.mistakes))))
+
     def design(self, file: StudyFile) -> Design:
+        """The machines, networks and options."""
         machines: list[Variant] = []
         for index, entry in enumerate(file.archs):
             found = self._machines(entry, self._item(("archs",), index))
             machines += [machine for machine in found if machine not in machines]
-        self._say(("archs",), twice(machines))
+        self.say(("archs",), twice(machines))
         return Design(
             machines=tuple(machines),
             workloads=tuple(self._workload(entry, file) for entry in file.models),
@@ -64,10 +92,11 @@ class _Maker:
             timeout=file.timeout,
             name=file.name or self.path.stem,
             description=file.description,
-            source=self.path.read_text(encoding="utf-8-sig"),
+            source=self.text,
         )
 
-    def _say(self, path: TreePath, said: list[str]) -> None:
+    def say(self, path: TreePath, said: list[str]) -> None:
+        """What is wrong with the value at `path`."""
         at, shown = position(self.tree, path), dotted(path, STUDY.root)
         self.mistakes += [Mistake(at, shown, message) for message in said]
 
@@ -88,23 +117,45 @@ class _Maker:
         for mistake in mistakes:
             where = mistake.at.file == self._file(entry) and not mistake.at.line
             if where:
-                self._say(path, [f"{entry!r}: {mistake.message}"])
+                self.say(path, [f"{entry!r}: {mistake.message}"])
             else:
                 self.mistakes.append(mistake)
         return [Variant(arch, arch.name) for arch in archs]
 
-    def _family(self, entry: Machines, path: TreePath) -> Iterator[Variant]:
+    def base(self, file: StudyFile) -> tuple[Table, str] | None:
+        """The tree of the only machine of a file, and the file that it extends."""
+        entry = file.archs[0]
+        family = entry if isinstance(entry, Machines) else Machines(extends=entry)
+        if len(file.archs) > 1 or family.sweep or family.cases:
+            self.say(("archs",), ["expected one machine: a file, or one family without a sweep"])
+            return None
+        item = self._item(("archs",), 0)
+        found = self._extended(family, (*item, "extends") if entry is family else item)
+        if found is None:
+            return None
+        common = dict(self._values((*item, "set"))) if entry is family else {}
+        if family.name is not None:
+            common["name"] = Leaf(self.tree.at, family.name, family.name)
+        return laid_over(found[0], common), found[1]
+
+    def _extended(self, entry: Machines, path: TreePath) -> tuple[Table, str] | None:
+        """The tree of the file that `entry` extends, named at `path`, and its name."""
         named = self._file(entry.extends)
         if not named.endswith((".yaml", ".yml")) and os.path.isfile(f"{named}.yaml"):
             named = f"{named}.yaml"
         file, missing = locate(named)
         if missing is not None:
-            self._say((*path, "extends"), [f"{entry.extends!r}: {missing.message}"])
-            return
+            self.say(path, [f"{entry.extends!r}: {missing.message}"])
+            return None
         base, mistakes = tree_of(file, str(file))
         self.mistakes += mistakes
-        if base is None:
+        return None if base is None else (base, named)
+
+    def _family(self, entry: Machines, path: TreePath) -> Iterator[Variant]:
+        found = self._extended(entry, (*path, "extends"))
+        if found is None:
             return
+        base, _ = found
         common = self._values((*path, "set"))
         swept = {f: self._row((*path, "sweep", f), values) for f, values in entry.sweep.items()}
         cases = [self._values((*path, "cases", index)) for index in range(len(entry.cases))]
@@ -122,7 +173,7 @@ class _Maker:
         node = find(self.tree, path)
         if isinstance(node, Row) and values:
             return node.items
-        self._say(path, ["expected a list of at least one value"])
+        self.say(path, ["expected a list of at least one value"])
         return ()
 
     def _workload(self, entry: str | Network, file: StudyFile) -> Workload:
@@ -145,7 +196,7 @@ class _Maker:
             compiler.fusion, compiler.halo, compiler.objective, compiler.effort,
             list(_settings(compiler.passes)),
         )  # fmt: skip
-        self._say(path, wrong)
+        self.say(path, wrong)
         return ways
 
 

@@ -62,6 +62,13 @@ def spelled(value: Any, at: Position = _NOWHERE) -> Node:
     return Leaf(at, value, str(value))
 
 
+def table_of(values: Mapping[str, Any]) -> Table:
+    """What no file holds as the tree of one."""
+    found = spelled(values)
+    assert isinstance(found, Table)
+    return found
+
+
 def combinations(sweep: Mapping[str, Sequence[Node]], cases: Sequence[Choice]) -> list[Choice]:
     """Every combination of the sweep's values, for each of the cases."""
     grid = [dict(zip(sweep, values, strict=True)) for values in product(*sweep.values())]
@@ -80,14 +87,12 @@ def variant(
             last word; default: the family's name with each field's last word and value.
         common: fields that the whole family has otherwise, set first and not named.
     """
-    family = _family(tree)
-    changed = tree
-    for field, node in {**(common or {}), **choice}.items():
-        changed = merge(changed, _nested(field, node))
+    family = family_of(tree)
+    changed = laid_over(tree, {**(common or {}), **choice})
     named, mistake = _name(family, choice, name)
     if mistake is not None:
         return None, [Mistake(tree.at, "arch.name", mistake)]
-    changed = merge(changed, _nested("name", Leaf(tree.at, named, named)))
+    changed = laid_over(changed, {"name": Leaf(tree.at, named, named)})
     arch, mistakes = validate(changed, whole=True)
     if arch is None:
         return None, mistakes
@@ -95,12 +100,20 @@ def variant(
     return Variant(arch, family, settings), []
 
 
-def _family(tree: Table) -> str:
+def laid_over(tree: Table, choice: Choice) -> Table:
+    """`tree` with the fields of `choice` set, whatever that makes of it."""
+    for field, node in choice.items():
+        tree = merge(tree, nested(field, node))
+    return tree
+
+
+def family_of(tree: Table) -> str:
+    """The name of the machine in `tree`."""
     entry = tree.entries.get("name")
     return str(plain(entry.node)) if entry is not None else "machine"
 
 
-def _nested(field: str, node: Node) -> Table:
+def nested(field: str, node: Node) -> Table:
     """`a.b: x` as `a: {b: x}`."""
     for part in reversed(field.split(".")):
         node = Table(node.at, {part: Entry(node.at, node)})

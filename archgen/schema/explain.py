@@ -45,6 +45,12 @@ def validate(tree: Table, whole: bool) -> tuple[Arch | None, list[Mistake]]:
     return None, said + (_of_rules(tree, _remaining(tree, errors)) if whole else [])
 
 
+def broken_fields(tree: Table) -> list[Mistake]:
+    """What is wrong with the fields of `tree`, each by itself; rules between them say nothing."""
+    arch, errors = _READER.attempt(plain(tree))
+    return [] if arch is not None else _READER.said(tree, errors)
+
+
 def _of_rules(tree: Table, found: Iterable[Problem]) -> list[Mistake]:
     return [_READER.at(tree, p.path, p.message) for p in found]
 

@@ -1,0 +1,78 @@
+"""What machines can be compared by: numeric columns of the results, and quotients of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from archgen.columns import COLUMNS, Column, column
+from archgen.plots.pareto import HIGHER_IS_BETTER
+from archgen.point import Row
+from archgen.schema.mistakes import guess
+from simmodel.arch import Arch
+
+_QUOTIENTS: Mapping[str, tuple[str, str]] = {
+    "throughput_per_watt": ("throughput_ips", "average_w"),
+    "latency_area": ("latency_ms", "area_mm2"),
+}
+_DERIVED = (
+    Column("throughput_per_watt", "real", "samples/s/W", "throughput_ips / average_w"),
+    Column("latency_area", "real", "ms mm2", "latency_ms x area_mm2"),
+)
+_UPWARDS = frozenset({*HIGHER_IS_BETTER, "throughput_per_watt"})
+_INPUTS = frozenset({"batch", "effort"})
+ESTIMABLE = frozenset({"latency_cycles", "latency_ms", "throughput_ips", "latency_area"})
+"""Measures that the cost model gives; those of area too."""
+
+
+def is_estimable(name: str) -> bool:
+    """Whether a measure is known without a run."""
+    return name in ESTIMABLE or name.startswith("area_")
+
+
+def upwards(name: str) -> bool:
+    """Whether more of it is better."""
+    return name in _UPWARDS
+
+
+def measure_column(name: str, arch: Arch) -> Column:
+    """The definition of a measure that results of `arch` have.
+
+    Raises ValueError: there is none, or it is no number.
+    """
+    known = _names(arch)
+    found = next((c for c in _DERIVED if c.name == name), None) or column(name, COLUMNS)
+    if found is None or ("<" in found.name and name not in known):
+        raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
+    if found.kind not in ("real", "whole") or found.name in _INPUTS:
+        raise ValueError(f"{name!r} is nothing that machines are measured by{guess(name, known)}")
+    return found
+
+
+def _names(arch: Arch) -> list[str]:
+    """Every measure of the results of `arch`; of families those about its memories."""
+    numeric = [c.name for c in COLUMNS if c.kind in ("real", "whole") and "<" not in c.name]
+    roles = arch.memories.on_chip()
+    families = [
+        *(f"peak_{role}_bytes" for role in ("dram", *roles)),
+        *(f"area_{part}_mm2" for part in ("mac", "vector", *roles, "other")),
+        *(f"energy_{part}_mj" for part in ("mac", "vector", "dram", *roles, "link",
+                                           "instruction", "leakage")),
+    ]  # fmt: skip
+    return [*(n for n in numeric if n not in _INPUTS), *families, *(c.name for c in _DERIVED)]
+
+
+def measured(row: Row, name: str) -> float | None:
+    """The measure in a row of the results; None where it has none."""
+    if name == "latency_area":
+        parts = [_number(row.get(part)) for part in _QUOTIENTS[name]]
+        return None if None in parts else math.prod(part for part in parts if part is not None)
+    if name in _QUOTIENTS:
+        above, below = (_number(row.get(part)) for part in _QUOTIENTS[name])
+        return above / below if above is not None and below else None
+    return _number(row.get(name))
+
+
+def _number(value: object) -> float | None:
+    known = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if known and math.isfinite(value) else None  # type: ignore[arg-type]
