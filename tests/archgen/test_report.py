@@ -267,7 +267,7 @@ def test_no_program_is_an_answer_and_no_wrong_input(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_can_be_printed(tmp_path: Path, stage: str) -> None:
     path = conv_net(tmp_path / "conv_net.onnx")
-    result = invoke(MANY, "-m", str(path), "--after", stage)
+    result = invoke(MANY, "-m", str(path), "--after", stage, "--effort", "0")
     assert result.exit_code == 0, result.output
     assert all(name in result.stdout for name in LAYERS)
     assert result.stdout.endswith("\n")
@@ -297,16 +297,14 @@ def test_stages_are_those_of_the_program_that_won(tmp_path: Path) -> None:
     assert won["programs_tried"][0]["partition"] != won["partition"]  # or this test shows nothing
     fused = invoke(MANY, "-m", path, "--after", "fuse").stdout
     assert fused.count("group") == len(won["groups"])
-    program = invoke(MANY, "-m", path).stdout
-    assert invoke(MANY, "-m", path, "--after", "order").stdout == program
 
 
 def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
     path, arch = str(conv_net(tmp_path / "conv_net.onnx")), few_tokens(tmp_path, 1)
-    result = invoke(arch, "-m", path, "--after", "tile")
+    result = invoke(arch, "-m", path, "--after", "tile", "--effort", "0")
     assert result.exit_code == 0, result.output
     assert "first" in result.stdout
-    refused = invoke(arch, "-m", path, "--after", "order")
+    refused = invoke(arch, "-m", path, "--after", "order", "--effort", "0")
     assert refused.exit_code == 1
     assert "front_end.tokens of at least" in refused.stderr
 
