@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from archgen.frame import Frame, records
-from archgen.plots.style import INK, MUTED, PALE, SETTINGS, engine_colour, title
+from archgen.plots.style import DARK, GREY, LIGHT, PALE, SETTINGS, engine_colour, title
 from archgen.plots.timeline import WIDTH, Stretch, point_title, stretches, time_axis
 from simmodel.arch import Arch
 
@@ -25,6 +25,7 @@ _LANE, _MOST_LANES = 0.19, 48
 _FINEST = 4000
 """Spans nearer than this fraction of the run are drawn as one: less than a pixel apart."""
 _NUMBER_FROM = 0.012
+_SOLID = "#6A6A6A"
 Lane = tuple[int, str]
 """A core and one of its engines."""
 
@@ -51,12 +52,12 @@ def gantt_figure(
     _rule(ruler, parts, end)
     _draw(axes, spans, lanes, arch, end)
     for part in parts:
-        axes.axvline(part.end, color=PALE, lw=0.7, zorder=0)
+        axes.axvline(part.end, color=GREY, alpha=0.5, lw=0.7, zorder=0)
     time_axis(axes, end, arch)
     ruler.tick_params(labelbottom=False, bottom=False)
     engines = dict.fromkeys(engine for _, engine in lanes)
     handles = [Patch(color=engine_colour(arch, name), label=name) for name in engines]
-    handles.append(Patch(color=_light(MUTED), label="light: groups of odd number"))
+    handles.append(Patch(color=_light(_SOLID), label="light: groups of odd number"))
     figure.legend(handles=handles, loc="outside lower left", ncols=min(8, len(handles)))
     return figure
 
@@ -91,12 +92,12 @@ def _rule(axes: Axes, parts: Sequence[Stretch], end: int) -> None:
     axes.spines[["left", "bottom"]].set_visible(False)
     for part in parts:
         light = part.group % 2
-        colour = PALE if light else MUTED
+        colour = PALE if light else _SOLID
         axes.broken_barh([(part.start, part.end - part.start)], (0.1, 0.8), fc=colour, lw=0)
         if part.end - part.start > (0.4 + 0.6 * len(str(part.group))) * _NUMBER_FROM * end:
             axes.text(
                 (part.start + part.end) / 2, 0.48, str(part.group), fontsize=7.5,
-                ha="center", va="center", color=INK if light else "white",
+                ha="center", va="center", color=DARK if light else LIGHT,
             )  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def _draw(axes: Axes, spans: Frame, lanes: Sequence[Lane], arch: Arch, end: int)
             axes.broken_barh(bars, (place - 0.39, 0.78), fc=tint, lw=0)
     starts = [place for place in range(1, len(lanes)) if lanes[place][0] != lanes[place - 1][0]]
     for place in starts:
-        axes.axhline(place - 0.5, color=PALE, lw=0.7)
+        axes.axhline(place - 0.5, color=GREY, alpha=0.5, lw=0.7)
 
 
 def _name(lane: Lane, several: bool) -> str:

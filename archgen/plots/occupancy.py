@@ -17,7 +17,7 @@ from archgen.plots.timeline import WIDTH, point_title, time_axis
 from simmodel.arch import Arch, Memory
 from simmodel.units import show_bytes
 
-_TOPS = (5.0, 20.0, 60.0)
+_TOPS = (4.0, 20.0, 60.0)
 """Ends of the axis, in %, where a memory never gets fuller."""
 _SHADES = "cividis"
 """Safe for colour-blind readers, and its lightness grows evenly, so that it prints in grey."""

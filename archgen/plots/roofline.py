@@ -22,7 +22,8 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     """Log-log, one panel for each architecture: rate over intensity.
 
     The intensity of a point is its MACs over the bytes it moved to and from DRAM; `archs` gives
-    peaks by architecture name. Points without a result are listed in their panel.
+    peaks by architecture name. Points that moved nothing stand at the right edge; those without a
+    result are listed in their panel.
     """
     names = list(dict.fromkeys(frame["arch"].astype(str)))
     loads = list(dict.fromkeys(workload(row) for row in records(frame)))
@@ -52,7 +53,8 @@ def _moved(row: Record) -> float:
 
 def _intensities(rows: list[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
     """The range of the common axis: all points and all ridges."""
-    values = [row["macs"] / _moved(row) for row in rows if row["status"] == "ok" and row["macs"]]
+    done = [row for row in rows if row["status"] == "ok" and row["macs"] and _moved(row)]
+    values = [row["macs"] / _moved(row) for row in done]
     for row in rows:
         arch = archs[row["arch"]]
         values.append(arch.peak_macs(row["dtype"]) / arch.dram_bytes_per_cycle)
@@ -81,7 +83,8 @@ def _draw(
             refused.append(workload(row))
             continue
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / GIGA
-        axes.plot(row["macs"] / _moved(row), rate, marker, color=colour, ms=7, mec="white", mew=0.6)
+        intensity = row["macs"] / _moved(row) if _moved(row) else span[1]
+        axes.plot(intensity, rate, marker, color=colour, ms=7, mec="white", mew=0.6)
     if refused:
         shown = refused if len(refused) < 4 else [*refused[:3], f"and {len(refused) - 3} more"]
         axes.text(

@@ -21,7 +21,9 @@ ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
 BLUE, VERMILION, PURPLE, BROWN = "#0072B2", "#D55E00", "#CC79A7", "#7A4A1E"
 INK, MUTED, GREY, PALE = "#222222", "#666666", "#999999", "#DDDDDD"
 GRID, PAPER = "#EEEEEE", "#FEFEFE"
-"""Lines of the grid; what separates neighbours. Pure white is kept for text on a bar."""
+"""Lines of the grid; what separates neighbours. A page may switch these, `INK` and `MUTED`."""
+LIGHT, DARK = "#FFFFFF", "#111111"
+"""Text on an area that keeps its colour."""
 
 CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY)
 MARKERS = "osD^vP*X<>hp"
@@ -70,9 +72,9 @@ def engine_colour(arch: Arch, engine: str) -> str:
 
 
 def readable_on(colour: str) -> str:
-    """White or ink, whichever stands out more from `colour`."""
+    """Light or dark, whichever stands out more from `colour`."""
     red, green, blue = to_rgb(colour)
-    return INK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else "white"
+    return DARK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.55 else LIGHT
 
 
 def filled(colour: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 
 from archgen.frame import Frame, Record, records
 from archgen.plots.panels import number
-from archgen.plots.style import BLUE, GREY, INK, PALE, SETTINGS, title
+from archgen.plots.style import BLUE, GREY, INK, SETTINGS, title
 from archgen.plots.timeline import WIDTH, point_title, time_axis
 from simmodel.arch import Arch
 
@@ -82,7 +82,7 @@ def _draw_time(axes: Axes, rows: list[Record]) -> None:
         axes.broken_barh([span], (place - 0.4, 0.8), fc=colour, lw=0)
     for place in range(1, len(rows)):
         if rows[place]["group"] != rows[place - 1]["group"]:
-            axes.axhline(place - 0.5, color=PALE, lw=0.7, zorder=0)
+            axes.axhline(place - 0.5, color=GREY, alpha=0.5, lw=0.7, zorder=0)
 
 
 def _name(row: Record) -> str:

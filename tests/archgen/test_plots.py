@@ -125,9 +125,12 @@ def test_only_refused_points_can_be_drawn() -> None:
         assert texts(figure), "a refused point leaves words, not an empty page"
 
 
-def test_a_point_that_moves_and_multiplies_nothing_can_be_drawn() -> None:
+def test_points_that_move_or_multiply_nothing_can_be_drawn() -> None:
     data = frame(1, 1)
-    data[["macs", "dram_read_bytes", "dram_write_bytes"]] = 0
+    data[["dram_read_bytes", "dram_write_bytes"]] = 0
+    (axes,) = roofline_figure(data, ARCHS).axes
+    assert axes.get_lines()[-1].get_xdata()[0] == axes.get_xlim()[1]
+    data["macs"] = 0
     assert figures(data)
 
 
