@@ -140,7 +140,7 @@ class _Loop:
 
     def _kept(self, point: Point, outcome: Outcome) -> Outcome:
         if self.store is not None:
-            self.store.save(outcome)
+            outcome = self.store.save(outcome)
         self._release(point)
         return outcome
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import tempfile
+import secrets
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -155,9 +155,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Calls ``write`` with a temporary path and moves the result to ``path``, so that readers see
     all of it or nothing, whoever else is writing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".part")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = path.with_name(f"{path.stem}.{secrets.token_hex(6)}.part")
     try:
         write(temporary)
         os.replace(temporary, path)

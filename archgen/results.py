@@ -94,12 +94,13 @@ class Study:
         """The machines by their names."""
         return {arch.name: arch for arch in self.archs}
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write `results.parquet`, `results.csv` and the plots into `folder`."""
+    def save(self, folder: str | PathLike[str], plots: bool = True) -> None:
+        """Write `results.parquet`, `results.csv` and, unless told not to, plots into `folder`."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         save_frame(self.frame, target)
-        save_plots(self.frame, self.by_name, target)
+        if plots:
+            save_plots(self.frame, self.by_name, target)
 
 
 def about(design: Design, points: Sequence[Point], command: str = "") -> About:

@@ -8,11 +8,16 @@ are not read until someone asks for what is in them.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from archgen.frame import LayerRow, layers_frame, table_bytes
 from archgen.point import Outcome, Point
@@ -23,11 +28,40 @@ try:
 except ImportError:  # pragma: no cover - not on this system: studies do not see each other there
     fcntl = None  # type: ignore[assignment]
 
-_FORMAT = 3
+_FORMAT = 4
 TRACE = "trace"
 """The table of an outcome that is a file for a viewer."""
 _DIGITS = 15
 """Hexadecimal digits of a key that say which byte stands for it: below 2 to the 60th."""
+_CONTENT = {
+    "key": str, "label": str, "row": dict, "details": dict, "layers": list, "tables": dict,
+}  # fmt: skip
+_OLD = 3600.0
+"""Seconds after which a file that nobody finished writing is nobody's."""
+
+
+class StoreError(Exception):
+    """Results that cannot be written: the disk is full, or was taken away."""
+
+
+@contextmanager
+def written(folder: Path) -> Iterator[None]:
+    """Whatever cannot be written within is told as StoreError."""
+    try:
+        yield
+    except OSError as mistake:
+        said = mistake.strerror or str(mistake)
+        raise StoreError(f"{folder}: results cannot be written: {said}") from mistake
+
+
+def tidy(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote have left in `folder`."""
+    for path in folder.glob("*.part"):
+        try:
+            if time.time() - path.stat().st_mtime > _OLD:
+                path.unlink()
+        except OSError:
+            continue  # somebody else's: gone already, or not to be touched
 
 
 class Store:
@@ -40,17 +74,24 @@ class Store:
 
     def claim(self, key: str) -> bool:
         """Take the point `key`; False while another process has it. A process that ends, even by
-        being killed, has none."""
+        being killed, has none. Where the file system knows no locks, everybody may have it."""
         if fcntl is None:
             return True
         if self._claims is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._claims = os.open(self.folder / ".claims", os.O_RDWR | os.O_CREAT, 0o666)
+            with written(self.folder):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._claims = os.open(self.folder / ".claims", os.O_RDWR | os.O_CREAT, 0o666)
         try:
             fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
-        except OSError:
-            return False
+        except OSError as mistake:
+            return mistake.errno not in (errno.EACCES, errno.EAGAIN)
         return True
+
+    def close(self) -> None:
+        """Give all points free."""
+        if self._claims is not None:
+            os.close(self._claims)
+            self._claims = None
 
     def release(self, key: str) -> None:
         """Give the point `key` free."""
@@ -82,13 +123,25 @@ class Store:
             if found is not None:
                 yield found
 
-    def save(self, outcome: Outcome) -> None:
-        """Write all files of `outcome`; the JSON last."""
+    def save(self, outcome: Outcome) -> Outcome:
+        """Write all files of `outcome`, the JSON last. Raises StoreError.
+
+        Returns the outcome with the places of its tables for the tables themselves, so that many
+        outcomes take little memory.
+        """
         stem = self._stem(outcome.label, outcome.key)
-        layers = table_bytes(layers_frame([outcome]))
-        for name, table in {"layers": layers, **outcome.tables}.items():
+        with written(self.folder):
+            self._save(outcome, stem)
+        return replace(outcome, tables={name: _table(stem, name) for name in outcome.tables})
+
+    def _save(self, outcome: Outcome, stem: Path) -> None:
+        tables = {"layers": table_bytes(layers_frame([outcome])), **outcome.tables}
+        sizes: dict[str, int] = {}
+        for name, table in tables.items():
+            path = _table(stem, name)
             if isinstance(table, bytes):
-                _write(_table(stem, name), table)
+                _write(path, table)
+            sizes[name] = path.stat().st_size
         content = {
             "format": _FORMAT,
             "key": outcome.key,
@@ -96,14 +149,13 @@ class Store:
             "row": outcome.row,
             "details": outcome.details,
             "layers": outcome.layers,
-            "tables": list(outcome.tables),
+            "tables": sizes,
         }
         text = json.dumps(content, indent=1, allow_nan=False)
         _write(Path(f"{stem}.json"), text.encode())
 
 
 def _table(stem: Path, name: str) -> Path:
-    """The file of one of an outcome's tables."""
     return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
 
 
@@ -114,17 +166,32 @@ def _place(key: str) -> int:
 def _read(stem: Path) -> Outcome | None:
     try:
         stored = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError, UnicodeDecodeError):
+    except (OSError, ValueError):
+        return None  # absent, or damaged: run and written again
+    if not _is_whole(stored):
         return None
-    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+    paths = {name: _table(stem, name) for name in stored["tables"]}
+    if any(_size(path) != stored["tables"][name] for name, path in paths.items()):
         return None
-    files = {name: _table(stem, name) for name in stored["tables"]}
-    if not all(path.exists() for path in files.values()):
-        return None
-    tables: dict[str, bytes | Path] = dict(files)
     rows: list[LayerRow] = stored["layers"]
+    tables: dict[str, bytes | Path] = {n: path for n, path in paths.items() if n != "layers"}
     key, label = stored["key"], stored["label"]
     return Outcome(key, label, stored["row"], rows, stored["details"], tables, reused=True)
+
+
+def _is_whole(stored: Any) -> bool:
+    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+        return False
+    typed = all(isinstance(stored.get(name), kind) for name, kind in _CONTENT.items())
+    return typed and "status" in stored["row"]
+
+
+def _size(path: Path) -> int:
+    """Bytes of the file; -1 where there is none."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return -1
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from archgen.cache import cache_dir
 from archgen.design import Design, Named, StudyError, Workload, designed, points
 from archgen.executors import cluster, is_cluster
 from archgen.knobs import Settings
@@ -19,10 +21,10 @@ from archgen.pool import run_points
 from archgen.results import Study, about, write_manifest
 from archgen.scheduling import DEFAULT
 from archgen.standard import STANDARD
-from archgen.store import Store
+from archgen.store import Store, StoreError, tidy, written
 from archgen.toolchain import Toolchain
 from archgen.variants import Variant
-from archgen.workers import InProcess, LocalProcesses, Workers
+from archgen.workers import InProcess, LocalProcesses, Tools, Workers
 from simmodel.arch import Arch
 
 Observer = Callable[[Outcome, int, int], None]
@@ -49,6 +51,8 @@ class Running:
     """What was typed, for the record."""
     trace: bool = False
     """Whether each run is also kept as a file that the Perfetto viewer opens."""
+    plots: bool = True
+    """Whether plots are drawn in the end: it takes seconds, however short the points are."""
 
 
 def study(
@@ -72,6 +76,7 @@ def study(
     timeout: float | None = None,
     executor: str = "local",
     trace: bool = False,
+    plots: bool = True,
     observe: Observer | None = None,
     tools: Toolchain = STANDARD,
 ) -> Study:
@@ -96,6 +101,7 @@ def study(
         timeout: seconds that a point may take before it is given up as failed.
         executor: `local`, or a cluster such as `dask:tcp://host:port`.
         trace: also keep each run as `runs/*.pftrace.gz`, for the Perfetto viewer.
+        plots: whether plots are drawn in `out`.
         observe: called after each point.
         tools: compiler and machine to use.
 
@@ -107,7 +113,7 @@ def study(
         calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
         passes=passes,
     )  # fmt: skip
-    running = Running(jobs, out, fresh, timeout, executor=executor, trace=trace)
+    running = Running(jobs, out, fresh, timeout, executor=executor, trace=trace, plots=plots)
     return run_study(design, running, observe, tools)
 
 
@@ -121,28 +127,49 @@ def run_study(
 
     Raises:
         StudyError: with every mistake in the design, before anything runs.
+        StoreError: results cannot be written; what is finished is kept.
     """
     wanted = [replace(point, trace=running.trace) for point in points(design)]
     said = about(design, wanted, running.command)
-    store = _store(running.out)
-    workers = _workers(running, design, tools, len(wanted))
+    store = store_in(running.out)
+    workers = workers_for(running, design, tools, len(wanted))
     if running.out is not None:
-        write_manifest(Path(running.out), said, design.archs, wanted)
+        with written(Path(running.out)):
+            write_manifest(Path(running.out), said, design.archs, wanted)
     finished: dict[str, Outcome] = {}
+
+    def so_far() -> Study:
+        done = tuple(finished[point.key] for point in wanted if point.key in finished)
+        return Study(done, design.archs, said)
+
     try:
-        for outcome in _outcomes(wanted, workers, store, running, design.timeout):
+        for outcome in stored_or_run(wanted, workers, store, running, design.timeout):
             finished[outcome.key] = outcome
             if observe is not None:
                 observe(outcome, len(finished), len(wanted))
+        result = so_far()
+        _save(result, running)
+    except StoreError as mistake:
+        kept = f"{len(finished)} of {len(wanted)} points are finished and kept"
+        raise StoreError(f"{mistake}; {kept}; run again to go on") from mistake
+    except BaseException:
+        with suppress(StoreError):  # what interrupted the study is what has to be told
+            _save(so_far(), running)
+        raise
     finally:
-        done = tuple(finished[point.key] for point in wanted if point.key in finished)
-        result = Study(done, design.archs, said)
-        if running.out is not None and done:
-            result.save(running.out)
+        if store is not None:
+            store.close()
     return result
 
 
-def _store(out: Named | None) -> Store | None:
+def _save(result: Study, running: Running) -> None:
+    """Frames and plots of `result`, where there are results and a folder."""
+    if running.out is not None and result.outcomes:
+        with written(Path(running.out)):
+            result.save(running.out, running.plots)
+
+
+def store_in(out: Named | None) -> Store | None:
     """The store in `out`; that it cannot be written is found out before the first point is run."""
     if out is None:
         return None
@@ -153,10 +180,15 @@ def _store(out: Named | None) -> Store | None:
         raise StudyError([f"{folder}: results cannot be written: {mistake.strerror}"]) from None
     if not os.access(folder, os.W_OK):
         raise StudyError([f"{folder}: results cannot be written: no permission"])
-    return Store(folder)
+    store = Store(folder)
+    for place in (folder, store.folder, cache_dir()):
+        tidy(place)
+    return store
 
 
-def _workers(running: Running, design: Design, tools: Toolchain, count: int) -> Workers:
+def workers_for(running: Running, design: Design, tools: Tools, count: int) -> Workers:
+    """Who runs the points of `design`, of which there are at most `count`; StudyError where nobody
+    can be reached."""
     if is_cluster(running.executor):
         return cluster(running.executor, tools)
     if running.executor != "local":
@@ -168,7 +200,7 @@ def _workers(running: Running, design: Design, tools: Toolchain, count: int) -> 
     return LocalProcesses(tools, jobs, running.memory)
 
 
-def _outcomes(
+def stored_or_run(
     wanted: Sequence[Point],
     workers: Workers,
     store: Store | None,

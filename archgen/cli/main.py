@@ -29,6 +29,7 @@ VERBS = {
 USER_ERRORS = {
     "archgen.models": ("ModelError",),
     "archgen.schema.mistakes": ("ArchError",),
+    "archgen.store": ("StoreError",),
     "archgen.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),
     "archgen.design": ("StudyError",),

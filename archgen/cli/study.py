@@ -87,6 +87,7 @@ OUT = Path("archgen-out")
 @click.option(
     "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
 )
+@click.option("--plots/--no-plots", default=True, help="Draw plots in the end.")
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @click.option(
     "--timeout",
@@ -115,6 +116,7 @@ def study(
     jobs: int,
     fresh: bool,
     trace: bool,
+    plots: bool,
     dry_run: bool,
     timeout: float | None,
     memory: int | None,
@@ -149,7 +151,7 @@ def study(
         return
     command = shlex.join(["archgen", *sys.argv[1:]])
     share = memory or _share(jobs) if executor == "local" and jobs > 1 else memory
-    running = Running(jobs, folder, fresh, timeout, share, executor, command, trace)
+    running = Running(jobs, folder, fresh, timeout, share, executor, command, trace, plots)
     sys.exit(0 if run_and_report(design, running, folder).good else 1)
 
 

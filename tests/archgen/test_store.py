@@ -1,0 +1,192 @@
+"""Finished points survive what happens to studies: kills, rivals, full disks, damaged files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from host_only import HOST_ONLY, LOG, small_model
+from killed import MACHINES, SLOW, many, quiet
+
+from archgen import store as store_module
+from archgen.results import open_study
+from archgen.store import Store, StoreError
+from archgen.sweep import run_study, study
+
+HERE = Path(__file__).parent
+ARCH = "ascend-310-like"
+TIMES = ["compile_s", "verify_s", "simulate_s"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+
+
+def python(*arguments: str) -> subprocess.Popen[str]:
+    """A process that can import what stands in this folder."""
+    paths = [str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def compiled(folder: Path) -> list[str]:
+    """Machines that were compiled for, in order."""
+    log = folder / "log"
+    return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize(("jobs", "kills"), [(1, 46), (2, 6)])
+def test_killed_anywhere_nothing_finished_is_lost_or_done_twice(
+    tmp_path: Path, jobs: int, kills: int
+) -> None:
+    small_model(tmp_path / "small.onnx")
+    script = str(HERE / "killed.py")
+    process = python(script, str(tmp_path), str(kills), str(jobs), "7")
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    seen: list[dict[str, Any]] = [json.loads(line) for line in said.splitlines()]
+    assert sum(one["killed"] for one in seen) == kills
+    before: set[str] = set()
+    for one in seen:
+        stored = set(one["stored"])
+        assert one["broken"] == 0
+        assert one["survivors"] == 0
+        assert before <= stored, "a finished point is lost"
+        assert not before & set(one["compiled"]), "a finished point was run again"
+        assert len(stored - before) <= len(one["compiled"]) <= len(stored - before) + jobs
+        if not one["killed"]:
+            assert len(stored) == MACHINES
+        before = stored if one["killed"] else set()
+    assert any(0 < len(one["stored"]) < MACHINES for one in seen), "no kill hit a study at work"
+
+
+RIVAL = """
+import sys
+from pathlib import Path
+from killed import SLOW, many, quiet
+from archgen.sweep import run_study
+model, out, frame = sys.argv[1:]
+design = many(Path(model), 24)
+print("ready", flush=True)
+sys.stdin.readline()
+run_study(design, quiet(out), tools=SLOW).frame.to_pickle(frame)
+"""
+
+
+def test_two_studies_in_one_folder_share_the_work(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "small.onnx")
+    frames = [tmp_path / "a", tmp_path / "b"]
+    both = [python("-c", RIVAL, str(model), str(tmp_path / "out"), str(f)) for f in frames]
+    for process in both:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in both:
+        process.communicate(timeout=100)
+        assert process.returncode == 0
+    assert sorted(compiled(tmp_path)) == sorted(f"machine-{n}" for n in range(24))
+    first, second = (pd.read_pickle(path) for path in frames)
+    assert len(first) == 24
+    pd.testing.assert_frame_equal(first, second)
+
+
+def test_damaged_files_are_run_again(tmp_path: Path) -> None:
+    design, out = many(small_model(tmp_path / "small.onnx"), 6), tmp_path / "out"
+    whole = run_study(design, quiet(out), tools=SLOW)
+    files = {path.name.split()[0].split(".")[0]: path for path in (out / "runs").glob("*.json")}
+    paths = [files[name] for name in sorted(files)]
+    for path, damage in zip(paths, ("cut", "list", "table", "gone", "empty"), strict=False):
+        damaged(path, damage)
+    again = run_study(design, quiet(out), tools=SLOW)
+    assert again.reused == 1
+    assert len(again.spans) == len(whole.spans)
+    untimed = [frame.drop(columns=TIMES) for frame in (again.frame, whole.frame)]
+    pd.testing.assert_frame_equal(*untimed)
+
+
+def damaged(path: Path, damage: str) -> None:
+    """Spoil the point whose JSON is at `path`, or one of its tables."""
+    spans = path.with_name(path.name.removesuffix("json") + "spans.parquet")
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-20])
+    elif damage == "list":
+        path.write_text(json.dumps({"format": 4, "key": []}))
+    elif damage == "empty":
+        path.write_bytes(b"")
+    elif damage == "table":
+        spans.write_bytes(spans.read_bytes()[:-20])
+    else:
+        spans.unlink()
+
+
+def test_a_full_disk_is_said_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    design, out = many(small_model(tmp_path / "small.onnx"), 5), tmp_path / "out"
+    real, written = store_module.write_atomically, []
+
+    def full(path: Path, write: Callable[[Path], object]) -> None:
+        if path.suffix == ".json" and len(written) == 3:
+            path.with_name("half.part").write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        written.extend([path] if path.suffix == ".json" else [])
+        real(path, write)
+
+    monkeypatch.setattr(store_module, "write_atomically", full)
+    with pytest.raises(StoreError, match="No space left on device; 3 of 5 points") as caught:
+        run_study(design, quiet(out), tools=SLOW)
+    assert str(out) in str(caught.value)
+    assert len(open_study(out).outcomes) == 3
+    monkeypatch.setattr(store_module, "write_atomically", real)
+    again = run_study(design, quiet(out), tools=SLOW)
+    assert (again.reused, len(again.frame)) == (3, 5)
+
+
+def test_what_killed_studies_left_is_removed_when_it_is_old(tmp_path: Path) -> None:
+    model, runs = small_model(tmp_path / "small.onnx"), tmp_path / "out" / "runs"
+    runs.mkdir(parents=True)
+    old, new = runs / "a.123.part", runs / "b.123.part"
+    old.touch()
+    new.touch()
+    os.utime(old, (time.time() - 2 * 3600,) * 2)
+    study([ARCH], [model], out=tmp_path / "out", plots=False, tools=HOST_ONLY)
+    assert not old.exists()
+    assert new.exists(), "somebody may be writing it"
+
+
+def test_outcomes_of_a_stored_study_leave_their_tables_on_disk(tmp_path: Path) -> None:
+    model = small_model(tmp_path / "small.onnx")
+    stored = study([ARCH], [model], out=tmp_path / "out", plots=False, tools=SLOW).outcomes[0]
+    assert stored.tables
+    assert all(isinstance(table, Path) for table in stored.tables.values())
+
+
+def test_a_file_system_without_locks_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*arguments: object) -> None:
+        raise OSError(37, "No locks available")
+
+    assert store_module.fcntl is not None
+    monkeypatch.setattr(store_module.fcntl, "lockf", none)
+    assert Store(tmp_path).claim("a" * 64)
