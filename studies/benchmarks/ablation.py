@@ -3,12 +3,12 @@
     python studies/benchmarks/ablation.py [--quick] [--execute] [--jobs N] [--only TEXT]
 
 After GraphTurbo (Zhao et al., OSDI 2023), whose steps gain 2.20x and 1.72x there. Rows: each layer
-through DRAM (`none`), groups on chip along a line, along branches, optimal; each with instructions
-in the order of the tiles and ordered. `gain` is over the first row. The columns of stages are the
-matrix engines' utilization: multiply-accumulates over what all engines could do meanwhile. A
-group's cycles are divided among its stages by their busy cycles of the matrix engine. Look at
-`layer4`, whose small maps leave arrays idle (18 % -> 64 % in the paper). `--quick`: batch 8, images
-of 64 pixels.
+alone (`none`), groups on chip along a line, along branches, optimal; what passes between groups
+through DRAM or through shared memory (`between`); instructions in the order of the tiles and
+ordered. `gain` is over the first row. The columns of stages are the matrix engines' utilization:
+multiply-accumulates over what all engines could do meanwhile. A group's cycles are divided among
+its stages by their busy cycles of the matrix engine. Look at `layer4`, whose small maps leave
+arrays idle (18 % -> 64 % in the paper). `--quick`: batch 8, images of 64 pixels.
 """
 
 from __future__ import annotations
@@ -20,16 +20,22 @@ from tables import QUICK, Case, Figures, Result, arguments, machines, ratio, run
 
 from compiler.emit.order import OrderInstructions
 from compiler.fuse.strategies import STRATEGIES
+from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.trace import OriginTrace
 
-ROWS = tuple((way, on) for way in ("none", "line", "branch", "optimal") for on in (False, True))
+ROWS = tuple(
+    (way, home, on)
+    for way in ("none", "line", "branch", "optimal")
+    for home in ("dram", "shared")
+    for on in (False, True)
+)
 STAGES = ("stem", "layer1", "layer2", "layer3", "layer4", "head")
 COLUMNS = (
-    "fusion", "ordered", "cycles", "img/s", "gain", "groups", "DRAM MB", "whole", *STAGES,
-    "executed",
+    "fusion", "between", "ordered", "cycles", "img/s", "gain", "groups", "DRAM MB", "whole",
+    *STAGES, "executed",
 )  # fmt: skip
 
 
@@ -59,12 +65,12 @@ def utilization(made: Figures, arch: Arch) -> Mapping[str, float]:
 
 def row(result: Result, slowest: int | None) -> Sequence[object]:
     """One step of the ablation, against the first."""
-    made, (way, order) = result.figures, result.case.variant.split()
+    made, (way, home, order) = result.figures, result.case.variant.split()
     if made is None:
-        return (way, order, result.reason, *[None] * (len(COLUMNS) - 3))
+        return (way, home, order, result.reason, *[None] * (len(COLUMNS) - 4))
     by_stage = utilization(made, result.case.arch)
     return (
-        way, order, made.cycles, round(made.metrics.throughput), ratio(slowest, made.cycles),
+        way, home, order, made.cycles, round(made.metrics.throughput), ratio(slowest, made.cycles),
         len(made.groups), made.dram_bytes / 1e6, made.metrics.matrix_utilization,
         *(by_stage.get(stage) for stage in STAGES), result.matched,
     )  # fmt: skip
@@ -84,10 +90,11 @@ def main(given: Sequence[str] | None = None) -> None:
                 partition=STRATEGIES[way](),
                 order=OrderInstructions(enabled=ordered),
                 keep=KeepTensors(enabled=way != "none"),
+                homes=ChooseHomes(shared=home == "shared"),
             ),
-            f"{way} {'yes' if ordered else 'no'}",
+            f"{way} {home} {'yes' if ordered else 'no'}",
         )
-        for way, ordered in ROWS
+        for way, home, ordered in ROWS
     ]
     results = run_all(cases, options)
     slowest = results[0].figures.cycles if results and results[0].figures else None
