@@ -179,7 +179,7 @@ def _scope(group: Group, plan: Plan, name: str) -> str:
     if name in group.kept:
         places = ["local, kept for later groups"]
     if name in group.stored:
-        places.append("dram")
+        places.append(group.home(name))
     return " + ".join(places)
 
 
