@@ -19,7 +19,10 @@ from archgen.run import failure
 from archgen.store import Store
 from archgen.workers import WorkerDied, Workers, WorkersGone
 
-DIED = "the worker process died while it ran this point (out of memory, or a crash in native code)"
+DIED = (
+    "the worker process died while it ran this point, also alone: out of memory (a larger "
+    "--memory, fewer --jobs or a smaller batch would help), or a crash in native code"
+)
 _LOOK = 0.25
 """Seconds between looks at points that other studies have."""
 

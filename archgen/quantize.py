@@ -30,6 +30,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
+from archgen.memory import is_refusal
 from archgen.models import ModelError, SourceModel
 from archgen.reference import ORT_ERRORS, content_key, sample_inputs, write_atomically
 from archgen.zoo.shapes import known_shapes
@@ -169,6 +170,8 @@ def _quantized(source: SourceModel, samples: list[dict[str, Array]]) -> onnx.Mod
         with tempfile.TemporaryDirectory() as directory:
             return _run_recipe(source.proto, samples, Path(directory))
     except (*ORT_ERRORS, ValueError, RuntimeError, NotImplementedError) as mistake:
+        if is_refusal(mistake):
+            raise MemoryError(str(mistake)) from mistake
         raise ModelError(f"{source.name} cannot be quantized: {mistake}") from mistake
     finally:
         root.setLevel(level)

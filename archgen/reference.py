@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from archgen.memory import is_refusal
 from archgen.models import ModelError
 from archgen.zoo.shapes import without_initializers
 
@@ -100,6 +101,8 @@ def run_detached(
         )
         results = session.run(names, dict(feeds))
     except (*ORT_ERRORS, ValueError) as mistake:
+        if is_refusal(mistake):
+            raise MemoryError(str(mistake)) from mistake
         raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
     return dict(zip(names, results, strict=True))
 

@@ -26,6 +26,7 @@ from archgen.drift import with_outputs, with_stored
 from archgen.energy import costs_of, energy_of
 from archgen.energy.sources import MissingSource
 from archgen.fed import cut, feedable, run_cut
+from archgen.memory import refusal
 from archgen.models import ModelError, SourceModel, open_model
 from archgen.perfetto import compressed, trace_bytes
 from archgen.point import Outcome, Point, Row
@@ -149,8 +150,7 @@ def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
     except (UnsupportedModel, ModelError, MissingSource) as answer:
         return _refused(point, "unsupported", str(answer))
     except MemoryError as mistake:
-        what = f"a batch of {point.batch} takes more memory than this computer has left"
-        return failure(point, f"{what}: {mistake}" if str(mistake) else what)
+        return failure(point, refusal(point.batch, mistake))
     except Exception as mistake:
         return failure(point, mistake)
 

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait as wait_for
@@ -20,16 +21,14 @@ from types import FrameType
 from typing import Protocol
 
 from archgen.estimate import EstimateBench, Estimator
+from archgen.memory import limit, resident, share
 from archgen.point import Outcome, Point
 from archgen.run import Workbench
 from archgen.threads import collect_rarely, one_thread_each
 from archgen.toolchain import Toolchain
 
-try:
-    import resource
-except ImportError:  # pragma: no cover - not on this system: memory is not bounded there
-    resource = None  # type: ignore[assignment]
-
+_FULL = 0.5
+"""Share of its memory that a worker may keep between points; one that has more is replaced."""
 _own = threading.local()
 
 
@@ -106,6 +105,7 @@ class LocalProcesses:
         """`memory`: bytes that the data of each worker may take; None: no bound."""
         one_thread_each()
         self.jobs, self._tools, self._memory = jobs, tools, memory
+        self._full = _FULL * (memory or share(jobs) or float("inf"))
         self._idle: list[_Process] = []
         self._busy: dict[Future[Outcome], _Process] = {}
 
@@ -123,7 +123,7 @@ class LocalProcesses:
             error = None if theirs.cancelled() else theirs.exception()
             known = self._busy.pop(mine, None)
             if known is not None and error is None and not theirs.cancelled():
-                self._idle.append(known)
+                self._next(known)
             if theirs.cancelled() or isinstance(error, BrokenProcessPool):
                 mine.set_exception(WorkerDied())
             elif error is not None:
@@ -133,6 +133,13 @@ class LocalProcesses:
 
         process.executor.submit(run_here, point, self._tools).add_done_callback(over)
         return mine
+
+    def _next(self, process: _Process) -> None:
+        """Keep a process for the next point, unless what it has kept from others is too much."""
+        if process.resident() > self._full:
+            process.executor.shutdown(wait=False)
+        else:
+            self._idle.append(process)
 
     def abandon(self, future: Future[Outcome]) -> None:
         """Kill the process that has the point."""
@@ -153,8 +160,12 @@ class _Process:
     """One worker process."""
 
     def __init__(self, tools: Tools, memory: int | None) -> None:
-        self.executor = ProcessPoolExecutor(1, _context(), _start, (memory,))
+        self.executor = ProcessPoolExecutor(1, _context(), _start, (memory, dict(os.environ)))
         self._pid = self.executor.submit(os.getpid)
+
+    def resident(self) -> int:
+        """Bytes of memory that it has; 0 where that is not known."""
+        return resident(self._pid.result()) or 0
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError, BrokenProcessPool):
@@ -171,11 +182,12 @@ def _context() -> BaseContext:
     return context
 
 
-def _start(memory: int | None) -> None:
+def _start(memory: int | None, environment: Mapping[str, str]) -> None:
+    """`environment`: of the study; the server's is older."""
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, _leave)
     collect_rarely()
-    if memory is not None and resource is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
+    limit(memory)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 

@@ -27,6 +27,7 @@ from archgen.cli.options import (
 from archgen.cli.progress import Progress
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.design import Design, Workload, designed, points
+from archgen.memory import share
 from archgen.results import Study
 from archgen.study_file import is_study
 from archgen.study_plan import load_study
@@ -150,8 +151,8 @@ def study(
         _list(design, folder)
         return
     command = shlex.join(["archgen", *sys.argv[1:]])
-    share = memory or _share(jobs) if executor == "local" and jobs > 1 else memory
-    running = Running(jobs, folder, fresh, timeout, share, executor, command, trace, plots)
+    most = memory or share(jobs) if executor == "local" and jobs > 1 else memory
+    running = Running(jobs, folder, fresh, timeout, most, executor, command, trace, plots)
     sys.exit(0 if run_and_report(design, running, folder).good else 1)
 
 
@@ -234,14 +235,6 @@ def _list(design: Design, folder: Path) -> None:
     table, finished = points_table(wanted, folder)
     console.print(table)
     console.print(f"{len(wanted)} points, {finished} of them finished in {folder}", highlight=False)
-
-
-def _share(jobs: int) -> int | None:
-    """Bytes of the machine's memory for each of `jobs` workers; None where it is not known."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // jobs
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def report(result: Study, out: Path) -> None:

@@ -7,6 +7,7 @@ compiler is tested with real parts. Names of the models choose what goes wrong.
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from simmodel.verify import verify
 
 LOG = "HOST_ONLY_LOG"
 """Environment variable with the path of a file that gets a line for each compilation."""
+_LEAKED: list[np.ndarray] = []
 
 
 def small_model(path: Path, weights: float = 1.0) -> Path:
@@ -47,7 +49,7 @@ def compile_host_only(request: Request) -> Compiled:
     """One host call for the whole model."""
     if log := os.environ.get(LOG):
         with Path(log).open("a", encoding="utf-8") as file:
-            file.write(f"{request.arch.name} {request.name}\n")
+            file.write(f"{request.arch.name} {request.name} {os.getpid()}\n")
     _mishap(request.name)
     address = 0
     ports: dict[str, Port] = {}
@@ -103,6 +105,14 @@ def _mishap(name: str) -> None:
         raise RuntimeError("something broke")
     if name.startswith("kill"):
         os._exit(9)
+    if name.startswith("hang"):
+        time.sleep(600)
+    if name.startswith("eat"):
+        eaten = []
+        while True:
+            eaten.append(np.ones(1 << 23))
+    if name.startswith("leak"):
+        _LEAKED.append(np.ones(1 << 23))
 
 
 def _payload(request: Request) -> onnx.ModelProto:

@@ -1,0 +1,96 @@
+"""Workers: points that hang, eat memory or die are rows, and nothing of them is left behind."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from host_only import HOST_ONLY, LOG, small_model
+
+from archgen import workers
+from archgen.design import designed, points
+from archgen.memory import is_refusal, limit_here, refusal, resident, told
+from archgen.sweep import Running, run_study
+
+ARCH = "ascend-310-like"
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+
+
+def frame(folder: Path, names: list[str], running: Running) -> pd.DataFrame:
+    """The rows of models with these names, whose first letters say what goes wrong."""
+    models = [small_model(folder / f"{name}.onnx") for name in names]
+    return run_study(designed([ARCH], models), running, tools=HOST_ONLY).frame
+
+
+def processes(folder: Path) -> list[str]:
+    """The process of each compilation, in order."""
+    return [line.split()[-1] for line in (folder / "log").read_text().splitlines()]
+
+
+def test_a_point_that_hangs_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+    started = time.monotonic()
+    found = frame(tmp_path, ["one", "hang", "two", "three"], Running(2, timeout=6))
+    assert time.monotonic() - started < 60
+    assert found["status"].tolist() == ["ok", "failed", "ok", "ok"]
+    assert found["reason"][1] == "no result after 6 s (--timeout)"
+
+
+def test_one_worker_is_enough_to_give_points_up(tmp_path: Path) -> None:
+    found = frame(tmp_path, ["hang", "one"], Running(1, timeout=6))
+    assert found["status"].tolist() == ["failed", "ok"]
+
+
+@pytest.mark.skipif(resident(1) is None, reason="the system does not bound memory of data")
+def test_a_point_that_eats_memory_is_a_failed_row_with_levers(tmp_path: Path) -> None:
+    found = frame(tmp_path, ["one", "eat", "two"], Running(2, memory=GIB))
+    assert found["status"].tolist() == ["ok", "failed", "ok"]
+    reason = found["reason"][1]
+    assert reason.startswith("a batch of 1 takes more memory than the 1 GiB that a worker process")
+    assert "--memory" in reason
+    assert "--jobs" in reason
+
+
+@pytest.mark.skipif(resident(1) is None, reason="the system does not say what a process has")
+def test_a_worker_that_keeps_too_much_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"leak{n}" for n in range(8)]
+    calm = Running(1, memory=8 * GIB)
+    assert set(frame(tmp_path, names, calm)["status"]) == {"ok"}
+    assert len(set(processes(tmp_path))) == 1
+    (tmp_path / "log").unlink()
+    monkeypatch.setattr(workers, "_FULL", (resident_of_a_worker(tmp_path) + 4 * 64e6) / (8 * GIB))
+    (tmp_path / "log").unlink()
+    assert set(frame(tmp_path, names, calm)["status"]) == {"ok"}
+    assert 2 <= len(set(processes(tmp_path))) <= 4
+
+
+def resident_of_a_worker(folder: Path) -> float:
+    """Bytes that a worker has after one point."""
+    local = workers.LocalProcesses(HOST_ONLY, 1)
+    point = points(designed([ARCH], [small_model(folder / "one.onnx")]))[0]
+    local.submit(point).result()
+    size = resident(int(processes(folder)[-1]))
+    local.close()
+    assert size is not None
+    return size
+
+
+def test_sizes_and_refusals_are_told_in_words() -> None:
+    assert [told(size) for size in (12, 3 << 10, 3 << 19, 5 * GIB)] == [
+        "12 B", "3 KiB", "1.5 MiB", "5 GiB",
+    ]  # fmt: skip
+    assert limit_here() is None
+    mistake = MemoryError("8 GiB more")
+    said = "a batch of 4 takes more memory than this computer has left: 8 GiB more"
+    assert refusal(4, mistake) == said
+    assert is_refusal(RuntimeError("std::bad_alloc"))
+    assert not is_refusal(RuntimeError("no such operator"))
