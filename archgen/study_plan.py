@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from archgen.design import Design, StudyError, Workload, twice
 from archgen.knobs import Settings
@@ -71,7 +71,11 @@ class Maker:
     def check(self) -> None:
         """Raises StudyError where anything is wrong."""
         if self.mistakes:
-            raise StudyError(map(str, sorted(set(self.mistakes))))
+            self.refuse()
+
+    def refuse(self) -> NoReturn:
+        """Raises StudyError with everything that is wrong."""
+        raise StudyError(map(str, sorted(set(self.mistakes))))
 
     def design(self, file: StudyFile) -> Design:
         """The machines, networks and options."""

@@ -1,0 +1,202 @@
+"""Machines judged: by the cost model, or compiled, executed, checked and simulated.
+
+The one idea: whoever explores asks for machines and gets verdicts; that points run in parallel,
+are stored as soon as they are finished and are taken from the store the next time is settled here,
+with the means of studies. Estimates have a store of their own, below `screen/`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from types import TracebackType
+
+from archgen.design import Contents, Design, contents_of, points
+from archgen.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
+from archgen.explore.constraints import Constraint
+from archgen.explore.measures import measured
+from archgen.point import Outcome, Point
+from archgen.results import Study, about, write_manifest
+from archgen.standard import STANDARD
+from archgen.sweep import Observer, Running, store_in, stored_or_run, workers_for
+from archgen.toolchain import Toolchain
+from archgen.variants import Variant
+from archgen.workers import Workers
+
+SCREEN = "screen"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A machine and what became of each network on it."""
+
+    machine: Variant
+    outcomes: tuple[Outcome, ...] = field(repr=False)
+
+    @property
+    def answered(self) -> bool:
+        """Whether every network has figures, and none of them is known to be wrong."""
+        good = ("ok", ESTIMATED)
+        return all(o.status in good and o.good for o in self.outcomes)
+
+    @property
+    def reason(self) -> str:
+        """Why it has no figures."""
+        for outcome in self.outcomes:
+            if outcome.row.get("reason"):
+                return f"{outcome.status}: {outcome.row['reason']}"
+            if not outcome.good:
+                return "its outputs are wrong"
+        return ""
+
+    def values(self, measure: str) -> list[float | None]:
+        """The measure for each network."""
+        return [measured(outcome.row, measure) for outcome in self.outcomes]
+
+    def value(self, measure: str) -> float | None:
+        """The geometric mean of a measure over the networks; None where one has none."""
+        found = [value for value in self.values(measure) if value is not None]
+        if len(found) < len(self.outcomes) or not found:
+            return None
+        if min(found) <= 0:
+            return fmean(found)
+        return math.exp(fmean(map(math.log, found))) if len(found) > 1 else found[0]
+
+    def meets(self, constraints: Iterable[Constraint]) -> bool:
+        """Whether every network keeps to all of them."""
+        return all(c.met(value) for c in constraints for value in self.values(c.measure))
+
+
+@dataclass(frozen=True)
+class Means:
+    """What machines are judged with."""
+
+    running: Running = field(default_factory=Running)
+    observe: Observer | None = None
+    """Called after each point, with how many are finished of how many that are expected."""
+    tools: Toolchain = STANDARD
+    estimator: Estimator = COST_MODEL
+
+
+class Judge:
+    """Judges machines while it is entered."""
+
+    def __init__(self, design: Design, means: Means, expected: int) -> None:
+        """`expected`: machines that may be asked for, for those who watch."""
+        self.design, self.means = design, means
+        self.expected = expected * sum(len(load.batches) for load in design.workloads)
+        self.full: dict[str, Judged] = {}
+        """Machines that were run in full, by name."""
+        self.guessed: dict[str, Judged] = {}
+        self._contents: Contents = contents_of(design)
+        self._done = 0
+        out = means.running.out
+        self.store = store_in(out)
+        self.screen = store_in(None if out is None else Path(out) / SCREEN)
+        self._workers: dict[bool, _Lasting] = {}
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        for workers in self._workers.values():
+            workers.end()
+        for store in (self.store, self.screen):
+            if store is not None:
+                store.close()
+
+    def key(self, machine: Variant) -> str:
+        """What decides the results of a machine, as text."""
+        return "".join(point.key for point in self._points(machine))
+
+    def run(self, machines: Sequence[Variant]) -> list[Judged]:
+        """Each machine compiled, executed, checked and simulated."""
+        return self._judge(machines, self.full, estimate=False)
+
+    def estimate(self, machines: Sequence[Variant]) -> list[Judged]:
+        """Each machine as the cost model sees it."""
+        return self._judge(machines, self.guessed, estimate=True)
+
+    def _points(self, machine: Variant) -> list[Point]:
+        found = points(replace(self.design, machines=(machine,)), self._contents)
+        return [replace(point, trace=self.means.running.trace) for point in found]
+
+    def _judge(
+        self, machines: Sequence[Variant], known: dict[str, Judged], estimate: bool
+    ) -> list[Judged]:
+        asked = {m.arch.name: self._points(m) for m in machines if m.arch.name not in known}
+        if estimate:
+            asked = {name: [to_estimate(p) for p in own] for name, own in asked.items()}
+        wanted = [point for own in asked.values() for point in own]
+        running, store = self.means.running, self.screen if estimate else self.store
+        found: dict[str, Outcome] = {}
+        if wanted:
+            workers = self._crew(estimate)
+            limit = self.design.timeout
+            for outcome in stored_or_run(wanted, workers, store, running, limit):
+                found[outcome.key] = outcome
+                self._tell(outcome)
+        for machine in machines:
+            name = machine.arch.name
+            if name not in known:
+                known[name] = Judged(machine, tuple(found[p.key] for p in asked[name]))
+        return [known[machine.arch.name] for machine in machines]
+
+    def _crew(self, estimate: bool) -> Workers:
+        if estimate not in self._workers:
+            means = self.means
+            tools = means.estimator if estimate else means.tools
+            made = workers_for(means.running, self.design, tools, self.expected)
+            self._workers[estimate] = _Lasting(made)
+        return self._workers[estimate]
+
+    def _tell(self, outcome: Outcome) -> None:
+        self._done += 1
+        if self.means.observe is not None:
+            self.means.observe(outcome, self._done, max(self.expected, self._done))
+
+    def save(self) -> Study:
+        """The machines that were run in full as a study, in the folder where there is one."""
+        machines = [judged.machine for judged in self.full.values()]
+        design = replace(self.design, machines=tuple(machines))
+        outcomes = tuple(o for judged in self.full.values() for o in judged.outcomes)
+        own = [point for machine in machines for point in self._points(machine)]
+        result = Study(outcomes, design.archs, about(design, own, self.means.running.command))
+        if self.means.running.out is not None and outcomes:
+            folder = Path(self.means.running.out)
+            write_manifest(folder, result.about, result.archs, own)
+            result.save(folder)
+        return result
+
+
+class _Lasting:
+    """Workers that stay when a batch of points is finished."""
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+
+    def room(self) -> int:
+        """As many as the workers have."""
+        return self._workers.room()
+
+    def submit(self, point: Point) -> Future[Outcome]:
+        """To the workers."""
+        return self._workers.submit(point)
+
+    def abandon(self, future: Future[Outcome]) -> None:
+        """By the workers."""
+        self._workers.abandon(future)
+
+    def close(self) -> None:
+        """Nothing yet: the next batch needs them."""
+
+    def end(self) -> None:
+        """Stop the workers."""
+        self._workers.close()

@@ -1,0 +1,241 @@
+"""From the sections `explore` and `sensitivity` of a study file to values, or all its mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from archgen.design import Design
+from archgen.explore.constraints import Constraint, parse_constraint
+from archgen.explore.measures import measure_column, upwards
+from archgen.explore.ranges import base_value, spelled_like
+from archgen.explore.records import Explore, Quantity, Range, Sensitivity
+from archgen.explore.space import Indices, Parameter, Space, parameter_of
+from archgen.schema.mistakes import Mistake
+from archgen.schema.mistakes import Path as TreePath
+from archgen.schema.tree import Leaf, Node, Row, Table, find, plain
+from archgen.study_plan import Maker, opened
+from archgen.variants import spelled, text_of, value_of
+from simmodel.arch import Arch
+
+Given = str | PathLike[str] | Mapping[str, Any]
+"""A study file, or what one would hold."""
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A measure, and which way is better."""
+
+    measure: str
+    more: bool
+
+    def cost(self, value: float) -> float:
+        """`value` with the sign that makes less better."""
+        return -value if self.more else value
+
+
+@dataclass(frozen=True)
+class Exploration:
+    """What is looked for, and where."""
+
+    design: Design
+    """The base machine, the networks and how they are compiled."""
+    extends: str
+    """The file that the machines of the space extend."""
+    space: Space = field(repr=False)
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Constraint, ...]
+    asked: Explore
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """A machine and what is changed about it."""
+
+    design: Design
+    space: Space = field(repr=False)
+    base: Indices
+    """The machine itself."""
+    metric: Objective
+    asked: Sensitivity
+
+
+def load_exploration(given: Given) -> Exploration:
+    """What the section `explore` asks for. Raises StudyError with every mistake."""
+    file, maker = opened(_source(given))
+    asked = file.explore
+    if asked is None:
+        maker.say((), [_missing("explore", file.sensitivity is not None)])
+        maker.refuse()
+    design, found = _checked(maker.design(file), maker), maker.base(file)
+    if found is None or not design.machines:
+        maker.refuse()
+    base, extends = found
+    reader = _Section(maker, base, design.machines[0].arch, "explore")
+    parameters = [reader.parameter(name, value) for name, value in asked.parameters.items()]
+    objectives = reader.objectives(asked.objectives)
+    constraints = reader.constraints(asked.constraints)
+    maker.check()
+    space = Space(base, tuple(p for p in parameters if p is not None))
+    return Exploration(design, extends, space, objectives, constraints, asked)
+
+
+def load_surroundings(given: Given) -> Surroundings:
+    """What the section `sensitivity` asks for. Raises StudyError with every mistake."""
+    file, maker = opened(_source(given))
+    asked = file.sensitivity
+    if asked is None:
+        maker.say((), [_missing("sensitivity", file.explore is not None)])
+        maker.refuse()
+    design, found = _checked(maker.design(file), maker), maker.base(file)
+    if found is None or not design.machines:
+        maker.refuse()
+    reader = _Section(maker, found[0], design.machines[0].arch, "sensitivity")
+    around = [reader.around(name, value, asked) for name, value in asked.parameters.items()]
+    metric = reader.measure(("metric",), asked.metric)
+    maker.check()
+    known = [pair for pair in around if pair is not None]
+    space = Space(found[0], tuple(parameter for parameter, _ in known))
+    own = tuple(index for _, index in known)
+    return Surroundings(design, space, own, Objective(metric, upwards(metric)), asked)
+
+
+def _source(given: Given) -> Path | Mapping[str, Any]:
+    return given if isinstance(given, Mapping) else Path(given)
+
+
+def _missing(section: str, other: bool) -> str:
+    wrong = {"explore": "sensitivity", "sensitivity": "explore"}[section]
+    hint = f"; `archgen {wrong}` is what this file is for" if other else ""
+    return f"missing key {section!r}, expected a mapping with parameters{hint}"
+
+
+def _checked(design: Design, maker: Maker) -> Design:
+    """`design`, which has to be one network in one way as far as machines are to be compared."""
+    if len(design.ways) > 1:
+        maker.say(("compiler",), ["expected one way to compile: machines are compared, not ways"])
+    if len(design.dtypes) > 1:
+        maker.say(("dtypes",), ["expected one element type: machines are compared, not types"])
+    return replace(design, only=(), skip=())
+
+
+@dataclass(frozen=True)
+class _Section:
+    """Reads the entries of one section and tells the maker what is wrong with them."""
+
+    maker: Maker
+    base: Table
+    arch: Arch
+    name: str
+
+    def parameter(self, name: str, given: Range | list[Any]) -> Parameter | None:
+        """The parameter `name`."""
+        path = (self.name, "parameters", name)
+        made, wrong = parameter_of(self.base, name, given, find(self.maker.tree, path))
+        self.maker.mistakes += [each for each in wrong if isinstance(each, Mistake)]
+        self.maker.say(path, [each for each in wrong if isinstance(each, str)])
+        return made
+
+    def objectives(self, given: Sequence[str | Mapping[str, str]]) -> tuple[Objective, ...]:
+        """Each measure once."""
+        found: dict[str, Objective] = {}
+        for index, entry in enumerate(given):
+            named = {entry: ""} if isinstance(entry, str) else entry
+            for name, way in named.items():
+                self.measure(("objectives", index), name)
+                found[name] = Objective(name, way == "max" if way else upwards(name))
+        return tuple(found.values())
+
+    def measure(self, below: TreePath, name: str) -> str:
+        """The name of a measure."""
+        try:
+            measure_column(name, self.arch)
+        except ValueError as mistake:
+            self.maker.say((self.name, *below), [str(mistake)])
+        return name
+
+    def constraints(self, given: Sequence[str]) -> tuple[Constraint, ...]:
+        """Every constraint that can be read."""
+        found = []
+        for index, text in enumerate(given):
+            try:
+                found.append(parse_constraint(text, self.arch))
+            except ValueError as mistake:
+                self.maker.say((self.name, "constraints", index), [str(mistake)])
+        return tuple(found)
+
+    def around(
+        self, name: str, given: float | list[Any] | Range | None, asked: Sensitivity
+    ) -> tuple[Parameter, int] | None:
+        """The values of the field `name` around the machine's own, and which is that."""
+        path = (self.name, "parameters", name)
+        own = self._own(name)
+        if own is None:
+            known = "this machine does not have it, so there is nothing to change"
+            self.parameter(name, [None])
+            self.maker.say(path, [known])
+            return None
+        if given is None or isinstance(given, int | float):
+            try:
+                values: list[Any] = steps_around(own, given or asked.factor, asked.steps)
+            except ValueError:
+                said = f"{own!r} is no amount that a factor could change; list the values"
+                self.maker.say(path, [said])
+                return None
+            made = self.parameter(name, values)
+        else:
+            made = self.parameter(name, given)
+        return None if made is None else _with_own(made, own)
+
+    def _own(self, name: str) -> Quantity | None:
+        """What the machine has in the field `name`, as its file spells it."""
+        node = find(self.base, tuple(name.split(".")))
+        if isinstance(node, Leaf):
+            value = plain(node)
+            return value if isinstance(value, str | int | float) else None
+        value = value_of(self.arch, name)
+        return value if isinstance(value, str | int | float) else None
+
+
+def steps_around(own: Quantity, factor: float, steps: int) -> list[Quantity]:
+    """`own` and `steps` amounts on either side, each `factor` from the next. Raises ValueError."""
+    amount, _ = base_value(own)
+    if amount <= 0 or isinstance(own, bool):
+        raise ValueError(own)
+    powers = range(-steps, steps + 1)
+    made = (own if not power else spelled_like(own, amount * factor**power) for power in powers)
+    return list(dict.fromkeys(made))
+
+
+def _with_own(parameter: Parameter, own: Quantity) -> tuple[Parameter, int]:
+    """`parameter` with the machine's own value in its place, and which it is."""
+    values = list(parameter.values)
+    amounts = [_amount(value) for value in values]
+    mine = _amount(spelled(own))
+    if mine in amounts:
+        return parameter, amounts.index(mine)
+    values.append(spelled(own))
+    if parameter.ordered and isinstance(mine, float):
+        values.sort(key=_by_amount)
+    texts = [text_of(value) for value in values]
+    made = Parameter(parameter.name, tuple(values), parameter.ordered)
+    return made, texts.index(str(own))
+
+
+def _by_amount(node: Node) -> float:
+    found = _amount(node)
+    return found if isinstance(found, float) else 0.0
+
+
+def _amount(node: Node) -> float | str:
+    """What tells a value from others: the amount where it is one."""
+    value = plain(node)
+    if isinstance(node, Row | Table) or isinstance(value, bool) or value is None:
+        return text_of(node)
+    try:
+        return float(base_value(value)[0])
+    except ValueError:
+        return text_of(node)

@@ -1,0 +1,165 @@
+"""The search for a space's Pareto front: proposed, screened by the cost model, run in full.
+
+The one idea: an estimate decides who is run, never who wins. Everything on the front has been
+compiled, executed, checked against ONNX Runtime and simulated, and at the end every machine that
+was screened out is looked at again: where the front does not dominate its estimate, it is run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from archgen.cache import content_hash
+from archgen.explore.evaluate import Judge, Judged, Means
+from archgen.explore.front import front
+from archgen.explore.plan import Exploration
+from archgen.explore.screen import is_blind, overlooked, promising, time_errors
+from archgen.explore.trials import RAN, REFUSED, SCREENED, Proposal, Trials
+from archgen.results import Study
+from archgen.store import StoreError
+
+
+@dataclass(frozen=True)
+class Found:
+    """What an exploration has found."""
+
+    exploration: Exploration
+    front: tuple[Judged, ...]
+    """Machines that keep to the constraints and that no other dominates, by first objective."""
+    full: tuple[Judged, ...] = field(repr=False)
+    """Machines that were run in full."""
+    guessed: tuple[Judged, ...] = field(repr=False)
+    """Machines that were estimated."""
+    forbidden: Mapping[str, str] = field(repr=False)
+    """Combinations that the rules between fields forbid, and why."""
+    errors: tuple[float, ...] = field(repr=False)
+    """Simulated over estimated time of each machine that has both."""
+    study: Study = field(repr=False)
+    """The machines that were run in full, as a study."""
+
+    @property
+    def looked(self) -> int:
+        """Machines that were estimated or run."""
+        return len({judged.machine.arch.name for judged in (*self.full, *self.guessed)})
+
+
+def search(exploration: Exploration, means: Means) -> Found:
+    """The front of the space of `exploration`, as far as its trials reach.
+
+    Raises:
+        StudyError: what is wrong with networks or machines; that Optuna is missing.
+    """
+    asked = exploration.asked
+    wanted = min(asked.trials, exploration.space.size)
+    shares = asked.screen.keep + (1 if _screens(exploration) else 0)
+    with Judge(exploration.design, means, round(wanted * shares)) as judge:
+        trials = _trials(exploration, judge, means)
+        try:
+            _recall(trials, exploration, judge)
+            while trials.looked < asked.trials:
+                batch = trials.propose(min(asked.batch, asked.trials - trials.looked))
+                if not batch:
+                    break
+                _judge(batch, trials, exploration, judge)
+            _recall(trials, exploration, judge)
+            _second_look(exploration, judge)
+        except BaseException:
+            with suppress(StoreError):  # what interrupted the search is what has to be told
+                judge.save()
+            raise
+        return _found(exploration, judge)
+
+
+def _trials(exploration: Exploration, judge: Judge, means: Means) -> Trials:
+    out = means.running.out
+    folder = None if out is None else Path(out)
+    identity = content_hash(
+        {
+            "base": [judge.key(machine) for machine in exploration.design.machines],
+            "parameters": {p.name: p.texts for p in exploration.space.parameters},
+            "objectives": [[o.measure, o.more] for o in exploration.objectives],
+            "constraints": [c.text for c in exploration.constraints],
+            "screen": exploration.asked.screen.keep,
+            "sampler": [exploration.asked.sampler, exploration.asked.seed],
+        }
+    )
+    return Trials(exploration, identity[:16], folder, judge.screen)
+
+
+def _screens(exploration: Exploration) -> bool:
+    return exploration.asked.screen.keep < 1 and not is_blind(exploration.objectives)
+
+
+def _recall(trials: Trials, exploration: Exploration, judge: Judge) -> None:
+    """Have at hand what earlier or other runs have judged; it is stored."""
+    judge.estimate(trials.machines(SCREENED, RAN) if _screens(exploration) else [])
+    judge.run(trials.machines(RAN, REFUSED))
+
+
+def _judge(
+    batch: Sequence[Proposal], trials: Trials, exploration: Exploration, judge: Judge
+) -> None:
+    """Estimate a batch, run what is promising, and tell what became of each."""
+    chosen = list(batch)
+    if _screens(exploration):
+        guesses = judge.estimate([proposal.machine for proposal in batch])
+        keep = exploration.asked.screen.keep
+        best = promising(guesses, exploration.objectives, exploration.constraints, keep)
+        chosen = [batch[index] for index in best]
+        for index, proposal in enumerate(batch):
+            if index not in best:
+                trials.tell(proposal, SCREENED)
+    for proposal, judged in zip(chosen, judge.run([p.machine for p in chosen]), strict=True):
+        values = [judged.value(objective.measure) for objective in exploration.objectives]
+        known = [value for value in values if value is not None]
+        if not judged.answered or len(known) < len(values):
+            trials.tell(proposal, REFUSED)
+            continue
+        excess = [
+            max(c.excess(value) for value in judged.values(c.measure))
+            for c in exploration.constraints
+        ]
+        trials.tell(proposal, RAN, known, excess)
+
+
+def _second_look(exploration: Exploration, judge: Judge) -> None:
+    """Run what was screened out and may yet be better than what was found."""
+    while True:
+        best = best_of(judge.full.values(), exploration)
+        missed = overlooked(
+            judge.guessed, judge.full, best, exploration.objectives, exploration.constraints
+        )
+        if not missed:
+            return
+        missed = missed[: exploration.asked.batch]
+        judge.run([guess.machine for guess in missed])
+
+
+def best_of(full: Iterable[Judged], exploration: Exploration) -> tuple[Judged, ...]:
+    """The front of machines that were run in full, by their first objective."""
+    objectives = exploration.objectives
+    found: list[tuple[list[float], Judged]] = []
+    for judged in full:
+        values = [judged.value(objective.measure) for objective in objectives]
+        known = [value for value in values if value is not None]
+        if judged.answered and len(known) == len(values) and judged.meets(exploration.constraints):
+            pairs = zip(objectives, known, strict=True)
+            found.append(([objective.cost(value) for objective, value in pairs], judged))
+    found.sort(key=lambda pair: pair[0])
+    return tuple(found[index][1] for index in front([costs for costs, _ in found]))
+
+
+def _found(exploration: Exploration, judge: Judge) -> Found:
+    space = exploration.space
+    return Found(
+        exploration,
+        best_of(judge.full.values(), exploration),
+        tuple(judge.full.values()),
+        tuple(judge.guessed.values()),
+        {space.text(choice): why for choice, why in space.forbidden.items()},
+        tuple(time_errors(judge.guessed, judge.full)),
+        judge.save(),
+    )

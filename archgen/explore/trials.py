@@ -1,0 +1,219 @@
+"""Optuna's part: it proposes combinations and remembers what became of them.
+
+The one idea: its journal in the study's folder holds every combination with its verdict, so an
+exploration goes on where it was, also one that was killed, also several at a time. What was asked
+for and has no verdict when nobody works on it any more is asked for again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from archgen.cache import content_hash
+from archgen.design import StudyError
+from archgen.explore.plan import Exploration
+from archgen.explore.space import Indices
+from archgen.store import Store
+from archgen.variants import Variant
+
+JOURNAL = "explore.journal"
+RAN, SCREENED, REFUSED, FORBIDDEN = "ran", "screened", "refused", "forbidden"
+"""Verdicts: has values; the cost model was against it; has no figures; is no machine."""
+_VERDICT, _EXCESS, _MACHINE = "verdict", "excess", "machine"
+_PATIENCE = 8
+"""Proposals in a row that are known already before chance proposes instead."""
+_FAR = 1e9
+"""As far as a constraint can be missed."""
+_MANY = 100_000
+"""Combinations up to which those that are left are listed."""
+
+
+def _optuna() -> Any:
+    try:
+        found = import_module("optuna")
+    except ImportError:
+        said = "explore needs the package optuna: pip install 'archgen[explore]'"
+        raise StudyError([said]) from None
+    found.logging.set_verbosity(found.logging.ERROR)
+    return found
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A combination that waits for its verdict."""
+
+    choice: Indices
+    machine: Variant
+    trial: Any = field(repr=False)
+
+
+class Trials:
+    """The combinations of one exploration, with what became of each."""
+
+    def __init__(
+        self, exploration: Exploration, identity: str, folder: Path | None, claims: Store | None
+    ) -> None:
+        """`identity`: what decides the verdicts; `claims`: who works on what, where others may."""
+        self._optuna = optuna = _optuna()
+        self.exploration, self.space, self._claims = exploration, exploration.space, claims
+        self.known: dict[Indices, str] = {}
+        """Combination -> verdict."""
+        self._values: dict[Indices, Sequence[float]] = {}
+        self._excess: dict[Indices, Sequence[float]] = {}
+        self._name = identity
+        storage = None
+        if folder is not None:
+            backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
+            storage = optuna.storages.JournalStorage(backend)
+        ways = ["maximize" if o.more else "minimize" for o in exploration.objectives]
+        self._study = optuna.create_study(
+            storage=storage, study_name=identity, directions=ways, load_if_exists=True
+        )
+        self._all = exploration.asked.trials >= self.space.size
+        self._ask_again()
+
+    @property
+    def looked(self) -> int:
+        """Machines with a verdict."""
+        return sum(verdict != FORBIDDEN for verdict in self.known.values())
+
+    def machines(self, *verdicts: str) -> list[Variant]:
+        """The machines with one of these verdicts."""
+        chosen = [choice for choice, verdict in self.known.items() if verdict in verdicts]
+        found = [self.space.machine(choice) for choice in chosen]
+        return [machine for machine in found if machine is not None]
+
+    def propose(self, count: int) -> list[Proposal]:
+        """At most `count` combinations that nobody has looked at; none when there are no more."""
+        self._remember()
+        trials = self._study.get_trials(deepcopy=False)
+        self._study.sampler = self._sampler(len(trials))
+        chance = random.Random(self.exploration.asked.seed + len(trials))
+        found: dict[Indices, Proposal] = {}
+        misses = 0
+        while len(found) < count and len(self.known) + len(found) < self.space.size:
+            if self._all or misses >= _PATIENCE:
+                unseen = self._unseen(chance, found)
+                self._study.enqueue_trial(self._params(unseen))
+                misses = 0
+            proposal = self._ask(found)
+            if proposal is None:
+                misses += 1
+            else:
+                found[proposal.choice] = proposal
+        return list(found.values())
+
+    def tell(
+        self, proposal: Proposal, verdict: str, values: Sequence[float] = (),
+        excess: Sequence[float] = (),
+    ) -> None:  # fmt: skip
+        """What became of a proposal: with the verdict `ran` its objectives, in their own units, and
+        by how much it misses each constraint."""
+        trial = proposal.trial
+        trial.set_user_attr(_VERDICT, verdict)
+        trial.set_user_attr(_MACHINE, self.space.text(proposal.choice))
+        if verdict == RAN:
+            self._bound(trial, excess)
+        self._close(trial, values if verdict == RAN else None)
+        self.known[proposal.choice] = verdict
+        if verdict == RAN:
+            self._values[proposal.choice], self._excess[proposal.choice] = values, excess
+
+    def _bound(self, trial: Any, excess: Sequence[float]) -> None:
+        for constraint, by in zip(self.exploration.constraints, excess, strict=True):
+            trial.set_constraint(constraint.text, min(by, _FAR))
+        trial.set_user_attr(_EXCESS, [min(by, _FAR) for by in excess])
+
+    def _ask(self, batch: dict[Indices, Proposal]) -> Proposal | None:
+        """The next proposal; None where it is no new machine."""
+        trial = self._study.ask(self._distributions())
+        choice = tuple(int(trial.params[p.name]) for p in self.space.parameters)
+        if choice in self._values:
+            self._bound(trial, self._excess[choice])
+            self._close(trial, self._values[choice])
+            return None
+        machine = self.space.machine(choice)
+        if machine is None:
+            trial.set_user_attr(_VERDICT, FORBIDDEN)
+            self.known[choice] = FORBIDDEN
+        if machine is None or choice in self.known or choice in batch:
+            self._close(trial, None)
+            return None
+        if self._claims is not None:
+            self._claims.claim(self._claim(trial.number))
+        return Proposal(choice, machine, trial)
+
+    def _close(self, trial: Any, values: Sequence[float] | None) -> None:
+        if values is None:
+            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
+        else:
+            self._study.tell(trial, list(values))
+        if self._claims is not None:
+            self._claims.release(self._claim(trial.number))
+
+    def _unseen(self, chance: random.Random, batch: dict[Indices, Proposal]) -> Indices:
+        """A combination that nobody has proposed: by chance, or the next where all are wanted."""
+        if self._all or self.space.size <= _MANY:
+            left = [c for c in self.space.choices() if c not in self.known and c not in batch]
+            return left[0] if self._all else chance.choice(left)
+        while True:
+            drawn = self.space.drawn(chance)
+            if drawn not in self.known and drawn not in batch:
+                return drawn
+
+    def _remember(self) -> None:
+        """Verdicts that the journal has, also those of others who write it now."""
+        states = self._optuna.trial.TrialState
+        for trial in self._study.get_trials(deepcopy=False):
+            verdict = trial.user_attrs.get(_VERDICT)
+            if verdict is None or trial.state not in (states.COMPLETE, states.FAIL):
+                continue
+            choice = tuple(int(trial.params[p.name]) for p in self.space.parameters)
+            self.known[choice] = verdict
+            if verdict == RAN:
+                self._values[choice] = trial.values
+                self._excess[choice] = trial.user_attrs[_EXCESS]
+
+    def _ask_again(self) -> None:
+        """What somebody asked for who is gone is proposed again, before anything else."""
+        self._remember()
+        states = self._optuna.trial.TrialState
+        for trial in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
+            claim = self._claim(trial.number)
+            if self._claims is None or not self._claims.claim(claim):
+                continue
+            if len(trial.params) == len(self.space.parameters):
+                self._study.enqueue_trial(dict(trial.params))
+            self._study.tell(trial.number, state=states.FAIL)
+            self._claims.release(claim)
+
+    def _claim(self, number: int) -> str:
+        return content_hash({"exploration": self._name, "trial": number})
+
+    def _params(self, choice: Indices) -> dict[str, int]:
+        return {p.name: index for p, index in zip(self.space.parameters, choice, strict=True)}
+
+    def _distributions(self) -> dict[str, Any]:
+        kinds = self._optuna.distributions
+        return {
+            p.name: kinds.IntDistribution(0, len(p.values) - 1)
+            if p.ordered
+            else kinds.CategoricalDistribution(list(range(len(p.values))))
+            for p in self.space.parameters
+        }
+
+    def _sampler(self, told: int) -> Any:
+        """Seeded anew for each batch, so that one that goes on proposes what it would have."""
+        asked, samplers = self.exploration.asked, self._optuna.samplers
+        seed = asked.seed + told
+        if asked.sampler == "random":
+            return samplers.RandomSampler(seed=seed)
+        first = max(4, round(asked.batch * asked.screen.keep))
+        if asked.sampler == "nsga2":
+            return samplers.NSGAIISampler(population_size=first, seed=seed)
+        return samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=first)
