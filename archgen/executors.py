@@ -7,6 +7,7 @@ models at the same paths.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import CancelledError, Future
 from importlib import import_module
 from itertools import count
@@ -95,14 +96,19 @@ class _Dask:
             mine.set_exception(mistake)
 
     def abandon(self, future: Future[Outcome]) -> None:
-        """Restart the worker that has the point; a thread cannot be stopped otherwise."""
+        """Restart the worker that has the point; a thread cannot be stopped otherwise. One that
+        nobody would restart is ended."""
         theirs, key = self._theirs.pop(future, (None, ""))
         if theirs is None:
             return
         at = [address for address, keys in self._client.processing().items() if key in keys]
         theirs.cancel()
-        if at:
+        if not at:
+            return
+        try:
             self._client.restart_workers(at, raise_for_error=False)
+        except ValueError:  # it has no nanny
+            self._client.run(_leave, workers=at, wait=False)
 
     def close(self) -> None:
         """Leave the cluster, or end it where the study has started it."""
@@ -112,3 +118,8 @@ class _Dask:
         self._client.close()
         if cluster is not None:
             cluster.close()
+
+
+async def _leave() -> None:
+    """End the process at once."""
+    os._exit(1)
