@@ -42,6 +42,8 @@ from simmodel.program import Probe, Program
 
 _SOURCE = "archgen.source"
 
+Parts = tuple[Group | HostNode, ...]
+
 Observer = Callable[[str, Any], None]
 """Called with the name of each stage and what it made, which the next stage may change. From
 `fuse` on a stage that has to give up what it made makes it again: what counts is its last."""
@@ -258,13 +260,10 @@ def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
 
 def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[ProgramStep, ...]:
     """Every group planned and placed; adds to `notes` what had to be given up."""
-    graph, fitter = search.graph, search.fitter
-    groups = fitter.stages.partition.apply(search.parts, graph, fitter.price, fitter.bound)
-    observe("fuse", groups)
-    kept = fitter.stages.keep.apply(groups, graph, fitter)
-    observe("keep", kept)
-    homed = fitter.stages.homes.apply(kept, graph, fitter)
-    observe("homes", homed)
+    fitter = search.fitter
+    groups, kept, homed = made = _grouped(search)
+    for stage, parts in zip(("fuse", "keep", "homes"), made, strict=True):
+        observe(stage, parts)
     for found, less, what in (
         (homed, kept, "nothing lies in shared memory"),
         (kept, groups, "nothing is kept between groups"),
@@ -279,6 +278,27 @@ def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[Progra
             observe("keep", groups)
         observe("homes", less)
     return tuple(_fitted(groups, fitter))
+
+
+def _grouped(search: Search) -> tuple[Parts, Parts, Parts]:
+    """The groups, then with what is kept between them, then with what lies in shared memory.
+
+    Groups are formed for the best that can be hoped for; where hope is disappointed, also for the
+    worst, and the better ones are taken.
+    """
+    graph, fitter, stages = search.graph, search.fitter, search.fitter.stages
+    best: tuple[float, tuple[Parts, Parts, Parts]] | None = None
+    for outlook in stages.homes.outlooks(graph, fitter):
+        groups = stages.partition.apply(search.parts, graph, outlook.price, outlook.bound)
+        kept = stages.keep.apply(groups, graph, fitter)
+        homed = stages.homes.apply(kept, graph, fitter)
+        total = sum(fitter.price(part) for part in homed if isinstance(part, Group))
+        if best is None or total < best[0]:
+            best = total, (groups, kept, homed)
+        if total <= sum(outlook.price(part) for part in groups if isinstance(part, Group)):
+            break
+    assert best is not None
+    return best[1]
 
 
 def _fitted(parts: Sequence[Group | HostNode], fitter: Fitter) -> Iterator[ProgramStep]:

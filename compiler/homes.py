@@ -13,16 +13,16 @@ cluster needs another one's slice (`compiler.tile.clusters`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.alloc.off_chip import GRAIN, Span, lowest
 from compiler.fuse.group import Group, Shared
 from compiler.keep import Part, Prices
 from compiler.nest.ir import HostNode, NestGraph
-from compiler.plan.layer import copying
+from compiler.plan.facts import Facts
 from compiler.tile.clusters import slices
-from simmodel.arch import SharedMemory
+from simmodel.arch import Arch, SharedMemory
 from simmodel.dtype import size_of
 
 
@@ -59,6 +59,15 @@ class ChooseHomes:
     """Whether shared memory is used; without it, everything lies in DRAM."""
     part: float = 1.0
     """Part of shared memory that may be used."""
+    ahead: bool = True
+    """Whether groups are formed in the hope that what passes between them finds room there."""
+
+    def outlooks(self, graph: NestGraph, fitter: Prices) -> Iterator[Prices]:
+        """What groups may be expected to cost when they are formed: at best, then at worst."""
+        memory = fitter.arch.memories.shared
+        if self.shared and self.ahead and memory is not None:
+            yield _Hope(fitter, _rooms(graph, fitter.arch, int(self.part * memory.size)))
+        yield fitter
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
         """`parts` with what lies in shared memory marked in their groups."""
@@ -74,7 +83,7 @@ class ChooseHomes:
 def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
     """Buffers that only groups use, which can all reach shared memory with them."""
     count = slices(fitter.arch)
-    barred = {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
+    barred = _ports(graph)
     used: dict[str, dict[int, list[str]]] = {}
     for position, part in enumerate(parts):
         for name in _touched(part):
@@ -96,6 +105,63 @@ def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Itera
             yield Candidate(span, frozen, saved, count)
 
 
+def _ports(graph: NestGraph) -> set[str]:
+    """Buffers that the network's user reads or writes."""
+    return {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
+
+
+def _rooms(graph: NestGraph, arch: Arch, most: int) -> dict[str, Shared]:
+    """Buffers that could lie in shared memory if nothing else did."""
+    count = slices(arch)
+    barred = _ports(graph)
+    for step in graph.steps:
+        if isinstance(step, HostNode):
+            names = (*step.inputs, *step.outputs)
+            barred |= {graph.tensors[name].storage.buffer for name in names}
+    found = {}
+    for tensor in graph.tensors.values():
+        buffer = tensor.storage.buffer
+        size, odd = divmod(graph.buffers.get(buffer, 0) * size_of(tensor.dtype), count)
+        if tensor.data is None and buffer not in barred and not odd and 0 < size <= most:
+            found[buffer] = Shared(0, size, count)
+    return found
+
+
+@dataclass(frozen=True)
+class _Hope:
+    """Prices of groups if all that they read and store had room in shared memory."""
+
+    real: Prices
+    rooms: Mapping[str, Shared]
+
+    @property
+    def arch(self) -> Arch:
+        return self.real.arch
+
+    @property
+    def facts(self) -> Facts:
+        return self.real.facts
+
+    def price(self, group: Group) -> float:
+        hoped = self._hoped(group)
+        found = self.real.price(hoped)
+        # Slices bar some splits over the cores.
+        if math.isinf(found) or any(home.slices > 1 for home in hoped.shared.values()):
+            return min(found, self.real.price(group))
+        return found
+
+    def bound(self, group: Group) -> float:
+        return self.real.bound(self._hoped(group))
+
+    def _hoped(self, group: Group) -> Group:
+        homes = {
+            name: self.rooms[buffer]
+            for name in _touched(group)
+            if (buffer := group.tensors[name].storage.buffer) in self.rooms
+        }
+        return replace(group, shared=homes) if _reaches(group, homes, self) else group
+
+
 def _touched(part: Part) -> tuple[str, ...]:
     if isinstance(part, HostNode):
         return (*part.inputs, *part.outputs)
@@ -105,20 +171,22 @@ def _touched(part: Part) -> tuple[str, ...]:
 def _reached(parts: Sequence[Part], names: Mapping[int, Sequence[str]], fitter: Prices) -> bool:
     """Whether copy engines lead from shared memory to where groups read, and from where they
     write."""
+    groups = {position: parts[position] for position in names}
+    return all(
+        isinstance(group, Group) and _reaches(group, names[position], fitter)
+        for position, group in groups.items()
+    )
+
+
+def _reaches(group: Group, names: Collection[str], fitter: Prices) -> bool:
     arch = fitter.arch
-    for position, found in names.items():
-        group = parts[position]
-        assert isinstance(group, Group)
-        stored = {*found} & {*group.results}
-        if stored and arch.copy_engine("local", "shared") is None:
+    if not {*group.results}.isdisjoint(names) and arch.copy_engine("local", "shared") is None:
+        return False
+    for layer in group.layers:
+        roles = fitter.facts.layer(layer).roles
+        wanted = {role for key, role in roles.items() if key[0] in names}
+        if any(arch.copy_engine("shared", role) is None for role in wanted):
             return False
-        for layer in group.layers:
-            roles = fitter.facts.layer(layer).roles
-            wanted = {role for key, role in roles.items() if key[0] in found}
-            if copying(layer, arch) and layer.result.name in stored:
-                wanted.add("local")
-            if any(arch.copy_engine("shared", role) is None for role in wanted):
-                return False
     return True
 
 

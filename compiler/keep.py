@@ -41,6 +41,9 @@ class Prices(Protocol):
     def price(self, group: Group) -> float:
         """Expected cycles, or another score to be kept low."""
 
+    def bound(self, group: Group) -> float:
+        """At most the price, and cheap."""
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -104,6 +104,9 @@ class _Bargain:
     def price(self, group: Group) -> float:
         return math.inf if math.isinf(self.real.price(group)) else -len(group.shared)
 
+    def bound(self, group: Group) -> float:
+        return self.real.bound(group)
+
 
 def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | None = None,
              dtype: str | None = None, partition: PartitionStrategy | None = None,
