@@ -18,7 +18,7 @@ import archgen
 import compiler
 import simmodel
 
-_DRAWN = ("cli", "explore", "plots", "report")
+_DRAWN = ("cli", "exploration", "plots", "report")
 """Folders of archgen that decide which results there are and how they look, not what they are."""
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Positive
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
-from archgen.explore.records import Explore, Sensitivity
+from archgen.exploration.records import Explore, Sensitivity
 from archgen.schema.mistakes import Mistake
 from archgen.schema.record import Reader
 from archgen.schema.source import STUDY, read_tree

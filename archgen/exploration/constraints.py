@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from archgen.columns import Column
-from archgen.explore.measures import measure_column
+from archgen.exploration.measures import measure_column
 from archgen.schema.mistakes import guess
 from simmodel.arch import Arch
 from simmodel.units import parse_bytes, split

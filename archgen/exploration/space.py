@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from archgen.explore.ranges import is_ordered, values_of
-from archgen.explore.records import Range
+from archgen.exploration.ranges import is_ordered, values_of
+from archgen.exploration.records import Range
 from archgen.schema.explain import broken_fields
 from archgen.schema.mistakes import Mistake
 from archgen.schema.tree import Node, Row, Table, plain
@@ -71,6 +71,10 @@ class Space:
             if made is None:
                 self.forbidden[choice] = "; ".join(dict.fromkeys(m.message for m in mistakes))
         return self._machines[choice]
+
+    def choice_of(self, machine: Variant) -> Indices:
+        """The combination that `machine` was made from."""
+        return next(choice for choice, made in self._machines.items() if made is machine)
 
     def text(self, choice: Indices) -> str:
         """`cores 2, memories.local.size 1 MiB`."""

@@ -17,11 +17,12 @@ from types import TracebackType
 
 from archgen.design import Contents, Design, contents_of, points
 from archgen.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
-from archgen.explore.constraints import Constraint
-from archgen.explore.measures import measured
+from archgen.exploration.constraints import Constraint
+from archgen.exploration.measures import measured
 from archgen.point import Outcome, Point
 from archgen.results import Study, about, write_manifest
 from archgen.standard import STANDARD
+from archgen.store import written
 from archgen.sweep import Observer, Running, store_in, stored_or_run, workers_for
 from archgen.toolchain import Toolchain
 from archgen.variants import Variant
@@ -171,8 +172,9 @@ class Judge:
         result = Study(outcomes, design.archs, about(design, own, self.means.running.command))
         if self.means.running.out is not None and outcomes:
             folder = Path(self.means.running.out)
-            write_manifest(folder, result.about, result.archs, own)
-            result.save(folder)
+            with written(folder):
+                write_manifest(folder, result.about, result.archs, own)
+                result.save(folder, self.means.running.plots)
         return result
 
 

@@ -10,11 +10,11 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from archgen.explore.constraints import Constraint
-from archgen.explore.evaluate import Judged
-from archgen.explore.front import dominates, ranks, spread
-from archgen.explore.measures import is_estimable
-from archgen.explore.plan import Objective
+from archgen.exploration.constraints import Constraint
+from archgen.exploration.evaluate import Judged
+from archgen.exploration.front import dominates, ranks, spread
+from archgen.exploration.measures import is_estimable
+from archgen.exploration.plan import Objective
 
 _SLACK = 0.1
 """Relative excess over a bound that an estimate may have and still count as keeping to it."""

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from archgen.cache import content_hash
-from archgen.explore.evaluate import Judge, Judged, Means
-from archgen.explore.front import front
-from archgen.explore.plan import Exploration
-from archgen.explore.screen import is_blind, overlooked, promising, time_errors
-from archgen.explore.trials import RAN, REFUSED, SCREENED, Proposal, Trials
+from archgen.exploration.evaluate import Judge, Judged, Means
+from archgen.exploration.front import front
+from archgen.exploration.plan import Exploration
+from archgen.exploration.screen import is_blind, overlooked, promising, time_errors
+from archgen.exploration.trials import RAN, REFUSED, SCREENED, Proposal, Trials
 from archgen.results import Study
 from archgen.store import StoreError
 

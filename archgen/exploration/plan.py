@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from archgen.design import Design
-from archgen.explore.constraints import Constraint, parse_constraint
-from archgen.explore.measures import measure_column, upwards
-from archgen.explore.ranges import base_value, spelled_like
-from archgen.explore.records import Explore, Quantity, Range, Sensitivity
-from archgen.explore.space import Indices, Parameter, Space, parameter_of
+from archgen.exploration.constraints import Constraint, parse_constraint
+from archgen.exploration.measures import measure_column, upwards
+from archgen.exploration.ranges import base_value, spelled_like
+from archgen.exploration.records import Explore, Quantity, Range, Sensitivity
+from archgen.exploration.space import Indices, Parameter, Space, parameter_of
 from archgen.schema.mistakes import Mistake
 from archgen.schema.mistakes import Path as TreePath
 from archgen.schema.tree import Leaf, Node, Row, Table, find, plain
+from archgen.study_file import Machines
 from archgen.study_plan import Maker, opened
-from archgen.variants import spelled, text_of, value_of
+from archgen.variants import Variant, spelled, text_of, value_of
 from simmodel.arch import Arch
 
 Given = str | PathLike[str] | Mapping[str, Any]
@@ -49,6 +50,12 @@ class Exploration:
     objectives: tuple[Objective, ...]
     constraints: tuple[Constraint, ...]
     asked: Explore
+    common: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Fields that all machines have otherwise than that file."""
+
+    def fields_of(self, machine: Variant) -> Mapping[str, Any]:
+        """The fields that a machine of the space sets, as a file would hold them."""
+        return self.space.fields(self.space.choice_of(machine))
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,9 @@ def load_exploration(given: Given) -> Exploration:
     constraints = reader.constraints(asked.constraints)
     maker.check()
     space = Space(base, tuple(p for p in parameters if p is not None))
-    return Exploration(design, extends, space, objectives, constraints, asked)
+    entry = file.archs[0]
+    common = entry.set if isinstance(entry, Machines) else {}
+    return Exploration(design, extends, space, objectives, constraints, asked, common)
 
 
 def load_surroundings(given: Given) -> Surroundings:

@@ -16,8 +16,8 @@ from typing import Any
 
 from archgen.cache import content_hash
 from archgen.design import StudyError
-from archgen.explore.plan import Exploration
-from archgen.explore.space import Indices
+from archgen.exploration.plan import Exploration
+from archgen.exploration.space import Indices
 from archgen.store import Store
 from archgen.variants import Variant
 
