@@ -28,7 +28,7 @@ from archgen.cli.options import (
     host_option,
     scheduling_options,
 )
-from archgen.cli.report import print_report
+from archgen.cli.compile_report import print_report
 from archgen.explanation import explanation
 from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
 from archgen.models import ModelError, SourceModel

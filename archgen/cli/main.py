@@ -19,6 +19,7 @@ from archgen.threads import collect_rarely, one_thread_each
 VERBS = {
     "check": "check architecture files, print peaks",
     "study": "compile, check and simulate models on architectures",
+    "report": "the study in a folder as one HTML page",
     "compile": "print the program that the compiler makes",
     "models": "list the networks of the zoo",
     "explain": "columns, stalls and laws of the results",

@@ -15,7 +15,7 @@ from conv_net import LAYERS, conv_net
 from rich.console import Console
 
 from archgen.cli.main import cli
-from archgen.cli.report import parts
+from archgen.cli.compile_report import parts
 from archgen.explanation import Explained, Explanation, Simulated
 from archgen.forms import STAGES, numbered
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices

@@ -1,0 +1,203 @@
+"""`archgen compile --report` as text: a table of all groups, then each group with its reasons.
+
+The one idea: a number stands beside the one that it is judged by: estimated beside simulated
+cycles, what was chosen beside the best that was rejected. Tables shrink with the terminal by
+folding names, never by dropping a figure.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from archgen.explanation import Explained, Explanation
+from archgen.standard import Tried
+from compiler.rejected import Option
+from compiler.report import Choice, Constants, GroupReport, LayerReport
+from simmodel.units import show_bytes
+
+_PIPED = 120
+"""Width where there is no terminal and COLUMNS is not set."""
+
+
+def print_report(made: Explanation) -> None:
+    """Print `made` on standard output, as wide as the terminal is."""
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPED
+    for part in parts(made):
+        console.print(part)
+
+
+def parts(made: Explanation) -> Iterator[RenderableType]:
+    """The report, top to bottom."""
+    yield from _head(made)
+    yield _groups(made)
+    yield Text("adds: simulated cycles from the end of the groups before; span: from first to last")
+    if made.host:
+        yield Text(f"on the host: {made.elsewhere:,} simulated cycles, none estimated")
+    for node in made.host:
+        yield Text(f"  {node.origin} ({node.kind}): {node.reason}")
+    for explained in made.groups:
+        yield from _group(explained)
+
+
+def _head(made: Explanation) -> Iterator[Text]:
+    chosen = ", ".join(f"{name} {value}" for name, value in made.scheduling.columns.items())
+    yield Text(f"{made.model} on {made.arch}, {made.dtype}", style="bold")
+    yield Text(chosen)
+    if len(made.tried) > 1:
+        several = len({each.local for each in made.tried}) > 1
+        yield Text(f"the best of {len(made.tried)} programs as simulated: {made.partition}, of")
+        yield from (Text(f"  {_tried(each, several)}") for each in made.tried)
+    milliseconds = made.simulated / made.clock * 1e3
+    yield Text(
+        f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "
+        f"{made.estimated:,.0f} ({_share(made.estimated, made.simulated)})"
+    )
+    yield from (Text(f"given up: {note}") for note in made.notes)
+
+
+def _tried(program: Tried, several: bool) -> str:
+    memory = f", {show_bytes(program.local)} of local memory" if several else ""
+    return f"{program.partition}{memory}: {program.cycles:,} cycles"
+
+
+def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(
+            heading,
+            justify="left" if heading in left else "right",
+            overflow="fold",
+            no_wrap=heading not in left,
+        )
+    return table
+
+
+def _groups(made: Explanation) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    several = any(g.group.cores != "1 core" for g in made.groups)
+    table.add_column("#", justify="right")
+    table.add_column("nodes", overflow="ellipsis")
+    table.add_column("layers", justify="right")
+    table.add_column("tiles", overflow="fold")
+    table.add_column("halo", no_wrap=True)
+    if several:
+        table.add_column("cores", overflow="fold")
+    for heading in ("estimated", "adds", "off", "span", "DRAM MB"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for each in made.groups:
+        group, took = each.group, each.simulated
+        moved = took.dram_read_bytes + took.dram_write_bytes
+        table.add_row(
+            str(group.step), _short(group), str(len(group.layers)), _tiles(group), group.halo,
+            *([group.cores] if several else []),
+            f"{group.estimate.total:,.0f}", f"{took.added:,}",
+            _share(group.estimate.total, took.added), f"{took.last - took.first:,}",
+            f"{moved / 1e6:.2f}",
+        )  # fmt: skip
+    return table
+
+
+def _ends(group: GroupReport) -> str:
+    first, last = group.nodes[0], group.nodes[-1]
+    return first if first == last else f"{first} .. {last}"
+
+
+def _short(group: GroupReport) -> str:
+    """Its ends, of what was merged into one operator the first."""
+    return " .. ".join(name.split("+")[0] for name in _ends(group).split(" .. "))
+
+
+def _tiles(group: GroupReport) -> str:
+    return f"{group.tile_count} x ({group.tiles})" if group.tile_count > 1 else group.tiles
+
+
+def _share(estimated: float, simulated: float) -> str:
+    """How far an estimate is off, in percent of the simulated cycles."""
+    return f"{100 * (estimated / simulated - 1):+.0f} %" if simulated else "-"
+
+
+def _group(explained: Explained) -> Iterator[RenderableType]:
+    group, took = explained.group, explained.simulated
+    yield Text(f"\ngroup {group.step}: {_ends(group)}", style="bold")
+    e = group.estimate
+    yield Text(
+        f"estimated {e.total:,.0f} cycles: matrix {e.matrix:,.0f}, vector {e.vector:,.0f}, "
+        f"memory {e.memory:,.0f}, {show_bytes(round(e.bytes))} of DRAM"
+    )
+    busy = ", ".join(f"{engine} {cycles:,}" for engine, cycles in took.busy.items())
+    yield Text(
+        f"simulated from {took.first:,} to {took.last:,}, adds {took.added:,} cycles: busy {busy}; "
+        f"{show_bytes(took.dram_read_bytes)} read, {show_bytes(took.dram_write_bytes)} written"
+    )
+    if took.stalls:
+        causes = sorted(took.stalls.items(), key=lambda item: -item[1])
+        waited = ", ".join(f"{cause} {cycles:,}" for cause, cycles in causes)
+        yield Text(f"engines waited for: {waited}")
+    yield _choices(group)
+    yield _layers(group)
+    yield _buffers(group)
+    yield Text(", ".join(f"{memory}: {show_bytes(n)} in use" for memory, n in group.peaks.items()))
+
+
+def _choices(group: GroupReport) -> Table:
+    left = ("decision", "taken", "best rejected")
+    table = _table("decision", "taken", "chosen", "best rejected", "would be", left=left)
+    for choice in group.choices:
+        table.add_row(choice.decision, choice.taken, *_rejected(choice, group))
+        for option in group.neighbours if choice.decision == "group" else ():
+            if option != choice.rejected:
+                table.add_row("", "", *_option(option))
+    return table
+
+
+def _rejected(choice: Choice, group: GroupReport) -> tuple[str, str, str]:
+    if choice.rejected is None:
+        return f"{group.estimate.total:,.0f}", "there is no other", ""
+    return _option(choice.rejected)
+
+
+def _option(option: Option) -> tuple[str, str, str]:
+    against = f"{option.against:,.0f}"
+    what = f"{option.what}: {option.why}" if option.why else option.what
+    return against, what, "-" if option.cycles is None else f"{option.cycles:,.0f}"
+
+
+def _layers(group: GroupReport) -> Table:
+    left = ("nodes", "operator", "engine", "inner loops", "result goes to", "constants")
+    table = _table("layer", *left, left=left)
+    for position, layer in enumerate(group.layers):
+        constants = "\n".join(map(_constants, layer.constants)) or "-"
+        table.add_row(
+            str(position), "+".join(layer.nodes), layer.operator, layer.engine, layer.loops,
+            _result(layer), constants,
+        )  # fmt: skip
+    return table
+
+
+def _result(layer: LayerReport) -> str:
+    return f"{layer.scope} [{', '.join(map(str, layer.shape))}]"
+
+
+def _constants(constants: Constants) -> str:
+    how = "loaded once" if constants.stay else "streamed"
+    instead = f"; else {constants.instead}" if constants.instead else ""
+    return f"{show_bytes(constants.bytes)} {how}, {constants.memory}{instead}"
+
+
+def _buffers(group: GroupReport) -> Table:
+    left = ("buffer", "memory", "for", "layers")
+    table = _table("buffer", "memory", "for", "bytes", "slots", "address", "layers", left=left)
+    for b in sorted(group.buffers, key=lambda b: (b.memory, b.address)):
+        span = str(b.first) if b.first == b.last else f"{b.first} - {b.last}"
+        table.add_row(
+            b.name, b.memory, b.purpose, f"{b.bytes:,}", str(b.slots), f"{b.address:,}", span
+        )
+    return table

@@ -1,0 +1,122 @@
+"""Where the time of a run went: the shares that bounds of gains are made of.
+
+The one idea: everything is a share of the run's time. An engine's share is that of the core where
+it is busiest, DRAM's the time that its bytes take at its peak rate; whatever a change leaves alone
+takes at least as long afterwards, so the largest of these shares is a floor.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from archgen.frame import Frame, Record, layers_frame, levels_frame, records
+from archgen.plots.panels import number
+from archgen.point import Outcome
+from archgen.report.points import PointView
+from archgen.stalls import STALLS
+
+_CORE = re.compile(r"core\d+\.(.+)")
+
+
+@dataclass(frozen=True)
+class Account:
+    """One run; shares of its time, 0 to 1."""
+
+    point: PointView
+    busy: Mapping[str, float]
+    """By engine (`host` among them): share of its time spent executing, of the busiest core."""
+    waits: Mapping[str, float]
+    """Of the matrix engines, by cause, averaged over cores."""
+    dram: float
+    """DRAM's bytes at its peak rate."""
+    links: Mapping[str, float]
+    """The same of each link: an upper bound where cores have links of their own."""
+    macs: float
+    """The model's multiply-accumulates at the chip's peak rate."""
+    layers: tuple[Record, ...] = field(repr=False)
+
+    def share(self, engine: str) -> float:
+        """Share of an engine; 0 for one that is not known."""
+        return self.busy.get(engine, 0.0)
+
+    @property
+    def compute(self) -> float:
+        """Share of the busiest compute engine."""
+        return max(self.share("matrix"), self.share("vector"))
+
+    @property
+    def slack(self) -> float:
+        """What is left above the roofline."""
+        efficiency = self.point.get("efficiency")
+        return 1 - efficiency if math.isfinite(efficiency) else 1.0
+
+    def waiting(self, *causes: str) -> float:
+        """Share of the matrix engines' waits for these causes."""
+        return sum(self.waits[cause] for cause in causes)
+
+    def worst_fit(self, count: int) -> list[tuple[str, float]]:
+        """Nodes at which matrix engines lose most against their peak, and what share of the run."""
+        peak = self.point.arch.matrix.peak(str(self.point.row["dtype"]))
+        time = self.point.get("latency_cycles") * self.point.arch.core_count
+        lost = [(_first(row), _lost(row, peak) / time) for row in self.layers]
+        ranked = sorted((each for each in lost if each[1] > 0), key=lambda each: -each[1])
+        return ranked[:count]
+
+    def on_host(self) -> list[str]:
+        """Operators that the host ran."""
+        rows = [row for row in self.layers if number(row, "busy_host_cycles") > 0]
+        return list(dict.fromkeys(str(row["operator"]) for row in rows))
+
+
+def account(point: PointView, outcome: Outcome) -> Account:
+    """The account of a simulated point."""
+    arch, cycles = point.arch, point.get("latency_cycles")
+    traffic: Mapping[str, int] = outcome.details.get("traffic", {})
+    moved = point.get("dram_read_bytes") + point.get("dram_write_bytes")
+    links = {
+        name: traffic.get(f"link.{name}", 0) / (cycles * link.bandwidth.at(arch.clock))
+        for name, link in arch.links.items()
+    }
+    busy = _busy(levels_frame([outcome]), cycles)
+    # Without levels the average over cores stands for the busiest one.
+    busy.setdefault("matrix", _known(point.get("matrix_busy")))
+    return Account(
+        point,
+        busy,
+        {cause: _known(point.get(f"stall_{cause}")) for cause in STALLS},
+        moved / (cycles * arch.dram_bytes_per_cycle),
+        {name: min(1.0, share) for name, share in links.items()},
+        _known(point.get("matrix_utilization")),
+        tuple(records(layers_frame([outcome]))),
+    )
+
+
+def _busy(levels: Frame, cycles: float) -> dict[str, float]:
+    """Share of each engine over the run, of the core where it is highest."""
+    own = levels[levels["kind"] == "busy"]
+    found: dict[str, float] = {}
+    for name, series in own.groupby("name", sort=False):
+        match = _CORE.fullmatch(str(name))
+        engine = match[1] if match else str(name)
+        length = series["cycle"].diff().max() if len(series) > 1 else cycles
+        share = float(series["value"].sum() * length / cycles)
+        found[engine] = max(found.get(engine, 0.0), share)
+    return found
+
+
+def _known(value: float) -> float:
+    return value if math.isfinite(value) else 0.0
+
+
+def _lost(row: Record, peak: float) -> float:
+    """Cycles in which matrix engines worked for a layer, beyond those that its MACs need."""
+    busy, macs = number(row, "busy_matrix_cycles"), number(row, "macs")
+    return busy - macs / peak if busy > 0 and peak > 0 else 0.0
+
+
+def _first(row: Record) -> str:
+    """The first node that a layer is made of."""
+    return str(row["node"]).split("+")[0]

@@ -1,0 +1,144 @@
+"""The figures of the page as SVG, with words on how to read them, within bounds on their size.
+
+The one idea: a page that nobody can open helps nobody. Bars are drawn for as many points as can be
+read, details for a few, and what is left out for its size is named in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.figure import Figure
+
+from archgen.frame import Frame, layers_frame, levels_frame, spans_frame
+from archgen.plots import as_svg, detail_figures, overview_figures
+from archgen.point import Outcome
+from archgen.report.points import PointView
+from archgen.report.ranking import Ranking
+from simmodel.arch import Arch
+
+BARS = 32
+"""Most points in figures with a row for each."""
+DETAILS = 6
+"""Most points that are shown in detail."""
+_LARGEST = 700_000
+"""Characters of one figure."""
+_ALL = 5_000_000
+"""Characters of all details together."""
+_OF_ALL = ("pareto_area", "pareto_energy", "scaling")
+"""Figures that stay readable with any number of points."""
+COSTS = ("energy", "area")
+"""Figures that belong to energy and area."""
+
+_SAID: Mapping[str, tuple[str, str]] = {
+    "latency": ("Latency", "Shorter is better. The tick is the least time that the roofline "
+                "allows."),
+    "throughput": ("Throughput", "Longer is better. The tick is the most that the roofline "
+                   "allows."),
+    "roofline": ("Roofline", "Each mark is a run: what it computed per byte of DRAM traffic, and "
+                 "how fast. Marks on the slope are bound by DRAM, those under the flat roof by the "
+                 "matrix engines; the gap to the roof is what a better schedule or machine could "
+                 "still win."),
+    "roofline_groups": ("Roofline by group of layers", "Each mark is a group of layers, as large "
+                        "as its time. Large marks far below the roof are worth looking at."),
+    "memory": ("Memory in use", "Peak of each on-chip memory against its capacity, worst core."),
+    "stalls": ("Time of the matrix engines", "Busy, or idle for exactly one cause; parts add up "
+               "to the run."),
+    "energy": ("Energy", "By component. The line spans the result with every figure at the low "
+               "and at the high end of its range."),
+    "area": ("Area", "By part, without pins and DRAM."),
+    "pareto_area": ("Latency against area", "Points on the line are beaten by no other in both."),
+    "pareto_energy": ("Latency against energy", "Points on the line are beaten by no other in "
+                      "both."),
+    "scaling": ("Scaling", "What more of a resource brings."),
+    "layers": ("Layers over time", "When each layer ran, and how well it used the matrix engines "
+               "meanwhile."),
+    "engines": ("Engines over time", "What each engine worked for. White is waiting."),
+    "memory_time": ("Memory over time", "What each memory held, against its capacity."),
+    "banks": ("Banks over time", "What each bank held."),
+    "bandwidth": ("Bandwidth over time", "What moved, against the peak."),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure of the page."""
+
+    name: str
+    """Id in the page."""
+    title: str
+    said: str
+    """How to read it."""
+    svg: str
+    """Empty where it is left out for its size."""
+
+
+def overviews(frame: Frame, layers: Frame, archs: Mapping[str, Arch], bars: Frame) -> list[Drawing]:
+    """What compares points: of `bars` where each has a row, else of the whole `frame`."""
+    kept = layers if len(bars) == len(frame) else layers.iloc[:0]
+    made = list(_drawn(overview_figures(bars, archs, kept)))
+    if len(bars) < len(frame):
+        made = [drawing for drawing in made if drawing.name not in _named(_OF_ALL)]
+        made += _drawn(_only(overview_figures(frame, archs), _OF_ALL))
+    return made
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    return [f"figure-{name}" for name in names]
+
+
+def _only(
+    figures: Iterator[tuple[str, Figure]], names: Sequence[str]
+) -> Iterator[tuple[str, Figure]]:
+    return ((name, figure) for name, figure in figures if name in names)
+
+
+def _drawn(figures: Iterator[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:
+    for name, figure in figures:
+        kind = name.rsplit("/", 1)[-1]
+        title, said = _SAID.get(kind, (kind.replace("_", " ").capitalize(), ""))
+        svg = as_svg(figure)
+        yield Drawing(f"{anchor}-{kind}", title, said, svg if len(svg) <= _LARGEST else "")
+
+
+def chosen_details(ranking: Ranking) -> list[PointView]:
+    """The points to be shown in detail: the best of each workload on the best machines."""
+    ranked = [
+        standing.best[name]
+        for standing in ranking.ranked
+        for name in ranking.workloads
+        if name in standing.best
+    ]
+    return ranked[:DETAILS]
+
+
+def details(point: PointView, outcome: Outcome) -> list[Drawing]:
+    """What happened within one point."""
+    frames = [make([outcome]) for make in (layers_frame, spans_frame, levels_frame)]
+    given = [None if frame.empty else frame for frame in frames]
+    return list(_drawn(detail_figures({point.machine: point.arch}, *given), point.anchor))
+
+
+class Budget:
+    """Leaves out figures when all of them together would be too much."""
+
+    def __init__(self, left: int = _ALL) -> None:
+        self._left = left
+
+    def within(self, drawings: Sequence[Drawing]) -> list[Drawing]:
+        """`drawings`, with those empty for which there is no room."""
+        found = []
+        for drawing in drawings:
+            fits = len(drawing.svg) <= self._left
+            self._left -= len(drawing.svg) if fits else 0
+            found.append(drawing if fits else Drawing(drawing.name, drawing.title, "", ""))
+        return found
+
+
+def bars_of(frame: Frame, ranking: Ranking) -> Frame:
+    """`frame`, or of a large one the best points of the best machines, in its order."""
+    if len(frame) <= BARS:
+        return frame
+    best = [point.index for standing in ranking.ranked for point in standing.best.values()]
+    return frame.iloc[sorted(best[:BARS] or range(BARS))]

@@ -1,0 +1,228 @@
+"""What to change about a machine first: rules over the account of its runs.
+
+The one idea: a rule gives an upper bound on the share of time that a change can save *with the
+same program*, from measured shares alone. Twice the rate of something halves the time it takes, so
+it saves at most half of that; and no change saves more than what lies above the roofline, or above
+the busiest engine that it leaves alone. What a rule has no figure for, it does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from archgen.report.account import Account
+from archgen.report.changed import UNKNOWN, Fields, Price, price, scaled
+from archgen.report.words import geometric_mean, listed, percent
+from archgen.stalls import STALLS
+from simmodel.arch import Arch
+from simmodel.units import show_bytes
+
+LEAST = 0.01
+"""Gains below this are not worth a line."""
+_FULL = 0.75
+_NODES = 3
+Verdict = tuple[float, str]
+"""Share of the time that is saved at most, and the figures that this rests on."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A change, and its bound on one run."""
+
+    title: str
+    fields: Callable[[Arch], Fields]
+    """What is set; empty where the change is not one field's."""
+    judge: Callable[[Account], Verdict]
+    how: str
+    """How the bound follows from the figures."""
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A change of one machine, judged over its workloads."""
+
+    title: str
+    fields: Fields
+    gain: float
+    """Share of the time that it saves at most, over all workloads geometrically."""
+    by_workload: tuple[tuple[str, float], ...]
+    rests_on: str
+    how: str
+    price: Price = field(default=UNKNOWN)
+
+
+def _bandwidth(account: Account) -> Verdict:
+    gain = min(account.dram / 2, 1 - account.compute)
+    waits = account.waiting("data", "store", "bandwidth")
+    return gain, (
+        f"DRAM's bytes take {percent(account.dram)} of the time at its peak rate; matrix engines "
+        f"wait {percent(waits)} for loads, stores and bandwidth"
+    )
+
+
+def _latency(account: Account) -> Verdict:
+    waits = account.waiting("data", "store", "fill")
+    gain = min(waits, 1 - account.dram, account.slack)
+    return gain, (
+        f"matrix engines wait {percent(waits)} for data, stores and the first fill, while DRAM "
+        f"is at its peak rate {percent(account.dram)} of the time"
+    )
+
+
+def _local(account: Account) -> Verdict:
+    size = account.point.arch.memories.local.size
+    peak = account.point.get("peak_local_bytes")
+    if not peak >= _FULL * size:
+        return 0.0, ""
+    waits = account.waiting("data", "store", "bandwidth")
+    return min(waits, account.slack), (
+        f"{show_bytes(peak)} of {show_bytes(size)} local memory in use at the peak; matrix engines "
+        f"wait {percent(waits)} for loads, stores and bandwidth"
+    )
+
+
+def _multipliers(account: Account) -> Verdict:
+    share = account.share("matrix")
+    floor = max(account.dram, account.share("vector"))
+    reached = account.macs / share if share > 0 else 0.0
+    return min(share / 2, 1 - floor), (
+        f"matrix engines compute {percent(share)} of the time, at {percent(reached)} of their peak"
+    )
+
+
+def _fit(account: Account) -> Verdict:
+    share = account.share("matrix")
+    floor = max(account.dram, account.share("vector"))
+    gain = min(share - account.macs, 1 - floor, account.slack)
+    worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
+    return gain, (
+        f"matrix engines compute {percent(share)} of the time; at their peak the MACs would take "
+        f"{percent(account.macs)}" + (f". Most is lost at {listed(worst)}" if worst else "")
+    )
+
+
+def _vector(account: Account) -> Verdict:
+    share, waits = account.share("vector"), account.waiting("engine")
+    gain = min(share / 2, 1 - max(account.dram, account.share("matrix")))
+    return gain, (
+        f"vector engines compute {percent(share)} of the time; matrix engines wait "
+        f"{percent(waits)} for other engines"
+    )
+
+
+def _front_end(account: Account) -> Verdict:
+    return _of_cause(account, "front_end")
+
+
+def _conflict(account: Account) -> Verdict:
+    return _of_cause(account, "conflict")
+
+
+def _cores(account: Account) -> Verdict:
+    gain, said = _of_cause(account, "core")
+    host = min(account.share("host"), gain)
+    return gain - host, f"{said}; {percent(host)} of that at most for the host" if host else said
+
+
+def _of_cause(account: Account, cause: str) -> Verdict:
+    waits = account.waiting(cause)
+    meaning = STALLS[cause].meaning
+    return min(waits, account.slack), f"matrix engines wait {percent(waits)}: {meaning}"
+
+
+def _host(account: Account) -> Verdict:
+    share = account.share("host")
+    operators = listed(account.on_host()) or "operators"
+    return min(share, account.slack), f"the host runs {operators} in {percent(share)} of the time"
+
+
+def _none(arch: Arch) -> Fields:
+    return {}
+
+
+def _double(name: str) -> Callable[[Arch], Fields]:
+    return lambda arch: scaled(arch, name, 2)
+
+
+def _halve(name: str) -> Callable[[Arch], Fields]:
+    return lambda arch: scaled(arch, name, 0.5)
+
+
+RULES = (
+    Rule("twice the DRAM bandwidth", _double("memories.dram.bandwidth"), _bandwidth,
+         "half of the time that the bytes take at peak rate; the busiest compute engine remains"),
+    Rule("DRAM latency hidden: half of it, or more requests in flight, or loads further ahead",
+         _halve("memories.dram.latency"), _latency,
+         "those waits, as far as DRAM is not at its peak rate anyway: latency, start-ups and "
+         "order of transfers together"),
+    Rule("twice the local memory", _double("memories.local.size"), _local,
+         "those waits, as far as they lie above the roofline; judged where 75 % or more is in use"),
+    Rule("twice the multipliers", _double("matrix.cols"), _multipliers,
+         "half of the time that matrix engines compute; DRAM and the vector engine remain"),
+    Rule("a matrix engine that fits the layers: shape, im2col, depthwise, start-up, granularity",
+         _none, _fit, "the time that matrix engines compute beyond what the MACs take at peak"),
+    Rule("twice the vector lanes", _double("vector.lanes"), _vector,
+         "half of the time that vector engines compute; DRAM and the matrix engine remain"),
+    Rule("a quicker front end: issue width, coarser instructions, deeper queues",
+         _double("front_end.issue_width"), _front_end, "those waits"),
+    Rule("twice the banks of local memory", _double("memories.local.banks"), _conflict,
+         "those waits"),
+    Rule("cores that wait less for each other: fewer of them, or more even shares", _none, _cores,
+         "those waits"),
+    Rule("the host's operators on the machine, or a quicker host", _none, _host,
+         "the host's own time"),
+)  # fmt: skip
+
+
+def rules_for(arch: Arch) -> list[Rule]:
+    """`RULES`, and one for each copy engine and link of `arch`."""
+    return [
+        *RULES,
+        *(Rule(f"twice the rate of copy engine {name}", _double(f"copy.{name}.bandwidth"),
+               _copy(name), "half of the engine's own time; compute engines and DRAM remain")
+          for name in arch.copy_),
+        *(Rule(f"twice the bandwidth of link {name}", _double(f"links.{name}.bandwidth"),
+               _link(name), "half of the time that its bytes take; compute engines remain")
+          for name in arch.links),
+    ]  # fmt: skip
+
+
+def _copy(name: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        share = account.share(name)
+        floor = max(account.dram, account.compute)
+        said = f"{name} is busy at its own full rate {percent(share)} of the time"
+        # A copy that DRAM holds back is not sped up by a faster engine.
+        return (min(share / 2, 1 - floor) if share > account.dram else 0.0), said
+
+    return judge
+
+
+def _link(name: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        share = account.links[name]
+        said = f"its bytes take at most {percent(share)} of the time at its peak rate"
+        return min(share / 2, 1 - max(account.dram, account.compute)), said
+
+    return judge
+
+
+def levers(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:
+    """What could make the runs in `accounts`, all on `arch`, faster; the largest gain first."""
+    found = [_judged(arch, rule, accounts) for rule in rules_for(arch)] if accounts else []
+    kept = [lever for lever in found if lever.gain >= LEAST]
+    return sorted(kept, key=lambda lever: -lever.gain)
+
+
+def _judged(arch: Arch, rule: Rule, accounts: Sequence[Account]) -> Lever:
+    verdicts = [(account, *rule.judge(account)) for account in accounts]
+    gains = [min(0.99, max(0.0, gain)) for _, gain, _ in verdicts]
+    whole = 1 - geometric_mean([1 - gain for gain in gains])
+    most = max(range(len(gains)), key=lambda place: gains[place])
+    account, _, said = verdicts[most]
+    where = f"{account.point.workload}: " if len(accounts) > 1 else ""
+    by = tuple((a.point.workload, gain) for (a, _, _), gain in zip(verdicts, gains, strict=True))
+    fields = rule.fields(arch)
+    cost = price(arch, fields, account.point, 1 - gains[most]) if whole >= LEAST else UNKNOWN
+    return Lever(rule.title, fields, whole, by, where + said, rule.how, cost)

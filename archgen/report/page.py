@@ -1,0 +1,207 @@
+"""The whole page: everything that a study says, put into the template.
+
+The one idea: the template lays out and escapes, and computes nothing. All that it shows is made
+here by plain functions, so a test can look at the values before they are text.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from archgen.columns import COLUMNS, column
+from archgen.point import Outcome
+from archgen.reference import write_atomically
+from archgen.report.account import Account, account
+from archgen.report.changed import fields_of
+from archgen.report.cost_tables import area_sheet, energy_sheet
+from archgen.report.figures import (
+    BARS,
+    COSTS,
+    DETAILS,
+    Budget,
+    Drawing,
+    bars_of,
+    chosen_details,
+    details,
+    overviews,
+)  # fmt: skip
+from archgen.report.layer_table import layer_sheet
+from archgen.report.levers import Lever, levers
+from archgen.report.points import PointView, views
+from archgen.report.ranking import Ranking, Standing, rank
+from archgen.report.refusals import refusals
+from archgen.report.savers import Saver, savers
+from archgen.report.subject import Subject
+from archgen.report.summary import sentences
+from archgen.report.tables import (
+    bounds_sheet,
+    checks_sheet,
+    machines_sheet,
+    points_sheet,
+    yaml_anchor,
+)  # fmt: skip
+from archgen.report.trial import trial_study
+from archgen.report.words import counted, percent, short, signed, times
+from archgen.stalls import STALLS
+
+REPORT = "report.html"
+MACHINES = 8
+"""Most machines whose levers are listed."""
+
+
+def write_report(study: Subject, target: str | PathLike[str]) -> Path:
+    """Write the report of `study` as the file `target`, whole or not at all."""
+    path = Path(target)
+    text = report_html(study)
+    write_atomically(path, partial(_write, text=text))
+    return path
+
+
+def _write(target: Path, text: str) -> None:
+    target.write_text(text, encoding="utf-8")
+
+
+def report_html(study: Subject) -> str:
+    """The report of `study`: one HTML page that needs nothing else."""
+    return _environment().get_template("report.html.j2").render(content(study))
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("archgen.report"),
+        autoescape=select_autoescape(default=True, default_for_string=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "percent": percent, "signed": signed, "short": short, "times": times,
+        "counted": counted, "svg": Markup,
+    }  # fmt: skip
+    return made
+
+
+def content(study: Subject) -> dict[str, Any]:
+    """Everything that the template shows, by name."""
+    points = views(study)
+    used = {point.machine for point in points}
+    archs = [arch for arch in study.archs if arch.name in used]
+    ranking = rank(points, archs)
+    accounts = _accounts(ranking, study.outcomes)
+    found = {
+        standing.name: levers(standing.arch, accounts[standing.name])
+        for standing in ranking.ranked[:MACHINES]
+    }
+    shown = chosen_details(ranking)
+    figures = overviews(study.frame, study.layers, study.by_name, bars_of(study.frame, ranking))
+    return {
+        "about": study.about,
+        "title": study.about.name or "Study",
+        "sentences": sentences(points, ranking, found, study.about.total),
+        "ranking": ranking,
+        "machines": machines_sheet(ranking),
+        "points": points_sheet(points, ranking, shown),
+        "refusals": refusals(points),
+        "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
+        "reviews": [_review(standing, accounts, found) for standing in ranking.ranked[:MACHINES]],
+        "figures": [each for each in figures if _kind(each) not in COSTS],
+        "cost_figures": [each for each in figures if _kind(each) in COSTS],
+        "areas": area_sheet([standing.arch for standing in ranking.standings]),
+        "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values()]),
+        "details": _details(shown, accounts, study.outcomes),
+        "checks": checks_sheet(points),
+        "notes": list(dict.fromkeys(filter(None, (point.text("note") for point in points)))),
+        "stalls": STALLS,
+        "files": [(yaml_anchor(ranking, s.name), s.name, _file(s)) for s in ranking.standings],
+        "glossary": _glossary(study),
+        "again": _again(study),
+        "limits": {"bars": BARS, "details": DETAILS, "machines": MACHINES},
+        "count": len(points),
+    }
+
+
+def _kind(drawing: Drawing) -> str:
+    return drawing.name.removeprefix("figure-")
+
+
+def _accounts(ranking: Ranking, outcomes: Sequence[Outcome]) -> dict[str, list[Account]]:
+    """By machine: the accounts of its best points."""
+    return {
+        standing.name: [account(p, outcomes[p.index]) for p in standing.best.values()]
+        for standing in ranking.ranked
+    }
+
+
+def _review(
+    standing: Standing,
+    accounts: Mapping[str, Sequence[Account]],
+    found: Mapping[str, Sequence[Lever]],
+) -> dict[str, Any]:
+    """What bounds one machine, and what could be changed about it."""
+    own = accounts[standing.name]
+    changes = found[standing.name]
+    less: list[Saver] = savers(standing.arch, own)
+    return {
+        "standing": standing,
+        "waits": _waits(own),
+        "accounts": own,
+        "levers": changes,
+        "savers": less,
+        "trial": trial_study(standing, changes, less),
+    }
+
+
+def _waits(accounts: Sequence[Account], most: int = 3) -> list[tuple[str, float]]:
+    """The largest causes of waiting, as means over the runs."""
+    means = {cause: sum(each.waits[cause] for each in accounts) / len(accounts) for cause in STALLS}
+    ranked = sorted(means.items(), key=lambda item: -item[1])
+    return [(cause, share) for cause, share in ranked[:most] if share >= 0.005]
+
+
+def _details(
+    shown: Sequence[PointView],
+    accounts: Mapping[str, Sequence[Account]],
+    outcomes: Sequence[Outcome],
+) -> list[dict[str, Any]]:
+    budget = Budget()
+    known = {each.point.index: each for own in accounts.values() for each in own}
+    return [
+        {
+            "point": point,
+            "figures": budget.within(details(point, outcomes[point.index])),
+            "layers": layer_sheet(known[point.index]),
+        }
+        for point in shown
+    ]
+
+
+def _file(standing: Standing) -> str:
+    """A machine's file with every field, defaults too."""
+    return yaml.safe_dump(
+        fields_of(standing.arch), sort_keys=False, default_flow_style=None, width=100
+    )
+
+
+def _glossary(study: Subject) -> list[tuple[str, str, str]]:
+    """Name, unit and meaning of each column of the results."""
+    known = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
+    return [(each.name, each.unit, each.meaning) for each in known if each is not None]
+
+
+def _again(study: Subject) -> list[str]:
+    """Commands that give the same results."""
+    said = study.about
+    if said.source:
+        name = f"{said.name or 'study'}.yaml"
+        return [said.command, f"archgen study {shlex.quote(name)}"]
+    return [said.command] if said.command else []

@@ -1,0 +1,136 @@
+"""The points of a study with names, anchors and their machine.
+
+The one idea: points are compared within a *workload* (model, batch, and element type where a
+machine has several); what else a machine's points differ in (schedules, swept fields) is its
+*choice*, and a machine is judged by the best choice that it has for a workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from archgen.frame import Record, is_wrong, records, varied
+from archgen.plots.panels import number
+from archgen.plots.panels import workload as named_workload
+from archgen.report.subject import Subject
+from archgen.stalls import STALLS
+from simmodel.arch import Arch
+
+
+@dataclass(frozen=True)
+class PointView:
+    """One point."""
+
+    index: int
+    """Its place in the study."""
+    row: Record = field(repr=False)
+    arch: Arch = field(repr=False)
+    workload: str
+    choice: str
+    """What tells it from other points of its machine and workload; may be empty."""
+
+    @property
+    def anchor(self) -> str:
+        """Id of its section in the page."""
+        return f"point-{self.index + 1}"
+
+    @property
+    def machine(self) -> str:
+        """Name of its machine."""
+        return self.arch.name
+
+    @property
+    def label(self) -> str:
+        """`edge: resnet50, batch 4 (fusion none)`."""
+        chosen = f" ({self.choice})" if self.choice else ""
+        return f"{self.machine}: {self.workload}{chosen}"
+
+    @property
+    def done(self) -> bool:
+        """Whether there is a result that may be compared: there is one, and it is not wrong."""
+        return self.has_run and not self.wrong
+
+    @property
+    def has_run(self) -> bool:
+        """Whether it was simulated."""
+        return str(self.row["status"]) == "ok" and self.get("latency_ms") > 0
+
+    @property
+    def wrong(self) -> bool:
+        """Whether its outputs were compared and found wrong."""
+        return is_wrong(self.row)
+
+    def get(self, column: str) -> float:
+        """The value of a column of numbers, NaN where it is missing."""
+        return number(self.row, column)
+
+    def text(self, column: str) -> str:
+        """The value of a column of text, empty where it is missing."""
+        value = self.row.get(column)
+        return "" if value is None or pd.isna(value) else str(value)
+
+    @property
+    def per_sample_mj(self) -> float:
+        """Energy of one sample."""
+        return self.get("energy_mj") / self.get("batch")
+
+    @property
+    def per_mm2(self) -> float:
+        """Samples per second and square millimetre."""
+        area = self.get("area_mm2")
+        return self.get("throughput_ips") / area if area > 0 else float("nan")
+
+    @property
+    def largest_stall(self) -> tuple[str, float]:
+        """The cause for which matrix engines were idle longest, and its share of their time."""
+        shares = {cause: self.get(f"stall_{cause}") for cause in STALLS}
+        known = {cause: share for cause, share in shares.items() if share >= 0}
+        return max(known.items(), key=lambda item: item[1], default=("", float("nan")))
+
+
+def views(study: Subject) -> list[PointView]:
+    """Every point of `study`, in its order."""
+    archs = {arch.name: arch for arch in study.archs}
+    rows = records(study.frame)
+    chosen = varied(rows)
+    types = _several_types(rows)
+    return [
+        PointView(index, row, archs[str(row["arch"])], _workload(row, types), _choice(row, chosen))
+        for index, row in enumerate(rows)
+    ]
+
+
+def _several_types(rows: Sequence[Record]) -> bool:
+    """Whether any machine has points of several element types."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
+    return any(len(types) > 1 for types in found.values())
+
+
+def _workload(row: Record, types: bool) -> str:
+    name = named_workload(row)
+    return f"{name}, {row['dtype']}" if types else name
+
+
+def _choice(row: Record, chosen: Iterable[str]) -> str:
+    words = [f"{name.removeprefix('pass.')} {row[name]}" for name in chosen]
+    return ", ".join(words)
+
+
+def workloads(points: Iterable[PointView]) -> list[str]:
+    """Names of the workloads, in order of appearance."""
+    return list(dict.fromkeys(point.workload for point in points))
+
+
+def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:
+    """The fastest result of each workload that has any."""
+    found: dict[str, PointView] = {}
+    for point in points:
+        best = found.get(point.workload)
+        if point.done and (best is None or point.get("latency_ms") < best.get("latency_ms")):
+            found[point.workload] = point
+    return found

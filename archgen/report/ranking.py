@@ -1,0 +1,111 @@
+"""Machines in order: the fastest first, over all workloads, against a baseline.
+
+The one idea: ratios are averaged geometrically over the workloads that both a machine and the
+baseline have results for, each at its best choice; a machine that lacks a workload comes after
+those that have it, whatever its speed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from archgen.report.points import PointView, best_by_workload
+from archgen.report.words import geometric_mean
+from simmodel.arch import Arch
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One machine among the others; ratios are against the baseline, above 1 is better."""
+
+    arch: Arch = field(repr=False)
+    points: tuple[PointView, ...] = field(repr=False)
+    best: dict[str, PointView] = field(repr=False)
+    """Its fastest point by workload."""
+    common: int
+    """Workloads that it shares with the baseline."""
+    missing: int
+    """Workloads of the study without a result on it."""
+    speed: float
+    per_mm2: float
+    """Samples per second and square millimetre, as a ratio."""
+    per_joule: float
+    """Samples per joule, as a ratio."""
+    area: float
+    """mm2."""
+
+    @property
+    def name(self) -> str:
+        """Of the machine."""
+        return self.arch.name
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """All machines, the best first."""
+
+    standings: tuple[Standing, ...]
+    baseline: str
+    """Name of the machine that the others are compared with; empty where there is no result."""
+    workloads: tuple[str, ...]
+
+    @property
+    def ranked(self) -> tuple[Standing, ...]:
+        """Machines that have a result."""
+        return tuple(standing for standing in self.standings if standing.best)
+
+    def leader(self, value: Callable[[Standing], float]) -> Standing | None:
+        """The machine with the most of something, of those that lack fewest workloads."""
+        able = [standing for standing in self.ranked if math.isfinite(value(standing))]
+        least = min((standing.missing for standing in able), default=0)
+        full = [standing for standing in able if standing.missing == least]
+        return max(full, key=value, default=None)
+
+
+def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
+    """Order the machines `archs` by what `points` say of them."""
+    names = tuple(dict.fromkeys(point.workload for point in points))
+    own = {arch.name: (arch, [p for p in points if p.machine == arch.name]) for arch in archs}
+    best = {name: best_by_workload(members) for name, (_, members) in own.items()}
+    most = max((len(found) for found in best.values()), default=0)
+    baseline = next((name for name, found in best.items() if found and len(found) == most), "")
+    standings = [
+        _standing(arch, members, best[name], best.get(baseline, {}), names)
+        for name, (arch, members) in own.items()
+        if members
+    ]
+    standings.sort(key=_order)
+    return Ranking(tuple(standings), baseline, names)
+
+
+def _order(standing: Standing) -> tuple[int, float]:
+    return standing.missing, -standing.speed if math.isfinite(standing.speed) else math.inf
+
+
+def _standing(
+    arch: Arch,
+    points: Sequence[PointView],
+    best: dict[str, PointView],
+    against: dict[str, PointView],
+    names: Sequence[str],
+) -> Standing:
+    common = [name for name in names if name in best and name in against]
+
+    def mean(value: Callable[[PointView], float]) -> float:
+        pairs = [(value(best[name]), value(against[name])) for name in common]
+        return geometric_mean([a / b if b > 0 else math.nan for a, b in pairs])
+
+    area = next((point.get("area_mm2") for point in best.values()), math.nan)
+    return Standing(
+        arch, tuple(points), best, len(common), len(names) - len(best),
+        speed=mean(lambda point: _inverse(point.get("latency_ms"))),
+        per_mm2=mean(lambda point: point.per_mm2),
+        per_joule=mean(lambda point: _inverse(point.per_sample_mj)),
+        area=area,
+    )  # fmt: skip
+
+
+def _inverse(value: float) -> float:
+    return 1 / value if value > 0 else math.nan

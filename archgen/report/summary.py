@@ -1,0 +1,174 @@
+"""The study in sentences, each with its number.
+
+The one idea: a sentence is there only where the study has what it says.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from archgen.report.levers import Lever
+from archgen.report.points import PointView, best_by_workload
+from archgen.report.ranking import Ranking, Standing
+from archgen.report.words import counted, listed, percent, short, times
+
+_CLOSE = 0.01
+_VERBS = {
+    "does_not_fit": ("does not fit", "do not fit"),
+    "unsupported": ("is not supported", "are not supported"),
+    "failed": ("failed", "failed"),
+}
+"""What is said of points without a result, of one and of several."""
+
+
+def sentences(
+    points: Sequence[PointView], ranking: Ranking, found: Mapping[str, Sequence[Lever]], total: int
+) -> list[str]:
+    """The summary; `found` are levers by machine, `total` the points that the study consists of."""
+    return [
+        *_extent(points, ranking, total),
+        *_fastest(ranking),
+        *_records(points, ranking),
+        *_costs(ranking),
+        *_bounds(points),
+        *_first_lever(ranking, found),
+        *_refused(points),
+        *_checked(points),
+    ]
+
+
+def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterator[str]:
+    machines = counted(len(ranking.standings), "machine")
+    loads = counted(len(ranking.workloads), "workload")
+    text = f"{counted(len(points), 'point')}: {machines}, {loads}"
+    choices = len({point.choice for point in points})
+    text += f", {choices} choices of schedules" if choices > 1 else ""
+    missing = total - len(points)
+    text += f"; {counted(missing, 'point')} of {total} not finished" if missing > 0 else ""
+    yield f"{text}."
+
+
+def _fastest(ranking: Ranking) -> Iterator[str]:
+    ranked = ranking.ranked
+    if not ranked:
+        yield "No point has a result that could be compared."
+        return
+    if len(ranked) == 1:
+        yield f"Only {ranked[0].name} has results."
+        return
+    first, second = ranked[0], ranked[1]
+    over = counted(first.common, "workload")
+    text = f"{first.name} is fastest"
+    if second.missing == first.missing and second.speed > 0:
+        lead = first.speed / second.speed
+        near = f"by {percent(lead - 1)}" if lead < 2 else f"{times(lead)} as fast as the next"
+        near = "hardly ahead" if lead - 1 < _CLOSE else near
+        text += f", {near} ({second.name})"
+    if first.name != ranking.baseline:
+        text += f" and {times(first.speed)} as fast as the baseline {ranking.baseline}"
+    mean = f"geometric mean over {over}" if first.common > 1 else f"on {ranking.workloads[0]}"
+    yield f"{text}; {mean}."
+    fewer = [standing.name for standing in ranked if standing.missing > first.missing]
+    if fewer:
+        yield f"{listed(fewer)} cannot run every workload and rank below those that can."
+
+
+def _records(points: Sequence[PointView], ranking: Ranking) -> Iterator[str]:
+    best = best_by_workload(points)
+    if len(ranking.workloads) > 4 or not best:
+        return
+    parts = [
+        f"{name} takes {short(point.get('latency_ms'))} ms on {point.machine}"
+        for name, point in best.items()
+    ]
+    yield f"Least latencies: {listed(parts)}."
+
+
+def _costs(ranking: Ranking) -> Iterator[str]:
+    if len(ranking.ranked) < 2:
+        return
+    area = ranking.leader(lambda standing: standing.per_mm2)
+    if area is not None:
+        yield _best("does most for its area", area, area.per_mm2, ranking, _throughput(area))
+    joule = ranking.leader(lambda standing: standing.per_joule)
+    if joule is not None:
+        yield _best("does most with a joule", joule, joule.per_joule, ranking, _energy(joule))
+
+
+def _best(what: str, who: Standing, value: float, ranking: Ranking, said: str) -> str:
+    text = f"{who.name} {what}: {said}"
+    if who.name != ranking.baseline:
+        text += f", {times(value)} of what {ranking.baseline} does"
+    return f"{text}."
+
+
+def _throughput(standing: Standing) -> str:
+    values = [point.per_mm2 for point in standing.best.values()]
+    return f"{_between(values)} samples/s per mm² on {short(standing.area)} mm²"
+
+
+def _energy(standing: Standing) -> str:
+    values = [point.per_sample_mj for point in standing.best.values()]
+    return f"{_between(values)} mJ per sample"
+
+
+def _between(values: Sequence[float]) -> str:
+    low, high = short(min(values)), short(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _bounds(points: Sequence[PointView]) -> Iterator[str]:
+    done = [point for point in points if point.has_run]
+    sides = Counter(point.text("bound") for point in done)
+    if not done or not sides:
+        return
+    side, most = sides.most_common(1)[0]
+    reached = [point.get("efficiency") for point in done]
+    share = f"all {len(done)}" if most == len(done) else f"{most} of {len(done)}"
+    share = "the only" if len(done) == 1 else share
+    limit = "DRAM bandwidth" if side == "bandwidth" else "multipliers"
+    noun = "result" if len(done) == 1 else "results"
+    if not any(math.isfinite(value) for value in reached):
+        return
+    ends = f"{percent(min(reached))} to {percent(max(reached))}"
+    ends = percent(reached[0]) if len(done) == 1 else ends
+    yield (
+        f"The roofline of {share} {noun} is set by {limit}; runs reach {ends} of their rooflines."
+    )
+
+
+def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iterator[str]:
+    first = next((standing.name for standing in ranking.ranked), "")
+    chosen = next(iter(found.get(first, ())), None)
+    if chosen is not None:
+        text = f"What to change first on {first}: {chosen.title}, which saves at most "
+        yield f"{text}{percent(chosen.gain)} of the time with the same program."
+
+
+def _refused(points: Sequence[PointView]) -> Iterator[str]:
+    for status, (one, several) in _VERBS.items():
+        found = [point for point in points if str(point.row["status"]) == status]
+        if found:
+            machines = listed(list(dict.fromkeys(point.machine for point in found)))
+            verb = one if len(found) == 1 else several
+            yield f"{counted(len(found), 'point')} {verb}, on {machines}; the reasons stand below."
+
+
+def _checked(points: Sequence[PointView]) -> Iterator[str]:
+    done = [point for point in points if point.has_run]
+    right = sum(bool(point.text("verified")) and not point.wrong for point in done)
+    wrong = [point.label for point in done if point.wrong]
+    if wrong:
+        yield f"WRONG outputs, left out of every comparison: {listed(wrong)}."
+    if right:
+        share = f"all {right}" if right == len(done) else f"{right} of {len(done)}"
+        share = "the only result" if len(done) == 1 else f"{share} results"
+        yield (
+            f"The instructions of {share} were executed, and what they computed agrees with "
+            "ONNX Runtime."
+        )
+    unchecked = len(done) - right - len(wrong)
+    if unchecked > 0:
+        yield f"{counted(unchecked, 'result was', 'results were')} not checked."

@@ -1,0 +1,209 @@
+"""The tables that compare: machines, points, what bounds them, and what was checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from archgen.plots.panels import number
+from archgen.report.account import Account
+from archgen.report.points import PointView
+from archgen.report.ranking import Ranking, Standing
+from archgen.report.sheet import (
+    Cell,
+    Heading,
+    Made,
+    Sheet,
+    count,
+    figure,
+    part,
+    ratio,
+    sheet,
+    word,
+)  # fmt: skip
+from archgen.report.words import NONE, percent, short
+from archgen.schema.peaks import peaks
+from archgen.stalls import STALLS
+from simmodel.units import show_bytes
+
+_MEGA = 1e6
+_STATUS = {"ok": "ok", "does_not_fit": "does not fit"}
+
+
+def machines_sheet(ranking: Ranking) -> Sheet:
+    """One row for each machine, the best first."""
+    against = f"against {ranking.baseline}, geometric mean over common workloads"
+    place = {standing.name: index for index, standing in enumerate(ranking.standings, 1)}
+    total = len(ranking.workloads)
+    columns: list[Made[Standing]] = [
+        Made(Heading("Rank"), lambda s: count(place[s.name] if s.best else math.nan)),
+        Made(Heading("Machine", number=False),
+             lambda s: word(s.name, yaml_anchor(ranking, s.name))),
+        Made(Heading("Results", title="workloads with a result"),
+             lambda s: Cell(f"{len(s.best)} of {total}", str(len(s.best)))),
+        Made(Heading("Speed", title=f"1 / latency {against}"), lambda s: ratio(s.speed)),
+        Made(Heading("Per area", title=f"samples/s per mm² {against}"),
+             lambda s: ratio(s.per_mm2)),
+        Made(Heading("Per joule", title=f"samples per joule {against}"),
+             lambda s: ratio(s.per_joule)),
+        Made(Heading("Area", "mm²", "without pins and DRAM"), lambda s: figure(s.area)),
+        Made(Heading("Peak", "TOPS", "in its preferred type; a multiply-accumulate counts two"),
+             lambda s: figure(peaks(s.arch).tops[s.arch.types[0]])),
+        Made(Heading("DRAM", "GB/s", "peak"),
+             lambda s: figure(s.arch.dram_bytes_per_cycle * s.arch.clock / 1e9)),
+        Made(Heading("On chip", "KiB", "all memories of the chip"),
+             lambda s: count(peaks(s.arch).on_chip / 1024)),
+        Made(Heading("Clock", "GHz"), lambda s: figure(s.arch.clock / 1e9)),
+        Made(Heading("Node", "nm"), lambda s: figure(s.arch.energy.node)),
+    ]  # fmt: skip
+    return sheet("machines", "Machines, the best first", columns, ranking.standings)
+
+
+def yaml_anchor(ranking: Ranking, name: str) -> str:
+    """Id of a machine's file in the page."""
+    return f"yaml-{[each.name for each in ranking.standings].index(name) + 1}"
+
+
+def points_sheet(
+    points: Sequence[PointView], ranking: Ranking, detailed: Iterable[PointView]
+) -> Sheet:
+    """One row for each point of the study; links lead to those in `detailed`."""
+    shown = {point.index for point in detailed}
+    base = next((each.best for each in ranking.standings if each.name == ranking.baseline), {})
+
+    def link(p: PointView) -> str:
+        return p.anchor if p.index in shown else ""
+
+    columns: list[Made[PointView]] = [
+        Made(Heading("Machine", number=False), lambda p: word(p.machine, link(p))),
+        Made(Heading("Workload", number=False), lambda p: word(p.workload)),
+        Made(Heading("Choice", number=False), lambda p: word(p.choice)),
+        *_swept(points),
+        Made(Heading("Status", number=False), _status),
+        Made(Heading("Latency", "ms"), lambda p: figure(p.get("latency_ms"), 4)),
+        Made(Heading("Throughput", "samples/s"), lambda p: figure(p.get("throughput_ips"), 4)),
+        Made(Heading("Speed", title=f"against the best of {ranking.baseline}"),
+             lambda p: _speed(p, base)),
+        Made(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
+             lambda p: part(p.get("matrix_utilization"), bar=True)),
+        Made(Heading("Of roofline", title="lower bound of the time over the time"),
+             lambda p: part(p.get("efficiency"), bar=True)),
+        Made(Heading("Bound", number=False, title="longer side of the roofline"),
+             lambda p: word(p.text("bound"))),
+        Made(Heading("Largest wait", number=False, title="of the matrix engines"),
+             lambda p: _wait(*p.largest_stall)),
+        Made(Heading("DRAM", "MB", "read and written"), lambda p: figure(_dram(p))),
+        Made(Heading("Local peak", "KiB", "worst core"),
+             lambda p: count(p.get("peak_local_bytes") / 1024)),
+        Made(Heading("Energy", "mJ", "DRAM included, host left out"),
+             lambda p: figure(p.get("energy_mj"))),
+        Made(Heading("Area", "mm²"), lambda p: figure(p.get("area_mm2"))),
+        Made(Heading("Per area", "samples/s/mm²"), lambda p: figure(p.per_mm2)),
+        Made(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
+        Made(Heading("On host", "operators"), lambda p: count(p.get("host_ops"))),
+        Made(Heading("Verified", number=False), _verified),
+    ]  # fmt: skip
+    caption = "Every point of the study, in its order"
+    return sheet("points", caption, columns, points)
+
+
+def _swept(points: Sequence[PointView]) -> list[Made[PointView]]:
+    """A column for each field of the architecture that the study sweeps."""
+    names = [name for name in (points[0].row if points else {}) if name.startswith("arch.")]
+    return [_swept_column(name) for name in names]
+
+
+def _swept_column(name: str) -> Made[PointView]:
+    def cell(point: PointView) -> Cell:
+        value = number(point.row, name) if _is_number(point.row.get(name)) else math.nan
+        if math.isnan(value):
+            return word(point.text(name) or NONE)
+        shown = show_bytes(value) if name.endswith(".size") else short(value, 4)
+        return Cell(shown, f"{value:.6g}")
+
+    short_name = ".".join(name.split(".")[-2:])
+    return Made(Heading(short_name, title=f"field {name.removeprefix('arch.')}"), cell)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _status(point: PointView) -> Cell:
+    status = str(point.row["status"])
+    bad = "bad" if status == "failed" else ""
+    return word(_STATUS.get(status, status), "" if status == "ok" else "refused", bad)
+
+
+def _speed(point: PointView, base: dict[str, PointView]) -> Cell:
+    against = base.get(point.workload)
+    if against is None or not point.has_run:
+        return word(NONE)
+    return ratio(against.get("latency_ms") / point.get("latency_ms"))
+
+
+def _wait(cause: str, share: float) -> Cell:
+    if not share > 0:
+        return word(NONE)
+    return Cell(f"{cause} {percent(share)}", f"{share:.6g}")
+
+
+def _dram(point: PointView) -> float:
+    return (point.get("dram_read_bytes") + point.get("dram_write_bytes")) / _MEGA
+
+
+def _verified(point: PointView) -> Cell:
+    if point.wrong:
+        return word("WRONG", mark="bad")
+    if point.text("verified"):
+        return word("yes", mark="good")
+    return word("not checked" if point.has_run else NONE)
+
+
+def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
+    """What bounds each machine's best run of each workload."""
+    columns: list[Made[Account]] = [
+        Made(Heading("Machine", number=False), lambda a: word(a.point.machine)),
+        Made(Heading("Workload", number=False), lambda a: word(a.point.workload)),
+        Made(Heading("Bound", number=False, title="longer side of the roofline"),
+             lambda a: word(a.point.text("bound"))),
+        Made(Heading("Of roofline"), lambda a: part(a.point.get("efficiency"), bar=True)),
+        Made(Heading("DRAM", title="time of its bytes at its peak rate"),
+             lambda a: part(a.dram, bar=True)),
+        Made(Heading("Matrix busy", title="of the busiest core"),
+             lambda a: part(a.share("matrix"), bar=True)),
+        Made(Heading("Vector busy", title="of the busiest core"),
+             lambda a: part(a.share("vector"), bar=True)),
+        Made(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
+             lambda a: part(a.macs, bar=True)),
+        *(_cause_column(cause) for cause in STALLS),
+    ]  # fmt: skip
+    caption = "Shares of the time: engines, DRAM, and the matrix engines' waits by cause"
+    return sheet("bounds", caption, columns, accounts)
+
+
+def _cause_column(cause: str) -> Made[Account]:
+    heading = Heading(f"Waits: {cause}", title=STALLS[cause].meaning, key=f"waits_{cause}")
+    return Made(heading, lambda a: part(a.waits[cause], bar=True))
+
+
+def checks_sheet(points: Sequence[PointView]) -> Sheet:
+    """What was compared, how far off it was, and what it took."""
+    columns: list[Made[PointView]] = [
+        Made(Heading("Machine", number=False), lambda p: word(p.machine)),
+        Made(Heading("Workload", number=False), lambda p: word(p.workload)),
+        Made(Heading("Choice", number=False), lambda p: word(p.choice)),
+        Made(Heading("Verified", number=False), _verified),
+        Made(Heading("Compared", "values"), lambda p: count(p.get("compared"))),
+        Made(Heading("Largest error", "of what is allowed", "above 1 is wrong"),
+             lambda p: figure(p.get("operator_error"))),
+        Made(Heading("Largest step", "", "largest difference of an integer"),
+             lambda p: figure(p.get("max_step_error"))),
+        Made(Heading("End to end", "", "largest difference of an output from one run of the "
+                     "reference; not judged"), lambda p: figure(p.get("max_abs_error"))),
+        Made(Heading("Compile", "s"), lambda p: figure(p.get("compile_s"))),
+        Made(Heading("Verify", "s"), lambda p: figure(p.get("verify_s"))),
+        Made(Heading("Simulate", "s"), lambda p: figure(p.get("simulate_s"))),
+    ]  # fmt: skip
+    done = [point for point in points if point.has_run]
+    return sheet("checks", "What was compared, and what it took", columns, done)

@@ -1,0 +1,72 @@
+"""Figures as text: as many digits as a reader can use, with the unit.
+
+The one idea: a missing value is a dash, never a zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+NONE = "–"
+
+
+def short(value: float, digits: int = 3) -> str:
+    """`value` with `digits` significant digits, thousands separated; a dash for what is missing."""
+    if not math.isfinite(value):
+        return NONE
+    if value == 0:
+        return "0"
+    before = math.floor(math.log10(abs(value))) + 1
+    if -3 < before < digits + 6:
+        return f"{value:,.{max(0, digits - before)}f}"
+    return f"{value:.{digits}g}"
+
+
+def whole(value: float) -> str:
+    """A whole number, thousands separated."""
+    return f"{value:,.0f}" if math.isfinite(value) else NONE
+
+
+def percent(share: float) -> str:
+    """`41 %`, with a digit behind the point below ten."""
+    if not math.isfinite(share):
+        return NONE
+    value = 100 * share
+    if 0 < abs(value) < 0.05:
+        return "< 0.1 %" if value > 0 else "> −0.1 %"
+    text = f"{value:.1f}" if abs(value) < 9.95 and value != 0 else f"{value:.0f}"
+    return f"{text.replace('-', '−')} %"
+
+
+def signed(share: float) -> str:
+    """A change: `+12 %`."""
+    text = percent(share)
+    return f"+{text}" if share > 0 and math.isfinite(share) else text
+
+
+def times(factor: float) -> str:
+    """`1.84×`."""
+    return f"{short(factor)}×" if math.isfinite(factor) else NONE
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """`a, b and c`; of more than `most` names the first, and how many more."""
+    found = list(names)
+    if len(found) > most:
+        found = [*found[: most - 1], f"{len(found) - most + 1} more"]
+    if len(found) < 2:
+        return "".join(found)
+    return f"{', '.join(found[:-1])} and {found[-1]}"
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 point`, `3 points`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    """NaN for no values, or for one that is not positive."""
+    if not values or not all(value > 0 for value in values):
+        return math.nan
+    return math.exp(sum(map(math.log, values)) / len(values))
