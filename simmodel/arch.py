@@ -58,6 +58,7 @@ class Dram(Part):
     """Off-chip memory behind one or more channels that all cores share."""
 
     size: Bytes
+    """Bytes of it: what a network's constants and maps must fit into."""
     bandwidth: Bandwidth
     """All channels together."""
     latency: Delay = NO_DELAY
@@ -72,18 +73,23 @@ class Memory(Part):
     """On-chip SRAM in banks; each bank serves `ports` accesses of `bank_width` bytes a cycle."""
 
     size: Bytes
+    """Of one instance: per core, cluster or chip."""
     banks: PositiveInt = 1
+    """Parts that serve accesses independently."""
     bank_width: Bytes = 16
+    """Bytes of one access of one bank; also the least that is moved for each contiguous run."""
     ports: PositiveInt = 1
     """Accesses per bank and cycle, reads or writes."""
     read_ports: PositiveInt | None = None
     """With `write_ports`: separate ports instead of `ports` shared ones."""
     write_ports: PositiveInt | None = None
+    """With `read_ports`."""
     mapping: Literal["interleaved", "blocked"] = "interleaved"
     """Neighbouring words in neighbouring banks, or each bank a contiguous range."""
     conflict_penalty: Annotated[float, Field(ge=0)] = 0.0
     """Extra time, as a fraction, while two streams meet in one bank."""
     latency: Delay = NO_DELAY
+    """From access to data; an instruction pays the longest among its operands once."""
     alignment: Bytes = 1
     """Buffers start at multiples of this many bytes."""
 
@@ -112,6 +118,7 @@ class SharedMemory(Memory):
     """SRAM that several cores share."""
 
     level: Literal["chip", "cluster"] = "chip"
+    """One for the chip, or one for each cluster."""
 
 
 class Memories(Part):
@@ -121,6 +128,7 @@ class Memories(Part):
     local: Memory
     """Per core: feature maps, and weights where there is no separate weight memory."""
     shared: SharedMemory | None = None
+    """Between cores: what several of them read, and what passes between groups of layers."""
     weights: Memory | None = None
     """Per core: separate weight memory."""
     accumulators: Memory | None = None
@@ -142,6 +150,7 @@ class Matrix(Part):
     """The matrix engine: a systolic array, or a cube of dot products."""
 
     kind: Literal["systolic", "cube"]
+    """A pipelined array, or dot products that are complete in a cycle."""
     rows: PositiveInt
     """Systolic: reduction (WS, IS) or output pixels (OS). Cube: output pixels."""
     cols: PositiveInt
@@ -151,6 +160,7 @@ class Matrix(Part):
     dataflow: Literal["weight-stationary", "output-stationary", "input-stationary"] = (
         "weight-stationary"
     )
+    """Systolic only: what stays in the cells while the rest streams."""
     fold_overlap: bool = True
     """Systolic only: the next fold is loaded behind the running one."""
     im2col: bool = True
@@ -212,7 +222,9 @@ class Vector(Part):
     window: bool = True
     """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
     reads: Roles = ("local",)
+    """Memories that its operands may lie in."""
     writes: Roles = ("local",)
+    """Memories that its results may go to."""
 
 
 class Scalar(Part):
@@ -225,9 +237,13 @@ class CopyEngine(Part):
     """A copy (DMA) engine of each core."""
 
     from_: Roles = Field(alias="from")
+    """Memories it reads."""
     to: Roles
+    """Memories it writes."""
     bandwidth: Bandwidth
+    """Of the engine itself; memories, links and DRAM may grant less."""
     startup: Delay = NO_DELAY
+    """Before a transfer begins."""
     rank: Annotated[int, Field(ge=1, le=4)] = 4
     """Dimensions of a strided transfer."""
     outstanding: PositiveInt = 16
@@ -248,7 +264,9 @@ class Link(Part):
     from_: Roles = Field(alias="from")
     to: Roles
     bandwidth: Bandwidth
+    """Of one instance, in each direction where it is duplex."""
     latency: Delay = NO_DELAY
+    """Added once to every transfer that crosses it."""
     scope: Literal["chip", "cluster", "core"] = "chip"
     """One instance per chip, per cluster or per core: of who stores, of who receives a load, and of
     both where data goes from core to core."""
@@ -260,12 +278,15 @@ class FrontEnd(Part):
     """Fetch and issue of one core's instruction stream."""
 
     issue_width: PositiveInt = 1
+    """Instructions issued per cycle."""
     queue_depth: PositiveInt | dict[str, PositiveInt] = 8
     """Entries of each engine's queue: one number, or by engine name."""
     instruction_bytes: Bytes = 16
+    """Size of one instruction, for fetching and for the size of programs."""
     fetch_bandwidth: Bandwidth | None = None
     """Default: never a limit."""
     sync: Literal["tokens", "interlock"] = "tokens"
+    """Who keeps order: semaphores that the compiler places, or hardware that compares operands."""
     tokens: PositiveInt = 64
     """Counting semaphores of a core."""
 
@@ -282,6 +303,7 @@ class Host(Part):
     compute: Operations = 10e9
     """Sustained operations per second."""
     bandwidth: Bandwidth = Bandwidth(8e9, False)
+    """Of what its operators read and write."""
     latency: Delay = Delay(10e-6, False)
     """Cost of each call, from accelerator idle to host running and back."""
 
@@ -319,6 +341,7 @@ class EnergyTable(Part):
     """Technology, and energies that are known better than the table knows them."""
 
     node: Node = 22.0
+    """Technology, from 3 to 130 nm."""
     voltage: Voltage | None = None
     """Of everything on the chip; default: nominal for the node."""
     source: Literal["table", "hwcomponents"] = "table"
@@ -345,9 +368,11 @@ class Arch(Part):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     description: str = ""
     clock: Hertz
+    """Of cores, on-chip memories and links; all cycles are its cycles."""
     types: tuple[ElementType, ...] = Field(default=("int8",), min_length=1)
     """Element types of whole networks on this machine, the preferred one first."""
     clusters: PositiveInt = 1
+    """Groups of cores; with shared memory of level cluster, one for each."""
     cores: PositiveInt = 1
     """Cores in each cluster."""
     memories: Memories

@@ -1,64 +1,108 @@
-"""`archgen explain`: the words in the results, each from the place where it is defined."""
+"""`archgen explain`: the words of files and results, each from the place where it is defined.
+
+The one idea: what is explained is data (`archgen.cli.topics`); here it becomes text for a terminal
+or, with `--markdown`, the tables of the documentation, so that both say the same.
+"""
 
 from __future__ import annotations
 
-import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
-from archgen.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS, Column
-from archgen.stalls import STALLS
-from simmodel import machine
+from archgen.cli.reference import reference
+from archgen.cli.topics import SECTIONS, Entry, Section, laws, pictures
+from archgen.schema.mistakes import guess
 
 _INDENT, _WIDTH = 26, 72
-
-
-def _item(name: str, text: str) -> str:
-    first, *rest = textwrap.wrap(text, _WIDTH)
-    lines = [f"{name:{_INDENT}}{first}", *(" " * _INDENT + line for line in rest)]
-    return textwrap.indent("\n".join(lines), "  ")
-
-
-def _column(known: Column) -> str:
-    unit = f"[{known.unit}] " if known.unit else ""
-    return _item(known.name, unit + known.meaning)
-
-
-_FRAMES = {
-    "Study.frame, results.csv and results.parquet: one row for each point": COLUMNS,
-    "Study.layers and runs/*.layers.parquet: one row for each node of a point": LAYER_COLUMNS,
-    "Study.spans and runs/*.spans.parquet: when each engine worked for which node": SPAN_COLUMNS,
-    "Study.levels and runs/*.levels.parquet: levels over time, in bins": LEVEL_COLUMNS,
-}
-
-
-def _columns() -> str:
-    parts = ["\n".join((head, "", *map(_column, known))) for head, known in _FRAMES.items()]
-    return "\n\n".join(parts)
-
-
-def _stalls() -> str:
-    parts = ["Why an engine did not compute; every idle cycle has exactly one cause", ""]
-    for cause, stall in STALLS.items():
-        parts.append(_item(cause, f"{stall.meaning}. Levers: {stall.levers}"))
-    return "\n".join(parts)
-
-
-def _laws() -> str:
-    return inspect.cleandoc(machine.__doc__ or "")
-
-
-TOPICS: dict[str, Callable[[], str]] = {"columns": _columns, "stalls": _stalls, "laws": _laws}
+TEXTS: dict[str, Callable[[], str]] = {"laws": laws, "cli": reference}
+"""Topics that are text as they stand."""
+TOPICS = (*SECTIONS, *TEXTS)
 
 
 @click.command()
-@click.argument("topic", type=click.Choice(list(TOPICS)))
-def explain(topic: str) -> None:
-    """Explain the columns of the results, the causes of stalls, or the laws of the machine.
+@click.argument("topic")
+@click.option("--markdown", is_flag=True, help="As the documentation shows it.")
+def explain(topic: str, markdown: bool) -> None:
+    """Explain the words of files and results.
+
+    TOPIC is one of: architecture (every field of architecture files), study (of study files),
+    columns, plots, stalls, passes (every option of the compiler), laws (the rules of the machine's
+    time), cli (every verb); or the name of a pass, which shows what it does to a network.
 
     \b
     archgen explain columns
+    archgen explain fold-batch-norm
     """
-    click.echo(TOPICS[topic]())
+    if topic in SECTIONS:
+        write = _as_markdown if markdown else _as_text
+        click.echo(write(SECTIONS[topic]()))
+    elif topic in TEXTS:
+        click.echo(f"```text\n{TEXTS[topic]()}\n```" if markdown else TEXTS[topic]())
+    elif (picture := pictures().get(topic)) is not None:
+        click.echo(picture)
+    else:
+        known = (*TOPICS, *pictures())
+        raise click.BadParameter(f"{topic!r}{guess(topic, known)} Known: {', '.join(known)}")
+
+
+def _as_text(sections: Sequence[Section]) -> str:
+    return "\n\n".join("\n".join(_lines(section)) for section in sections)
+
+
+def _lines(section: Section) -> Iterator[str]:
+    yield section.title
+    if section.about:
+        yield textwrap.fill(section.about, _INDENT + _WIDTH)
+    yield ""
+    yield from map(_item, section.entries)
+
+
+def _item(entry: Entry) -> str:
+    said = f"[{entry.kind}] {entry.meaning}" if entry.kind else entry.meaning
+    first, *rest = textwrap.wrap(said, _WIDTH) or [""]
+    name = f"{entry.name:{_INDENT}}"
+    head = [name + first] if len(entry.name) < _INDENT else [entry.name, " " * _INDENT + first]
+    return textwrap.indent("\n".join([*head, *(" " * _INDENT + line for line in rest)]), "  ")
+
+
+def _as_markdown(sections: Sequence[Section]) -> str:
+    return "\n\n".join("\n".join(_table(section)) for section in sections)
+
+
+def _table(section: Section) -> Iterator[str]:
+    """A heading and a table, without columns that are empty throughout."""
+    yield f"### {_code(section.title)}"
+    yield ""
+    if section.about:
+        yield from (textwrap.fill(section.about, 100), "")
+    rows = [(f"`{entry.name}`", entry.kind, entry.meaning) for entry in section.entries]
+    if not rows:
+        yield "No options."
+        return
+    used = [place for place in range(3) if any(row[place] for row in rows)]
+    yield _row([section.headings[place] for place in used])
+    yield _row(["---"] * len(used))
+    for row in rows:
+        yield _row([row[place] for place in used])
+
+
+def _code(title: str) -> str:
+    """A title that is a path of a file is set as code."""
+    return f"`{title}`" if " " not in title.replace(", ", "") else title
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _cell(text: str) -> str:
+    """Text that neither ends its cell nor is taken for HTML."""
+    return text.replace("|", "\\|") if text.startswith("`") else _outside_code(text)
+
+
+def _outside_code(text: str) -> str:
+    parts = text.replace("|", "\\|").split("`")
+    parts[::2] = (part.replace("<", "&lt;") for part in parts[::2])
+    return "`".join(parts)

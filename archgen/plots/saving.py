@@ -38,6 +38,29 @@ from simmodel.arch import Arch
 FORMATS = ("png", "svg", "pdf")
 _DPI = 130
 _NO_DATE = {"pdf": {"CreationDate": None}}
+OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
+    "latency": latency_figure,
+    "throughput": throughput_figure,
+    "roofline": roofline_figure,
+    "roofline_groups": group_roofline_figure,
+    "memory": memory_figure,
+    "stalls": stalls_figure,
+    "energy": energy_figure,
+    "area": area_figure,
+    "pareto_area": pareto_figure,
+    "pareto_energy": pareto_figure,
+    "scaling": scaling_figure,
+    "tornado": tornado_figure,
+}
+"""Name -> function of every figure that compares points."""
+DETAILS: Mapping[str, Callable[[Frame, Mapping[str, Arch]], Figure]] = {
+    "layers": utilization_figure,
+    "engines": gantt_figure,
+    "memory_time": occupancy_figure,
+    "banks": banks_figure,
+    "bandwidth": bandwidth_figure,
+}
+"""Name -> function of every figure of what happened within one point."""
 Archs = Mapping[str, Arch]
 Named = Iterator[tuple[str, Figure]]
 
@@ -74,17 +97,11 @@ def detail_figures(
 ) -> Named:
     """Name and figure of everything within one point, for each point of the frames given.
 
-    Names are `layers`, `engines`, `memory_time`, `banks` and `bandwidth`, after a folder for the
-    point: `edge-resnet50-b1-int8/engines`.
+    Names are those of `DETAILS` after a folder for the point: `edge-resnet50-b1-int8/engines`.
     """
-    kinds: list[tuple[Frame | None, str, Callable[[Frame, Archs], Figure]]] = [
-        (layers, "layers", utilization_figure),
-        (spans, "engines", gantt_figure),
-        (levels, "memory_time", occupancy_figure),
-        (levels, "banks", banks_figure),
-        (levels, "bandwidth", bandwidth_figure),
-    ]
-    for frame, name, draw in kinds:
+    drawn_from = {"layers": layers, "engines": spans}
+    for name, draw in DETAILS.items():
+        frame = drawn_from.get(name, levels)
         for own in split_points(frame) if frame is not None else []:
             if draw is not banks_figure or has_banks(own):
                 yield f"{point_folder(own)}/{name}", draw(own, archs)

@@ -36,7 +36,7 @@ from archgen.plots import (
 )
 from archgen.plots.group_roofline import group_points
 from archgen.plots.pareto import front
-from archgen.plots.saving import detail_figures, overview_figures
+from archgen.plots.saving import OVERVIEWS, detail_figures, overview_figures
 from archgen.plots.scaling import scaling_lines
 from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, engine_colour
 from archgen.plots.timeline import stretches
@@ -305,6 +305,7 @@ def test_files_have_the_formats_asked_for(tmp_path: Path) -> None:
     frame["latency_ms"] = frame["dram_read_bytes"] = math.nan
     tornado = pd.DataFrame([{"parameter": "a", "low": 0.1, "high": 0.2}])
     names = [name for name, _ in overview_figures(frame, ARCHS, layers(), tornado)]
+    assert set(names) <= set(OVERVIEWS)  # which `archgen explain plots` tells
     assert names == ["latency", "throughput", "roofline", "roofline_groups", "memory", "stalls",
                      "tornado"]  # fmt: skip
     paths = save_plots(

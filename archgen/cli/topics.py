@@ -1,0 +1,186 @@
+"""What `archgen explain` explains: sections of entries, each from the place that defines it.
+
+The one idea: a topic is data, a list of sections with three words for each entry (name, kind,
+meaning), so that the terminal and the documentation show the same thing in their own ways.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from archgen.cli.fields import Field, Part, parts
+from archgen.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS, Column
+from archgen.knobs import knobs
+from archgen.plots.saving import DETAILS, OVERVIEWS
+from archgen.schema.json_schema import arch_view
+from archgen.schema.view import View
+from archgen.stalls import STALLS
+from archgen.study_file import StudyFile
+from compiler.passes import Pass, pass_name
+from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Stages
+from simmodel import machine
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One word that is explained."""
+
+    name: str
+    kind: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Section:
+    """Entries under a title; `headings` are the words above a table of them."""
+
+    title: str
+    about: str
+    headings: tuple[str, str, str]
+    entries: tuple[Entry, ...]
+
+
+_FRAMES: Mapping[str, Iterable[Column]] = {
+    "Study.frame, results.csv and results.parquet: one row for each point": COLUMNS,
+    "Study.layers and runs/*.layers.parquet: one row for each node of a point": LAYER_COLUMNS,
+    "Study.spans and runs/*.spans.parquet: when each engine worked for which node": SPAN_COLUMNS,
+    "Study.levels and runs/*.levels.parquet: levels over time, in bins": LEVEL_COLUMNS,
+}
+
+
+def _columns() -> list[Section]:
+    return [
+        Section(
+            title,
+            "",
+            ("column", "unit", "meaning"),
+            tuple(Entry(known.name, known.unit, known.meaning) for known in frame),
+        )
+        for title, frame in _FRAMES.items()
+    ]
+
+
+def _stalls() -> list[Section]:
+    title = "Why an engine did not compute; every idle cycle has exactly one cause"
+    found = (
+        Entry(cause, "", f"{stall.meaning}. Levers: {stall.levers}")
+        for cause, stall in STALLS.items()
+    )
+    return [Section(title, "", ("cause", "", "meaning and levers"), tuple(found))]
+
+
+def _plots() -> list[Section]:
+    drawn = {
+        "Figures that compare points, in the folder of a study": OVERVIEWS,
+        "Figures of what happened within one point": DETAILS,
+    }
+    return [
+        Section(
+            title,
+            "",
+            ("figure", "function", "what it shows"),
+            tuple(Entry(name, draw.__name__, _text_of(draw)) for name, draw in figures.items()),
+        )
+        for title, figures in drawn.items()
+    ]
+
+
+def _text_of(documented: object) -> str:
+    """A docstring as one line, without what it says to programmers about errors."""
+    text = inspect.cleandoc(getattr(documented, "__doc__", None) or "")
+    return " ".join(text.split(" Raises ")[0].split("Raises ")[0].split())
+
+
+def _passes() -> list[Section]:
+    stages, options = Stages(), knobs(Stages())
+    return [
+        Section(
+            f"{stage.name}: {type(held).__name__}",
+            _first_line(held),
+            ("option", "value", "meaning"),
+            tuple(_options(held, f"{stage.name}.", options)),
+        )
+        for stage in dataclasses.fields(stages)
+        for held in [getattr(stages, stage.name)]
+    ]
+
+
+def _first_line(documented: object) -> str:
+    return inspect.cleandoc(documented.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _options(holder: object, prefix: str, options: Mapping[str, object]) -> Iterator[Entry]:
+    said = _said_of_fields(type(holder))
+    for name, value in options.items():
+        if name.startswith(prefix):
+            yield Entry(name, f"default {_plain(value)}", said.get(name.removeprefix(prefix), ""))
+
+
+def _plain(value: object) -> str:
+    return json.dumps(value).strip('"')
+
+
+def _said_of_fields(cls: type) -> dict[str, str]:
+    """The strings below the fields of a class, by field."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    body = tree.body if isinstance(tree, ast.ClassDef) else []
+    return {
+        above.target.id: " ".join(below.value.value.split())
+        for above, below in pairwise(body)
+        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(below.value.value, str)
+    }
+
+
+def _architecture() -> list[Section]:
+    return [_of_part(part) for part in parts(arch_view())]
+
+
+def _study() -> list[Section]:
+    return [_of_part(part) for part in parts(View(StudyFile.model_json_schema(by_alias=True)))]
+
+
+def _of_part(part: Part) -> Section:
+    found = tuple(Entry(field.name, _value(field), field.meaning) for field in part.fields)
+    return Section(part.title or "top level", part.about, ("field", "value", "meaning"), found)
+
+
+def _value(field: Field) -> str:
+    if field.required:
+        return f"{field.value}; required"
+    return f"{field.value}; default {field.default}" if field.default else field.value
+
+
+def laws() -> str:
+    """The rules of time of the machine, numbered."""
+    return inspect.cleandoc(machine.__doc__ or "")
+
+
+def pictures() -> dict[str, str]:
+    """Name of each rewriting pass -> what it does, with a picture of before and after."""
+    rewriting: tuple[Pass[Any], ...] = (*GRAPH_PASSES, *NEST_PASSES, *LAYOUT_PASSES)
+    stages = (getattr(Stages(), known.name) for known in dataclasses.fields(Stages))
+    return {
+        pass_name(cls): inspect.cleandoc(cls.__doc__ or "")
+        for cls in dict.fromkeys(map(type, (*rewriting, *stages)))
+    }
+
+
+SECTIONS: dict[str, Callable[[], list[Section]]] = {
+    "architecture": _architecture,
+    "study": _study,
+    "columns": _columns,
+    "plots": _plots,
+    "stalls": _stalls,
+    "passes": _passes,
+}
+"""Topic -> its sections."""
