@@ -210,3 +210,13 @@ def test_any_network_through_shared_memory(arch: Arch, data: st.DataObject) -> N
         check(model, arch, dtype, apart())
     except (DoesNotFit, UnsupportedModel) as why:
         refused(why)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_any_batch_in_slices(data: st.DataObject) -> None:
+    """As above where every cluster has a shared memory: halves of a batch."""
+    dtype = data.draw(st.sampled_from(NAMED["clustered"].types))
+    model: onnx.ModelProto = data.draw(blocks(dtype == "int8", most=2))
+    assume(model.graph.input[0].type.tensor_type.shape.dim[0].dim_value % 2 == 0)
+    check(model, NAMED["clustered"], dtype, apart())
