@@ -19,10 +19,12 @@ from archgen.threads import collect_rarely, one_thread_each
 VERBS = {
     "check": "check architecture files, print peaks",
     "study": "compile, check and simulate models on architectures",
+    "explore": "search a space of machines for the best ones",
+    "sensitivity": "what each field of a machine is worth",
     "report": "the study in a folder as one HTML page",
     "compile": "print the program that the compiler makes",
     "models": "list the networks of the zoo",
-    "explain": "columns, stalls and laws of the results",
+    "explain": "fields, columns, plots, stalls, laws: the words of files and results",
     "schema": "JSON Schema of architecture files",
 }
 """Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""

@@ -163,19 +163,28 @@ class Judge:
         if self.means.observe is not None:
             self.means.observe(outcome, self._done, max(self.expected, self._done))
 
-    def save(self) -> Study:
-        """The machines that were run in full as a study, in the folder where there is one."""
-        machines = [judged.machine for judged in self.full.values()]
-        design = replace(self.design, machines=tuple(machines))
+    def study(self) -> Study:
+        """The machines that were run in full, as a study."""
+        design = replace(self.design, machines=self._run)
+        said = about(design, self._finished(), self.means.running.command)
         outcomes = tuple(o for judged in self.full.values() for o in judged.outcomes)
-        own = [point for machine in machines for point in self._points(machine)]
-        result = Study(outcomes, design.archs, about(design, own, self.means.running.command))
-        if self.means.running.out is not None and outcomes:
-            folder = Path(self.means.running.out)
-            with written(folder):
-                write_manifest(folder, result.about, result.archs, own)
-                result.save(folder, self.means.running.plots)
+        return Study(outcomes, design.archs, said)
+
+    def save(self) -> Study:
+        """The same, written into the folder where there is one."""
+        result, out = self.study(), self.means.running.out
+        if out is not None and result.outcomes:
+            with written(Path(out)):
+                write_manifest(Path(out), result.about, result.archs, self._finished())
+                result.save(out, self.means.running.plots)
         return result
+
+    @property
+    def _run(self) -> tuple[Variant, ...]:
+        return tuple(judged.machine for judged in self.full.values())
+
+    def _finished(self) -> list[Point]:
+        return [point for machine in self._run for point in self._points(machine)]
 
 
 class _Lasting:

@@ -1,0 +1,105 @@
+"""Options of verbs that run points of a study file, and running them with progress shown."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+
+from archgen.cli.options import Size
+from archgen.cli.progress import Progress
+from archgen.memory import share
+from archgen.sweep import Observer, Running
+
+Result = TypeVar("Result")
+Verb = Callable[..., Any]
+OUT = Path("archgen-out")
+INTERRUPTED = 130
+WIDE = 1000
+"""Columns of output that no terminal shows, so that nothing of a table is cut off."""
+
+_OPTIONS = (
+    click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(1),
+        default=os.cpu_count() or 1,
+        show_default="processors",
+        help="Worker processes.",
+    ),
+    click.option(
+        "-o",
+        "--out",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder for results and plots.  [default: archgen-out/NAME]",
+    ),
+    click.option("--fresh", is_flag=True, help="Run points again that the folder already has."),
+    click.option("--plots/--no-plots", default=True, help="Draw plots in the end."),
+    click.option(
+        "--timeout",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="Give up a point after this long.",
+    ),
+    click.option(
+        "--memory",
+        type=Size(),
+        metavar="SIZE",
+        help="Most data of one worker process, such as 8GiB.  [default: its share]",
+    ),
+    click.option(
+        "--executor",
+        default="local",
+        show_default=True,
+        help="Who runs the points: local, dask:tcp://HOST:PORT, dask:local[:WORKERS].",
+    ),
+)
+
+
+def running_options(verb: Verb) -> Verb:
+    """Adds --jobs, --out, --fresh, --plots, --timeout, --memory and --executor."""
+    for option in reversed(_OPTIONS):
+        verb = option(verb)
+    return verb
+
+
+def running(
+    folder: Path,
+    jobs: int,
+    fresh: bool,
+    plots: bool,
+    timeout: float | None,
+    memory: int | None,
+    executor: str,
+) -> Running:
+    """What these options say."""
+    command = shlex.join(["archgen", *sys.argv[1:]])
+    most = memory or share(jobs) if executor == "local" and jobs > 1 else memory
+    return Running(jobs, folder, fresh, timeout, most, executor, command, plots=plots)
+
+
+def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
+    """What `work` gives, with its progress shown; an interruption says what is saved and ends."""
+    with Progress(Console(stderr=True)) as progress:
+        try:
+            return work(progress.observe)
+        except KeyboardInterrupt:
+            progress.stop()
+            shown = f"{progress.done} points are finished and saved in {folder}; run again to go on"
+            done = shown if progress.done else "no point is finished yet"
+            click.echo(f"interrupted: {done}", err=True)
+            sys.exit(INTERRUPTED)
+
+
+def printer() -> Console:
+    """Standard output; where it is no terminal nothing of a table is cut off."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = WIDE
+    return console

@@ -1,0 +1,115 @@
+"""`archgen sensitivity`: what each field of a machine is worth."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+from archgen.cli.running import OUT, printer, running, running_options, watched
+from archgen.exploration.evaluate import Means
+from archgen.exploration.plan import load_surroundings
+from archgen.exploration.sensitivity import Sensitivities, better, sensitivities
+from archgen.exploration.written import save_sensitivities
+from archgen.frame import Record, records
+
+_INTERESTING = 0.02
+"""Interactions below this share of the metric are not told."""
+
+
+@click.command()
+@click.argument("study", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@running_options
+def sensitivity(study: Path, out: Path | None, **given: Any) -> None:
+    """Change the fields of a machine one at a time, and two at a time.
+
+    STUDY says which machine and which fields, in its section `sensitivity`. A field is changed by a
+    factor (2 unless the file says otherwise) or through a list of values. What comes out: how much
+    the metric changes, what it gains by mm2 and by GB/s, and the value from which more no longer
+    helps.
+
+    \b
+    archgen sensitivity studies/04_sensitivity.yaml
+    archgen sensitivity studies/04_sensitivity.yaml --jobs 8 --out around
+
+    The folder gets tornado.png, tornado.csv, ladders.csv (each step), pairs.csv, and everything
+    that a study leaves.
+
+    Exit code 0: every machine has an answer. 1: a point failed or its outputs are wrong. 2: wrong
+    input. 130: interrupted, finished points are saved.
+    """  # fmt: skip
+    asked = load_surroundings(study)
+    folder = out or OUT / asked.design.name
+    means = Means(running(folder, **given))
+    found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
+    save_sensitivities(found, folder, given["plots"])
+    console = printer()
+    console.print(tornado_table(found))
+    for line in lines(found, folder):
+        console.print(line, markup=False, soft_wrap=True)
+    sys.exit(0 if found.study.good else 1)
+
+
+def tornado_table(found: Sensitivities) -> Table:
+    """A row for each field, the one that matters most on top."""
+    metric = found.asked.metric
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("field", overflow="fold")
+    for heading in ("lower", metric.measure, "higher", metric.measure, "per mm2", "per GB/s"):
+        table.add_column(heading, justify="right")
+    table.add_column("enough", justify="right")
+    for row in sorted(records(found.tornado), key=_reach, reverse=True):
+        table.add_row(
+            str(row["parameter"]), _text(row["low_value"]), _percent(row["low"]),
+            _text(row["high_value"]), _percent(row["high"]), _number(row["gain_per_mm2"]),
+            _number(row["gain_per_gb_per_s"]), _text(row["enough"]),
+        )  # fmt: skip
+    return table
+
+
+def lines(found: Sensitivities, folder: Path) -> Iterator[str]:
+    """What the columns mean, which fields depend on each other, and what has no result."""
+    metric, worth = found.asked.metric, found.asked.asked.worth
+    yield (
+        f"{metric.measure}: {better(metric)} is better; per mm2, per GB/s: what the step up gains; "
+        f"enough: the value after which a step gains less than {100 * worth:g} %"
+    )
+    pairs = records(found.pairs) if not found.pairs.empty else []
+    for row in sorted(pairs, key=lambda row: -_size(row["interaction"])):
+        if _size(row["interaction"]) >= _INTERESTING:
+            yield (
+                f"{row['first']} {row['first_value']} with {row['second']} {row['second_value']}: "
+                f"{_percent(row['together'])} together, alone {_percent(row['first_alone'])} and "
+                f"{_percent(row['second_alone'])}"
+            )
+    for row in records(found.ladders):
+        if row["reason"]:
+            yield f"{row['parameter']} {row['value']}: {str(row['reason']).splitlines()[0]}"
+    yield f"every step is in {folder / 'ladders.csv'}, pairs in {folder / 'pairs.csv'}"
+
+
+def _reach(row: Record) -> float:
+    return max(_size(row["low"]), _size(row["high"]))
+
+
+def _size(value: float) -> float:
+    return 0.0 if math.isnan(value) else abs(value)
+
+
+def _percent(value: float) -> str:
+    return "" if math.isnan(value) else f"{100 * value:+.1f} %"
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3g}"
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,246 @@
+"""What each field of a machine is worth: changed alone, and two at a time.
+
+The one idea: a ladder of machines for each field, alike in everything else. A step up the ladder
+has a gain and a price (mm2 of chip, GB/s of DRAM); where the gain falls below what is worth having,
+the field no longer helps. Two fields whose changes together do more or less than the sum of both
+depend on each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import combinations, pairwise
+
+import pandas as pd
+
+from archgen.exploration.evaluate import Judge, Judged, Means
+from archgen.exploration.plan import Objective, Surroundings
+from archgen.exploration.space import Indices, Parameter
+from archgen.results import Study
+from archgen.store import StoreError
+
+AREA = "area_mm2"
+Frame = pd.DataFrame
+_NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Sensitivities:
+    """What the fields are worth."""
+
+    asked: Surroundings
+    ladders: Frame = field(repr=False)
+    """A row for each value of each field: its metric, and gain and price of the step to it."""
+    tornado: Frame = field(repr=False)
+    """A row for each field: relative changes of the metric at the values next to the machine's own,
+    what the step up gains by mm2 and by GB/s, and the value after which more no longer helps."""
+    pairs: Frame = field(repr=False)
+    """A row for each two fields: their changes alone and together."""
+    study: Study = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A machine on the ladder of one field."""
+
+    value: str
+    cost: float
+    """The metric with the sign that makes less better; nan where there is no result."""
+    area: float
+    """mm2."""
+    bandwidth: float
+    """GB/s of DRAM."""
+    reason: str = ""
+
+
+def sensitivities(asked: Surroundings, means: Means) -> Sensitivities:
+    """What the fields of the machine in `asked` are worth.
+
+    Raises StudyError: what is wrong with networks or the machine.
+    """
+    ladders = {p.name: ladder(asked, index) for index, p in enumerate(asked.space.parameters)}
+    pairs = _pairs(asked) if asked.asked.pairs else []
+    together = [choice for _, _, choice in pairs]
+    wanted = dict.fromkeys([asked.base, *(c for own in ladders.values() for c in own), *together])
+    machines = {c: m for c in wanted if (m := asked.space.machine(c)) is not None}
+    with Judge(asked.design, means, len(machines)) as judge:
+        try:
+            found = dict(zip(machines, judge.run(list(machines.values())), strict=True))
+        except BaseException:
+            with suppress(StoreError):  # what interrupted the study is what has to be told
+                judge.save()
+            raise
+        study = judge.save()
+    rungs = {choice: _rung(asked, choice, found.get(choice)) for choice in wanted}
+    whole = {name: _named(asked, index, [rungs[c] for c in own])
+             for index, (name, own) in enumerate(ladders.items())}  # fmt: skip
+    worth = asked.asked.worth
+    return Sensitivities(
+        asked,
+        pd.DataFrame([row for name, own in whole.items() for row in steps(name, own, asked)]),
+        pd.DataFrame([_tornado(asked, i, name, own, worth)
+                      for i, (name, own) in enumerate(whole.items())]),
+        pd.DataFrame([_pair(asked, rungs, *pair) for pair in pairs]),
+        study,
+    )  # fmt: skip
+
+
+def ladder(asked: Surroundings, index: int) -> list[Indices]:
+    """The machine with each value of one parameter."""
+    count = len(asked.space.parameters[index].values)
+    return [_with(asked.base, {index: value}) for value in range(count)]
+
+
+def _with(base: Indices, changed: dict[int, int]) -> Indices:
+    return tuple(changed.get(index, value) for index, value in enumerate(base))
+
+
+def _rung(asked: Surroundings, choice: Indices, judged: Judged | None) -> Rung:
+    if judged is None:
+        return Rung("", _NAN, _NAN, _NAN, asked.space.forbidden.get(choice, ""))
+    value = judged.value(asked.metric.measure) if judged.answered else None
+    area, arch = judged.value(AREA), judged.machine.arch
+    return Rung(
+        "",
+        _NAN if value is None else asked.metric.cost(value),
+        _NAN if area is None else area,
+        arch.dram_bytes_per_cycle * arch.clock / 1e9,
+        judged.reason,
+    )
+
+
+def _named(asked: Surroundings, index: int, rungs: Sequence[Rung]) -> list[Rung]:
+    texts = asked.space.parameters[index].texts
+    return [Rung(text, r.cost, r.area, r.bandwidth, r.reason)
+            for text, r in zip(texts, rungs, strict=True)]  # fmt: skip
+
+
+def steps(name: str, rungs: Sequence[Rung], asked: Surroundings) -> Iterable[dict[str, object]]:
+    """The rows of one field: each value with the step from the one before."""
+    own = asked.space.parameters[_index(asked, name)].texts[asked.base[_index(asked, name)]]
+    base = next(rung for rung in rungs if rung.value == own)
+    before: Rung | None = None
+    for rung in rungs:
+        yield {
+            "parameter": name,
+            "value": rung.value,
+            "own": rung.value == own,
+            asked.metric.measure: asked.metric.cost(rung.cost),
+            "change": change(base, rung),
+            AREA: rung.area,
+            "dram_gb_per_s": rung.bandwidth,
+            "gain": _NAN if before is None else gain(before, rung),
+            "gain_per_mm2": _NAN if before is None else by_area(before, rung),
+            "gain_per_gb_per_s": _NAN if before is None else by_bandwidth(before, rung),
+            "reason": rung.reason,
+        }
+        before = rung
+
+
+def _index(asked: Surroundings, name: str) -> int:
+    return [parameter.name for parameter in asked.space.parameters].index(name)
+
+
+def change(base: Rung, other: Rung) -> float:
+    """The relative change of the metric from `base` to `other`, as the metric counts."""
+    return (other.cost - base.cost) / base.cost if base.cost else _NAN
+
+
+def gain(before: Rung, after: Rung) -> float:
+    """How much better the metric becomes, relative to what it was."""
+    return (before.cost - after.cost) / abs(before.cost) if before.cost else _NAN
+
+
+def by_area(before: Rung, after: Rung) -> float:
+    """Improvement of the metric, in its unit, for each further mm2; nan where there is none."""
+    more = after.area - before.area
+    return (before.cost - after.cost) / more if more > 0 else _NAN
+
+
+def by_bandwidth(before: Rung, after: Rung) -> float:
+    """Improvement of the metric, in its unit, for each further GB/s of DRAM."""
+    more = after.bandwidth - before.bandwidth
+    return (before.cost - after.cost) / more if more > 0 else _NAN
+
+
+def enough(rungs: Sequence[Rung], worth: float) -> str | None:
+    """The value up to which each step gains at least `worth`, walked towards the better end; None
+    where the last step still does."""
+    known = [rung for rung in rungs if rung.cost == rung.cost]
+    if len(known) < 2:
+        return None
+    if known[-1].cost > known[0].cost:
+        known.reverse()
+    for before, after in pairwise(known):
+        if gain(before, after) < worth:
+            return before.value
+    return None
+
+
+def _tornado(
+    asked: Surroundings, index: int, name: str, rungs: Sequence[Rung], worth: float
+) -> dict[str, object]:
+    """The row of one field."""
+    own = asked.base[index]
+    base = rungs[own]
+    low = rungs[own - 1] if own > 0 else None
+    high = rungs[own + 1] if own + 1 < len(rungs) else None
+    stops = enough(rungs, worth) if asked.space.parameters[index].ordered else None
+    return {
+        "parameter": name,
+        "low_value": low.value if low else None,
+        "high_value": high.value if high else None,
+        "low": change(base, low) if low else _NAN,
+        "high": change(base, high) if high else _NAN,
+        "metric": asked.metric.measure,
+        "gain_per_mm2": by_area(base, high) if high else _NAN,
+        "gain_per_gb_per_s": by_bandwidth(base, high) if high else _NAN,
+        "enough": stops,
+    }
+
+
+def _pairs(asked: Surroundings) -> list[tuple[int, int, Indices]]:
+    """Every two parameters that have a value beside the machine's own, and both changed."""
+    moved = {
+        index: value
+        for index, parameter in enumerate(asked.space.parameters)
+        if (value := _next(parameter, asked.base[index])) is not None
+    }
+    return [
+        (a, b, _with(asked.base, {a: moved[a], b: moved[b]})) for a, b in combinations(moved, 2)
+    ]
+
+
+def _next(parameter: Parameter, own: int) -> int | None:
+    """The value above, or the one below where there is none."""
+    if own + 1 < len(parameter.values):
+        return own + 1
+    return own - 1 if own > 0 else None
+
+
+def _pair(
+    asked: Surroundings, rungs: dict[Indices, Rung], a: int, b: int, both: Indices
+) -> dict[str, object]:
+    """The row of two fields."""
+    base = rungs[asked.base]
+    alone = [change(base, rungs[_with(asked.base, {index: both[index]})]) for index in (a, b)]
+    together = change(base, rungs[both])
+    first, second = (asked.space.parameters[index] for index in (a, b))
+    return {
+        "first": first.name,
+        "first_value": first.texts[both[a]],
+        "second": second.name,
+        "second_value": second.texts[both[b]],
+        "first_alone": alone[0],
+        "second_alone": alone[1],
+        "together": together,
+        "interaction": together - sum(alone),
+        "metric": asked.metric.measure,
+    }
+
+
+def better(metric: Objective) -> str:
+    """Which way the metric is better, in a word."""
+    return "more" if metric.more else "less"

@@ -1,0 +1,167 @@
+"""The smallest machine of a space that does what is asked: `throughput_ips >= 30`.
+
+The one idea: area is known without a run, so machines are tried from the smallest up, and the first
+that does it is the answer. The cost model spares those whose estimate misses by far; with `exact`
+nothing is spared, and the answer is that of trying them all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from archgen.design import StudyError
+from archgen.energy import costs_of
+from archgen.energy.sources import MissingSource
+from archgen.exploration.constraints import Constraint, parse_constraint
+from archgen.exploration.evaluate import Judge, Judged, Means
+from archgen.exploration.measures import is_estimable, measure_column, upwards
+from archgen.exploration.plan import Exploration, Objective
+from archgen.exploration.space import Indices
+from archgen.results import Study
+from archgen.variants import Variant
+
+AREA = "area_mm2"
+MOST = 20_000
+"""Combinations that are looked through."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The machine that was asked for, and what was done to find it."""
+
+    exploration: Exploration
+    constraints: tuple[Constraint, ...]
+    """Those of the study, and the target."""
+    smallest: Objective
+    machine: Judged | None
+    """None: no machine of the space does it."""
+    full: tuple[Judged, ...] = field(repr=False)
+    """Machines that were run, in the order of trying."""
+    spared: int
+    """Machines that were not run because their estimates miss the target by far."""
+    machines: int
+    """Machines of the space."""
+    study: Study = field(repr=False)
+
+
+def targeted(exploration: Exploration, text: str) -> tuple[Constraint, ...]:
+    """The constraints of `exploration` and those of `text`, separated by commas; StudyError."""
+    arch = exploration.design.machines[0].arch
+    found, mistakes = [], []
+    for part in text.split(","):
+        try:
+            found.append(parse_constraint(part, arch))
+        except ValueError as mistake:
+            mistakes.append(f"target: {mistake}")
+    if mistakes:
+        raise StudyError(mistakes)
+    return (*found, *exploration.constraints)
+
+
+def smallest(
+    exploration: Exploration,
+    target: str,
+    means: Means,
+    by: str = AREA,
+    exact: bool = False,
+) -> Answer:
+    """The machine with least of `by` that keeps to `target` and the constraints of the study.
+
+    Args:
+        exploration: space and constraints.
+        target: constraints separated by commas: `throughput_ips >= 30`.
+        means: what machines are judged with.
+        by: the measure of size; one that is not of area is known of no machine before its run, so
+            all machines are run that estimates do not spare.
+        exact: run also machines whose estimates miss the target by more than the margin.
+
+    Raises:
+        StudyError: a mistake in `target` or `by`, or a space that is too large.
+    """
+    constraints = targeted(exploration, target)
+    size = _size(exploration, by)
+    ordered = _ordered(exploration, by)
+    ahead = max(1, means.running.jobs)
+    spared = 0
+    margin = float("inf") if exact else exploration.asked.screen.margin
+    with Judge(exploration.design, means, len(ordered)) as judge:
+        tried: list[Judged] = []
+        best: Judged | None = None
+        for some in _portions(ordered, ahead):
+            hopeful = _hopeful(judge, some, constraints, margin)
+            spared += len(some) - len(hopeful)
+            tried += judge.run(hopeful)
+            best = _least(tried, constraints, size)
+            if best is not None and by.startswith("area_"):
+                break
+        study = judge.study()
+    return Answer(exploration, constraints, size, best, tuple(tried), spared, len(ordered), study)
+
+
+def _size(exploration: Exploration, by: str) -> Objective:
+    try:
+        measure_column(by, exploration.design.machines[0].arch)
+    except ValueError as mistake:
+        raise StudyError([f"smallest: {mistake}"]) from None
+    return Objective(by, upwards(by))
+
+
+def _ordered(exploration: Exploration, by: str) -> list[Variant]:
+    """The machines of the space; where `by` is an area, from the smallest up."""
+    space = exploration.space
+    if space.size > MOST:
+        said = f"{space.size} combinations are more than {MOST}; give fewer values, or search"
+        raise StudyError([f"explore.parameters: {said}"])
+    found: list[tuple[float, Indices, Variant]] = []
+    for choice, machine in space.machines():
+        try:
+            area = costs_of(machine.arch).area
+        except MissingSource as mistake:
+            raise StudyError([str(mistake)]) from None
+        part = by.removeprefix("area_").removesuffix("_mm2")
+        of_part = area.parts[part].value if by != AREA and part in area.parts else None
+        found.append((area.total.value if of_part is None else of_part, choice, machine))
+    return [machine for _, _, machine in sorted(found, key=lambda each: each[:2])]
+
+
+def _portions(machines: Sequence[Variant], count: int) -> Iterator[list[Variant]]:
+    for start in range(0, len(machines), count):
+        yield list(machines[start : start + count])
+
+
+def _hopeful(
+    judge: Judge, machines: Sequence[Variant], constraints: Sequence[Constraint], margin: float
+) -> list[Variant]:
+    """Machines whose estimates do not miss a constraint by more than `margin`. A machine that the
+    cost model refuses is run: the compiler may know a way."""
+    area = [c for c in constraints if c.measure.startswith("area_")]
+    known = area if math.isinf(margin) else [c for c in constraints if is_estimable(c.measure)]
+    if not known:
+        return list(machines)
+    return [
+        guess.machine
+        for guess in judge.estimate(machines)
+        if all(c.missed_by(value) <= _margin(c, margin) for c in known
+               for value in guess.values(c.measure))
+    ]  # fmt: skip
+
+
+def _margin(constraint: Constraint, margin: float) -> float:
+    """What an estimate may be off; areas are exact."""
+    return 1.0 if constraint.measure.startswith("area_") else margin
+
+
+def _least(
+    tried: Sequence[Judged], constraints: Sequence[Constraint], size: Objective
+) -> Judged | None:
+    """The first of the smallest machines that keep to all constraints."""
+    fitting = [
+        (size.cost(value), index)
+        for index, judged in enumerate(tried)
+        if judged.answered and judged.meets(constraints)
+        for value in (judged.value(size.measure),)
+        if value is not None
+    ]
+    return tried[min(fitting)[1]] if fitting else None

@@ -1,0 +1,146 @@
+"""What an exploration leaves in its folder: frames, plots, and machines to go on with.
+
+The one idea: a machine that was found is an architecture file that extends the base, so it can be
+checked, studied and changed like any other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from archgen.exploration.evaluate import Judged
+from archgen.exploration.measures import measured
+from archgen.exploration.plan import Exploration, Objective
+from archgen.exploration.search import Found
+from archgen.exploration.sensitivity import Sensitivities
+from archgen.exploration.target import Answer
+from archgen.frame import Frame, records
+from archgen.plots import pareto_figure, tornado_figure
+from archgen.reference import write_atomically
+from archgen.store import written
+
+FRONT, TARGET = "front", "target"
+_DPI = 130
+_HEADLINE = ("latency_ms", "throughput_ips", "energy_mj", "area_mm2")
+
+
+def save_found(found: Found, folder: Path, plots: bool = True) -> None:
+    """`front.csv`, `front/*.yaml`, and a plot of each two objectives."""
+    with written(folder):
+        _save_frame(front_frame(found), folder / "front.csv")
+        _save_machines(found.exploration, found.front, folder / FRONT)
+        for one, other in combinations(found.exploration.objectives, 2) if plots else ():
+            _save_pareto(found, one, other, folder)
+
+
+def save_answer(answer: Answer, folder: Path) -> None:
+    """`target.csv` with the machines that were tried, and `target/NAME.yaml` where there is one."""
+    with written(folder):
+        _save_frame(answer.study.frame, folder / "target.csv")
+        found = [answer.machine] if answer.machine is not None else []
+        _save_machines(answer.exploration, found, folder / TARGET)
+
+
+def save_sensitivities(found: Sensitivities, folder: Path, plots: bool = True) -> None:
+    """`ladders.csv`, `tornado.csv`, `pairs.csv` and the tornado plot."""
+    with written(folder):
+        for name in ("ladders", "tornado", "pairs"):
+            _save_frame(getattr(found, name), folder / f"{name}.csv")
+        if plots:
+            figure = tornado_figure(found.tornado)
+            write_atomically(
+                folder / "tornado.png", partial(figure.savefig, format="png", dpi=_DPI)
+            )
+
+
+def front_frame(found: Found) -> Frame:
+    """A row for each machine of the front: its fields, the objectives and the usual figures."""
+    names = dict.fromkeys([*(o.measure for o in found.exploration.objectives), *_HEADLINE])
+    rows = []
+    for judged in found.front:
+        row: dict[str, Any] = {"arch": judged.machine.arch.name}
+        row |= {setting.field: setting.text for setting in judged.machine.settings}
+        rows.append(row | {name: judged.value(name) for name in names})
+    return pd.DataFrame(rows)
+
+
+def _save_frame(frame: Frame, path: Path) -> None:
+    write_atomically(path, lambda target: frame.to_csv(target, index=False))
+
+
+def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -> None:
+    """Machines that keep to the constraints, by two objectives."""
+    constraints = found.exploration.constraints
+    good = [j.machine.arch.name for j in found.full if j.answered and j.meets(constraints)]
+    frame = found.study.frame
+    frame = frame[frame["arch"].isin(good)].reset_index(drop=True)
+    if frame.empty:
+        return
+    for objective in (one, other):
+        if objective.measure not in frame:
+            values = [measured(_plain(row), objective.measure) for row in records(frame)]
+            frame[objective.measure] = values
+    more = [o.measure for o in (one, other) if o.more]
+    figure = pareto_figure(frame, one.measure, other.measure, more)
+    many = len(found.exploration.objectives) > 2
+    name = f"pareto_{one.measure}_{other.measure}.png" if many else "pareto.png"
+    write_atomically(folder / name, partial(figure.savefig, format="png", dpi=_DPI))
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: None if pd.isna(value) else value for name, value in row.items()}
+
+
+def _save_machines(exploration: Exploration, found: Sequence[Judged], folder: Path) -> None:
+    """An architecture file for each machine; those of an earlier run are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {f"{judged.machine.arch.name}.yaml" for judged in found}
+    for path in folder.glob("*.yaml"):
+        if path.name not in kept:
+            path.unlink()
+    for judged in found:
+        text = machine_text(exploration, judged, folder)
+        path = folder / f"{judged.machine.arch.name}.yaml"
+        write_atomically(path, partial(_write, text=text))
+
+
+def machine_text(exploration: Exploration, judged: Judged, folder: Path) -> str:
+    """The architecture file of a machine, as it stands in `folder`."""
+    named = exploration.extends
+    extends = os.path.relpath(named, folder) if os.path.exists(named) else named
+    said = [_figure(judged, objective) for objective in exploration.objectives]
+    fields: dict[str, Any] = {"extends": extends, "name": judged.machine.arch.name}
+    fields["description"] = "; ".join(said)
+    for name, value in exploration.common.items():
+        _set(fields, name, value)
+    for name, value in exploration.fields_of(judged.machine).items():
+        _set(fields, name, value)
+    return str(yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=100))
+
+
+def _figure(judged: Judged, objective: Objective) -> str:
+    value = judged.value(objective.measure)
+    return f"{objective.measure} {value:.4g}" if value is not None else objective.measure
+
+
+def _set(fields: dict[str, Any], name: str, value: Any) -> None:
+    """Sets the dotted field `name`."""
+    *path, last = name.split(".")
+    for part in path:
+        fields = fields.setdefault(part, {})
+    if isinstance(value, dict) and isinstance(fields.get(last), dict):
+        fields[last] |= value
+    else:
+        fields[last] = value
+
+
+def _write(target: Path, text: str) -> None:
+    target.write_text(text, encoding="utf-8")
