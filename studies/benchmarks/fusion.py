@@ -28,6 +28,7 @@ from tables import (
 
 from archgen.schema import shipped_names
 from compiler.fuse.partition import Unfused
+from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.stages import Stages
 
@@ -82,7 +83,8 @@ def main(given: Sequence[str] | None = None) -> None:
     options = arguments(__doc__, given)
     names = ("soma-edge", "cocco-simba-2c", "nvdla-2048") if options.quick else shipped_names()
     models = [f"{m}{QUICK}" for m in MODELS[:3]] if options.quick else list(MODELS)
-    none = Stages(partition=Unfused(), keep=KeepTensors(enabled=False))
+    dram = ChooseHomes(shared=False)
+    none = Stages(partition=Unfused(), keep=KeepTensors(enabled=False), homes=dram)
     optimal = Stages()
     archs = machines(names)
     cases = [Case(arch, model, 1, none, "unfused") for model in models for arch in archs]

@@ -14,6 +14,7 @@ import pytest
 from archgen.schema import load_arch
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.fuse.strategies import STRATEGIES
+from compiler.homes import ChooseHomes
 from compiler.stages import Stages
 
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
@@ -71,8 +72,9 @@ def test_refusal_is_a_row_with_its_reason() -> None:
 def test_fusion_lessens_dram_traffic() -> None:
     tables, fusion = module("tables"), module("fusion")
     arch = load_arch("stcp920")
+    dram = ChooseHomes(shared=False)
     plain, fused = (
-        tables.run(tables.Case(arch, TINY, 1, Stages(partition=STRATEGIES[name]())))
+        tables.run(tables.Case(arch, TINY, 1, Stages(partition=STRATEGIES[name](), homes=dram)))
         for name in ("none", "optimal")
     )
     before, after = fusion.row(plain, fused)[6:8]
