@@ -5,8 +5,10 @@ from archgen.api import Metrics as Metrics
 from archgen.api import Program as Program
 from archgen.api import SourceModel as SourceModel
 from archgen.api import Study as Study
+from archgen.api import StudyComparison as StudyComparison
 from archgen.api import StudyError as StudyError
 from archgen.api import Trace as Trace
+from archgen.api import compare as compare
 from archgen.api import compile_model as compile_model
 from archgen.api import execute as execute
 from archgen.api import load_arch as load_arch

@@ -17,6 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from archgen.comparison import StudyComparison, compare
 from archgen.design import StudyError
 from archgen.models import SourceModel, open_model
 from archgen.reference import run_node
@@ -40,8 +41,10 @@ __all__ = [
     "Program",
     "SourceModel",
     "Study",
+    "StudyComparison",
     "StudyError",
     "Trace",
+    "compare",
     "compile_model",
     "execute",
     "load_arch",

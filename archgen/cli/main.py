@@ -22,6 +22,8 @@ VERBS = {
     "explore": "search a space of machines for the best ones",
     "sensitivity": "what each field of a machine is worth",
     "report": "the study in a folder as one HTML page",
+    "results": "list the finished points of a study",
+    "compare": "what got better or worse between two studies, and why",
     "compile": "print the program that the compiler makes",
     "models": "list the networks of the zoo",
     "explain": "fields, columns, plots, stalls, laws: the words of files and results",

@@ -74,6 +74,14 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
 
 def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
     """Reasons, wrong outputs and notes once each, then what was reused and where results are."""
+    yield from reasons(frame)
+    total = len(frame)
+    again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
+    yield f"{total} points{again if reused else ''}; results and plots are in {out}"
+
+
+def reasons(frame: pd.DataFrame) -> Iterator[str]:
+    """Why points have no result, which outputs are wrong, and notes once each."""
     rows = records(frame)
     chosen = varied(rows)
     for row in (row for row in rows if row["status"] != "ok"):
@@ -82,9 +90,6 @@ def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
         yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"
     for note in dict.fromkeys(frame["note"].dropna()):
         yield f"note: {note}"
-    total = len(frame)
-    again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
-    yield f"{total} points{again if reused else ''}; results and plots are in {out}"
 
 
 def _verdict(row: Record) -> str:

@@ -1,0 +1,130 @@
+"""`archgen results`: the points of a study that are finished, as a table or a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from archgen.cli.options import Words
+from archgen.cli.summary import reasons, results_table
+from archgen.frame import records
+from archgen.query import by_order, known_column, where
+from archgen.results import Study, open_study
+from archgen.store import written
+
+WIDE = 1000
+"""Columns of output that no terminal shows, so that nothing of a table is cut off."""
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), metavar="DIR")
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="CONDITION",
+    help="Only points such as latency_ms<=5, arch=tpu*, batch=1,4, status!=ok. May be repeated.",
+)
+@click.option(
+    "--sort",
+    "order",
+    type=Words(),
+    default=(),
+    metavar="COLUMNS",
+    help="Order of the points: latency_ms, or -throughput_ips for the largest first.",
+)
+@click.option(
+    "--columns",
+    type=Words(),
+    default=(),
+    metavar="COLUMNS",
+    help="Columns to show, separated by commas.  [default: those that answer most questions]",
+)
+@click.option("--csv", type=_FILE, metavar="FILE", help="Also write the points as CSV.")
+@click.option("--parquet", type=_FILE, metavar="FILE", help="Also write the points as Parquet.")
+@click.option("--json", "as_json", is_flag=True, help="Print the points as JSON, not as a table.")
+def results(
+    folder: Path,
+    conditions: tuple[str, ...],
+    order: tuple[str, ...],
+    columns: tuple[str, ...],
+    csv: Path | None,
+    parquet: Path | None,
+    as_json: bool,
+) -> None:
+    """List the finished points of a study, also of one that runs or was interrupted.
+
+    DIR is the folder that `archgen study --out` has filled. Values are in the units of
+    `archgen explain columns`; sizes may have their own (512KiB), fractions may be percentages.
+
+    \b
+    archgen results archgen-out
+    archgen results out --where "latency_ms<=5" --where "arch=tpu*" --sort energy_mj
+    archgen results out --columns arch,batch,latency_ms,stall_data --csv best.csv
+    """
+    study = open_study(folder)
+    frame = by_order(where(study.frame, conditions), order)
+    chosen = frame[[known_column(frame, name) for name in columns]] if columns else frame
+    _write(chosen, csv, parquet)
+    if as_json:
+        click.echo(json.dumps(plain_rows(chosen), indent=1))
+        return
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDE
+    console.print(plain_table(chosen) if columns else results_table(frame))
+    for line in (*reasons(frame), progress(study, folder, len(frame))):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON holds them; null is what is missing."""
+    text: str = frame.to_json(orient="records")
+    rows: list[dict[str, Any]] = json.loads(text)
+    return rows
+
+
+def plain_table(frame: pd.DataFrame) -> Table:
+    """All of `frame`, numbers with four digits."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in frame:
+        number = pd.api.types.is_numeric_dtype(frame[name])
+        table.add_column(str(name), justify="right" if number else "left", overflow="fold")
+    for row in records(frame):
+        table.add_row(*(_shown(value) for value in row.values()))
+    return table
+
+
+def _shown(value: Any) -> str:
+    if pd.isna(value):
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def progress(study: Study, folder: Path, shown: int) -> str:
+    """How much of the study there is."""
+    about = study.about
+    finished, total = len(study.outcomes), max(about.total, len(study.outcomes))
+    listed = "" if shown == finished else f"{shown} shown; "
+    again = f"; `{about.command}` goes on" if finished < total and about.command else ""
+    return f"{listed}{finished} of {total} points are finished in {folder}{again}"
+
+
+def _write(frame: pd.DataFrame, csv: Path | None, parquet: Path | None) -> None:
+    if csv is not None:
+        with written(csv):
+            frame.to_csv(csv, index=False)
+    if parquet is not None:
+        with written(parquet):
+            frame.to_parquet(parquet, index=False)
+    for path in filter(None, (csv, parquet)):
+        print(f"{len(frame)} points written to {path}", file=sys.stderr)

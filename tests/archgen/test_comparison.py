@@ -1,0 +1,206 @@
+"""Two studies compared, by hand: ratios, causes that add up, layers, points without a partner."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from host_only import HOST_ONLY, small_model
+
+import archgen
+from archgen.cli import compare as verb
+from archgen.cli.compare import Share, compare
+from archgen.comparison import StudyComparison
+from archgen.comparison import compare as compared
+from archgen.design import StudyError
+from archgen.point import Outcome
+from archgen.results import Study
+from archgen.stalls import STALLS
+from archgen.sweep import study
+
+NONE = dict.fromkeys((f"stall_{cause}" for cause in STALLS), 0.0)
+
+
+def point(arch: str = "edge", batch: int = 1, cycles: int = 1000, **more: Any) -> Outcome:
+    """A finished point of 1 GHz, half of it computing and half waiting for data."""
+    identity = {"arch": arch, "model": "net", "batch": batch, "dtype": "int8"}
+    identity |= {"fusion": "optimal", "halo": "auto", "objective": "latency", "effort": 1}
+    row: dict[str, Any] = {
+        **identity, "status": "ok", "latency_cycles": cycles, "latency_ms": cycles / 1e6,
+        "energy_mj": cycles / 1e3, "dram_read_bytes": 300, "dram_write_bytes": 100,
+        "peak_local_bytes": 64, "matrix_busy": 0.5, **NONE, "stall_data": 0.5,
+    }  # fmt: skip
+    ends = more.pop("ends", {"first+relu": cycles // 2, "second": cycles})
+    layers = [
+        {**identity, "node": node, "start_cycle": 0, "end_cycle": end, "dram_read_bytes": 50}
+        for node, end in ends.items()
+    ]
+    return Outcome(f"{arch} {batch}", "", row | more, layers)
+
+
+def of(*outcomes: Outcome, **options: Any) -> Study:
+    return Study(outcomes, ())
+
+
+def one(before: Outcome, after: Outcome, **options: Any) -> Any:
+    pairs = compared(of(before), of(after), **options).pairs
+    assert len(pairs) == 1
+    return pairs[0]
+
+
+def test_ratios_are_after_to_before() -> None:
+    pair = one(point(cycles=1000), point(cycles=500, dram_write_bytes=500, peak_local_bytes=16))
+    ratios = {name: change.ratio for name, change in pair.figures.items()}
+    assert ratios == {
+        "latency_ms": 0.5, "energy_mj": 0.5, "dram_bytes": 2.0, "peak_local_bytes": 0.25,
+    }  # fmt: skip
+    assert pair.verdict == "better"
+
+
+def test_causes_and_layers_add_up_to_the_change_of_latency() -> None:
+    before = point(cycles=1000)
+    after = point(
+        cycles=1500, matrix_busy=0.4, stall_data=0.5, stall_engine=0.1,
+        ends={"first+relu": 500, "second": 1300, "third": 1500},
+    )  # fmt: skip
+    pair = one(before, after)
+    changes = {name: change.difference for name, change in pair.causes.items()}
+    assert {name: by for name, by in changes.items() if by} == pytest.approx(
+        {"busy": 100, "data": 250, "engine": 150}
+    )
+    assert sum(changes.values()) == pytest.approx(500)
+    layers = {each.node: each.added.difference for each in pair.layers}
+    assert layers == {"second": 300, "third": 200, "first+relu": 0}
+    assert [each.node for each in pair.layers][:2] == ["second", "third"]
+    assert sum(layers.values()) == 500
+    assert pair.layers[1].dram.difference == 50
+    assert pair.why == (
+        "stalls for data +250 cycles, stalls for engine +150 cycles, computing +100 cycles; "
+        "most in second +300 cycles, third +200 cycles"
+    )
+
+
+def test_what_worked_against_the_change_is_said() -> None:
+    after = point(cycles=800, matrix_busy=0.9, stall_data=0.1)
+    why = one(point(), after).why
+    assert why.startswith("stalls for data -420 cycles; against it computing +220 cycles")
+
+
+def test_other_clocks_are_compared_in_milliseconds() -> None:
+    pair = one(point(), point(cycles=1000, latency_ms=2e-3))
+    assert pair.unit == "ms"
+    assert sum(change.difference for change in pair.causes.values()) == pytest.approx(1e-3)
+    assert "stalls for data +0.0005 ms" in pair.why
+
+
+@pytest.mark.parametrize(
+    ("after", "verdict"),
+    [
+        (point(cycles=1009), "same"),
+        (point(cycles=1011), "worse"),
+        (point(cycles=989), "better"),
+        (point(cycles=900, energy_mj=2.0), "mixed"),
+        (point(verified=False), "lost"),
+        (point(status="does_not_fit", reason="needs 2, has 1"), "lost"),
+    ],
+)
+def test_verdicts_at_one_percent(after: Outcome, verdict: str) -> None:
+    pair = one(point(verified=True), after)
+    assert pair.verdict == verdict
+    back = one(after, point(verified=True))
+    mirrored = {"worse": "better", "better": "worse", "lost": "gained"}
+    if after.row.get("verified") is not False:
+        assert back.verdict == mirrored.get(verdict, verdict)
+
+
+def test_a_lost_result_says_its_reason() -> None:
+    pair = one(point(), point(status="does_not_fit", reason="needs 2, has 1\nand more"))
+    assert pair.why == "ok -> does_not_fit: needs 2, has 1"
+
+
+def test_means_are_geometric_and_points_alone_are_listed() -> None:
+    before = of(point(batch=1), point(batch=2), point(batch=4))
+    after = of(point(batch=1, cycles=500), point(batch=2, cycles=2000), point(batch=8))
+    found = compared(before, after)
+    assert found.means["latency_ms"] == pytest.approx(1.0)
+    assert [key["batch"] for key in found.only_before] == [4]
+    assert [key["batch"] for key in found.only_after] == [8]
+    assert [pair.verdict for pair in found.worse] == ["worse"]
+
+
+def test_two_machines_are_compared_by_the_columns_given() -> None:
+    before, after = of(point("edge")), of(point("server", cycles=250))
+    assert compared(before, after).pairs == ()
+    found = compared(before, after, on=["model", "batch"])
+    assert found.pairs[0].key == {"model": "net", "batch": 1}
+    assert found.frame.loc[0, "latency_ms_ratio"] == 0.25
+
+
+def test_columns_that_do_not_tell_points_apart_are_an_error() -> None:
+    both = of(point("edge"), point("server"))
+    with pytest.raises(StudyError, match="the first study has several points with model=net; add"):
+        compared(both, both, on=["model"])
+    with pytest.raises(StudyError, match="column 'modle': no such column; did you mean 'model'"):
+        compared(both, both, on=["modle"])
+
+
+def test_the_frame_has_a_row_for_each_pair() -> None:
+    frame = compared(of(point()), of(point(cycles=500))).frame
+    row = frame.iloc[0]
+    assert (row["arch"], row["verdict"], row["change_unit"]) == ("edge", "better", "cycles")
+    assert (row["latency_ms_before"], row["latency_ms_after"]) == (0.001, 0.0005)
+    assert (row["busy_change"], row["data_change"]) == (-250, -250)
+    assert "stalls for data" in row["why"]
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    found = []
+    for name, archs in (("a", ["soma-edge", "gemmini-16"]), ("b", ["soma-edge"])):
+        out = tmp_path / name
+        model = small_model(tmp_path / "small.onnx")
+        study(archs, [model], out=out, plots=False, tools=HOST_ONLY)
+        found.append(str(out))
+    return found[0], found[1]
+
+
+def test_folders_are_compared_on_the_command_line(folders: tuple[str, str]) -> None:
+    result = CliRunner().invoke(compare, [*folders, "--fail-if-worse"])
+    assert result.exit_code == 0, result.output
+    assert "1 pairs: 1 same" in result.output
+    assert f"only in {folders[0]}: gemmini-16" in result.output
+    assert archgen.compare(*folders).means["latency_ms"] == 1.0
+
+
+def test_worse_points_end_with_one_if_asked(
+    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse = compared(of(point()), of(point(cycles=2000)))
+
+    def answer(*arguments: object) -> StudyComparison:
+        return worse
+
+    monkeypatch.setattr(verb, "compared", answer)
+    csv = tmp_path / "pairs.csv"
+    runner = CliRunner()
+    assert runner.invoke(compare, [*folders, "--csv", str(csv)]).exit_code == 0
+    assert runner.invoke(compare, [*folders, "--fail-if-worse"]).exit_code == 1
+    assert "latency_ms_ratio" in csv.read_text()
+    said = json.loads(runner.invoke(compare, [*folders, "--json"]).stdout)
+    assert said["pairs"][0]["verdict"] == "worse"
+    assert said["geometric_means"]["latency_ms"] == 2.0
+
+
+@pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("2.5 %", 0.025), ("0.1", 0.1)])
+def test_shares_are_read(text: str, share: float) -> None:
+    assert Share().convert(text, None, None) == pytest.approx(share)
+
+
+def test_wrong_shares_are_refused(folders: tuple[str, str]) -> None:
+    result = CliRunner().invoke(compare, [*folders, "--threshold", "much"])
+    assert result.exit_code == 2
+    assert "expected a share such as 1%" in result.output

@@ -1,0 +1,125 @@
+"""`archgen results`: filters, order, columns and files of the points that are finished."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+from host_only import HOST_ONLY, small_model
+
+from archgen.cli.results import results
+from archgen.columns import COLUMNS
+from archgen.design import StudyError
+from archgen.frame import typed_frame
+from archgen.query import by_order, where
+from archgen.sweep import study
+
+ROWS = [
+    {"arch": "tpu-v1", "batch": 1, "latency_ms": 5.0, "status": "ok", "verified": True},
+    {"arch": "edge", "batch": 4, "latency_ms": 2.0, "status": "ok", "verified": False},
+    {"arch": "tpu-v4", "batch": 2, "status": "does_not_fit"},
+]
+ROWS[0] |= {"peak_local_bytes": 1 << 20, "efficiency": 0.5}
+ROWS[1] |= {"peak_local_bytes": 1 << 10, "efficiency": 0.05}
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return typed_frame(ROWS, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("latency_ms<=5", ["tpu-v1", "edge"]),
+        ("latency_ms < 5 ms", ["edge"]),
+        ("latency_ms!=2", ["tpu-v1", "tpu-v4"]),
+        ("arch=tpu*", ["tpu-v1", "tpu-v4"]),
+        ("arch==edge", ["edge"]),
+        ("batch=1,2", ["tpu-v1", "tpu-v4"]),
+        ("status!=ok", ["tpu-v4"]),
+        ("verified=false", ["edge"]),
+        ("peak_local_bytes>512KiB", ["tpu-v1"]),
+        ("efficiency>=50%", ["tpu-v1"]),
+    ],
+)
+def test_conditions(frame: pd.DataFrame, condition: str, kept: list[str]) -> None:
+    assert where(frame, [condition])["arch"].tolist() == kept
+
+
+def test_conditions_all_hold(frame: pd.DataFrame) -> None:
+    assert where(frame, ["arch=tpu*", "latency_ms>0"])["arch"].tolist() == ["tpu-v1"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("latncy_ms<=5", "column 'latncy_ms': no such column; did you mean 'latency_ms'?"),
+        ("latency_ms", "'latency_ms': expected a column, a comparison and a value"),
+        ("latency_ms<=", "expected a column, a comparison and a value"),
+        ("latency_ms<=fast", "expected a number of ms, got 'fast'"),
+        ("arch<tpu", "arch is no number; compare it with = or !="),
+        ("verified=maybe", "verified is true or false, not 'maybe'"),
+        ("verified<1", "verified is no number"),
+    ],
+)
+def test_wrong_conditions_say_what_is_right(frame: pd.DataFrame, condition: str, said: str) -> None:
+    with pytest.raises(StudyError) as caught:
+        where(frame, [condition])
+    assert said in str(caught.value)
+
+
+def test_order_by_several_columns_missing_values_last(frame: pd.DataFrame) -> None:
+    assert by_order(frame, ["latency_ms"])["arch"].tolist() == ["edge", "tpu-v1", "tpu-v4"]
+    assert by_order(frame, ["-latency_ms"])["arch"].tolist() == ["tpu-v1", "edge", "tpu-v4"]
+    assert by_order(frame, ["-status", "-batch"])["arch"].tolist() == ["edge", "tpu-v1", "tpu-v4"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    models = [small_model(tmp_path / f"{name}.onnx") for name in ("small", "huge")]
+    study(["soma-edge", "gemmini-16"], models, out=tmp_path / "out", plots=False, tools=HOST_ONLY)
+    return tmp_path / "out"
+
+
+def listed(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(results, [str(folder), *arguments])
+
+
+def test_all_points_are_listed_with_their_reasons(folder: Path) -> None:
+    said = listed(folder).stdout
+    assert said.count("soma-edge") >= 2
+    assert "needs 2 KiB, has 1 KiB" in said
+    assert f"4 of 4 points are finished in {folder}" in said
+
+
+def test_an_interrupted_study_says_how_much_there_is_of_it(folder: Path) -> None:
+    next((folder / "runs").glob("*.json")).unlink()
+    assert f"3 of 4 points are finished in {folder}" in listed(folder).stdout
+
+
+def test_files_hold_what_is_shown(folder: Path, tmp_path: Path) -> None:
+    csv, parquet = tmp_path / "a.csv", tmp_path / "a.parquet"
+    result = listed(
+        folder, "--where", "status=ok", "--sort", "-arch", "--columns", "arch,batch",
+        "--csv", str(csv), "--parquet", str(parquet),
+    )  # fmt: skip
+    assert result.exit_code == 0
+    assert csv.read_text().splitlines() == ["arch,batch", "soma-edge,1", "gemmini-16,1"]
+    assert pd.read_parquet(parquet)["arch"].tolist() == ["soma-edge", "gemmini-16"]
+    assert "2 shown; 4 of 4" in result.stdout
+
+
+def test_json_is_what_a_program_reads(folder: Path) -> None:
+    rows = json.loads(listed(folder, "--json", "--where", "status!=ok").stdout)
+    assert [row["status"] for row in rows] == ["does_not_fit"] * 2
+    assert rows[0]["latency_ms"] is None
+
+
+def test_no_study_is_an_error_with_those_nearby(folder: Path) -> None:
+    with pytest.raises(StudyError, match=r"holds no study.*there are studies in .*out"):
+        CliRunner().invoke(results, [str(folder.parent)], catch_exceptions=False)
