@@ -25,6 +25,7 @@ from archgen.frame import layers_frame, levels_frame, results_frame, save_frame,
 from archgen.plots import save_plots
 from archgen.point import Outcome, Point
 from archgen.reference import write_atomically
+from archgen.report import card_html
 from archgen.store import Store
 from simmodel.arch import Arch
 
@@ -101,6 +102,10 @@ class Study:
         save_frame(self.frame, target)
         if plots:
             save_plots(self.frame, self.by_name, target)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a few sentences and a table."""
+        return card_html(self)
 
 
 def about(design: Design, points: Sequence[Point], command: str = "") -> About:

@@ -28,7 +28,9 @@ from archgen.cli.progress import Progress
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.design import Design, Workload, designed, points
 from archgen.memory import share
+from archgen.report import REPORT, write_report
 from archgen.results import Study
+from archgen.store import written
 from archgen.study_file import is_study
 from archgen.study_plan import load_study
 from archgen.sweep import Running, run_study
@@ -88,7 +90,9 @@ OUT = Path("archgen-out")
 @click.option(
     "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
 )
-@click.option("--plots/--no-plots", default=True, help="Draw plots in the end.")
+@click.option(
+    "--plots/--no-plots", default=True, help="Draw plots and write the report in the end."
+)
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @click.option(
     "--timeout",
@@ -128,9 +132,9 @@ def study(
 
     ARCH is a file, a pattern or the name of a shipped architecture. STUDY is a file that says which
     architectures, sweeps of their fields, models and options; options given beside it replace what
-    it says. The folder gets results.csv, results.parquet, plots, and the details of each point
-    under runs/. Finished points are taken from there when the command is run again, whatever has
-    interrupted it.
+    it says. The folder gets results.csv, results.parquet, plots, report.html, and the details of
+    each point under runs/. Finished points are taken from there when the command is run again,
+    whatever has interrupted it.
 
     \b
     archgen study archs/*.yaml --model resnet50 --batch 1,8 --out results
@@ -167,6 +171,9 @@ def run_and_report(design: Design, running: Running, folder: Path) -> Study:
             done = f"{shown}; run again to go on" if progress.done else "no point is finished yet"
             click.echo(f"interrupted: {done}", err=True)
             sys.exit(INTERRUPTED)
+    if running.plots and result.outcomes:
+        with written(folder):
+            write_report(result, folder / REPORT)
     report(result, folder)
     return result
 

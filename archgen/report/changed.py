@@ -18,6 +18,7 @@ from archgen.variants import spelled, variant
 from simmodel.arch import Arch
 from simmodel.units import Bandwidth, Delay
 
+_KIB, _NANO = 1024, 1e9
 Fields = Mapping[str, Any]
 """Dotted field -> its new value, as a file spells it."""
 
@@ -39,13 +40,15 @@ def scaled(arch: Arch, field: str, factor: float) -> Fields:
 
 def _times(value: object, name: str, factor: float) -> str | int | None:
     if isinstance(value, int):
-        return max(1, round(value * factor))
+        made = max(1, round(value * factor))
+        return f"{made // _KIB} KiB" if name == "size" and made % _KIB == 0 else made
     if isinstance(value, str) and name == "bandwidth":
         rate = Bandwidth.parse(value)
         return str(Bandwidth(rate.amount * factor, rate.per_cycle))
     if isinstance(value, str) and name == "latency":
         delay = Delay.parse(value)
-        return str(Delay(delay.amount * factor, delay.in_cycles))
+        amount = delay.amount * factor
+        return f"{amount:g} cycles" if delay.in_cycles else f"{amount * _NANO:g} ns"
     return None
 
 

@@ -24,7 +24,7 @@ def area_sheet(archs: Sequence[Arch]) -> Sheet:
              lambda a: _range(areas[a.name].total.low, areas[a.name].total.high)),
         *(_area_part(name, areas) for name in parts),
     ]  # fmt: skip
-    return sheet("areas", "Area of each machine, in mm² by part", columns, archs)
+    return sheet("areas", "Area of each machine by part, with its share", columns, archs)
 
 
 def _area_part(name: str, areas: dict[str, Area]) -> Made[Arch]:
@@ -33,7 +33,7 @@ def _area_part(name: str, areas: dict[str, Area]) -> Made[Arch]:
         found = area.parts.get(name)
         return word(NONE) if found is None else _of(found.value, area.total.value)
 
-    return Made(Heading(name.capitalize(), key=name), cell)
+    return Made(Heading(_titled(name), "mm²", key=name), cell)
 
 
 def energy_sheet(points: Sequence[PointView]) -> Sheet:
@@ -55,7 +55,7 @@ def energy_sheet(points: Sequence[PointView]) -> Sheet:
         Made(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
         *(_energy_part(name) for name in names),
     ]  # fmt: skip
-    caption = "Energy of the best run of each machine and workload, in mJ by component"
+    caption = "Energy of the best run of each machine and workload, by component, with its share"
     return sheet("energies", caption, columns, points)
 
 
@@ -63,8 +63,13 @@ _ENDS = ("energy_mj", "energy_low_mj", "energy_high_mj")
 
 
 def _energy_part(name: str) -> Made[PointView]:
-    heading = Heading(name.capitalize(), key=name)
-    return Made(heading, lambda p: _of(p.get(f"energy_{name}_mj"), p.get("energy_mj")))
+    heading = Heading(_titled(name), "µJ", key=name)
+    return Made(heading, lambda p: _of(1e3 * p.get(f"energy_{name}_mj"), 1e3 * p.get("energy_mj")))
+
+
+def _titled(name: str) -> str:
+    """`MAC` and `DRAM` are abbreviations, the other components are words."""
+    return name.upper() if name in ("mac", "dram") else name.capitalize()
 
 
 def _of(value: float, whole: float) -> Cell:

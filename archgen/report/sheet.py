@@ -61,6 +61,13 @@ class Sheet:
     filtered: bool = field(default=True)
     """Whether it has a field to filter rows."""
 
+    @property
+    def example(self) -> str:
+        """What could stand in the filter: a comparison with a measured column."""
+        counts = ("#", "Group", "Rank", "Results", "Start")
+        names = [each.name for each in self.headings if each.number and each.text not in counts]
+        return f"words, or {names[0]}>1" if names else "words"
+
 
 @dataclass(frozen=True)
 class Made(Generic[Item]):

@@ -62,17 +62,22 @@ def _fastest(ranking: Ranking) -> Iterator[str]:
     over = counted(first.common, "workload")
     text = f"{first.name} is fastest"
     if second.missing == first.missing and second.speed > 0:
-        lead = first.speed / second.speed
-        near = f"by {percent(lead - 1)}" if lead < 2 else f"{times(lead)} as fast as the next"
-        near = "hardly ahead" if lead - 1 < _CLOSE else near
-        text += f", {near} ({second.name})"
-    if first.name != ranking.baseline:
+        text += f", {_ahead(first.speed / second.speed, second.name)}"
+    if ranking.baseline not in (first.name, second.name):
         text += f" and {times(first.speed)} as fast as the baseline {ranking.baseline}"
     mean = f"geometric mean over {over}" if first.common > 1 else f"on {ranking.workloads[0]}"
     yield f"{text}; {mean}."
     fewer = [standing.name for standing in ranked if standing.missing > first.missing]
     if fewer:
         yield f"{listed(fewer)} cannot run every workload and rank below those that can."
+
+
+def _ahead(lead: float, other: str) -> str:
+    if lead - 1 < _CLOSE:
+        return f"hardly ahead of {other}"
+    return (
+        f"{percent(lead - 1)} ahead of {other}" if lead < 2 else f"{times(lead)} as fast as {other}"
+    )
 
 
 def _records(points: Sequence[PointView], ranking: Ranking) -> Iterator[str]:

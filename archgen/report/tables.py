@@ -176,7 +176,7 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
              lambda a: part(a.share("vector"), bar=True)),
         Made(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
              lambda a: part(a.macs, bar=True)),
-        *(_cause_column(cause) for cause in STALLS),
+        *(_cause_column(cause) for cause in STALLS if any(a.waits[cause] > 0 for a in accounts)),
     ]  # fmt: skip
     caption = "Shares of the time: engines, DRAM, and the matrix engines' waits by cause"
     return sheet("bounds", caption, columns, accounts)

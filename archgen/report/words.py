@@ -9,6 +9,9 @@ import math
 from collections.abc import Sequence
 
 NONE = "–"
+GAP = "\u00a0"
+"""Between a number and its unit, so that lines do not break there."""
+_SMALL = 0.05
 
 
 def short(value: float, digits: int = 3) -> str:
@@ -33,16 +36,17 @@ def percent(share: float) -> str:
     if not math.isfinite(share):
         return NONE
     value = 100 * share
-    if 0 < abs(value) < 0.05:
-        return "< 0.1 %" if value > 0 else "> −0.1 %"
-    text = f"{value:.1f}" if abs(value) < 9.95 and value != 0 else f"{value:.0f}"
-    return f"{text.replace('-', '−')} %"
+    if 0 < value < _SMALL:
+        return f"<{GAP}0.1{GAP}%"
+    text = f"{value:.1f}" if _SMALL <= abs(value) < 9.95 else f"{value:.0f}"
+    return f"{text.replace('-', '−')}{GAP}%"
 
 
 def signed(share: float) -> str:
-    """A change: `+12 %`."""
-    text = percent(share)
-    return f"+{text}" if share > 0 and math.isfinite(share) else text
+    """A change: `+12 %`, `±0 %` for what is none."""
+    if abs(100 * share) < _SMALL:
+        return f"±0{GAP}%"
+    return f"+{percent(share)}" if share > 0 else percent(share)
 
 
 def times(factor: float) -> str:
