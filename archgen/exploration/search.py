@@ -102,17 +102,19 @@ def _recall(trials: Trials, exploration: Exploration, judge: Judge) -> None:
 def _judge(
     batch: Sequence[Proposal], trials: Trials, exploration: Exploration, judge: Judge
 ) -> None:
-    """Estimate a batch, run what is promising, and tell what became of each."""
-    chosen = list(batch)
+    """Estimate a batch, run what is promising, and tell what became of each when all is known: a
+    batch that is interrupted is proposed again as a whole."""
+    chosen, screened = list(batch), list[Proposal]()
     if _screens(exploration):
         guesses = judge.estimate([proposal.machine for proposal in batch])
         keep = exploration.asked.screen.keep
         best = promising(guesses, exploration.objectives, exploration.constraints, keep)
         chosen = [batch[index] for index in best]
-        for index, proposal in enumerate(batch):
-            if index not in best:
-                trials.tell(proposal, SCREENED)
-    for proposal, judged in zip(chosen, judge.run([p.machine for p in chosen]), strict=True):
+        screened = [proposal for index, proposal in enumerate(batch) if index not in best]
+    verdicts = judge.run([proposal.machine for proposal in chosen])
+    for proposal in screened:
+        trials.tell(proposal, SCREENED)
+    for proposal, judged in zip(chosen, verdicts, strict=True):
         values = [judged.value(objective.measure) for objective in exploration.objectives]
         known = [value for value in values if value is not None]
         if not judged.answered or len(known) < len(values):

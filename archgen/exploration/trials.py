@@ -91,10 +91,15 @@ class Trials:
     def propose(self, count: int) -> list[Proposal]:
         """At most `count` combinations that nobody has looked at; none when there are no more."""
         self._remember()
-        trials = self._study.get_trials(deepcopy=False)
-        self._study.sampler = self._sampler(len(trials))
-        chance = random.Random(self.exploration.asked.seed + len(trials))
+        seed = self.exploration.asked.seed + len(self.known)
+        self._study.sampler, chance = self._sampler(seed), random.Random(seed)
         found: dict[Indices, Proposal] = {}
+        for _ in self._waiting():
+            proposal = self._ask(found)
+            if proposal is not None:
+                found[proposal.choice] = proposal
+        if found:  # a batch that was under way is finished as it was
+            return list(found.values())
         misses = 0
         while len(found) < count and len(self.known) + len(found) < self.space.size:
             if self._all or misses >= _PATIENCE:
@@ -156,6 +161,12 @@ class Trials:
         if self._claims is not None:
             self._claims.release(self._claim(trial.number))
 
+    def _waiting(self) -> Sequence[Any]:
+        """What is asked for again."""
+        states = (self._optuna.trial.TrialState.WAITING,)
+        found: Sequence[Any] = self._study.get_trials(deepcopy=False, states=states)
+        return found
+
     def _unseen(self, chance: random.Random, batch: dict[Indices, Proposal]) -> Indices:
         """A combination that nobody has proposed: by chance, or the next where all are wanted."""
         if self._all or self.space.size <= _MANY:
@@ -207,10 +218,9 @@ class Trials:
             for p in self.space.parameters
         }
 
-    def _sampler(self, told: int) -> Any:
+    def _sampler(self, seed: int) -> Any:
         """Seeded anew for each batch, so that one that goes on proposes what it would have."""
         asked, samplers = self.exploration.asked, self._optuna.samplers
-        seed = asked.seed + told
         if asked.sampler == "random":
             return samplers.RandomSampler(seed=seed)
         first = max(4, round(asked.batch * asked.screen.keep))

@@ -1,0 +1,515 @@
+"""Exploration: spaces, constraints, fronts, the search, targets and sensitivities."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from host_only import LOG, small_model
+from hypothesis import given
+from hypothesis import strategies as st
+from trade_off import KIB, OFF, RIGHT, TRADE_OFF, cycles_of
+
+from archgen.cli.main import cli
+from archgen.design import StudyError
+from archgen.energy import costs_of
+from archgen.estimate import COST_MODEL
+from archgen.exploration.constraints import parse_constraint
+from archgen.exploration.evaluate import Means
+from archgen.exploration.front import dominates, front, ranks
+from archgen.exploration.measures import measured
+from archgen.exploration.plan import load_exploration, load_surroundings
+from archgen.exploration.ranges import values_of
+from archgen.exploration.records import Range
+from archgen.exploration.search import Found, search
+from archgen.exploration.sensitivity import Sensitivities, sensitivities
+from archgen.exploration.target import smallest
+from archgen.exploration.written import save_found
+from archgen.schema import load_arch
+from archgen.sweep import Running
+from simmodel.arch import Arch
+
+BASE = "cocco-simba-1c"
+ARCH = load_arch(BASE)
+SIZES = ["64 KiB", "128 KiB", "192 KiB", "256 KiB", "384 KiB", "512 KiB"]
+COLS = [4, 8, 12, 16, 32]
+SPACE = {"memories.local.size": SIZES, "matrix.cols": COLS}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+
+
+def asked(folder: Path, section: str = "explore", **options: Any) -> dict[str, Any]:
+    model = folder / "small.onnx"
+    if not model.exists():
+        small_model(model)
+    parameters = options.pop("parameters", SPACE)
+    study = {"archs": BASE, "models": str(model)}
+    return {**study, section: {"parameters": parameters, **options}}
+
+
+def means(out: Path | None = None, estimator: Any = RIGHT, **options: Any) -> Means:
+    return Means(Running(out=out, plots=False), tools=TRADE_OFF, estimator=estimator, **options)
+
+
+def found(folder: Path, how: Means, **options: Any) -> Found:
+    return search(load_exploration(asked(folder, **options)), how)
+
+
+def area(arch: Arch) -> float:
+    return costs_of(arch).area.total.value
+
+
+def brute_force(folder: Path, **options: Any) -> list[Arch]:
+    plan = load_exploration(asked(folder, **options))
+    return [machine.arch for _, machine in plan.space.machines()]
+
+
+def best_by_hand(archs: list[Arch]) -> set[str]:
+    costs = {arch.name: (cycles_of(arch), area(arch)) for arch in archs}
+    return {
+        name
+        for name, own in costs.items()
+        if not any(o[0] <= own[0] and o[1] <= own[1] and o != own for o in costs.values())
+    }
+
+
+def names(result: Found) -> set[str]:
+    return {judged.machine.arch.name for judged in result.front}
+
+
+# Constraints
+
+
+@pytest.mark.parametrize(
+    ("text", "measure", "comparison", "bound"),
+    [
+        ("latency_ms <= 5", "latency_ms", "<=", 5),
+        ("latency_ms<5us", "latency_ms", "<", 0.005),
+        ("  latency_ms <= 0.5 s ", "latency_ms", "<=", 500),
+        ("area_mm2 <= 10 mm2", "area_mm2", "<=", 10),
+        ("throughput_ips >= 30 fps", "throughput_ips", ">=", 30),
+        ("peak_local_bytes <= 512 KiB", "peak_local_bytes", "<=", 512 * KIB),
+        ("matrix_utilization > 50 %", "matrix_utilization", ">", 0.5),
+        ("energy_mj <= 2 uJ", "energy_mj", "<=", 0.002),
+        ("throughput_per_watt >= 1e3", "throughput_per_watt", ">=", 1000),
+    ],
+)
+def test_constraints_are_read(text: str, measure: str, comparison: str, bound: float) -> None:
+    read = parse_constraint(text, ARCH)
+    assert (read.measure, read.comparison) == (measure, comparison)
+    assert read.bound == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("latency_ms", "expected a column, <= or >=, and a bound"),
+        ("latency <= 5", "no column of the results; did you mean 'latency_ms'?"),
+        ("latency_ms = 5", "'=' compares nothing that varies"),
+        ("latency_ms <= 5 KiB", "latency_ms is in ms, not 'KiB'"),
+        ("latency_ms <= fast", "expected a quantity such as '5 ms'"),
+        ("model <= 5", "nothing that machines are measured by"),
+        ("peak_shared_bytes <= 5", "no column of the results"),
+    ],
+)
+def test_wrong_constraints_are_said(text: str, said: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        parse_constraint(text, ARCH)
+    assert said in str(caught.value)
+
+
+@given(st.sampled_from(["<=", ">=", "<", ">"]), st.floats(-10, 10), st.floats(-10, 10))
+def test_an_excess_is_what_is_not_met(comparison: str, bound: float, value: float) -> None:
+    read = parse_constraint(f"latency_ms {comparison} {bound!r}", ARCH)
+    assert read.met(value) == (read.excess(value) == 0)
+    assert not read.met(None)
+    assert read.excess(None) == math.inf
+
+
+def test_quotients_are_measures() -> None:
+    row = {"throughput_ips": 30.0, "average_w": 2.0, "latency_ms": 3.0, "area_mm2": 4.0}
+    assert measured(row, "throughput_per_watt") == 15
+    assert measured(row, "latency_area") == 12
+    assert measured({"throughput_ips": 30.0}, "throughput_per_watt") is None
+    assert measured({"latency_ms": float("nan")}, "latency_ms") is None
+
+
+# Fronts
+
+
+COSTS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 6)), max_size=25)
+
+
+@given(COSTS)
+def test_nothing_dominates_the_front_and_it_dominates_the_rest(costs: list[tuple[int]]) -> None:
+    best = front(costs)
+    assert not any(dominates(other, costs[index]) for index in best for other in costs)
+    rest = set(range(len(costs))) - set(best)
+    assert all(any(dominates(costs[index], costs[other]) for index in best) for other in rest)
+
+
+@given(COSTS)
+def test_ranks_count_the_fronts_before(costs: list[tuple[int]]) -> None:
+    found = ranks(costs)
+    assert [index for index, rank in enumerate(found) if rank == 0] == front(costs)
+    for index, own in enumerate(costs):
+        above = [found[other] for other, cost in enumerate(costs) if dominates(cost, own)]
+        assert found[index] == (max(above) + 1 if above else 0)
+
+
+# Spaces
+
+
+@pytest.mark.parametrize(
+    ("given_range", "values"),
+    [
+        ({"from": "128 KiB", "to": "1 MiB"}, ["128 KiB", "256 KiB", "512 KiB", "1 MiB"]),
+        ({"from": 1, "to": 6}, [1, 2, 4, 6]),
+        ({"from": "8 GB/s", "to": "32 GB/s", "scale": "linear", "steps": 4},
+         ["8 GB/s", "16 GB/s", "24 GB/s", "32 GB/s"]),
+        ({"from": "1 MiB", "to": "2 MiB", "scale": "log", "steps": 3},
+         ["1 MiB", "1448 KiB", "2 MiB"]),
+    ],
+)  # fmt: skip
+def test_ranges_are_lists(given_range: dict[str, Any], values: list[Any]) -> None:
+    assert values_of(Range.model_validate(given_range)) == values
+
+
+def test_what_rules_forbid_is_told_and_not_counted(tmp_path: Path) -> None:
+    parameters = {"memories.local.banks": [4, 3], "memories.local.size": ["64 KiB", "128 KiB"]}
+    result = found(tmp_path, means(), parameters=parameters, trials=10)
+    assert result.looked == 2
+    assert len(result.forbidden) == 2
+    assert all("banks 3" in text and "banks" in why for text, why in result.forbidden.items())
+
+
+def test_every_mistake_of_a_study_file_is_said_where_it_stands(tmp_path: Path) -> None:
+    small_model(tmp_path / "small.onnx")
+    path = tmp_path / "wrong.yaml"
+    path.write_text(
+        "archs: cocco-simba-1c\n"
+        "models: small.onnx\n"
+        "compiler: {effort: [0, 1]}\n"
+        "explore:\n"
+        "  parameters:\n"
+        "    memories.locl.size: [64 KiB]\n"
+        "    memories.local.size: {from: 1 MiB, to: 64 KiB}\n"
+        "    clock: [1 GHz, 2 GB]\n"
+        "    cores: []\n"
+        "  objectives: [latncy_ms, area_mm2]\n"
+        "  constraints: [area_mm2 <= 4 KiB, latency_ms]\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(StudyError) as caught:
+        load_exploration(path)
+    said = str(caught.value).replace(f"{tmp_path}/", "")
+    assert said == EXPECTED
+
+
+EXPECTED = """\
+wrong.yaml:3:1: study.compiler: expected one way to compile: machines are compared, not ways
+wrong.yaml:6:26: arch.memories: unknown key 'locl'; did you mean 'local'?
+wrong.yaml:7:5: study.explore.parameters.memories.local.size: expected a range that goes up from \
+above zero, got 1 MiB .. 64 KiB
+wrong.yaml:8:20: arch.clock: unit 'GB' is not one of Hz, kHz, MHz, GHz; write '1.2 GHz'
+wrong.yaml:9:12: study.explore.parameters.cores: expected a list of at least one value
+wrong.yaml:10:16: study.explore.objectives[0]: 'latncy_ms' is no column of the results; did you \
+mean 'latency_ms'?
+wrong.yaml:11:17: study.explore.constraints[0]: area_mm2 is in mm2, not 'KiB'
+wrong.yaml:11:36: study.explore.constraints[1]: 'latency_ms': expected a column, <= or >=, and a \
+bound, such as 'latency_ms <= 5'"""
+
+
+def test_a_file_without_the_section_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match=r"missing key 'explore'.*archgen sensitivity"):
+        load_exploration(asked(tmp_path, "sensitivity"))
+    with pytest.raises(StudyError, match="one machine"):
+        load_exploration({**asked(tmp_path), "archs": [BASE, "soma-edge"]})
+
+
+# The search
+
+
+def test_a_whole_space_gives_the_front_of_brute_force(tmp_path: Path) -> None:
+    result = found(tmp_path, means(), trials=100, screen={"keep": 1})
+    archs = brute_force(tmp_path)
+    assert len(result.full) == len(archs) == len(SIZES) * len(COLS)
+    assert names(result) == best_by_hand(archs)
+    assert 2 < len(result.front) < len(archs)
+
+
+@pytest.mark.parametrize("estimator", [RIGHT, OFF])
+def test_screening_loses_nothing_where_estimates_are_near(tmp_path: Path, estimator: Any) -> None:
+    result = found(tmp_path, means(estimator=estimator), trials=100, screen={"keep": 0.2})
+    expected = best_by_hand(brute_force(tmp_path))
+    assert len(result.full) < len(SIZES) * len(COLS)
+    assert len(result.guessed) == len(SIZES) * len(COLS)
+    if estimator is RIGHT:
+        assert names(result) == expected
+    else:
+        assert len(names(result) & expected) >= len(expected) / 2
+
+
+def test_constraints_hold_on_the_front(tmp_path: Path) -> None:
+    result = found(tmp_path, means(), trials=100, constraints=["area_mm2 <= 1.2"])
+    archs = [arch for arch in brute_force(tmp_path) if area(arch) <= 1.2]
+    assert names(result) == best_by_hand(archs)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "random"])
+def test_a_seed_gives_the_same_machines_and_trials_are_counted(
+    tmp_path: Path, sampler: str
+) -> None:
+    options: dict[str, Any] = {"trials": 12, "batch": 4, "sampler": sampler, "seed": 7}
+    one, two = (found(tmp_path, means(), **options) for _ in range(2))
+    assert one.looked == two.looked == 12
+    assert [j.machine.arch.name for j in one.full] == [j.machine.arch.name for j in two.full]
+    other = found(tmp_path, means(), **{**options, "seed": 8})
+    assert {j.machine.arch.name for j in one.guessed} != {
+        j.machine.arch.name for j in other.guessed
+    }
+
+
+def test_the_front_is_verified(tmp_path: Path) -> None:
+    result = found(tmp_path, means(), trials=6)
+    assert all(o.row["verified"] is True for judged in result.front for o in judged.outcomes)
+    small_model(tmp_path / "wrong.onnx")
+    wrong = {**asked(tmp_path, trials=6), "models": str(tmp_path / "wrong.onnx")}
+    result = search(load_exploration(wrong), means())
+    assert result.full
+    assert not result.front
+
+
+def test_several_networks_count_together(tmp_path: Path) -> None:
+    study = {**asked(tmp_path, trials=4, screen={"keep": 1}), "batches": [1, 4]}
+    result = search(load_exploration(study), means())
+    judged = result.full[0]
+    one, four = judged.values("throughput_ips")
+    assert one and four and four == pytest.approx(4 * one)
+    assert judged.value("throughput_ips") == pytest.approx(math.sqrt(one * four))
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+from test_exploration import asked, load_exploration, means, search
+def observe(outcome, done, total):
+    if done == {after}:
+        os.kill(os.getpid(), signal.SIGKILL)
+search(load_exploration(asked(Path({folder!r}), trials=16, batch=8)),
+       means(Path({out!r}), observe=observe))
+"""
+
+
+@pytest.mark.parametrize("after", [3, 10, 15])
+def test_a_killed_search_goes_on_and_computes_nothing_twice(tmp_path: Path, after: int) -> None:
+    out, here = tmp_path / "out", str(Path(__file__).parent)
+    asked(tmp_path)
+    code = KILLED.format(here=here, after=after, folder=str(tmp_path), out=str(out))
+    killed = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True)
+    assert killed.returncode == -9, killed.stderr.decode()
+    result = found(tmp_path, means(out), trials=16, batch=8)
+    log = Counter((tmp_path / "log").read_text().splitlines())
+    assert len(log) > after
+    assert set(log.values()) == {1}
+    whole = found(tmp_path, means(tmp_path / "whole"), trials=16, batch=8)
+    assert {j.machine.arch.name for j in result.full} == {j.machine.arch.name for j in whole.full}
+    assert names(result) == names(whole)
+
+
+def test_more_trials_go_on_from_the_journal(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = found(tmp_path, means(out), trials=8, batch=4)
+    before = len((tmp_path / "log").read_text().splitlines())
+    again = found(tmp_path, means(out), trials=8, batch=4)
+    assert len((tmp_path / "log").read_text().splitlines()) == before
+    assert names(first) == names(again)
+    assert found(tmp_path, means(out), trials=16, batch=4).looked == 16
+
+
+def test_machines_of_the_front_are_files_to_go_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    study = asked(tmp_path, trials=100)
+    study["archs"] = {"extends": BASE, "set": {"memories.dram.bandwidth": "20 GB/s"}}
+    result = search(load_exploration(study), means(out))
+    (out / "front").mkdir(parents=True)
+    (out / "front" / "old.yaml").write_text("name: old")
+    save_found(result, out)
+    files = {path.stem: load_arch(path) for path in (out / "front").glob("*.yaml")}
+    assert set(files) == names(result)
+    for judged in result.front:
+        arch = judged.machine.arch
+        assert files[arch.name].model_copy(update={"description": arch.description}) == arch
+    frame = pd.read_csv(out / "front.csv")
+    assert list(frame["arch"]) == [judged.machine.arch.name for judged in result.front]
+    assert list(frame["latency_ms"]) == sorted(frame["latency_ms"])
+    assert (out / "pareto.png").stat().st_size > 1000
+
+
+def test_without_optuna_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    with pytest.raises(StudyError, match=r"pip install 'archgen\[explore\]'"):
+        found(tmp_path, means(), trials=2)
+
+
+# Targets
+
+
+@pytest.mark.parametrize("estimator", [RIGHT, OFF])
+@pytest.mark.parametrize("most", [20_000, 40_000, 60_000, 100_000])
+def test_the_smallest_machine_is_that_of_brute_force(
+    tmp_path: Path, most: int, estimator: Any
+) -> None:
+    plan = load_exploration(asked(tmp_path, constraints=["area_mm2 <= 3"]))
+    limit = most / ARCH.clock * 1e3
+    answer = smallest(plan, f"latency_ms <= {limit}", means(estimator=estimator))
+    fitting = [a for a in brute_force(tmp_path) if cycles_of(a) <= most and area(a) <= 3]
+    if not fitting:
+        assert answer.machine is None
+        return
+    assert answer.machine is not None
+    assert answer.machine.machine.arch.name == min(fitting, key=area).name
+    assert len(answer.full) < answer.machines
+
+
+def test_no_machine_is_an_answer_and_exact_runs_them_all(tmp_path: Path) -> None:
+    plan = load_exploration(asked(tmp_path))
+    answer = smallest(plan, "latency_ms <= 1e-6", means())
+    assert answer.machine is None
+    assert (answer.full, answer.spared) == ((), 30)
+    answer = smallest(plan, "latency_ms <= 1e-6", means(), exact=True)
+    assert (len(answer.full), answer.spared) == (30, 0)
+
+
+def test_least_of_another_column_is_found_among_all(tmp_path: Path) -> None:
+    plan = load_exploration(asked(tmp_path))
+    answer = smallest(plan, "area_mm2 <= 1.5", means(), by="latency_ms")
+    fitting = [arch for arch in brute_force(tmp_path) if area(arch) <= 1.5]
+    assert answer.machine is not None
+    assert answer.machine.machine.arch.name == min(fitting, key=cycles_of).name
+    with pytest.raises(StudyError, match="smallest: 'aera_mm2'"):
+        smallest(plan, "latency_ms <= 1", means(), by="aera_mm2")
+    with pytest.raises(StudyError, match="target: "):
+        smallest(plan, "latency <= 1", means())
+
+
+# Sensitivities
+
+
+def around(folder: Path, **options: Any) -> Sensitivities:
+    study = asked(folder, "sensitivity", **options)
+    study["archs"] = {"extends": BASE, "set": {"memories.local.size": "256 KiB"}}
+    return sensitivities(load_surroundings(study), means())
+
+
+def test_sensitivities_by_hand(tmp_path: Path) -> None:
+    """256 KiB, 32 columns: 12500 + 7812.5 cycles; with 128 KiB 28125, with 512 KiB 16406.25."""
+    fields = {"memories.local.size": ["128 KiB", "512 KiB", "1 MiB"], "matrix.cols": None}
+    result = around(tmp_path, parameters=fields, worth=0.15)
+    rows = result.tornado.set_index("parameter")
+    base = 12_500 + 7_812.5
+    size, cols = rows.loc["memories.local.size"], rows.loc["matrix.cols"]
+    assert (size["low_value"], size["high_value"]) == ("128 KiB", "512 KiB")
+    assert (cols["low_value"], cols["high_value"]) == ("16", "64")
+    assert size["low"] == pytest.approx(28_125 / base - 1, abs=1e-4)
+    assert size["high"] == pytest.approx(16_406.25 / base - 1, abs=1e-4)
+    assert cols["low"] == pytest.approx((25_000 + 7_812.5) / base - 1, abs=1e-4)
+    assert cols["high"] == pytest.approx((6_250 + 7_812.5) / base - 1, abs=1e-4)
+    ladders = result.ladders[result.ladders["parameter"] == "memories.local.size"]
+    assert list(ladders["value"]) == ["128 KiB", "256 KiB", "512 KiB", "1 MiB"]
+    assert list(ladders["own"]) == [False, True, False, False]
+    mm2 = ladders["area_mm2"].diff().iloc[2]
+    milliseconds = (base - 16_406.25) / ARCH.clock * 1e3
+    assert size["gain_per_mm2"] == pytest.approx(milliseconds / mm2, rel=1e-3)
+    # From 512 KiB to 1 MiB: (12500 + 1953.125) / 16406.25 gains 11.9 %, less than 15 %.
+    assert size["enough"] == "512 KiB"
+    assert pd.isna(cols["enough"])
+
+
+def test_pairs_tell_what_depends_on_each_other(tmp_path: Path) -> None:
+    fields = {"memories.local.size": ["512 KiB"], "matrix.cols": [64]}
+    (row,) = around(tmp_path, parameters=fields).pairs.to_dict("records")
+    base = 12_500 + 7_812.5
+    both = (6_250 + 3_906.25) / base - 1
+    assert row["together"] == pytest.approx(both, abs=1e-4)
+    assert row["interaction"] == pytest.approx(both - (-3_906.25 - 6_250) / base, abs=1e-4)
+
+
+def test_bandwidth_is_paid_by_the_gigabyte(tmp_path: Path) -> None:
+    result = around(tmp_path, parameters={"memories.dram.bandwidth": None}, pairs=False)
+    (row,) = result.tornado.to_dict("records")
+    assert (row["low_value"], row["high_value"]) == ("8 GB/s", "32 GB/s")
+    assert row["gain_per_gb_per_s"] == 0
+    assert math.isnan(row["gain_per_mm2"])
+    assert result.pairs.empty
+
+
+def test_what_no_factor_changes_is_said(tmp_path: Path) -> None:
+    study = asked(tmp_path, "sensitivity", parameters={"matrix.kind": 2, "matrix.nothing": 2})
+    with pytest.raises(StudyError) as caught:
+        load_surroundings(study)
+    said = str(caught.value)
+    assert "'cube' is no amount that a factor could change" in said
+    assert "matrix.nothing: this machine does not have it" in said
+
+
+# The command line
+
+
+def test_the_verbs_print_tables_and_leave_files(tmp_path: Path) -> None:
+    small_model(tmp_path / "small.onnx")
+    path, out = tmp_path / "both.yaml", tmp_path / "out"
+    path.write_text(
+        "archs: cocco-simba-1c\nmodels: small.onnx\ncompiler: {effort: 0}\n"
+        "explore: {parameters: {memories.local.size: [64 KiB, 128 KiB], matrix.cols: [8, 16]}}\n"
+        "sensitivity: {parameters: {matrix.cols: 2}}\n",
+        encoding="utf-8",
+    )
+    runner, plain = CliRunner(), ["--jobs", "1", "--no-plots", "--out", str(out)]
+    explored = runner.invoke(cli, ["explore", str(path), *plain])
+    assert explored.exit_code == 0, explored.output
+    assert "on the front, of 4 looked at in a space of 4" in explored.output
+    assert list((out / "front").glob("*.yaml"))
+    aimed = ["explore", str(path), *plain, "--target", "latency_ms <= 1", "--exact"]
+    answer = runner.invoke(cli, aimed)
+    assert answer.exit_code == 0, answer.output
+    assert "cocco-simba-1c-size64KiB-cols8 has the least area_mm2 of 4" in answer.output
+    none = runner.invoke(cli, ["explore", str(path), *plain, "--target", "latency_ms <= 1 ns"])
+    assert none.exit_code == 1
+    assert "none of 4 machines" in none.output
+    tornado = runner.invoke(cli, ["sensitivity", str(path), *plain])
+    assert tornado.exit_code == 0, tornado.output
+    assert {"tornado.csv", "ladders.csv", "pairs.csv"} <= {p.name for p in out.iterdir()}
+
+
+@pytest.mark.parametrize("name", ["03_explore.yaml", "04_sensitivity.yaml"])
+def test_the_shipped_studies_are_right(name: str) -> None:
+    path = Path(__file__).parents[2] / "studies" / name
+    if "explore" in name:
+        assert load_exploration(path).space.size > 20
+    else:
+        assert load_surroundings(path).metric.measure == "latency_ms"
+
+
+def test_the_cost_model_estimates_what_is_simulated(tmp_path: Path) -> None:
+    study = {**asked(tmp_path, trials=2), "models": "squeezenet:image=32"}
+    study["compiler"] = {"effort": 0}
+    study["explore"]["parameters"] = {"memories.dram.bandwidth": ["8 GB/s", "32 GB/s"]}
+    result = search(load_exploration(study), Means(estimator=COST_MODEL))
+    slow, quick = sorted((j.value("latency_ms") or 0 for j in result.guessed), reverse=True)
+    assert quick < 0.7 * slow
+    assert all(0.7 < error < 1.5 for error in result.errors)
