@@ -69,8 +69,10 @@ class Scheduling:
         tile = replace(stages.tile, rolling=HALOS[self.halo], objective=objective)
         strategy = STRATEGIES[self.fusion]
         partition = stages.partition if strategy is Optimal else strategy()
-        keep = KeepTensors(enabled=strategy is not Unfused)
-        return turned(replace(stages, partition=partition, tile=tile, keep=keep), self.passes)
+        fused = strategy is not Unfused  # else everything goes through DRAM
+        keep, homes = KeepTensors(enabled=fused), replace(stages.homes, shared=fused)
+        stages = replace(stages, partition=partition, tile=tile, keep=keep, homes=homes)
+        return turned(stages, self.passes)
 
     @property
     def alternatives(self) -> tuple[Stages, ...]:
