@@ -71,7 +71,7 @@ def test_refusal_is_a_row_with_its_reason() -> None:
 
 def test_fusion_lessens_dram_traffic() -> None:
     tables, fusion = module("tables"), module("fusion")
-    arch = load_arch("stcp920")
+    arch = load_arch("cocco-simba-2c")
     dram = ChooseHomes(shared=False)
     plain, fused = (
         tables.run(tables.Case(arch, TINY, 1, Stages(partition=STRATEGIES[name](), homes=dram)))
