@@ -21,7 +21,7 @@ from archgen.point import Point
 from archgen.run import load_calibration
 from archgen.scheduling import DEFAULT, Scheduling, choices
 from archgen.schema import load_all
-from archgen.schema.mistakes import guess
+from archgen.schema.mistakes import guess, listed
 from archgen.variants import Variant
 from simmodel.arch import Arch
 
@@ -49,6 +49,12 @@ class Workload:
     """Sizes of free input dimensions, by name."""
     calibration: str | None = None
     """Path of an .npz file with one array for each input."""
+    place: str = field(default="", compare=False)
+    """Where it is asked for: `study.yaml:4:5: study.models[0]`; empty: in a call or command."""
+
+    def wrong(self, mistake: object) -> str:
+        """What is wrong with it, and where."""
+        return f"{self.place}: {mistake}" if self.place else str(mistake)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,12 @@ class Design:
     description: str = ""
     source: str = field(default="", repr=False)
     """Text of the study file, where there was one."""
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where things stand in that file: element types, and filters by the columns they name."""
+
+    def wrong(self, what: str, mistake: str) -> str:
+        """What is wrong with `what`, and where."""
+        return f"{self.places[what]}: {mistake}" if what in self.places else mistake
 
     @property
     def archs(self) -> tuple[Arch, ...]:
@@ -109,7 +121,7 @@ def designed(
         for spec in dict.fromkeys(models)
     ]
     dtypes = (dtype,) if dtype else ()
-    mistakes += _wrong(machines, workloads, dtypes)
+    mistakes += [*_no_dtypes(machines, dtypes), *_no_samples(workloads)]
     if mistakes:
         raise StudyError([*mistakes, *_unopened(workloads)])
     return Design(tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host)
@@ -130,21 +142,23 @@ def twice(machines: Sequence[Variant]) -> list[str]:
     return [f"two architectures are called {name!r}" for name in repeated]
 
 
-def _wrong(
-    machines: Sequence[Variant], workloads: Sequence[Workload], dtypes: Sequence[str]
-) -> list[str]:
+def _no_dtypes(machines: Sequence[Variant], dtypes: Sequence[str]) -> list[str]:
     known = list(dict.fromkeys(name for machine in machines for name in machine.arch.types))
-    found = [
+    return [
         f"dtype {dtype}: none of these architectures has it; known: {', '.join(known)}"
         for dtype in dtypes
         if machines and dtype not in known
     ]
-    for path in dict.fromkeys(workload.calibration for workload in workloads):
+
+
+def _no_samples(workloads: Sequence[Workload]) -> list[str]:
+    found: dict[str, None] = {}
+    for workload in workloads:
         try:
-            load_calibration(path)
+            load_calibration(workload.calibration)
         except ModelError as mistake:
-            found.append(str(mistake))
-    return found
+            found[workload.wrong(mistake)] = None
+    return list(found)
 
 
 def _unopened(workloads: Sequence[Workload]) -> list[str]:
@@ -159,7 +173,8 @@ Contents = Mapping[tuple[Workload, int], str]
 def contents_of(design: Design) -> Contents:
     """What the networks of a design are; StudyError with what is wrong with them and machines."""
     contents, mistakes = _contents(design.workloads)
-    mistakes = [*_wrong(design.machines, design.workloads, design.dtypes), *mistakes]
+    dtypes = [design.wrong("dtypes", said) for said in _no_dtypes(design.machines, design.dtypes)]
+    mistakes = [*dtypes, *_no_samples(design.workloads), *mistakes]
     if mistakes:
         raise StudyError(mistakes)
     return contents
@@ -184,10 +199,16 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
     columns = {name for point in found for name in point.identity()}
     asked = {name for pattern in (*design.only, *design.skip) for name in pattern}
     if unknown := sorted(asked - columns):
-        hints = [f"filter {name!r}: no such column{guess(name, columns)}" for name in unknown]
-        raise StudyError(hints)
+        hints = [
+            (name, guess(name, columns) or f"; known: {listed(sorted(columns), 'and')}")
+            for name in unknown
+        ]
+        raise StudyError(
+            design.wrong(name, f"filter {name!r}: no such column{hint}") for name, hint in hints
+        )
     if not kept:
-        raise StudyError([f"the filters leave none of {len(found)} points"])
+        said = f"the filters leave none of {len(found)} points"
+        raise StudyError([design.wrong("only" if design.only else "skip", said)])
     return list({point.key: point for point in kept}.values())
 
 
@@ -203,7 +224,7 @@ def _contents(
                 opened = open_model(workload.model, batch, dict(workload.dims))
                 keys[workload, batch] = opened.content_key
             except ModelError as mistake:
-                mistakes[str(mistake)] = None
+                mistakes[workload.wrong(mistake)] = None
     return keys, list(mistakes)
 
 

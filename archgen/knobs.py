@@ -41,7 +41,7 @@ def wrong(settings: Mapping[str, object], stages: Stages) -> list[str]:
     found = []
     for name, value in settings.items():
         if name not in known:
-            hint = guess(name, known) or f"; known: {', '.join(known)}"
+            hint = guess(name, known) or "; `archgen explain passes` lists them"
             found.append(f"pass option {name!r}: no such option{hint}")
         elif complaint := _misfit(stages, name, value):
             found.append(f"pass option {name!r}: {complaint}, got {value!r}")

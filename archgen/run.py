@@ -65,6 +65,8 @@ def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
+    except FileNotFoundError:
+        raise ModelError(f"calibration {path}: no such file") from None
     except (OSError, ValueError, EOFError) as mistake:
         raise ModelError(f"calibration {path}: not an .npz file of arrays: {mistake}") from None
 

@@ -119,6 +119,13 @@ class StudyFile(Part):
     """What `archgen sensitivity` changes about it."""
 
 
+def study_schema() -> dict[str, Any]:
+    """JSON Schema of study files, for editors."""
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    whole = StudyFile.model_json_schema(by_alias=True)
+    return {"$schema": dialect, **whole, "title": "archgen study"}
+
+
 @cache
 def reader() -> Reader[StudyFile]:
     """Reads study files."""

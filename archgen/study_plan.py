@@ -18,7 +18,7 @@ from archgen.scheduling import Scheduling, choices
 from archgen.schema.load import load_all
 from archgen.schema.mistakes import Mistake, dotted
 from archgen.schema.mistakes import Path as TreePath
-from archgen.schema.shipped import locate, shipped_names
+from archgen.schema.shipped import locate
 from archgen.schema.source import STUDY
 from archgen.schema.tree import Leaf, Node, Row, Table, find, plain, position
 from archgen.study_file import Compiler, Machines, Network, StudyFile, checked, read_study
@@ -81,12 +81,16 @@ class Maker:
         """The machines, networks and options."""
         machines: list[Variant] = []
         for index, entry in enumerate(file.archs):
-            found = self._machines(entry, self._item(("archs",), index))
-            machines += [machine for machine in found if machine not in machines]
-        self.say(("archs",), twice(machines))
+            path = self._item(("archs",), index)
+            found = [m for m in self._machines(entry, path) if m not in machines]
+            self._distinct(machines, found, path)
+            machines += found
         return Design(
             machines=tuple(machines),
-            workloads=tuple(self._workload(entry, file) for entry in file.models),
+            workloads=tuple(
+                self._workload(entry, file, self._item(("models",), index))
+                for index, entry in enumerate(file.models)
+            ),
             dtypes=file.dtypes or (),
             ways=tuple(self._ways(file.compiler)),
             verify=file.verify,
@@ -97,7 +101,28 @@ class Maker:
             name=file.name or self.path.stem,
             description=file.description,
             source=self.text,
+            places=dict(self._places(file)),
         )
+
+    def _places(self, file: StudyFile) -> Iterator[tuple[str, str]]:
+        """Where element types and filters stand, and the columns that these name."""
+        for which in ("dtypes", "only", "skip"):
+            yield which, self._place((which,))
+        for which, patterns in (("only", file.only), ("skip", file.skip)):
+            for index, pattern in enumerate(patterns):
+                for name in pattern:
+                    yield name, self._place((which, index), (which, index, name))
+
+    def _place(self, path: TreePath, key: TreePath = ()) -> str:
+        at = position(self.tree, key, key=True) if key else position(self.tree, path)
+        return f"{at}: {dotted(path, STUDY.root)}"
+
+    def _distinct(self, before: list[Variant], found: list[Variant], path: TreePath) -> None:
+        """Names have to tell machines apart."""
+        templated = find(self.tree, (*path, "name")) is not None
+        hint = "; `name` has to tell them apart, by fields such as {cores}" if templated else ""
+        said = [f"{each}{hint}" for each in twice([*before, *found]) if each not in twice(before)]
+        self.say((*path, "name") if templated else path, said)
 
     def say(self, path: TreePath, said: list[str]) -> None:
         """What is wrong with the value at `path`."""
@@ -110,9 +135,11 @@ class Maker:
 
     def _file(self, name: str) -> str:
         """A name as it is found from here: shipped, or relative to the study's folder."""
-        if name in shipped_names() and not (self.path.parent / name).exists():
+        near = self.path.parent / name
+        plain = os.path.basename(name) == name and not name.endswith((".yaml", ".yml"))
+        if plain and "*" not in name and not near.exists() and not Path(f"{near}.yaml").exists():
             return name
-        return os.path.normpath(self.path.parent / name)
+        return os.path.normpath(near)
 
     def _machines(self, entry: str | Machines, path: TreePath) -> list[Variant]:
         if isinstance(entry, Machines):
@@ -163,11 +190,30 @@ class Maker:
         common = self._values((*path, "set"))
         swept = {f: self._row((*path, "sweep", f), values) for f, values in entry.sweep.items()}
         cases = [self._values((*path, "cases", index)) for index in range(len(entry.cases))]
+        self._said_twice(path, entry)
         for choice in combinations(swept, cases):
             made, wrong = variant(base, choice, entry.name, common)
-            self.mistakes += wrong
+            self._keep(wrong, path)
             if made is not None:
                 yield made
+
+    def _keep(self, wrong: list[Mistake], path: TreePath) -> None:
+        """Mistakes of a machine of the family at `path`: those of its name where this file gives
+        it, and an unknown field once for all its values."""
+        known = {(mistake.path, mistake.message) for mistake in self.mistakes}
+        for each in wrong:
+            if each.path == "arch.name" and each.at.file != str(self.path):
+                self.say((*path, "name"), [each.message])
+            elif (each.path, each.message) not in known or "unknown key" not in each.message:
+                self.mistakes.append(each)
+
+    def _said_twice(self, path: TreePath, entry: Machines) -> None:
+        """A field has one place in an entry: what is swept or of a case is not set as well."""
+        for index, case in enumerate(entry.cases):
+            for field in sorted({*case} & {*entry.sweep}):
+                self.say((*path, "cases", index, field), [f"{field!r} is swept as well"])
+        for field in sorted({*entry.sweep} & {*entry.set}):
+            self.say((*path, "sweep", field), [f"{field!r} is set as well, for all machines"])
 
     def _values(self, path: TreePath) -> Choice:
         node = find(self.tree, path)
@@ -180,7 +226,7 @@ class Maker:
         self.say(path, ["expected a list of at least one value"])
         return ()
 
-    def _workload(self, entry: str | Network, file: StudyFile) -> Workload:
+    def _workload(self, entry: str | Network, file: StudyFile, path: TreePath) -> Workload:
         network = Network(model=entry) if isinstance(entry, str) else entry
         given = network.calibration or file.calibration
         return Workload(
@@ -188,6 +234,7 @@ class Maker:
             tuple(dict.fromkeys(network.batches or file.batches)),
             tuple(sorted({**file.dims, **network.dims}.items())),
             os.path.normpath(self.path.parent / given) if given else None,
+            self._place(path),
         )
 
     def _model(self, spec: str) -> str:
@@ -195,12 +242,16 @@ class Maker:
         return os.path.normpath(self.path.parent / spec) if is_path else spec
 
     def _ways(self, compiler: Compiler) -> list[Scheduling]:
-        path = ("compiler", "passes")
+        path: TreePath = ("compiler", "passes")
+        for name, value in compiler.passes.items():
+            self.say((*path, name), ["expected at least one value"] if value == [] else [])
         ways, wrong = choices(
             compiler.fusion, compiler.halo, compiler.objective, compiler.effort,
             list(_settings(compiler.passes)),
         )  # fmt: skip
-        self.say(path, wrong)
+        for each in wrong:
+            option = next((name for name in compiler.passes if f"{name!r}:" in each), None)
+            self.say((*path, option) if option is not None else path, [each])
         return ways
 
 

@@ -129,7 +129,9 @@ def _name(family: str, choice: Choice, template: str | None) -> tuple[str, str |
         return _NOT_IN_NAMES.sub("_", "-".join(parts)), None
     try:
         return _NOT_IN_NAMES.sub("_", template.format(**values)), None
-    except (KeyError, IndexError, ValueError):
+    except ValueError as mistake:
+        return "", f"{template!r} is no name with fields in braces: {mistake}"
+    except (KeyError, IndexError):
         known = ", ".join(f"{{{word}}}" for word in values) or "no field is set"
         return "", f"{template!r} names a field that this entry does not set; known: {known}"
 

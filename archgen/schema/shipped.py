@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+from difflib import get_close_matches
 from pathlib import Path
 
 import archgen
@@ -57,10 +58,13 @@ def locate(name: str) -> tuple[Path, Mistake | None]:
     if bare:
         near = guess(name, shipped_names()) or "; shipped: " + ", ".join(shipped_names())
         return path, Mistake(at, "", f"no such file, and no shipped architecture{near}")
-    return path, Mistake(at, "", f"no such file{guess(name, _neighbours(path))}")
+    return path, Mistake(at, "", f"no such file{_near(path)}")
 
 
-def _neighbours(path: Path) -> list[str]:
+def _near(path: Path) -> str:
+    """Which file of the same folder may have been meant."""
     if not os.path.isdir(path.parent):
-        return []
-    return [str(near) for near in path.parent.iterdir() if near.suffix in _SUFFIXES]
+        return ""
+    stems = {near.stem: near for near in path.parent.iterdir() if near.suffix in _SUFFIXES}
+    found = get_close_matches(path.stem, stems, n=1)
+    return f"; did you mean {str(stems[found[0]])!r}?" if found else ""
