@@ -59,10 +59,7 @@ def search(exploration: Exploration, means: Means) -> Found:
         trials = _trials(exploration, judge, means)
         try:
             _recall(trials, exploration, judge)
-            while trials.looked < asked.trials:
-                batch = trials.propose(min(asked.batch, asked.trials - trials.looked))
-                if not batch:
-                    break
+            while batch := trials.propose(asked.batch):
                 _judge(batch, trials, exploration, judge)
             _recall(trials, exploration, judge)
             _second_look(exploration, judge)

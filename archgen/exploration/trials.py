@@ -8,7 +8,9 @@ for and has no verdict when nobody works on it any more is asked for again.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +31,10 @@ _PATIENCE = 8
 """Proposals in a row that are known already before chance proposes instead."""
 _FAR = 1e9
 """As far as a constraint can be missed."""
+_LOOK = 0.05
+"""Seconds between looks whether others have asked."""
+_WAIT = 0.5
+"""Seconds between looks whether others are finished."""
 _MANY = 100_000
 """Combinations up to which those that are left are listed."""
 
@@ -65,6 +71,7 @@ class Trials:
         """Combination -> verdict."""
         self._values: dict[Indices, Sequence[float]] = {}
         self._excess: dict[Indices, Sequence[float]] = {}
+        self._taken: set[Indices] = set()
         self._name = identity
         storage = None
         if folder is not None:
@@ -75,7 +82,7 @@ class Trials:
             storage=storage, study_name=identity, directions=ways, load_if_exists=True
         )
         self._all = exploration.asked.trials >= self.space.size
-        self._ask_again()
+        self._remember()
 
     @property
     def looked(self) -> int:
@@ -88,9 +95,20 @@ class Trials:
         found = [self.space.machine(choice) for choice in chosen]
         return [machine for machine in found if machine is not None]
 
-    def propose(self, count: int) -> list[Proposal]:
-        """At most `count` combinations that nobody has looked at; none when there are no more."""
-        self._remember()
+    def propose(self, most: int) -> list[Proposal]:
+        """At most `most` combinations that nobody has looked at or is about to. None when there are
+        no more, or all trials are had, those of others too."""
+        while True:
+            with self._alone():
+                self._ask_again()
+                self._remember()
+                left = self.exploration.asked.trials - self.looked - len(self._taken)
+                found = self._proposed(min(most, left))
+            if found or not self._taken:
+                return found
+            time.sleep(_WAIT)
+
+    def _proposed(self, count: int) -> list[Proposal]:
         seed = self.exploration.asked.seed + len(self.known)
         self._study.sampler, chance = self._sampler(seed), random.Random(seed)
         found: dict[Indices, Proposal] = {}
@@ -101,7 +119,7 @@ class Trials:
         if found:  # a batch that was under way is finished as it was
             return list(found.values())
         misses = 0
-        while len(found) < count and len(self.known) + len(found) < self.space.size:
+        while len(found) < count and self._gone + len(found) < self.space.size:
             if self._all or misses >= _PATIENCE:
                 unseen = self._unseen(chance, found)
                 self._study.enqueue_trial(self._params(unseen))
@@ -146,7 +164,7 @@ class Trials:
         if machine is None:
             trial.set_user_attr(_VERDICT, FORBIDDEN)
             self.known[choice] = FORBIDDEN
-        if machine is None or choice in self.known or choice in batch:
+        if machine is None or choice in batch or self._is_gone(choice):
             self._close(trial, None)
             return None
         if self._claims is not None:
@@ -170,17 +188,29 @@ class Trials:
     def _unseen(self, chance: random.Random, batch: dict[Indices, Proposal]) -> Indices:
         """A combination that nobody has proposed: by chance, or the next where all are wanted."""
         if self._all or self.space.size <= _MANY:
-            left = [c for c in self.space.choices() if c not in self.known and c not in batch]
+            left = [c for c in self.space.choices() if c not in batch and not self._is_gone(c)]
             return left[0] if self._all else chance.choice(left)
         while True:
             drawn = self.space.drawn(chance)
-            if drawn not in self.known and drawn not in batch:
+            if drawn not in batch and not self._is_gone(drawn):
                 return drawn
+
+    @property
+    def _gone(self) -> int:
+        """Combinations that somebody has looked at, or is about to."""
+        return len(self.known) + len(self._taken)
+
+    def _is_gone(self, choice: Indices) -> bool:
+        """Whether somebody has looked at a combination, or is about to."""
+        return choice in self.known or choice in self._taken
 
     def _remember(self) -> None:
         """Verdicts that the journal has, also those of others who write it now."""
         states = self._optuna.trial.TrialState
+        self._taken.clear()
         for trial in self._study.get_trials(deepcopy=False):
+            if trial.state == states.RUNNING and len(trial.params) == len(self.space.parameters):
+                self._taken.add(tuple(int(trial.params[p.name]) for p in self.space.parameters))
             verdict = trial.user_attrs.get(_VERDICT)
             if verdict is None or trial.state not in (states.COMPLETE, states.FAIL):
                 continue
@@ -192,7 +222,6 @@ class Trials:
 
     def _ask_again(self) -> None:
         """What somebody asked for who is gone is proposed again, before anything else."""
-        self._remember()
         states = self._optuna.trial.TrialState
         for trial in self._study.get_trials(deepcopy=False, states=(states.RUNNING,)):
             claim = self._claim(trial.number)
@@ -202,6 +231,18 @@ class Trials:
                 self._study.enqueue_trial(dict(trial.params))
             self._study.tell(trial.number, state=states.FAIL)
             self._claims.release(claim)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While nobody else asks: between asking and claiming a trial it belongs to nobody."""
+        key = self._claim(-1)
+        while self._claims is not None and not self._claims.claim(key):
+            time.sleep(_LOOK)
+        try:
+            yield
+        finally:
+            if self._claims is not None:
+                self._claims.release(key)
 
     def _claim(self, number: int) -> str:
         return content_hash({"exploration": self._name, "trial": number})

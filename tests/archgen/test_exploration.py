@@ -45,6 +45,7 @@ SPACE = {"memories.local.size": SIZES, "matrix.cols": COLS}
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("archgen.design.code_version", lambda: "one")  # whoever edits meanwhile
     monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv(LOG, str(tmp_path / "log"))
 
@@ -304,6 +305,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
+import archgen.design
+archgen.design.code_version = lambda: "one"
 from test_exploration import asked, load_exploration, means, search
 def observe(outcome, done, total):
     if done == {after}:
@@ -327,6 +330,33 @@ def test_a_killed_search_goes_on_and_computes_nothing_twice(tmp_path: Path, afte
     whole = found(tmp_path, means(tmp_path / "whole"), trials=16, batch=8)
     assert {j.machine.arch.name for j in result.full} == {j.machine.arch.name for j in whole.full}
     assert names(result) == names(whole)
+
+
+TOGETHER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {here!r})
+import archgen.design
+archgen.design.code_version = lambda: "one"
+from test_exploration import asked, load_exploration, means, names, search
+found = search(load_exploration(asked(Path({folder!r}), trials=30, batch=4)), means(Path({out!r})))
+print(len(found.full), *sorted(names(found)))
+"""
+
+
+def test_two_at_a_time_share_the_work_and_find_the_same(tmp_path: Path) -> None:
+    out, here = tmp_path / "out", str(Path(__file__).parent)
+    asked(tmp_path)
+    code = TOGETHER.format(here=here, folder=str(tmp_path), out=str(out))
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(2)
+    ]
+    said = [process.communicate(timeout=100)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    log = Counter((tmp_path / "log").read_text().splitlines())
+    assert set(log.values()) == {1}
+    expected = sorted(best_by_hand(brute_force(tmp_path)))
+    assert all(text.decode().split()[1:] == expected for text in said)
 
 
 def test_more_trials_go_on_from_the_journal(tmp_path: Path) -> None:
