@@ -69,4 +69,5 @@ def test_explain_lists_options_of_passes_with_their_values() -> None:
     assert printed.exit_code == 0
     for name, value in knobs(Stages()).items():
         line = next(line for line in printed.output.splitlines() if f" {name} " in f" {line} ")
-        assert str(value).lower() in line.lower()
+        shown = "null" if value is None else str(value).lower()
+        assert f"[default {shown}]" in line
