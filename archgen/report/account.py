@@ -53,9 +53,20 @@ class Account:
         efficiency = self.point.get("efficiency")
         return 1 - efficiency if math.isfinite(efficiency) else 1.0
 
+    @property
+    def idle(self) -> float:
+        """What is left above DRAM and the busiest compute engine, as they are."""
+        return 1 - max(self.dram, self.compute)
+
     def waiting(self, *causes: str) -> float:
         """Share of the matrix engines' waits for these causes."""
         return sum(self.waits[cause] for cause in causes)
+
+    def waiting_anywhere(self, cause: str) -> float:
+        """Waits of all engines for this cause, added up, as a mean over cores."""
+        cycles = [number(row, f"stall_{cause}_cycles") for row in self.layers]
+        time = self.point.get("latency_cycles") * self.point.arch.core_count
+        return sum(each for each in cycles if each > 0) / time
 
     def worst_fit(self, count: int) -> list[tuple[str, float]]:
         """Nodes at which matrix engines lose most against their peak, and what share of the run."""
