@@ -30,6 +30,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
+from archgen.alone import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError, SourceModel
 from archgen.reference import ORT_ERRORS, content_key, sample_inputs, write_atomically
@@ -88,8 +89,11 @@ def quantize(
     stored = _stored(path)
     if stored is not None:
         return Quantized(stored, note)
-    proto = _quantized(source, samples)
-    write_atomically(path, lambda target: target.write_bytes(proto.SerializeToString()))
+    with alone(path):
+        proto = _stored(path)
+        if proto is None:
+            proto = _quantized(source, samples)
+            write_atomically(path, lambda target: target.write_bytes(proto.SerializeToString()))
     return Quantized(proto, note)
 
 

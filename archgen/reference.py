@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from archgen.alone import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError
 from archgen.zoo.shapes import without_initializers
@@ -122,8 +123,12 @@ def cached_reference(
     stored = _stored_arrays(path)
     if stored is not None:
         return stored
-    values = run_reference(proto, inputs, intermediates)
-    write_atomically(path, lambda target: _store_arrays(target, values))
+    with alone(path):
+        stored = _stored_arrays(path)
+        if stored is not None:
+            return stored
+        values = run_reference(proto, inputs, intermediates)
+        write_atomically(path, lambda target: _store_arrays(target, values))
     return values
 
 

@@ -76,7 +76,7 @@ def test_transformer_keeps_softmax_norm_and_gelu_float(tmp_path: Path) -> None:
 def test_result_is_stored_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_model(_SMALL_BERT)
     first = quantize(source, None, tmp_path)
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.onnx")
     with monkeypatch.context() as patch:
         patch.setattr(module, "quantize_static", None)  # a second run would fail
         again = quantize(source, None, tmp_path)
@@ -95,7 +95,7 @@ def test_given_samples_set_the_ranges(tmp_path: Path) -> None:
     tensors = {tensor.name: tensor for tensor in result.proto.graph.initializer}
     assert numpy_helper.to_array(tensors[scale]) == pytest.approx(50 / 255, rel=0.01)
     assert "seeded" in quantize(source, None, tmp_path).note
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(list(tmp_path.glob("*.onnx"))) == 2
 
 
 @pytest.mark.parametrize(

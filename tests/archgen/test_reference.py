@@ -66,7 +66,7 @@ def test_results_are_remembered_by_content(tmp_path: Path, monkeypatch: pytest.M
     first = cached_reference(network(), "a", {"x": X}, tmp_path, ["p"])
     cached_reference(network(), "a", {"x": X + 1}, tmp_path, ["p"])
     cached_reference(network(3.0), "b", {"x": X}, tmp_path, ["p"])
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.glob("*.npz"))) == 3
     with monkeypatch.context() as patch:
         patch.setattr(reference, "run_reference", None)  # a second run would fail
         again = cached_reference(network(), "a", {"x": X}, tmp_path, ["p"])
@@ -76,11 +76,11 @@ def test_results_are_remembered_by_content(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_damaged_file_is_computed_again(tmp_path: Path) -> None:
     first = cached_reference(network(), "a", {"x": X}, tmp_path)
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*.npz")
     path.write_bytes(path.read_bytes()[:40])
     again = cached_reference(network(), "a", {"x": X}, tmp_path)
     assert np.array_equal(again["y"], first["y"])
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+    assert [entry.name for entry in tmp_path.glob("[!.]*")] == [path.name]
 
 
 def test_run_node_keeps_its_session() -> None:
