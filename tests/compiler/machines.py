@@ -60,22 +60,10 @@ def machine(
         memories["accumulators"] = {"size": accumulators, "banks": 2, "bank_width": 32}
         product["output"] = "accumulators"
         reads.append("accumulators")
-    moves: dict[str, Any] = {"bandwidth": "16 B/cycle"} | (copy or {})
-    copies = {"load": {"from": ["dram"], "to": targets} | moves}
-    if split_loads and weights:
-        copies = {
-            "load": {"from": ["dram"], "to": ["local"]} | moves,
-            "fetch": {"from": ["dram"], "to": ["weights"]} | moves,
-        }
-    copies["store"] = {"from": ["local"], "to": ["dram"]} | moves
+    copies = _copies(targets, copy or {}, split_loads and bool(weights))
     if shared is not None:
         memories["shared"] = {"size": 1 << 20, "banks": 4, "bank_width": 16} | shared
-        if own_engines:
-            copies["refill"] = {"from": ["shared"], "to": targets} | moves
-            copies["spill"] = {"from": ["local"], "to": ["shared"]} | moves
-        else:
-            for way, engine in copies.items():
-                engine["to" if way == "store" else "from"].append("shared")
+        _reach_shared(copies, own_engines)
     given = {key: value for key, value in (vector or {}).items() if value is not None}
     arch = Arch.model_validate({
         "name": name, "clock": "1 GHz", "types": types, "clusters": clusters, "cores": cores,
@@ -88,6 +76,25 @@ def machine(
     if found:
         raise ValueError("; ".join(problem.message for problem in found))
     return arch
+
+
+def _copies(targets: list[str], copy: dict[str, Any], split_loads: bool) -> dict[str, Any]:
+    """Copy engines between DRAM and the memories of a core."""
+    moves: dict[str, Any] = {"bandwidth": "16 B/cycle"} | copy
+    loads = {"load": ["local"], "fetch": ["weights"]} if split_loads else {"load": targets}
+    copies = {name: {"from": ["dram"], "to": to} | moves for name, to in loads.items()}
+    return copies | {"store": {"from": ["local"], "to": ["dram"]} | moves}
+
+
+def _reach_shared(copies: dict[str, Any], own_engines: bool) -> None:
+    """Let engines that are there, or others beside them, reach shared memory as well."""
+    if own_engines:
+        load, store = copies["load"], copies["store"]
+        copies["refill"] = load | {"from": ["shared"], "to": list(load["to"])}
+        copies["spill"] = store | {"to": ["shared"]}
+        return
+    for name, engine in copies.items():
+        engine["to" if name == "store" else "from"].append("shared")
 
 
 SYSTOLIC = {"kind": "systolic", "rows": 8, "cols": 4, "depth": 1}
