@@ -24,8 +24,12 @@ Fields = Mapping[str, Any]
 
 
 def fields_of(arch: Arch) -> dict[str, Any]:
-    """`arch` as its file would spell it, every field."""
+    """`arch` as its file would spell it, every field that it may state."""
     made: dict[str, Any] = arch.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for memory in made["memories"].values():
+        # Ports of their own for reads and writes stand in the place of shared ones.
+        if {"read_ports", "write_ports"} & memory.keys():
+            memory.pop("ports", None)
     return made
 
 

@@ -20,7 +20,7 @@ from simmodel.arch import Arch
 
 BARS = 32
 """Most points in figures with a row for each."""
-DETAILS = 6
+DETAILS = 4
 """Most points that are shown in detail."""
 _LARGEST = 700_000
 """Characters of one figure."""
@@ -76,6 +76,8 @@ class Drawing:
 
 def overviews(frame: Frame, layers: Frame, archs: Mapping[str, Arch], bars: Frame) -> list[Drawing]:
     """What compares points: of `bars` where each has a row, else of the whole `frame`."""
+    if bars.empty:
+        return []
     kept = layers if len(bars) == len(frame) else layers.iloc[:0]
     made = list(_drawn(overview_figures(bars, archs, kept)))
     if len(bars) < len(frame):

@@ -67,7 +67,7 @@ def layer_sheet(account: Account) -> Sheet:
              lambda r: figure(1e3 * r.get("energy_mj"))),
         Made(Heading("Largest wait", number=False, key="wait", title=cause_title), _wait),
     ]  # fmt: skip
-    return sheet(f"{point.anchor}-layers", f"Layers of {point.label}", columns, items)
+    return sheet(f"{point.anchor}-table", f"Layers of {point.label}", columns, items)
 
 
 def time_shares(rows: Sequence[Record]) -> list[float]:

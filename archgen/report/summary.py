@@ -67,9 +67,10 @@ def _fastest(ranking: Ranking) -> Iterator[str]:
         text += f" and {times(first.speed)} as fast as the baseline {ranking.baseline}"
     mean = f"geometric mean over {over}" if first.common > 1 else f"on {ranking.workloads[0]}"
     yield f"{text}; {mean}."
-    fewer = [standing.name for standing in ranked if standing.missing > first.missing]
-    if fewer:
-        yield f"{listed(fewer)} cannot run every workload and rank below those that can."
+    for standing in ranked:
+        if standing.missing > first.missing:
+            has = f"{len(standing.best)} of {counted(len(ranking.workloads), 'workload')}"
+            yield f"{standing.name} has results for {has} and ranks below those with more."
 
 
 def _ahead(lead: float, other: str) -> str:
@@ -158,7 +159,7 @@ def _refused(points: Sequence[PointView]) -> Iterator[str]:
         if found:
             machines = listed(list(dict.fromkeys(point.machine for point in found)))
             verb = one if len(found) == 1 else several
-            yield f"{counted(len(found), 'point')} {verb}, on {machines}; the reasons stand below."
+            yield f"{counted(len(found), 'point')} {verb}, on {machines}; each with its reason."
 
 
 def _checked(points: Sequence[PointView]) -> Iterator[str]:

@@ -21,13 +21,13 @@ from archgen.report.sheet import (
     sheet,
     word,
 )  # fmt: skip
-from archgen.report.words import NONE, percent, short
+from archgen.report.words import NONE, percent
 from archgen.schema.peaks import peaks
 from archgen.stalls import STALLS
 from simmodel.units import show_bytes
 
 _MEGA = 1e6
-_STATUS = {"ok": "ok", "does_not_fit": "does not fit"}
+_STATUS = {"does_not_fit": "does not fit", "unsupported": "not supported"}
 
 
 def machines_sheet(ranking: Ranking) -> Sheet:
@@ -118,11 +118,11 @@ def _swept_column(name: str) -> Made[PointView]:
         value = number(point.row, name) if _is_number(point.row.get(name)) else math.nan
         if math.isnan(value):
             return word(point.text(name) or NONE)
-        shown = show_bytes(value) if name.endswith(".size") else short(value, 4)
+        shown = show_bytes(value) if name.endswith(".size") else f"{value:,g}"
         return Cell(shown, f"{value:.6g}")
 
-    short_name = ".".join(name.split(".")[-2:])
-    return Made(Heading(short_name, title=f"field {name.removeprefix('arch.')}"), cell)
+    field = name.removeprefix("arch.")
+    return Made(Heading(".".join(field.split(".")[-2:]), title=f"field {field}"), cell)
 
 
 def _is_number(value: object) -> bool:

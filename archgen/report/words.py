@@ -21,7 +21,7 @@ def short(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     before = math.floor(math.log10(abs(value))) + 1
-    if -3 < before < digits + 6:
+    if -3 < before < digits + 8:
         return f"{value:,.{max(0, digits - before)}f}"
     return f"{value:.{digits}g}"
 

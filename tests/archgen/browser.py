@@ -3,6 +3,11 @@
 The one idea: the DevTools protocol is JSON messages that end in a zero byte, so a browser needs no
 driver, no port and no package. A page is opened at a width and in a colour scheme; what it logs,
 what fails in it and what it tries to load is kept.
+
+    python tests/archgen/browser.py report.html pictures
+
+takes pictures of a page, narrow and wide, light and dark, and exits with 1 where the page has
+problems or is wider than its window.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -167,3 +173,26 @@ def browser(path: str) -> Iterator[Page]:
             process.wait()
             os.close(to_browser)
             os.close(from_browser)
+
+
+def main(file: Path, folder: Path) -> int:
+    """Pictures of the page `file` in `folder`; 1 where something is wrong with it."""
+    path = chromium()
+    if path is None:
+        print(f"no Chromium: looked for {', '.join(NAMES)} and at $CHROMIUM")
+        return 1
+    folder.mkdir(parents=True, exist_ok=True)
+    wrong = 0
+    with browser(path) as page:
+        for width in (380, 1280, 1600):
+            for scheme in ("light", "dark"):
+                page.open(file, width, scheme)
+                page.screenshot(folder / f"{file.stem}-{width}-{scheme}.png", whole=True)
+                found = page.run("document.documentElement.scrollWidth")
+                wrong += found > width or bool(page.problems)
+                print(f"{width} {scheme}: {found} pixels wide, problems: {page.problems}")
+    return min(wrong, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
