@@ -18,11 +18,14 @@ __all__ = [
     "compare",
     "compile_model",
     "execute",
+    "explore",
     "load_arch",
     "load_model",
     "measure",
     "open_study",
+    "sensitivity",
     "simulate",
+    "smallest_machine",
     "study",
 ]
 

@@ -11,9 +11,12 @@ from archgen.api import Trace as Trace
 from archgen.api import compare as compare
 from archgen.api import compile_model as compile_model
 from archgen.api import execute as execute
+from archgen.api import explore as explore
 from archgen.api import load_arch as load_arch
 from archgen.api import load_model as load_model
 from archgen.api import measure as measure
 from archgen.api import open_study as open_study
+from archgen.api import sensitivity as sensitivity
 from archgen.api import simulate as simulate
+from archgen.api import smallest_machine as smallest_machine
 from archgen.api import study as study

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from archgen.comparison import StudyComparison, compare
 from archgen.design import StudyError
+from archgen.exploration.calls import explore, sensitivity, smallest_machine
 from archgen.models import SourceModel, open_model
 from archgen.reference import run_node
 from archgen.results import Study, open_study
@@ -47,11 +48,14 @@ __all__ = [
     "compare",
     "compile_model",
     "execute",
+    "explore",
     "load_arch",
     "load_model",
     "measure",
     "open_study",
+    "sensitivity",
     "simulate",
+    "smallest_machine",
     "study",
 ]
 

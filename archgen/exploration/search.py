@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from archgen.cache import content_hash
 from archgen.exploration.evaluate import Judge, Judged, Means
@@ -20,6 +24,8 @@ from archgen.exploration.screen import is_blind, overlooked, promising, time_err
 from archgen.exploration.trials import RAN, REFUSED, SCREENED, Proposal, Trials
 from archgen.results import Study
 from archgen.store import StoreError
+
+_HEADLINE = ("latency_ms", "throughput_ips", "energy_mj", "area_mm2")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,17 @@ class Found:
     def looked(self) -> int:
         """Machines that were estimated or run."""
         return len({judged.machine.arch.name for judged in (*self.full, *self.guessed)})
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """A row for each machine of the front: its fields, the objectives and the usual figures."""
+        names = dict.fromkeys([*(o.measure for o in self.exploration.objectives), *_HEADLINE])
+        rows = []
+        for judged in self.front:
+            row: dict[str, Any] = {"arch": judged.machine.arch.name}
+            row |= {setting.field: setting.text for setting in judged.machine.settings}
+            rows.append(row | {name: judged.value(name) for name in names})
+        return pd.DataFrame(rows)
 
 
 def search(exploration: Exploration, means: Means) -> Found:

@@ -29,13 +29,12 @@ from archgen.store import written
 
 FRONT, TARGET = "front", "target"
 _DPI = 130
-_HEADLINE = ("latency_ms", "throughput_ips", "energy_mj", "area_mm2")
 
 
 def save_found(found: Found, folder: Path, plots: bool = True) -> None:
     """`front.csv`, `front/*.yaml`, and a plot of each two objectives."""
     with written(folder):
-        _save_frame(front_frame(found), folder / "front.csv")
+        _save_frame(found.frame, folder / "front.csv")
         _save_machines(found.exploration, found.front, folder / FRONT)
         for one, other in combinations(found.exploration.objectives, 2) if plots else ():
             _save_pareto(found, one, other, folder)
@@ -59,17 +58,6 @@ def save_sensitivities(found: Sensitivities, folder: Path, plots: bool = True) -
             write_atomically(
                 folder / "tornado.png", partial(figure.savefig, format="png", dpi=_DPI)
             )
-
-
-def front_frame(found: Found) -> Frame:
-    """A row for each machine of the front: its fields, the objectives and the usual figures."""
-    names = dict.fromkeys([*(o.measure for o in found.exploration.objectives), *_HEADLINE])
-    rows = []
-    for judged in found.front:
-        row: dict[str, Any] = {"arch": judged.machine.arch.name}
-        row |= {setting.field: setting.text for setting in judged.machine.settings}
-        rows.append(row | {name: judged.value(name) for name in names})
-    return pd.DataFrame(rows)
 
 
 def _save_frame(frame: Frame, path: Path) -> None:
