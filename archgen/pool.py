@@ -94,8 +94,9 @@ class _Loop:
                 self._release(point)
                 yield found
                 continue
+            future = self.workers.submit(point)
             due = time.monotonic() + (self.timeout or float("inf"))
-            self.under[self.workers.submit(point)] = _Under(point, due)
+            self.under[future] = _Under(point, due)
 
     def _stored(self, point: Point) -> Outcome | None:
         """What another study has made of the point."""

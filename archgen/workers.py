@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Protocol
 
 from archgen.estimate import EstimateBench, Estimator
-from archgen.memory import limit, resident, share
+from archgen.memory import limit, resident, share, told
 from archgen.point import Outcome, Point
 from archgen.run import Workbench
 from archgen.threads import collect_rarely, one_thread_each
@@ -29,6 +29,8 @@ from archgen.toolchain import Toolchain
 
 _FULL = 0.5
 """Share of its memory that a worker may keep between points; one that has more is replaced."""
+_LEAST = 512 << 20
+"""Bytes that a worker takes for libraries."""
 _own = threading.local()
 
 
@@ -102,7 +104,11 @@ class LocalProcesses:
     """Worker processes of this machine, each with a bound on its memory."""
 
     def __init__(self, tools: Tools, jobs: int, memory: int | None = None) -> None:
-        """`memory`: bytes that the data of each worker may take; None: no bound."""
+        """`memory`: bytes that the data of each worker may take; None: no bound. Raises
+        WorkersGone for less than a worker takes before its first point."""
+        if memory is not None and memory < _LEAST:
+            said = f"a worker process takes {told(_LEAST)} before its first point"
+            raise WorkersGone(f"--memory {told(memory)}: {said}")
         one_thread_each()
         self.jobs, self._tools, self._memory = jobs, tools, memory
         self._full = _FULL * (memory or share(jobs) or float("inf"))
@@ -161,15 +167,19 @@ class _Process:
 
     def __init__(self, tools: Tools, memory: int | None) -> None:
         self.executor = ProcessPoolExecutor(1, _context(), _start, (memory, dict(os.environ)))
-        self._pid = self.executor.submit(os.getpid)
+        try:
+            self.pid = self.executor.submit(os.getpid).result()  # what starting takes is no point's
+        except BrokenProcessPool:
+            bound = f" with {told(memory)} of memory (--memory)" if memory is not None else ""
+            raise WorkersGone(f"no worker process could be started{bound}") from None
 
     def resident(self) -> int:
         """Bytes of memory that it has; 0 where that is not known."""
-        return resident(self._pid.result()) or 0
+        return resident(self.pid) or 0
 
     def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError, BrokenProcessPool):
-            os.kill(self._pid.result(), signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 

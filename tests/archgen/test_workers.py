@@ -84,6 +84,13 @@ def resident_of_a_worker(folder: Path) -> float:
     return size
 
 
+def test_too_little_memory_for_any_worker_is_an_error_in_words(tmp_path: Path) -> None:
+    with pytest.raises(
+        workers.WorkersGone, match=r"1 MiB: a worker process takes 512 MiB"
+    ):
+        frame(tmp_path, ["one"], Running(2, memory=1 << 20))
+
+
 def test_sizes_and_refusals_are_told_in_words() -> None:
     assert [told(size) for size in (12, 3 << 10, 3 << 19, 5 * GIB)] == [
         "12 B", "3 KiB", "1.5 MiB", "5 GiB",
