@@ -9,7 +9,7 @@ itself says in words:
     <!-- output -->            what the block before printed: words are compared, figures are not
     <!-- skip: why -->         cannot be run in a test
 
-What stands between `<!-- generated: COMMAND -->` and `<!-- end -->` is what that command prints.
+What stands between `<!-- generated: archgen ... -->` and `<!-- end -->` is what that prints.
 `python tests/docs/pages.py` writes generated parts and outputs anew.
 """
 
@@ -26,6 +26,10 @@ from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from click.testing import CliRunner
+
+from archgen.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -154,11 +158,10 @@ def generated(page: Path) -> str:
     """The text of `page` with every generated part as its command prints it now."""
 
     def filled(found: re.Match[str]) -> str:
-        done = subprocess.run(
-            found[2].split(), cwd=ROOT, capture_output=True, text=True, check=True,
-            env={**os.environ, **environment(ROOT)},
-        )  # fmt: skip
-        return f"{found[1]}\n{done.stdout.strip()}\n\n{found[3]}"
+        done = CliRunner().invoke(cli, found[2].split()[1:], catch_exceptions=False)
+        if done.exit_code != 0:
+            raise WrongPage(f"{page.name}: {found[2]}: {done.output}")
+        return f"{found[1]}\n{done.output.strip()}\n\n{found[3]}"
 
     return _GENERATED.sub(filled, page.read_text(encoding="utf-8"))
 

@@ -1,0 +1,84 @@
+"""The documentation, followed from top to bottom: every block runs, nothing generated is stale."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, Block, Reader, WrongPage, blocks, environment, generated, prepare
+
+MOST_SKIPPED = 8
+_LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
+
+
+def name_of(page: Path) -> str:
+    return page.stem
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+    prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    return Reader(tmp_path)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
+    for block in blocks(page):
+        reader.follow(block)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if "<!-- generated: " in page.read_text(encoding="utf-8")],
+    ids=name_of,
+)
+def test_generated_parts_are_up_to_date(page: Path) -> None:
+    stale = page.read_text(encoding="utf-8") != generated(page)
+    assert not stale, f"run: python tests/docs/pages.py {page.relative_to(ROOT)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, _ in _LINK.findall(page.read_text(encoding="utf-8")):
+        assert "://" in target or (page.parent / target).exists(), target
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [page.name for page in PAGES[1:] if f"docs/{page.name}" not in readme]
+    assert not missing
+
+
+def test_few_blocks_are_left_out_and_each_says_why() -> None:
+    skipped = [block for page in PAGES for block in blocks(page) if block.mark == "skip"]
+    assert all(block.value for block in skipped)
+    assert len(skipped) <= MOST_SKIPPED
+
+
+def block(language: str, text: str, mark: str = "", value: str = "") -> Block:
+    return Block(ROOT / "README.md", 1, language, text, mark, value, 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        block("sh", "archgen check no-such-machine.yaml"),
+        block("sh", "true", "exit", "2"),
+        block("yaml", "name: nobody"),
+        block("text", "words that nobody printed\n", "output"),
+    ],
+)
+def test_what_is_wrong_in_a_page_is_found(wrong: Block, reader: Reader) -> None:
+    with pytest.raises(WrongPage, match=r"README\.md:1"):
+        reader.follow(wrong)
+
+
+def test_outputs_are_compared_by_their_words(reader: Reader) -> None:
+    reader.follow(block("python", "print('latency   3.5 ms,  2 cores')"))
+    reader.follow(block("text", "latency 11.25 ms, 4 cores\n...\n", "output"))
+    with pytest.raises(WrongPage, match="nothing like"):
+        reader.follow(block("text", "latency 3.5 us, 2 cores\n", "output"))
