@@ -44,7 +44,7 @@ def cluster(name: str, tools: Tools) -> Workers:
         client = distributed.Client(**_connection(distributed, address), timeout=_START)
     except (OSError, ValueError) as mistake:
         raise StudyError([f"executor {name}: no scheduler answers: {mistake}"]) from None
-    others = {version for version in client.run(code_version).values() if version != code_version()}
+    others = {version for version in client.run(_version).values() if version != code_version()}
     if others:
         client.close()
         raise StudyError([f"executor {name}: its workers have another version of archgen"])
@@ -118,6 +118,12 @@ class _Dask:
         self._client.close()
         if cluster is not None:
             cluster.close()
+
+
+def _version() -> str:
+    """Of the worker's sources; asked for here, where all that points need is imported, so that
+    imports are no point's time."""
+    return code_version()
 
 
 async def _leave() -> None:

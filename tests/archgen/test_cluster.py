@@ -87,7 +87,7 @@ def test_a_point_that_hangs_on_a_cluster_is_given_up(
     address, _ = machines
     models = [small_model(tmp_path / f"{name}.onnx") for name in ("one", "hang", "two")]
     design = designed(["ascend-310-like"], models)
-    running = quiet(tmp_path / "a", executor=f"dask:{address}", timeout=8)
+    running = quiet(tmp_path / "a", executor=f"dask:{address}", timeout=15)
     assert run_study(design, running, tools=SLOW).frame["status"].tolist() == ["ok", "failed", "ok"]
 
 
