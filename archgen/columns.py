@@ -236,12 +236,11 @@ def ordered(names: Iterable[str], columns: tuple[Column, ...] = COLUMNS) -> list
     Columns without `<placeholder>` are always there. Raises KeyError for an undefined name.
     """
     families: dict[str, list[str]] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         found = column(name, columns)
         if found is None:
             raise KeyError(f"column {name!r} is not defined in archgen/columns.py")
-        if name not in families.setdefault(found.name, []):
-            families[found.name].append(name)
+        families.setdefault(found.name, []).append(name)
     result: list[str] = []
     for known in columns:
         result += families.get(known.name, [] if "<" in known.name else [known.name])

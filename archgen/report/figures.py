@@ -12,10 +12,18 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 
 from archgen.frame import Frame, layers_frame, levels_frame, spans_frame
-from archgen.plots import as_svg, detail_figures, overview_figures
+from archgen.plots import (
+    as_svg,
+    detail_figures,
+    overview_figures,
+    pareto_figure,
+    scaling_figure,
+)
+from archgen.plots.scaling import scaling_lines
 from archgen.point import Outcome
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking
+from archgen.report.subject import Subject
 from simmodel.arch import Arch
 
 BARS = 32
@@ -26,7 +34,7 @@ _LARGEST = 700_000
 """Characters of one figure."""
 _ALL = 5_000_000
 """Characters of all details together."""
-_OF_ALL = ("pareto_area", "pareto_energy", "scaling")
+_OF_ALL = ("figure-pareto_area", "figure-pareto_energy", "figure-scaling")
 """Figures that stay readable with any number of points."""
 COSTS = ("energy", "area")
 """Figures that belong to energy and area."""
@@ -74,26 +82,26 @@ class Drawing:
     """Empty where it is left out for its size."""
 
 
-def overviews(frame: Frame, layers: Frame, archs: Mapping[str, Arch], bars: Frame) -> list[Drawing]:
-    """What compares points: of `bars` where each has a row, else of the whole `frame`."""
-    if bars.empty:
+def overviews(study: Subject, ranking: Ranking) -> list[Drawing]:
+    """What compares points: of a large study the best where each has a row."""
+    frame, archs = study.frame, study.by_name
+    if frame.empty:
         return []
-    kept = layers if len(bars) == len(frame) else layers.iloc[:0]
-    made = list(_drawn(overview_figures(bars, archs, kept)))
-    if len(bars) < len(frame):
-        made = [drawing for drawing in made if drawing.name not in _named(_OF_ALL)]
-        made += _drawn(_only(overview_figures(frame, archs), _OF_ALL))
+    shown = bars_of(len(frame), ranking)
+    layers = layers_frame([study.outcomes[index] for index in shown])
+    made = list(_drawn(overview_figures(frame.iloc[shown], archs, layers)))
+    if len(shown) < len(frame):
+        made = [drawing for drawing in made if drawing.name not in _OF_ALL]
+        made += _drawn(_of_all(frame, archs))
     return made
 
 
-def _named(names: Sequence[str]) -> list[str]:
-    return [f"figure-{name}" for name in names]
-
-
-def _only(
-    figures: Iterator[tuple[str, Figure]], names: Sequence[str]
-) -> Iterator[tuple[str, Figure]]:
-    return ((name, figure) for name, figure in figures if name in names)
+def _of_all(frame: Frame, archs: Mapping[str, Arch]) -> Iterator[tuple[str, Figure]]:
+    for name, column in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
+        if column in frame and frame[column].notna().any():
+            yield name, pareto_figure(frame, "latency_ms", column)
+    if scaling_lines(frame, archs):
+        yield "scaling", scaling_figure(frame, archs)
 
 
 def _drawn(figures: Iterator[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:
@@ -138,9 +146,9 @@ class Budget:
         return found
 
 
-def bars_of(frame: Frame, ranking: Ranking) -> Frame:
-    """`frame`, or of a large one the best points of the best machines, in its order."""
-    if len(frame) <= BARS:
-        return frame
+def bars_of(count: int, ranking: Ranking) -> list[int]:
+    """Indices of all of `count` points, or of many the best ones of the best machines."""
+    if count <= BARS:
+        return list(range(count))
     best = [point.index for standing in ranking.ranked for point in standing.best.values()]
-    return frame.iloc[sorted(best[:BARS] or range(BARS))]
+    return sorted(best[:BARS]) or list(range(BARS))

@@ -29,7 +29,6 @@ from archgen.report.figures import (
     DETAILS,
     Budget,
     Drawing,
-    bars_of,
     chosen_details,
     details,
     overviews,
@@ -103,7 +102,7 @@ def content(study: Subject) -> dict[str, Any]:
         for standing in ranking.ranked[:MACHINES]
     }
     shown = chosen_details(ranking)
-    figures = overviews(study.frame, study.layers, study.by_name, bars_of(study.frame, ranking))
+    figures = overviews(study, ranking)
     return {
         "about": study.about,
         "title": study.about.name or "Study",

@@ -68,17 +68,5 @@ class Subject(Protocol):
         """One row for each point."""
 
     @property
-    def layers(self) -> Frame:
-        """One row for each node of each point."""
-
-    @property
-    def spans(self) -> Frame:
-        """When each engine worked."""
-
-    @property
-    def levels(self) -> Frame:
-        """Memories, traffic and engines over time."""
-
-    @property
     def by_name(self) -> dict[str, Arch]:
         """Its machines by their names."""
