@@ -106,8 +106,9 @@ def price(arch: Arch, fields: Fields, point: PointView, longer: float) -> Price:
 def _ratios(before: Costs, after: Costs, dtype: str, longer: float) -> dict[str, float]:
     """By component of energy: what it takes afterwards, as a factor."""
     pairs = {name: (before.read[name].value, after.read[name].value) for name in before.read}
+    if dtype in before.mac:
+        pairs["mac"] = (before.mac[dtype].value, after.mac[dtype].value)
     pairs |= {
-        "mac": (before.mac[dtype].value, after.mac[dtype].value),
         "vector": (before.vector["simple"].value, after.vector["simple"].value),
         "instruction": (before.instruction.value, after.instruction.value),
         "leakage": (before.leakage.value, after.leakage.value * longer),

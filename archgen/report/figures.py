@@ -65,7 +65,8 @@ _SAID: Mapping[str, tuple[str, str]] = {
     "engines": ("Engines over time", "What each engine worked for. White is waiting."),
     "memory_time": ("Memory over time", "What each memory held, against its capacity."),
     "banks": ("Banks over time", "What each bank held."),
-    "bandwidth": ("Bandwidth over time", "What moved, against the peak."),
+    "bandwidth": ("Bandwidth over time", "What moved, against the peak. Bytes of a transfer are "
+                  "spread evenly over its time, so what overlaps may pass the peak."),
 }  # fmt: skip
 
 

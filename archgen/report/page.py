@@ -6,7 +6,6 @@ here by plain functions, so a test can look at the values before they are text.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from os import PathLike
@@ -123,7 +122,6 @@ def content(study: Subject) -> dict[str, Any]:
         "stalls": STALLS,
         "files": [(yaml_anchor(ranking, s.name), s.name, _file(s)) for s in ranking.standings],
         "glossary": _glossary(study),
-        "again": _again(study),
         "limits": {"bars": BARS, "details": DETAILS, "machines": MACHINES},
         "count": len(points),
     }
@@ -195,12 +193,3 @@ def _glossary(study: Subject) -> list[tuple[str, str, str]]:
     """Name, unit and meaning of each column of the results."""
     known = dict.fromkeys(column(str(name), COLUMNS) for name in study.frame)
     return [(each.name, each.unit, each.meaning) for each in known if each is not None]
-
-
-def _again(study: Subject) -> list[str]:
-    """Commands that give the same results."""
-    said = study.about
-    if said.source:
-        name = f"{said.name or 'study'}.yaml"
-        return [said.command, f"archgen study {shlex.quote(name)}"]
-    return [said.command] if said.command else []
