@@ -82,3 +82,17 @@ def test_outputs_are_compared_by_their_words(reader: Reader) -> None:
     reader.follow(block("text", "latency 11.25 ms, 4 cores\n...\n", "output"))
     with pytest.raises(WrongPage, match="nothing like"):
         reader.follow(block("text", "latency 3.5 us, 2 cores\n", "output"))
+
+
+def test_the_results_in_the_readme_are_of_machines_that_are_shipped() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = readme.split("<!-- results -->")[1].split("<!-- results end -->")[0]
+    rows = re.findall(r"^\| ([\w-]+) \| [\d.]+ ", shown, re.M)
+    assert rows
+    assert set(rows) <= {path.stem for path in (ROOT / "archs").glob("*.yaml")}
+
+
+def test_pictures_are_small() -> None:
+    pictures = list((ROOT / "docs/images").glob("*.png"))
+    assert pictures
+    assert all(path.stat().st_size < 200_000 for path in pictures)
