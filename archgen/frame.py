@@ -23,8 +23,8 @@ from archgen.columns import (
     column,
     ordered,
 )
+from archgen.files import write_atomically
 from archgen.point import Outcome, Row, Scalar
-from archgen.reference import write_atomically
 from archgen.scheduling import DEFAULT
 
 LayerRow = Row

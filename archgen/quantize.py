@@ -31,9 +31,10 @@ from onnxruntime.quantization import (
 )
 
 from archgen.alone import alone
+from archgen.files import write_bytes
 from archgen.memory import is_refusal
 from archgen.models import ModelError, SourceModel
-from archgen.reference import ORT_ERRORS, content_key, sample_inputs, write_atomically
+from archgen.reference import ORT_ERRORS, content_key, sample_inputs
 from archgen.zoo.shapes import known_shapes
 
 Array = NDArray[Any]
@@ -93,7 +94,7 @@ def quantize(
         proto = _stored(path)
         if proto is None:
             proto = _quantized(source, samples)
-            write_atomically(path, lambda target: target.write_bytes(proto.SerializeToString()))
+            write_bytes(path, proto.SerializeToString())
     return Quantized(proto, note)
 
 

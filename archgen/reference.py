@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
-import secrets
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 from archgen.alone import alone
+from archgen.files import write_atomically
 from archgen.memory import is_refusal
 from archgen.models import ModelError
 from archgen.zoo.shapes import without_initializers
@@ -157,18 +156,6 @@ def content_key(arrays: Mapping[str, Array]) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
         digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
     return digest.hexdigest()
-
-
-def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Calls ``write`` with a temporary path and moves the result to ``path``, so that readers see
-    all of it or nothing, whoever else is writing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.stem}.{secrets.token_hex(6)}.part")
-    try:
-        write(temporary)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _store_arrays(path: Path, values: Mapping[str, Array]) -> None:

@@ -21,10 +21,10 @@ import pandas as pd
 
 from archgen.cache import code_version
 from archgen.design import Design, StudyError
+from archgen.files import write_text
 from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
 from archgen.plots import save_plots
 from archgen.point import Outcome, Point
-from archgen.reference import write_atomically
 from archgen.report import card_html
 from archgen.store import Store
 from simmodel.arch import Arch
@@ -132,8 +132,7 @@ def write_manifest(
         "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
     }
-    text = json.dumps(content, indent=1)
-    write_atomically(folder / MANIFEST, lambda target: target.write_text(text, encoding="utf-8"))
+    write_text(folder / MANIFEST, json.dumps(content, indent=1))
 
 
 def open_study(folder: str | PathLike[str]) -> Study:

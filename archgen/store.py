@@ -19,9 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from archgen.files import write_bytes
 from archgen.frame import LayerRow, layers_frame, table_bytes
 from archgen.point import Outcome, Point
-from archgen.reference import write_atomically
 
 try:
     import fcntl
@@ -140,7 +140,7 @@ class Store:
         for name, table in tables.items():
             path = _table(stem, name)
             if isinstance(table, bytes):
-                _write(path, table)
+                write_bytes(path, table)
             sizes[name] = path.stat().st_size
         content = {
             "format": _FORMAT,
@@ -152,7 +152,7 @@ class Store:
             "tables": sizes,
         }
         text = json.dumps(content, indent=1, allow_nan=False)
-        _write(Path(f"{stem}.json"), text.encode())
+        write_bytes(Path(f"{stem}.json"), text.encode())
 
 
 def _table(stem: Path, name: str) -> Path:
@@ -192,7 +192,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return -1
-
-
-def _write(path: Path, content: bytes) -> None:
-    write_atomically(path, lambda target: target.write_bytes(content))

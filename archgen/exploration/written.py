@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import yaml
+from matplotlib.figure import Figure
 
 from archgen.exploration.evaluate import Judged
 from archgen.exploration.measures import measured
@@ -22,9 +22,9 @@ from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.search import Found
 from archgen.exploration.sensitivity import Sensitivities
 from archgen.exploration.target import Answer
+from archgen.files import write_atomically, write_text
 from archgen.frame import Frame, records
 from archgen.plots import pareto_figure, tornado_figure
-from archgen.reference import write_atomically
 from archgen.store import written
 
 FRONT, TARGET = "front", "target"
@@ -54,14 +54,15 @@ def save_sensitivities(found: Sensitivities, folder: Path, plots: bool = True) -
         for name in ("ladders", "tornado", "pairs"):
             _save_frame(getattr(found, name), folder / f"{name}.csv")
         if plots:
-            figure = tornado_figure(found.tornado)
-            write_atomically(
-                folder / "tornado.png", partial(figure.savefig, format="png", dpi=_DPI)
-            )
+            _save_figure(tornado_figure(found.tornado), folder / "tornado.png")
 
 
 def _save_frame(frame: Frame, path: Path) -> None:
     write_atomically(path, lambda target: frame.to_csv(target, index=False))
+
+
+def _save_figure(figure: Figure, path: Path) -> None:
+    write_atomically(path, lambda target: figure.savefig(target, format="png", dpi=_DPI))
 
 
 def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -> None:
@@ -80,7 +81,7 @@ def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -
     figure = pareto_figure(frame, one.measure, other.measure, more)
     many = len(found.exploration.objectives) > 2
     name = f"pareto_{one.measure}_{other.measure}.png" if many else "pareto.png"
-    write_atomically(folder / name, partial(figure.savefig, format="png", dpi=_DPI))
+    _save_figure(figure, folder / name)
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,9 +96,8 @@ def _save_machines(exploration: Exploration, found: Sequence[Judged], folder: Pa
         if path.name not in kept:
             path.unlink()
     for judged in found:
-        text = machine_text(exploration, judged, folder)
         path = folder / f"{judged.machine.arch.name}.yaml"
-        write_atomically(path, partial(_write, text=text))
+        write_text(path, machine_text(exploration, judged, folder))
 
 
 def machine_text(exploration: Exploration, judged: Judged, folder: Path) -> str:
@@ -128,7 +128,3 @@ def _set(fields: dict[str, Any], name: str, value: Any) -> None:
         fields[last] |= value
     else:
         fields[last] = value
-
-
-def _write(target: Path, text: str) -> None:
-    target.write_text(text, encoding="utf-8")

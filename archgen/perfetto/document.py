@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
+from archgen.files import write_bytes
 from archgen.perfetto.counters import CHIP, Counter, counters
 from archgen.perfetto.packets import Packets, Track, arrows
 from archgen.perfetto.tokens import Token, dependences, tokens_of
-from archgen.reference import write_atomically
 from archgen.timeline import Merged, merge, spans_of
 from simmodel.arch import Arch
 from simmodel.asm import print_item
@@ -40,7 +40,7 @@ def write_trace(path: Path, trace: Trace, program: Program, arch: Arch) -> None:
     content = trace_bytes(trace, program, arch)
     if path.suffix == ".gz":
         content = compressed(content)
-    write_atomically(path, lambda target: target.write_bytes(content))
+    write_bytes(path, content)
 
 
 def compressed(content: bytes) -> bytes:

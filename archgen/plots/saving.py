@@ -13,6 +13,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from archgen.files import write_atomically, write_text
 from archgen.frame import Frame
 from archgen.plots.area import area_figure
 from archgen.plots.bandwidth import bandwidth_figure
@@ -31,7 +32,6 @@ from archgen.plots.throughput import throughput_figure
 from archgen.plots.timeline import identity, split_points
 from archgen.plots.tornado import tornado_figure
 from archgen.plots.utilization import utilization_figure
-from archgen.reference import write_atomically
 from archgen.scheduling import DEFAULT
 from simmodel.arch import Arch
 
@@ -163,8 +163,7 @@ def _save(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
     for name in formats:
         target = path.with_name(f"{path.name}.{name}")
         if name == "svg":
-            text = svg_text(figure)
-            write_atomically(target, partial(_write_text, text=text))
+            write_text(target, svg_text(figure))
         else:
             metadata = _NO_DATE.get(name)
             write_atomically(
@@ -172,10 +171,6 @@ def _save(figure: Figure, path: Path, formats: Sequence[str]) -> list[Path]:
             )
         made.append(target)
     return made
-
-
-def _write_text(target: Path, text: str) -> None:
-    target.write_text(text, encoding="utf-8")
 
 
 def _known(frame: Frame, column: str) -> bool:

@@ -7,7 +7,7 @@ here by plain functions, so a test can look at the values before they are text.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from archgen.columns import COLUMNS, column
+from archgen.files import write_text
 from archgen.point import Outcome
-from archgen.reference import write_atomically
 from archgen.report.account import Account, account
 from archgen.report.changed import fields_of
 from archgen.report.cost_tables import area_sheet, energy_sheet
@@ -59,13 +59,8 @@ MACHINES = 8
 def write_report(study: Subject, target: str | PathLike[str]) -> Path:
     """Write the report of `study` as the file `target`, whole or not at all."""
     path = Path(target)
-    text = report_html(study)
-    write_atomically(path, partial(_write, text=text))
+    write_text(path, report_html(study))
     return path
-
-
-def _write(target: Path, text: str) -> None:
-    target.write_text(text, encoding="utf-8")
 
 
 def report_html(study: Subject) -> str:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,21 +142,21 @@ def test_a_full_disk_is_said_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     design, out = many(small_model(tmp_path / "small.onnx"), 5), tmp_path / "out"
-    real, written = store_module.write_atomically, []
+    real, written = store_module.write_bytes, []
 
-    def full(path: Path, write: Callable[[Path], object]) -> None:
+    def full(path: Path, content: bytes) -> None:
         if path.suffix == ".json" and len(written) == 3:
             path.with_name("half.part").write_bytes(b"half")
             raise OSError(28, "No space left on device")
         written.extend([path] if path.suffix == ".json" else [])
-        real(path, write)
+        real(path, content)
 
-    monkeypatch.setattr(store_module, "write_atomically", full)
+    monkeypatch.setattr(store_module, "write_bytes", full)
     with pytest.raises(StoreError, match="No space left on device; 3 of 5 points") as caught:
         run_study(design, quiet(out), tools=SLOW)
     assert str(out) in str(caught.value)
     assert len(open_study(out).outcomes) == 3
-    monkeypatch.setattr(store_module, "write_atomically", real)
+    monkeypatch.setattr(store_module, "write_bytes", real)
     again = run_study(design, quiet(out), tools=SLOW)
     assert (again.reused, len(again.frame)) == (3, 5)
 
