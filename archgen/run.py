@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
 from archgen.drift import with_outputs, with_stored
-from archgen.energy import costs_of, energy_of
+from archgen.energy import costs_of
+from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
 from archgen.fed import cut, feedable, run_cut
 from archgen.memory import refusal

@@ -12,8 +12,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
 from archgen.energy.scaling import at_node
 from archgen.energy.table import Figures, SramFit
 from simmodel.arch import Memory
@@ -59,7 +57,7 @@ def sram_cost(memory: Sram, figures: Figures) -> SramCost:
     area = sram_area(memory, figures)
     bits = 8 * memory.width
     kib = memory.size / memory.banks / _KIB
-    bank = bit_energy(figures.sram, kib, bits, memory.node) * _of_ports(figures.sram, memory.ports)
+    bank = bit_energy(figures.sram, kib, bits, memory.node) * of_ports(figures.sram, memory.ports)
     wire = 0.0
     if memory.banks > 1:
         wire = 1e-3 * at_node(figures.wire.points, memory.node) * math.sqrt(area) / 2
@@ -69,7 +67,7 @@ def sram_cost(memory: Sram, figures: Figures) -> SramCost:
 def sram_area(memory: Sram, figures: Figures) -> float:
     """mm2 of all banks with their periphery."""
     cell = at_node(figures.area.bitcell.points, memory.node) / figures.area.sram.density
-    return 1e-6 * 8 * memory.size * cell * _of_ports(figures.sram, memory.ports)
+    return 1e-6 * 8 * memory.size * cell * of_ports(figures.sram, memory.ports)
 
 
 def bit_energy(fit: SramFit, kib: float, bits: float, node: float) -> float:
@@ -82,28 +80,6 @@ def bit_energy(fit: SramFit, kib: float, bits: float, node: float) -> float:
     return fit.scale * math.exp(exponents)
 
 
-def _of_ports(fit: SramFit, ports: int) -> float:
+def of_ports(fit: SramFit, ports: int) -> float:
+    """What `ports` multiply energy and area by."""
     return 1 + fit.port * (ports - 1)
-
-
-def refit(fit: SramFit) -> tuple[float, float, float, float]:
-    """scale, node, size and width as least squares over the fit's points gives them."""
-    rows = [
-        (1.0, math.log(p.node / _REFERENCE_NODE), math.log(p.size),
-         math.log(p.width / _REFERENCE_WIDTH))
-        for p in fit.points
-    ]  # fmt: skip
-    goal = [math.log(p.read / p.width / _of_ports(fit, p.ports)) for p in fit.points]
-    found = np.linalg.lstsq(np.array(rows), np.array(goal), rcond=None)[0]
-    return math.exp(found[0]), float(found[1]), float(found[2]), float(found[3])
-
-
-def ratios(fit: SramFit) -> list[float]:
-    """Fit over figure, for each of the fit's points."""
-    made = (bit_energy(fit, p.size, p.width, p.node) * _of_ports(fit, p.ports) for p in fit.points)
-    return [value * p.width / p.read for value, p in zip(made, fit.points, strict=True)]
-
-
-def standard_error(fit: SramFit) -> float:
-    """Factor by which the fit's points differ from it: root mean square of the logarithms."""
-    return math.exp(math.sqrt(sum(math.log(r) ** 2 for r in ratios(fit)) / len(fit.points)))

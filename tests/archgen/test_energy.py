@@ -15,14 +15,16 @@ import yaml
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from sram_fit import ratios, refit, standard_error
 
 from archgen.cli.check import check
-from archgen.energy import costs_of, energy_of
+from archgen.energy import costs_of
 from archgen.energy.events import count_events
+from archgen.energy.model import energy_of
 from archgen.energy.ranges import Range, total
 from archgen.energy.scaling import at_node, of_voltage
 from archgen.energy.sources import HwComponents, MissingSource
-from archgen.energy.sram import Sram, ratios, refit, sram_cost, standard_error
+from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import SHIPPED, load_table, shipped_table
 from archgen.rows import energy_row
 from archgen.schema import ArchError, load_archs, shipped_names

@@ -22,7 +22,8 @@ from conv_net import conv_net
 from archgen.api import compile_model, load_model
 from archgen.cli.report import report
 from archgen.cli.study import study as study_verb
-from archgen.energy import costs_of, energy_of
+from archgen.energy import costs_of
+from archgen.energy.model import energy_of
 from archgen.frame import records, results_frame
 from archgen.point import Outcome
 from archgen.report import card_html, report_html
