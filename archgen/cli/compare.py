@@ -10,12 +10,11 @@ from typing import Any
 
 import click
 import pandas as pd
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from archgen.cli.options import Words
-from archgen.cli.results import WIDE, plain_rows
+from archgen.cli.results import plain_rows
+from archgen.cli.terminal import plain_table, show
 from archgen.comparison import StudyComparison
 from archgen.comparison import compare as compared
 from archgen.differences import Change, Pair
@@ -104,7 +103,7 @@ def compare(
     if as_json:
         click.echo(json.dumps(as_plain(found), indent=1))
     else:
-        _print(found, before, after)
+        show([pairs_table(found)] if found.pairs else [], lines(found, before, after))
     sys.exit(1 if fail_if_worse and found.worse else 0)
 
 
@@ -118,19 +117,9 @@ def as_plain(found: StudyComparison) -> dict[str, Any]:
     }
 
 
-def _print(found: StudyComparison, before: Path, after: Path) -> None:
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE
-    if found.pairs:
-        console.print(pairs_table(found))
-    for line in lines(found, before, after):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
 def pairs_table(found: StudyComparison) -> Table:
     """One row for each pair, and the geometric means."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_footer=bool(found.means))
+    table = plain_table(show_footer=bool(found.means))
     told = _telling(found)
     for index, name in enumerate(told):
         table.add_column(name, footer="" if index else "geometric mean", overflow="fold")

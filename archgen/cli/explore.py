@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from archgen.cli.running import OUT, printer, running, running_options, watched
+from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import shortened
+from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import Judged, Means
 from archgen.exploration.measures import is_estimable
 from archgen.exploration.plan import Exploration, load_exploration
@@ -86,17 +86,18 @@ def explore(
             lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact), folder
         )
         save_answer(answer, folder)
-        _print_answer(answer, folder)
+        best = () if answer.machine is None else (answer.machine,)
+        show([machines_table(plan, best)] if best else [], answer_lines(answer, folder))
         sys.exit(0 if answer.machine is not None else 1)
     found = watched(lambda seen: search(plan, replace(means, observe=seen)), folder)
     save_found(found, folder, given["plots"])
-    _print_found(found, folder)
+    show([machines_table(plan, found.front)], found_lines(found, folder))
     sys.exit(0 if found.front else 1)
 
 
 def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:
     """A row for each machine: its fields and figures."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     names = dict.fromkeys([*(o.measure for o in plan.objectives), *_HEADLINE])
     for parameter in plan.space.parameters:
         table.add_column(parameter.name, overflow="fold")
@@ -114,13 +115,6 @@ def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:
 def _verdict(judged: Judged) -> str:
     checked = [outcome.row.get("verified") for outcome in judged.outcomes]
     return "yes" if all(checked) else "not checked"
-
-
-def _print_found(found: Found, folder: Path) -> None:
-    console = printer()
-    console.print(machines_table(found.exploration, found.front))
-    for line in found_lines(found, folder):
-        console.print(line, markup=False, soft_wrap=True)
 
 
 def found_lines(found: Found, folder: Path) -> Iterator[str]:
@@ -155,15 +149,6 @@ def _refused(full: tuple[Judged, ...]) -> Iterator[str]:
         yield f"{judged.machine.arch.name}: {shortened(judged.reason)}"
     if len(refused) > _SHOWN:
         yield f"and {len(refused) - _SHOWN} more machines without results"
-
-
-def _print_answer(answer: Answer, folder: Path) -> None:
-    console = printer()
-    found = answer.machine
-    if found is not None:
-        console.print(machines_table(answer.exploration, (found,)))
-    for line in answer_lines(answer, folder):
-        console.print(line, markup=False, soft_wrap=True)
 
 
 def answer_lines(answer: Answer, folder: Path) -> Iterator[str]:

@@ -9,19 +9,16 @@ from typing import Any
 
 import click
 import pandas as pd
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from archgen.cli.options import Words
 from archgen.cli.summary import reasons, results_table
+from archgen.cli.terminal import plain_table, show
 from archgen.frame import records
 from archgen.query import by_order, known_column, where
 from archgen.results import Study, open_study
 from archgen.store import written
 
-WIDE = 1000
-"""Columns of output that no terminal shows, so that nothing of a table is cut off."""
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -78,12 +75,8 @@ def results(
     if as_json:
         click.echo(json.dumps(plain_rows(chosen), indent=1))
         return
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE
-    console.print(plain_table(chosen) if columns else results_table(frame))
-    for line in (*reasons(frame), progress(study, folder, len(frame))):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    table = chosen_table(chosen) if columns else results_table(frame)
+    show([table], (*reasons(frame), progress(study, folder, len(frame))))
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
@@ -93,9 +86,9 @@ def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def plain_table(frame: pd.DataFrame) -> Table:
+def chosen_table(frame: pd.DataFrame) -> Table:
     """All of `frame`, numbers with four digits."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     for name in frame:
         number = pd.api.types.is_numeric_dtype(frame[name])
         table.add_column(str(name), justify="right" if number else "left", overflow="fold")

@@ -1,4 +1,4 @@
-"""Options of verbs that run points of a study file, and running them with progress shown."""
+"""Options of verbs that run points, and running them with progress shown."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ Result = TypeVar("Result")
 Verb = Callable[..., Any]
 OUT = Path("archgen-out")
 INTERRUPTED = 130
-WIDE = 1000
-"""Columns of output that no terminal shows, so that nothing of a table is cut off."""
 
 _OPTIONS = (
     click.option(
@@ -37,21 +35,27 @@ _OPTIONS = (
         "-o",
         "--out",
         type=click.Path(file_okay=False, path_type=Path),
-        help="Folder for results and plots.  [default: archgen-out/NAME]",
+        help="Folder for results and plots.  "
+        "[default: archgen-out, archgen-out/NAME for a study file]",
     ),
     click.option("--fresh", is_flag=True, help="Run points again that the folder already has."),
-    click.option("--plots/--no-plots", default=True, help="Draw plots in the end."),
+    click.option(
+        "--plots/--no-plots",
+        default=True,
+        help="Draw plots in the end, and write a study's report.",
+    ),
     click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
         metavar="SECONDS",
-        help="Give up a point after this long.",
+        help="Give up a point after this long; it becomes a failed row.",
     ),
     click.option(
         "--memory",
         type=Size(),
         metavar="SIZE",
-        help="Most data of one worker process, such as 8GiB.  [default: its share]",
+        help="Most data of one worker process, such as 8GiB.  "
+        "[default: its share of the machine's]",
     ),
     click.option(
         "--executor",
@@ -77,11 +81,12 @@ def running(
     timeout: float | None,
     memory: int | None,
     executor: str,
+    trace: bool = False,
 ) -> Running:
     """What these options say."""
     command = shlex.join(["archgen", *sys.argv[1:]])
     most = memory or share(jobs) if executor == "local" and jobs > 1 else memory
-    return Running(jobs, folder, fresh, timeout, most, executor, command, plots=plots)
+    return Running(jobs, folder, fresh, timeout, most, executor, command, trace, plots)
 
 
 def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
@@ -91,15 +96,7 @@ def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
             return work(progress.observe)
         except KeyboardInterrupt:
             progress.stop()
-            shown = f"{progress.done} points are finished and saved in {folder}; run again to go on"
-            done = shown if progress.done else "no point is finished yet"
+            shown = f"{progress.done} of {progress.total} points are finished and saved in {folder}"
+            done = f"{shown}; run again to go on" if progress.done else "no point is finished yet"
             click.echo(f"interrupted: {done}", err=True)
             sys.exit(INTERRUPTED)
-
-
-def printer() -> Console:
-    """Standard output; where it is no terminal nothing of a table is cut off."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDE
-    return console

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from archgen.cli.running import OUT, printer, running, running_options, watched
+from archgen.cli.running import OUT, running, running_options, watched
+from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import Means
 from archgen.exploration.plan import load_surroundings
 from archgen.exploration.sensitivity import Sensitivities, better, sensitivities
@@ -50,17 +50,14 @@ def sensitivity(study: Path, out: Path | None, **given: Any) -> None:
     means = Means(running(folder, **given))
     found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
     save_sensitivities(found, folder, given["plots"])
-    console = printer()
-    console.print(tornado_table(found))
-    for line in lines(found, folder):
-        console.print(line, markup=False, soft_wrap=True)
+    show([tornado_table(found)], lines(found, folder))
     sys.exit(0 if found.study.good else 1)
 
 
 def tornado_table(found: Sensitivities) -> Table:
     """A row for each field, the one that matters most on top."""
     metric = found.asked.metric
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     table.add_column("field", overflow="fold")
     for heading in ("lower", metric.measure, "higher", metric.measure, "per mm2", "per GB/s"):
         table.add_column(heading, justify="right")

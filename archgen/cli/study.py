@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
@@ -11,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from archgen.cli.options import (
     Batches,
-    Size,
     as_dims,
     as_efforts,
     calibration_option,
@@ -24,23 +20,19 @@ from archgen.cli.options import (
     host_option,
     scheduling_options,
 )
-from archgen.cli.progress import Progress
+from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import points_table, results_table, summary_lines
+from archgen.cli.terminal import show
 from archgen.design import Design, Workload, designed, points
-from archgen.memory import share
 from archgen.report import REPORT, write_report
-from archgen.results import Study
 from archgen.store import written
 from archgen.study_file import is_study
 from archgen.study_plan import load_study
-from archgen.sweep import Running, run_study
+from archgen.sweep import run_study
 from archgen.variants import Variant
 
-INTERRUPTED = 130
-WIDE = 1000
-"""Columns of output that no terminal shows, so that nothing of a table is cut off."""
 _TYPED = click.core.ParameterSource.COMMANDLINE
-OUT = Path("archgen-out")
+_RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
 
 
 @click.command()
@@ -64,14 +56,6 @@ OUT = Path("archgen-out")
 )
 @dtype_option
 @click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="processors",
-    help="Worker processes.",
-)
-@click.option(
     "--verify/--no-verify",
     default=True,
     help="Execute the instructions and compare with ONNX Runtime.",
@@ -80,52 +64,18 @@ OUT = Path("archgen-out")
 @dim_option
 @calibration_option
 @scheduling_options
-@click.option(
-    "-o",
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for results and plots.  [default: archgen-out, archgen-out/NAME for a study file]",
-)
-@click.option("--fresh", is_flag=True, help="Run points again that the folder already has.")
+@running_options
 @click.option(
     "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
 )
-@click.option(
-    "--plots/--no-plots", default=True, help="Draw plots and write the report in the end."
-)
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(0, min_open=True),
-    metavar="SECONDS",
-    help="Give up a point after this long; it becomes a failed row.",
-)
-@click.option(
-    "--memory",
-    type=Size(),
-    metavar="SIZE",
-    help="Most data of one worker process, such as 8GiB.  [default: its share of the machine's]",
-)
-@click.option(
-    "--executor",
-    default="local",
-    show_default=True,
-    help="Who runs the points: local, dask:tcp://HOST:PORT, dask:local[:WORKERS].",
-)
 @click.pass_context
 def study(
     context: click.Context,
     /,
     archs: tuple[str, ...],
     out: Path | None,
-    jobs: int,
-    fresh: bool,
-    trace: bool,
-    plots: bool,
     dry_run: bool,
-    timeout: float | None,
-    memory: int | None,
-    executor: str,
     **given: Any,
 ) -> None:
     """Compile, check and simulate models on architectures, and compare them.
@@ -148,34 +98,21 @@ def study(
     Exit code 0: every point has an answer, also "does not fit" and "unsupported". 1: a point
     failed or its outputs are wrong. 2: wrong input. 130: interrupted, finished points are saved.
     """  # fmt: skip
+    means = {name: given.pop(name) for name in _RUNNING}
     typed = {name for name in given if context.get_parameter_source(name) == _TYPED}
     design = _design(archs, given, typed)
     folder = out or (OUT / design.name if design.source else OUT)
     if dry_run:
         _list(design, folder)
         return
-    command = shlex.join(["archgen", *sys.argv[1:]])
-    most = memory or share(jobs) if executor == "local" and jobs > 1 else memory
-    running = Running(jobs, folder, fresh, timeout, most, executor, command, trace, plots)
-    sys.exit(0 if run_and_report(design, running, folder).good else 1)
-
-
-def run_and_report(design: Design, running: Running, folder: Path) -> Study:
-    """Run a study with its progress shown, and print what came out."""
-    with Progress(Console(stderr=True)) as progress:
-        try:
-            result = run_study(design, running, progress.observe)
-        except KeyboardInterrupt:
-            progress.stop()
-            shown = f"{progress.done} of {progress.total} points are finished and saved in {folder}"
-            done = f"{shown}; run again to go on" if progress.done else "no point is finished yet"
-            click.echo(f"interrupted: {done}", err=True)
-            sys.exit(INTERRUPTED)
-    if running.plots and result.outcomes:
+    asked = running(folder, **means)
+    result = watched(lambda seen: run_study(design, asked, seen), folder)
+    if asked.plots and result.outcomes:
         with written(folder):
             write_report(result, folder / REPORT)
-    report(result, folder)
-    return result
+    frame = result.frame
+    show([results_table(frame)], summary_lines(frame, result.reused, folder))
+    sys.exit(0 if result.good else 1)
 
 
 def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> Design:
@@ -236,19 +173,5 @@ def _changed(load: Workload, said: Mapping[str, Any]) -> Workload:
 def _list(design: Design, folder: Path) -> None:
     """Print the points, and which of them `folder` has."""
     wanted = points(design)
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE
     table, finished = points_table(wanted, folder)
-    console.print(table)
-    console.print(f"{len(wanted)} points, {finished} of them finished in {folder}", highlight=False)
-
-
-def report(result: Study, out: Path) -> None:
-    """Print the table of results, then what needs words."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = WIDE
-    console.print(results_table(result.frame))
-    for line in summary_lines(result.frame, result.reused, out):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    show([table], [f"{len(wanted)} points, {finished} of them finished in {folder}"])

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from archgen.cli.terminal import plain_table
 from archgen.frame import Record, is_wrong, records, varied
 from archgen.point import Point
 from archgen.store import Store
@@ -38,7 +38,7 @@ _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 def results_table(frame: pd.DataFrame) -> Table:
     """One row for each point; figures are missing where there is no result."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     table.add_column("architecture", no_wrap=True)
     rows = records(frame)
     chosen = varied(rows)
@@ -61,7 +61,7 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
     store = Store(folder)
     found = [store.load(point.label, point.key) for point in points]
     rows: list[Record] = [{**point.identity()} for point in points]
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = plain_table()
     table.add_column("architecture", no_wrap=True)
     chosen = varied(rows)
     for heading in ("model", "batch", "dtype", *chosen, "finished"):
