@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from archgen.cache import code_version, content_hash
 from archgen.knobs import Settings
@@ -25,6 +25,9 @@ from archgen.schema.mistakes import guess, listed
 from archgen.variants import Variant
 from simmodel.arch import Arch
 
+Item = TypeVar("Item")
+Several: TypeAlias = Item | Sequence[Item]
+"""Values, or the only one."""
 Named = str | PathLike[str]
 Pattern = Mapping[str, Any]
 """Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
@@ -90,28 +93,31 @@ class Design:
 
 
 def designed(
-    archs: Sequence[Named | Arch | Variant],
-    models: Sequence[Named | Workload],
-    batches: Sequence[int] = (1,),
+    archs: Several[Named | Arch | Variant],
+    models: Several[Named | Workload],
+    batches: Several[int] = (1,),
     dtype: str | None = None,
     *,
     verify: bool = True,
     host: bool = True,
     dims: Mapping[str, int] | None = None,
     calibration: Named | None = None,
-    fusion: Sequence[str] = (DEFAULT.fusion,),
-    halo: Sequence[str] = (DEFAULT.halo,),
-    objective: Sequence[str] = (DEFAULT.objective,),
-    effort: Sequence[int] = (DEFAULT.effort,),
+    fusion: Several[str] = (DEFAULT.fusion,),
+    halo: Several[str] = (DEFAULT.halo,),
+    objective: Several[str] = (DEFAULT.objective,),
+    effort: Several[int] = (DEFAULT.effort,),
     passes: Sequence[Settings] = ((),),
 ) -> Design:
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
+    archs, models, batches = _listed(archs), _listed(models), _listed(batches)
     machines, mistakes = _machines(archs)
     for what, given in (("architecture", archs), ("model", models), ("batch size", batches)):
         if not given:
             mistakes.append(f"no {what} given")
     mistakes += [f"batch {size}: must be a positive whole number" for size in batches if size < 1]
-    ways, unknown = choices(fusion, halo, objective, effort, passes)
+    ways, unknown = choices(
+        _listed(fusion), _listed(halo), _listed(objective), _listed(effort), passes
+    )  # fmt: skip
     mistakes += unknown
     samples = fspath(calibration) if calibration else None
     sizes = tuple(sorted((dims or {}).items()))
@@ -125,6 +131,12 @@ def designed(
     if mistakes:
         raise StudyError([*mistakes, *_unopened(workloads)])
     return Design(tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host)
+
+
+def _listed(given: Several[Item]) -> Sequence[Item]:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return given
+    return (given,)
 
 
 def _machines(given: Sequence[Named | Arch | Variant]) -> tuple[list[Variant], list[str]]:

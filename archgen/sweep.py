@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from archgen.cache import cache_dir
-from archgen.design import Design, Named, StudyError, Workload, designed, points
+from archgen.design import Design, Named, Several, StudyError, Workload, designed, points
 from archgen.executors import cluster, is_cluster
 from archgen.knobs import Settings
 from archgen.point import Outcome, Point
@@ -56,9 +56,9 @@ class Running:
 
 
 def study(
-    archs: Sequence[Named | Arch | Variant],
-    models: Sequence[Named | Workload],
-    batches: Sequence[int] = (1,),
+    archs: Several[Named | Arch | Variant],
+    models: Several[Named | Workload],
+    batches: Several[int] = (1,),
     dtype: str | None = None,
     *,
     jobs: int = 1,
@@ -66,10 +66,10 @@ def study(
     host: bool = True,
     dims: Mapping[str, int] | None = None,
     calibration: Named | None = None,
-    fusion: Sequence[str] = (DEFAULT.fusion,),
-    halo: Sequence[str] = (DEFAULT.halo,),
-    objective: Sequence[str] = (DEFAULT.objective,),
-    effort: Sequence[int] = (DEFAULT.effort,),
+    fusion: Several[str] = (DEFAULT.fusion,),
+    halo: Several[str] = (DEFAULT.halo,),
+    objective: Several[str] = (DEFAULT.objective,),
+    effort: Several[int] = (DEFAULT.effort,),
     passes: Sequence[Settings] = ((),),
     out: Named | None = None,
     fresh: bool = False,
@@ -81,6 +81,8 @@ def study(
     tools: Toolchain = STANDARD,
 ) -> Study:
     """Compile, check and simulate every model at every batch on every architecture.
+
+    Several values of an argument stand in a list; one may stand alone.
 
     Args:
         archs: architecture files, patterns, shipped names, or loaded `Arch`.

@@ -221,6 +221,14 @@ def test_points_are_observed_as_they_finish(tmp_path: Path) -> None:
     assert seen == [("ok", 1, 2), ("ok", 2, 2)]
 
 
+def test_a_single_value_needs_no_list(tmp_path: Path) -> None:
+    path, tools = model(tmp_path), HOST_ONLY
+    alone = study(FP16, path, 2, tools=tools, effort=0, fusion="none")
+    listed = study([FP16], [path], [2], tools=tools, effort=[0], fusion=["none"])
+    columns = ["arch", "model", "batch", "effort", "fusion", "latency_cycles"]
+    pd.testing.assert_frame_equal(alone.frame[columns], listed.frame[columns])
+
+
 def test_an_empty_study_has_a_frame() -> None:
     assert Study((), ()).frame.empty
 
