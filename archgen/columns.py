@@ -187,6 +187,10 @@ LAYER_COLUMNS = (
     ),
 )
 """The frame of `Study.layers`: one row for each node of each point."""
+MORE_IS_BETTER = frozenset(
+    {"throughput_ips", "efficiency", "matrix_utilization", "matrix_busy", "tops_per_w"}
+)
+"""Figures of points of which more is better; of all others less is."""
 
 SPAN_COLUMNS = (
     *_IDENTITY,

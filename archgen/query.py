@@ -1,28 +1,21 @@
 """Rows of a frame by simple conditions, and their order: `latency_ms<=5`, `arch=tpu*`, `-batch`.
 
-The one idea: a value is read in the unit of its column, so sizes may say theirs (`512 KiB`) and
-fractions may be percentages; text is a pattern, and commas separate alternatives.
+The one idea: amounts are read in the unit of their column (`archgen.conditions`); text is a
+pattern, and commas separate alternatives.
 """
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any
 
 import pandas as pd
 
 from archgen.columns import column
+from archgen.conditions import ORDERS, amount, split_condition
 from archgen.design import StudyError
 from archgen.schema.mistakes import guess
-from simmodel.units import parse_bytes
 
-_CONDITION = re.compile(r"\s*([A-Za-z][\w.<>-]*?)\s*(<=|>=|==|!=|<|>|=)\s*(.*?)\s*")
-_ORDERS: dict[str, Callable[[Any, Any], Any]] = {
-    "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -53,17 +46,17 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _met(frame: pd.DataFrame, condition: str) -> pd.Series:
-    form = _CONDITION.fullmatch(condition)
-    if form is None or not form[3]:
+    parts = split_condition(condition)
+    if parts is None:
         example = "a column, a comparison and a value, such as 'latency_ms<=5' or 'arch=tpu*'"
         raise StudyError([f"{condition!r}: expected {example}"])
-    name, comparison, text = form.groups()
+    name, comparison, text = parts
     values = frame[known_column(frame, name)]
-    if comparison in _ORDERS:
+    if comparison in ORDERS:
         if not pd.api.types.is_numeric_dtype(values) or values.dtype == "boolean":
             said = f"{condition!r}: {name} is no number; compare it with = or !="
             raise StudyError([said])
-        found = _ORDERS[comparison](values, _number(condition, name, text))
+        found = ORDERS[comparison](values, _number(condition, name, text))
     else:
         found = _equal(condition, values, text.split(","))
     met: pd.Series = found.fillna(False).astype(bool)
@@ -87,20 +80,7 @@ def _equal(condition: str, values: pd.Series, words: Sequence[str]) -> pd.Series
 
 def _number(condition: str, name: str, text: str) -> float:
     known = column(name)
-    unit = known.unit if known is not None else ""
     try:
-        if unit == "bytes" or name.startswith("arch."):
-            return _size(text)
-        if unit == "fraction" and text.endswith("%"):
-            return float(text[:-1]) / 100
-        return float(text.removesuffix(unit).strip())
-    except ValueError:
-        said = f"expected a number{f' of {unit}' if unit else ''}, got {text!r}"
-        raise StudyError([f"{condition!r}: {said}"]) from None
-
-
-def _size(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return float(parse_bytes(text))
+        return amount(text, name, known.unit if known is not None else "")
+    except ValueError as mistake:
+        raise StudyError([f"{condition!r}: {mistake}"]) from None

@@ -15,12 +15,12 @@ from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import shortened
 from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import Judged, Means
-from archgen.exploration.measures import is_estimable
+from archgen.exploration.measures import AREA, is_estimable
 from archgen.exploration.plan import Exploration, load_exploration
+from archgen.exploration.saving import FRONT, TARGET, save_answer, save_found
 from archgen.exploration.screen import is_blind
 from archgen.exploration.search import Found, search
-from archgen.exploration.target import AREA, Answer, smallest
-from archgen.exploration.written import FRONT, TARGET, save_answer, save_found
+from archgen.exploration.target import Answer, smallest
 
 _SHOWN = 4
 _HEADLINE = ("latency_ms", "throughput_ips", "area_mm2")
@@ -74,11 +74,9 @@ def explore(
     Exit code 0: there is a front, or a machine for the target. 1: there is none. 2: wrong input.
     130: interrupted, finished points are saved.
     """  # fmt: skip
-    plan = load_exploration(study)
+    plan = load_exploration(study).with_trials(trials)
     if exact and target is None:
         raise click.UsageError("--exact belongs to --target")
-    if trials is not None:
-        plan = replace(plan, asked=plan.asked.model_copy(update={"trials": trials}))
     folder = out or OUT / plan.design.name
     means = Means(running(folder, **given))
     if target is not None:

@@ -16,8 +16,8 @@ from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import Means
 from archgen.exploration.plan import load_surroundings
-from archgen.exploration.sensitivity import Sensitivities, better, sensitivities
-from archgen.exploration.written import save_sensitivities
+from archgen.exploration.saving import save_sensitivities
+from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.frame import Record, records
 
 _INTERESTING = 0.02
@@ -75,7 +75,7 @@ def lines(found: Sensitivities, folder: Path) -> Iterator[str]:
     """What the columns mean, which fields depend on each other, and what has no result."""
     metric, worth = found.asked.metric, found.asked.asked.worth
     yield (
-        f"{metric.measure}: {better(metric)} is better; per mm2, per GB/s: what the step up gains; "
+        f"{metric.measure}: {metric.better} is better; per mm2, per GB/s: what the step up gains; "
         f"enough: the value after which a step gains less than {100 * worth:g} %"
     )
     pairs = records(found.pairs) if not found.pairs.empty else []

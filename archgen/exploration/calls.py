@@ -14,16 +14,16 @@ found.frame
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from archgen.design import Named
 from archgen.exploration.evaluate import Means
+from archgen.exploration.measures import AREA
 from archgen.exploration.plan import Given, load_exploration, load_surroundings
+from archgen.exploration.saving import save_answer, save_found, save_sensitivities
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
-from archgen.exploration.target import AREA, Answer, smallest
-from archgen.exploration.written import save_answer, save_found, save_sensitivities
+from archgen.exploration.target import Answer, smallest
 from archgen.sweep import Observer, Running
 
 
@@ -53,9 +53,7 @@ def explore(
     Raises:
         StudyError: with every mistake in the study, before anything runs; that Optuna is missing.
     """
-    plan = load_exploration(study)
-    if trials is not None:
-        plan = replace(plan, asked=plan.asked.model_copy(update={"trials": trials}))
+    plan = load_exploration(study).with_trials(trials)
     running = Running(jobs, out, fresh, timeout, executor=executor)
     found = search(plan, Means(running, observe))
     if out is not None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from archgen.columns import COLUMNS, Column, column
-from archgen.plots.pareto import HIGHER_IS_BETTER
+from archgen.columns import COLUMNS, MORE_IS_BETTER, Column, column
 from archgen.point import Row
 from archgen.schema.mistakes import guess
 from simmodel.arch import Arch
@@ -19,7 +18,7 @@ _DERIVED = (
     Column("throughput_per_watt", "real", "samples/s/W", "throughput_ips / average_w"),
     Column("latency_area", "real", "ms mm2", "latency_ms x area_mm2"),
 )
-_UPWARDS = frozenset({*HIGHER_IS_BETTER, "throughput_per_watt"})
+AREA = "area_mm2"
 _INPUTS = frozenset({"batch", "effort"})
 ESTIMABLE = frozenset({"latency_cycles", "latency_ms", "throughput_ips", "latency_area"})
 """Measures that the cost model gives; those of area too."""
@@ -32,7 +31,7 @@ def is_estimable(name: str) -> bool:
 
 def upwards(name: str) -> bool:
     """Whether more of it is better."""
-    return name in _UPWARDS
+    return name in MORE_IS_BETTER or name == "throughput_per_watt"
 
 
 def measure_column(name: str, arch: Arch) -> Column:
@@ -74,5 +73,6 @@ def measured(row: Row, name: str) -> float | None:
 
 
 def _number(value: object) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known and math.isfinite(value) else None  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from archgen.design import Design
 from archgen.exploration.constraints import Constraint, parse_constraint
@@ -17,7 +17,7 @@ from archgen.exploration.space import Indices, Parameter, Space, parameter_of
 from archgen.schema.mistakes import Mistake
 from archgen.schema.mistakes import Path as TreePath
 from archgen.schema.tree import Leaf, Node, Row, Table, find, plain
-from archgen.study_file import Machines
+from archgen.study_file import Machines, StudyFile
 from archgen.study_plan import Maker, opened
 from archgen.variants import Variant, spelled, text_of, value_of
 from simmodel.arch import Arch
@@ -32,6 +32,11 @@ class Objective:
 
     measure: str
     more: bool
+
+    @property
+    def better(self) -> str:
+        """Which way is better, in a word."""
+        return "more" if self.more else "less"
 
     def cost(self, value: float) -> float:
         """`value` with the sign that makes less better."""
@@ -53,6 +58,12 @@ class Exploration:
     common: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Fields that all machines have otherwise than that file."""
 
+    def with_trials(self, trials: int | None) -> Exploration:
+        """The same with another number of machines to look at; None: as it is."""
+        if trials is None:
+            return self
+        return replace(self, asked=self.asked.model_copy(update={"trials": trials}))
+
     def fields_of(self, machine: Variant) -> Mapping[str, Any]:
         """The fields that a machine of the space sets, as a file would hold them."""
         return self.space.fields(self.space.choice_of(machine))
@@ -72,15 +83,11 @@ class Surroundings:
 
 def load_exploration(given: Given) -> Exploration:
     """What the section `explore` asks for. Raises StudyError with every mistake."""
-    file, maker = opened(_source(given))
+    file, maker = _opened(given)
     asked = file.explore
     if asked is None:
-        maker.say((), [_missing("explore", file.sensitivity is not None)])
-        maker.refuse()
-    design, found = _checked(maker.design(file), maker), maker.base(file)
-    if found is None or not design.machines:
-        maker.refuse()
-    base, extends = found
+        _refuse(maker, "explore", file.sensitivity is not None)
+    design, base, extends = _base(file, maker)
     reader = _Section(maker, base, design.machines[0].arch, "explore")
     parameters = [reader.parameter(name, value) for name, value in asked.parameters.items()]
     objectives = reader.objectives(asked.objectives)
@@ -94,41 +101,44 @@ def load_exploration(given: Given) -> Exploration:
 
 def load_surroundings(given: Given) -> Surroundings:
     """What the section `sensitivity` asks for. Raises StudyError with every mistake."""
-    file, maker = opened(_source(given))
+    file, maker = _opened(given)
     asked = file.sensitivity
     if asked is None:
-        maker.say((), [_missing("sensitivity", file.explore is not None)])
-        maker.refuse()
-    design, found = _checked(maker.design(file), maker), maker.base(file)
-    if found is None or not design.machines:
-        maker.refuse()
-    reader = _Section(maker, found[0], design.machines[0].arch, "sensitivity")
+        _refuse(maker, "sensitivity", file.explore is not None)
+    design, base, _ = _base(file, maker)
+    reader = _Section(maker, base, design.machines[0].arch, "sensitivity")
     around = [reader.around(name, value, asked) for name, value in asked.parameters.items()]
     metric = reader.measure(("metric",), asked.metric)
     maker.check()
     known = [pair for pair in around if pair is not None]
-    space = Space(found[0], tuple(parameter for parameter, _ in known))
+    space = Space(base, tuple(parameter for parameter, _ in known))
     own = tuple(index for _, index in known)
     return Surroundings(design, space, own, Objective(metric, upwards(metric)), asked)
 
 
-def _source(given: Given) -> Path | Mapping[str, Any]:
-    return given if isinstance(given, Mapping) else Path(given)
+def _opened(given: Given) -> tuple[StudyFile, Maker]:
+    return opened(given if isinstance(given, Mapping) else Path(given))
 
 
-def _missing(section: str, other: bool) -> str:
+def _refuse(maker: Maker, section: str, other: bool) -> NoReturn:
+    """There is no `section`; `other`: whether there is the one for the other verb."""
     wrong = {"explore": "sensitivity", "sensitivity": "explore"}[section]
     hint = f"; `archgen {wrong}` is what this file is for" if other else ""
-    return f"missing key {section!r}, expected a mapping with parameters{hint}"
+    maker.say((), [f"missing key {section!r}, expected a mapping with parameters{hint}"])
+    maker.refuse()
 
 
-def _checked(design: Design, maker: Maker) -> Design:
-    """`design`, which has to be one network in one way as far as machines are to be compared."""
+def _base(file: StudyFile, maker: Maker) -> tuple[Design, Table, str]:
+    """The design of the one machine that the file is about, compiled in one way, so that machines
+    can be compared; the machine's fields, and the file that they come from."""
+    design, found = maker.design(file), maker.base(file)
     if len(design.ways) > 1:
         maker.say(("compiler",), ["expected one way to compile: machines are compared, not ways"])
     if len(design.dtypes) > 1:
         maker.say(("dtypes",), ["expected one element type: machines are compared, not types"])
-    return replace(design, only=(), skip=())
+    if found is None or not design.machines:
+        maker.refuse()
+    return replace(design, only=(), skip=()), *found
 
 
 @dataclass(frozen=True)

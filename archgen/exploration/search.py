@@ -18,10 +18,10 @@ import pandas as pd
 
 from archgen.cache import content_hash
 from archgen.exploration.evaluate import Judge, Judged, Means
-from archgen.exploration.front import front
 from archgen.exploration.plan import Exploration
 from archgen.exploration.screen import is_blind, overlooked, promising, time_errors
 from archgen.exploration.trials import RAN, REFUSED, SCREENED, Proposal, Trials
+from archgen.fronts import front
 from archgen.results import Study
 from archgen.store import StoreError
 

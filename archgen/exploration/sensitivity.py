@@ -16,13 +16,13 @@ from itertools import combinations, pairwise
 import pandas as pd
 
 from archgen.exploration.evaluate import Judge, Judged, Means
-from archgen.exploration.plan import Objective, Surroundings
+from archgen.exploration.measures import AREA
+from archgen.exploration.plan import Surroundings
 from archgen.exploration.space import Indices, Parameter
+from archgen.frame import Frame
 from archgen.results import Study
 from archgen.store import StoreError
 
-AREA = "area_mm2"
-Frame = pd.DataFrame
 _NAN = float("nan")
 
 
@@ -239,8 +239,3 @@ def _pair(
         "interaction": together - sum(alone),
         "metric": asked.metric.measure,
     }
-
-
-def better(metric: Objective) -> str:
-    """Which way the metric is better, in a word."""
-    return "more" if metric.more else "less"

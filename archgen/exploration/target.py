@@ -16,13 +16,12 @@ from archgen.energy import costs_of
 from archgen.energy.sources import MissingSource
 from archgen.exploration.constraints import Constraint, parse_constraint
 from archgen.exploration.evaluate import Judge, Judged, Means
-from archgen.exploration.measures import is_estimable, measure_column, upwards
+from archgen.exploration.measures import AREA, is_estimable, measure_column, upwards
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.space import Indices
 from archgen.results import Study
 from archgen.variants import Variant
 
-AREA = "area_mm2"
 MOST = 20_000
 """Combinations that are looked through."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from matplotlib import rc_context
@@ -12,15 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.columns import COLUMNS, column
+from archgen import fronts
+from archgen.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.frame import Frame, Record, records
 from archgen.plots.labels import place_labels
 from archgen.plots.panels import TITLE_LETTERS, machine_labels, number, square_figure, workload
 from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, say
 
-HIGHER_IS_BETTER = (
-    "throughput_ips", "efficiency", "matrix_utilization", "matrix_busy", "tops_per_w",
-)  # fmt: skip
 _UNITS = {
     "ms": "ms", "mm2": "mm²", "mj": "mJ", "ips": "samples/s", "cycles": "cycles", "bytes": "bytes",
 }  # fmt: skip
@@ -34,7 +32,7 @@ def pareto_figure(
     frame: Frame,
     x: str = "latency_ms",
     y: str = "area_mm2",
-    better: Sequence[str] = HIGHER_IS_BETTER,
+    better: Collection[str] = MORE_IS_BETTER,
 ) -> Figure:
     """Points of column `y` over column `x`, a panel for each workload, and the front among them.
 
@@ -79,12 +77,7 @@ def front(points: Sequence[Place], more: tuple[bool, bool] = (False, False)) -> 
     """
     signs = [-1.0 if each else 1.0 for each in more]
     costs = [(signs[0] * a, signs[1] * b) for a, b in points]
-    best = [
-        index
-        for index, (a, b) in enumerate(costs)
-        if not any(c <= a and d <= b and (c, d) != (a, b) for c, d in costs)
-    ]
-    return sorted(best, key=lambda index: points[index])
+    return sorted(fronts.front(costs), key=lambda index: points[index])
 
 
 def _words(name: str) -> str:

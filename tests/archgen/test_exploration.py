@@ -23,15 +23,15 @@ from archgen.energy import costs_of
 from archgen.estimate import COST_MODEL
 from archgen.exploration.constraints import parse_constraint
 from archgen.exploration.evaluate import Means
-from archgen.exploration.front import dominates, front, ranks
 from archgen.exploration.measures import measured
 from archgen.exploration.plan import load_exploration, load_surroundings
 from archgen.exploration.ranges import values_of
 from archgen.exploration.records import Range
+from archgen.exploration.saving import save_found
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
-from archgen.exploration.written import save_found
+from archgen.fronts import dominates, front, ranks
 from archgen.schema import load_arch
 from archgen.sweep import Running
 from simmodel.arch import Arch

@@ -36,6 +36,7 @@ def frame() -> pd.DataFrame:
     [
         ("latency_ms<=5", ["tpu-v1", "edge"]),
         ("latency_ms < 5 ms", ["edge"]),
+        ("latency_ms < 5000us", ["edge"]),
         ("latency_ms!=2", ["tpu-v1", "tpu-v4"]),
         ("arch=tpu*", ["tpu-v1", "tpu-v4"]),
         ("arch==edge", ["edge"]),
@@ -60,7 +61,7 @@ def test_conditions_all_hold(frame: pd.DataFrame) -> None:
         ("latncy_ms<=5", "column 'latncy_ms': no such column; did you mean 'latency_ms'?"),
         ("latency_ms", "'latency_ms': expected a column, a comparison and a value"),
         ("latency_ms<=", "expected a column, a comparison and a value"),
-        ("latency_ms<=fast", "expected a number of ms, got 'fast'"),
+        ("latency_ms<=fast", "expected a quantity such as '5 ms', got 'fast'"),
         ("arch<tpu", "arch is no number; compare it with = or !="),
         ("verified=maybe", "verified is true or false, not 'maybe'"),
         ("verified<1", "verified is no number"),
