@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 
 from compiler.alloc.off_chip import GRAIN, Span, lowest
 from compiler.fuse.group import Group, Shared
-from compiler.keep import Part, Prices
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.plan.facts import Facts
+from compiler.priced import Part, PricedParts, Prices
 from compiler.tile.clusters import slices
 from simmodel.arch import Arch, SharedMemory
 from simmodel.dtype import size_of
@@ -74,10 +74,10 @@ class ChooseHomes:
         memory = fitter.arch.memories.shared
         if not self.shared or memory is None:
             return tuple(parts)
-        chosen = _Chosen(list(parts), fitter, memory, int(self.part * memory.size))
+        chosen = _Chosen(PricedParts(list(parts), fitter), memory, int(self.part * memory.size))
         for candidate in sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth):
             chosen.offer(candidate)
-        return tuple(chosen.parts)
+        return tuple(chosen.program.parts)
 
 
 def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
@@ -194,8 +194,7 @@ def _reaches(group: Group, names: Collection[str], fitter: Prices) -> bool:
 class _Chosen:
     """What lies in shared memory so far."""
 
-    parts: list[Part]
-    fitter: Prices
+    program: PricedParts
     memory: SharedMemory
     most: int
     """Bytes that may be used."""
@@ -212,21 +211,9 @@ class _Chosen:
             position: self._with(position, dict.fromkeys(names, home))
             for position, names in candidate.names.items()
         }
-        old = sum(self.fitter.price(self._group(position)) for position in changed)
-        new = 0.0
-        for group in changed.values():
-            new += self.fitter.price(group)
-            if new >= old:
-                return
-        for position, group in changed.items():
-            self.parts[position] = group
-        self.placed.append((address, candidate.span))
-
-    def _group(self, position: int) -> Group:
-        part = self.parts[position]
-        assert isinstance(part, Group)
-        return part
+        if self.program.take(changed):
+            self.placed.append((address, candidate.span))
 
     def _with(self, position: int, homes: Mapping[str, Shared]) -> Group:
-        group = self._group(position)
+        group = self.program.group(position)
         return replace(group, shared={**group.shared, **homes})

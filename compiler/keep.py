@@ -11,38 +11,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
+from compiler.alloc.off_chip import GRAIN, Span, lowest
 from compiler.emit.layer import raw_value
 from compiler.fuse.group import Group, Kept
 from compiler.fuse.layer import seen_through
 from compiler.nest.bounds import clipped
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from compiler.nest.rewrite import reads_of, writes_of
-from compiler.plan.facts import Facts, Unholdable
+from compiler.plan.facts import Unholdable
+from compiler.priced import Part, PricedParts, Prices
 from compiler.tile.needs import LayerNeeds
-from simmodel.arch import Arch
+from simmodel.arch import Memory
 from simmodel.dtype import size_of
-
-Part = Group | HostNode
-
-
-class Prices(Protocol):
-    """What is asked about groups."""
-
-    @property
-    def arch(self) -> Arch:
-        """The machine."""
-
-    @property
-    def facts(self) -> Facts:
-        """What is true of groups whatever their tiles."""
-
-    def price(self, group: Group) -> float:
-        """Expected cycles, or another score to be kept low."""
-
-    def bound(self, group: Group) -> float:
-        """At most the price, and cheap."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +67,12 @@ class KeepTensors:
         """`parts` with what stays on chip marked in their groups."""
         if not self.enabled or fitter.arch.core_count > 1:
             return tuple(parts)  # other cores would have to reach what one of them keeps
-        shelf = _Shelf(list(parts), fitter, int(self.share * fitter.arch.memories.local.size))
+        memory = fitter.arch.memories.local
+        shelf = _Shelf(PricedParts(list(parts), fitter), memory, int(self.share * memory.size))
         found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
         for candidate in found:
             shelf.offer(candidate)
-        return tuple(shelf.parts)
+        return tuple(shelf.program.parts)
 
 
 def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
@@ -191,19 +173,20 @@ def _raw(group: Group, tensor: Tensor, border: float | None) -> float:
 class _Shelf:
     """The end of local memory, and what lies there from group to group."""
 
-    parts: list[Part]
-    fitter: Prices
+    program: PricedParts
+    memory: Memory
     most: int
     """Bytes that it may take."""
-    taken: list[tuple[int, int, int, int]] = field(default_factory=list)
-    """(first group, last group, offset from the memory's end, bytes)."""
+    placed: list[tuple[int, Span]] = field(default_factory=list)
+    """Tensors by their offset from the memory's end."""
 
     def offer(self, candidate: Candidate) -> None:
         """Put the candidate on the shelf if that is worth its place."""
-        memory = self.fitter.arch.memories.local
-        grain = math.lcm(memory.alignment, 64)
+        memory = self.memory
+        grain = math.lcm(memory.alignment, GRAIN)
         size = -(-candidate.bytes // grain) * grain
-        offset = self._free(candidate, size)
+        span = Span(candidate.name, size, candidate.first, candidate.last)
+        offset = lowest(span, self.placed, grain)
         if offset + size > self.most:
             return
         base = (memory.size - offset - size) // grain * grain
@@ -212,40 +195,17 @@ class _Shelf:
         changed = {
             position: self._with(position, candidate, kept, reserve)
             for position in range(candidate.first, candidate.last + 1)
-            if isinstance(self.parts[position], Group)
+            if isinstance(self.program.parts[position], Group)
         }
-        old = sum(self.fitter.price(self._group(position)) for position in changed)
-        new = 0.0
-        for group in changed.values():
-            new += self.fitter.price(group)
-            if new >= old:
-                return
-        for position, group in changed.items():
-            self.parts[position] = group
-        self.taken.append((candidate.first, candidate.last, offset, size))
-
-    def _group(self, position: int) -> Group:
-        part = self.parts[position]
-        assert isinstance(part, Group)
-        return part
+        if self.program.take(changed):
+            self.placed.append((offset, span))
 
     def _with(self, position: int, candidate: Candidate, kept: Kept, reserve: int) -> Group:
         """The group at `position` with one more tensor on the shelf."""
-        group = self._group(position)
+        group = self.program.group(position)
         reserved = max(group.reserved, reserve)
         if position not in candidate.groups:
             return replace(group, reserved=reserved)
         reader = _reader(group, candidate.name)
         assert reader is not None
         return replace(reader, kept={**group.kept, candidate.name: kept}, reserved=reserved)
-
-    def _free(self, candidate: Candidate, size: int) -> int:
-        """The lowest offset that is free while the candidate is there."""
-        offset = 0
-        for first, last, low, extent in sorted(self.taken, key=lambda taken: taken[2]):
-            if last < candidate.first or candidate.last < first:
-                continue
-            if offset + size <= low:
-                break
-            offset = max(offset, low + extent)
-        return offset

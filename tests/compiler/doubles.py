@@ -15,10 +15,10 @@ from compiler.fuse.dependence import members
 from compiler.fuse.group import Group
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
 from compiler.homes import ChooseHomes
-from compiler.keep import Part, Prices
 from compiler.nest.ir import NestGraph
 from compiler.plan.facts import Facts
 from compiler.plan.make_plan import MakePlan
+from compiler.priced import Part, Prices
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
 from compiler.tile.choose_tiles import ChooseTiles
