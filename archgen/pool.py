@@ -47,16 +47,13 @@ def run_points(
 
     Args:
         points: what has to be run; what the store got meanwhile is taken from it.
-        workers: who runs them; closed at the end.
+        workers: who runs them; they are not closed.
         store: where outcomes go, which other studies may write at the same time: a point that one
             of them is at is not started here.
         timeout: seconds that a point may take; None: as long as it likes.
         fresh: run every point, whatever the store has.
     """
-    try:
-        yield from _Loop(deque(points), workers, store, timeout, fresh).run()
-    finally:
-        workers.close()
+    yield from _Loop(deque(points), workers, store, timeout, fresh).run()
 
 
 @dataclass

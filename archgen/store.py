@@ -45,7 +45,7 @@ class StoreError(Exception):
 
 
 @contextmanager
-def written(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
     """Whatever cannot be written within is told as StoreError."""
     try:
         yield
@@ -78,7 +78,7 @@ class Store:
         if fcntl is None:
             return True
         if self._claims is None:
-            with written(self.folder):
+            with writing(self.folder):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._claims = os.open(self.folder / ".claims", os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -130,7 +130,7 @@ class Store:
         outcomes take little memory.
         """
         stem = self._stem(outcome.label, outcome.key)
-        with written(self.folder):
+        with writing(self.folder):
             self._save(outcome, stem)
         return replace(outcome, tables={name: _table(stem, name) for name in outcome.tables})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from archgen.pool import run_points
 from archgen.results import Study, about, write_manifest
 from archgen.scheduling import DEFAULT
 from archgen.standard import STANDARD
-from archgen.store import Store, StoreError, tidy, written
+from archgen.store import Store, StoreError, tidy, writing
 from archgen.toolchain import Toolchain
 from archgen.variants import Variant
 from archgen.workers import InProcess, LocalProcesses, Tools, Workers
@@ -136,7 +136,7 @@ def run_study(
     store = store_in(running.out)
     workers = workers_for(running, design, tools, len(wanted))
     if running.out is not None:
-        with written(Path(running.out)):
+        with writing(Path(running.out)):
             write_manifest(Path(running.out), said, design.archs, wanted)
     finished: dict[str, Outcome] = {}
 
@@ -145,10 +145,11 @@ def run_study(
         return Study(done, design.archs, said)
 
     try:
-        for outcome in stored_or_run(wanted, workers, store, running, design.timeout):
-            finished[outcome.key] = outcome
-            if observe is not None:
-                observe(outcome, len(finished), len(wanted))
+        with closing(workers):
+            for outcome in stored_or_run(wanted, workers, store, running, design.timeout):
+                finished[outcome.key] = outcome
+                if observe is not None:
+                    observe(outcome, len(finished), len(wanted))
         result = so_far()
         _save(result, running)
     except StoreError as mistake:
@@ -167,7 +168,7 @@ def run_study(
 def _save(result: Study, running: Running) -> None:
     """Frames and plots of `result`, where there are results and a folder."""
     if running.out is not None and result.outcomes:
-        with written(Path(running.out)):
+        with writing(Path(running.out)):
             result.save(running.out, running.plots)
 
 

@@ -19,7 +19,7 @@ from archgen.comparison import StudyComparison
 from archgen.comparison import compare as compared
 from archgen.differences import Change, Pair
 from archgen.frame import Record
-from archgen.store import written
+from archgen.store import writing
 
 _FIGURES = (
     ("latency_ms", "latency"),
@@ -98,7 +98,7 @@ def compare(
     """
     found = compared(before, after, on, threshold)
     if csv is not None:
-        with written(csv):
+        with writing(csv):
             found.frame.to_csv(csv, index=False)
     if as_json:
         click.echo(json.dumps(as_plain(found), indent=1))

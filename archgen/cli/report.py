@@ -8,7 +8,7 @@ import click
 
 from archgen.report import REPORT, write_report
 from archgen.results import open_study
-from archgen.store import written
+from archgen.store import writing
 
 
 @click.command()
@@ -33,6 +33,6 @@ def report(folder: Path, output: Path | None) -> None:
     """  # fmt: skip
     study = open_study(folder)
     target = output or folder / REPORT
-    with written(target.parent):
+    with writing(target.parent):
         write_report(study, target)
     click.echo(f"{len(study.outcomes)} points; report in {target}")

@@ -17,7 +17,7 @@ from archgen.cli.terminal import plain_table, show
 from archgen.frame import records
 from archgen.query import by_order, known_column, where
 from archgen.results import Study, open_study
-from archgen.store import written
+from archgen.store import writing
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -114,10 +114,10 @@ def progress(study: Study, folder: Path, shown: int) -> str:
 
 def _write(frame: pd.DataFrame, csv: Path | None, parquet: Path | None) -> None:
     if csv is not None:
-        with written(csv):
+        with writing(csv):
             frame.to_csv(csv, index=False)
     if parquet is not None:
-        with written(parquet):
+        with writing(parquet):
             frame.to_parquet(parquet, index=False)
     for path in filter(None, (csv, parquet)):
         print(f"{len(frame)} points written to {path}", file=sys.stderr)

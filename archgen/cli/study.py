@@ -25,7 +25,7 @@ from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.cli.terminal import show
 from archgen.design import Design, Workload, designed, points
 from archgen.report import REPORT, write_report
-from archgen.store import written
+from archgen.store import writing
 from archgen.study_file import is_study
 from archgen.study_plan import load_study
 from archgen.sweep import run_study
@@ -108,7 +108,7 @@ def study(
     asked = running(folder, **means)
     result = watched(lambda seen: run_study(design, asked, seen), folder)
     if asked.plots and result.outcomes:
-        with written(folder):
+        with writing(folder):
             write_report(result, folder / REPORT)
     frame = result.frame
     show([results_table(frame)], summary_lines(frame, result.reused, folder))

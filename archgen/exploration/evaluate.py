@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -22,7 +21,7 @@ from archgen.exploration.measures import measured
 from archgen.point import Outcome, Point
 from archgen.results import Study, about, write_manifest
 from archgen.standard import STANDARD
-from archgen.store import written
+from archgen.store import writing
 from archgen.sweep import Observer, Running, store_in, stored_or_run, workers_for
 from archgen.toolchain import Toolchain
 from archgen.variants import Variant
@@ -98,7 +97,7 @@ class Judge:
         out = means.running.out
         self.store = store_in(out)
         self.screen = store_in(None if out is None else Path(out) / SCREEN)
-        self._workers: dict[bool, _Lasting] = {}
+        self._workers: dict[bool, Workers] = {}
 
     def __enter__(self) -> Judge:
         return self
@@ -108,7 +107,7 @@ class Judge:
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
         for workers in self._workers.values():
-            workers.end()
+            workers.close()
         for store in (self.store, self.screen):
             if store is not None:
                 store.close()
@@ -155,7 +154,7 @@ class Judge:
             means = self.means
             tools = means.estimator if estimate else means.tools
             made = workers_for(means.running, self.design, tools, self.expected)
-            self._workers[estimate] = _Lasting(made)
+            self._workers[estimate] = made
         return self._workers[estimate]
 
     def _tell(self, outcome: Outcome) -> None:
@@ -174,7 +173,7 @@ class Judge:
         """The same, written into the folder where there is one."""
         result, out = self.study(), self.means.running.out
         if out is not None and result.outcomes:
-            with written(Path(out)):
+            with writing(Path(out)):
                 write_manifest(Path(out), result.about, result.archs, self._finished())
                 result.save(out, self.means.running.plots)
         return result
@@ -185,29 +184,3 @@ class Judge:
 
     def _finished(self) -> list[Point]:
         return [point for machine in self._run for point in self._points(machine)]
-
-
-class _Lasting:
-    """Workers that stay when a batch of points is finished."""
-
-    def __init__(self, workers: Workers) -> None:
-        self._workers = workers
-
-    def room(self) -> int:
-        """As many as the workers have."""
-        return self._workers.room()
-
-    def submit(self, point: Point) -> Future[Outcome]:
-        """To the workers."""
-        return self._workers.submit(point)
-
-    def abandon(self, future: Future[Outcome]) -> None:
-        """By the workers."""
-        self._workers.abandon(future)
-
-    def close(self) -> None:
-        """Nothing yet: the next batch needs them."""
-
-    def end(self) -> None:
-        """Stop the workers."""
-        self._workers.close()

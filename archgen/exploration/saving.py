@@ -25,7 +25,7 @@ from archgen.exploration.target import Answer
 from archgen.files import write_atomically, write_text
 from archgen.frame import Frame, records
 from archgen.plots import pareto_figure, tornado_figure
-from archgen.store import written
+from archgen.store import writing
 
 FRONT, TARGET = "front", "target"
 _DPI = 130
@@ -33,7 +33,7 @@ _DPI = 130
 
 def save_found(found: Found, folder: Path, plots: bool = True) -> None:
     """`front.csv`, `front/*.yaml`, and a plot of each two objectives."""
-    with written(folder):
+    with writing(folder):
         _save_frame(found.frame, folder / "front.csv")
         _save_machines(found.exploration, found.front, folder / FRONT)
         for one, other in combinations(found.exploration.objectives, 2) if plots else ():
@@ -42,7 +42,7 @@ def save_found(found: Found, folder: Path, plots: bool = True) -> None:
 
 def save_answer(answer: Answer, folder: Path) -> None:
     """`target.csv` with the machines that were tried, and `target/NAME.yaml` where there is one."""
-    with written(folder):
+    with writing(folder):
         _save_frame(answer.study.frame, folder / "target.csv")
         found = [answer.machine] if answer.machine is not None else []
         _save_machines(answer.exploration, found, folder / TARGET)
@@ -50,7 +50,7 @@ def save_answer(answer: Answer, folder: Path) -> None:
 
 def save_sensitivities(found: Sensitivities, folder: Path, plots: bool = True) -> None:
     """`ladders.csv`, `tornado.csv`, `pairs.csv` and the tornado plot."""
-    with written(folder):
+    with writing(folder):
         for name in ("ladders", "tornado", "pairs"):
             _save_frame(getattr(found, name), folder / f"{name}.csv")
         if plots:
