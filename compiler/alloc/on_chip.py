@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compiler.alloc.conflicts import traffic
+from compiler.alloc.early import Pace, placed_early
 from compiler.alloc.pack import Item, pack
 from compiler.alloc.separate import Space, Waits, separate
 from compiler.alloc.steady import phases
@@ -65,10 +66,25 @@ class PlaceBuffers:
             if buffers:
                 busy = _tail(before, role) if before is not None and self.ahead else []
                 made = self._place(buffers, (memory, size), plan, busy)
+                ahead = _ahead(buffers, len(plan.layers))
+                early = self._early(made, buffers, (memory, size), plan, busy, arch)
+                if early is not None:
+                    made, ahead = early
                 places |= made
                 if self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1:
-                    places |= _separated(places, buffers, (memory, size), busy, plan, arch)
+                    places |= _separated(places, buffers, (memory, size), busy, plan, arch, ahead)
         return places
+
+    def _early(
+        self, made: Places, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
+        busy: list[tuple[int, int]], arch: Arch,
+    ) -> tuple[Places, Lives] | None:  # fmt: skip
+        """Places with which loads can begin so early that it pays; None: `made` does as well."""
+        if not self.ahead or len(plan.layers) < MANY or plan.schedule.loops:
+            return None
+        memory, size = room
+        grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
+        return placed_early(made, buffers, Pace.of(plan, arch), (size, grain), busy)
 
     def _place(
         self, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
@@ -109,6 +125,8 @@ class PlaceBuffers:
         raise too_large(plan, buffers[0].role, max(demand, size + 1), size)
 
 
+MANY = 3
+"""Layers from which on loads can run farther ahead than the layer before."""
 AGAIN = 0.05
 """Share of a layer's time that is lost where the next tile waits for its place."""
 Lives = dict[str, tuple[int, int]]
@@ -186,14 +204,14 @@ def _first_fit(
 
 def _separated(
     places: Places, buffers: list[Buffer], room: tuple[Memory, int], busy: list[tuple[int, int]],
-    plan: Plan, arch: Arch,
+    plan: Plan, arch: Arch, ahead: Lives,
 ) -> Places:  # fmt: skip
     """`places` with buffers moved between banks, for fewer cycles in the steady state."""
     memory, size = room
     steady = phases(plan, arch)
     names = {b.name for b in plan.buffers.values() if b.role == buffers[0].role}
     last = len(plan.layers)
-    lives, ahead = _lives(buffers, last), _ahead(buffers, last)
+    lives = _lives(buffers, last)
     rates = [min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values()]
 
     def loading(buffer: Buffer) -> float:

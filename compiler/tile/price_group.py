@@ -18,6 +18,7 @@ from compiler.nest.bounds import Box
 from compiler.plan.facts import Facts, Passing
 from compiler.plan.ir import Buffer
 from compiler.plan.make_plan import alive, held_tensors, shares_loads
+from compiler.plan.room import earliest
 from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.share import Share, Shares
 from compiler.tile.timeline import Timeline, Work
@@ -27,6 +28,8 @@ from simmodel.dtype import size_of
 
 TAIL = 0.05
 """Share of a group's constants from which on it matters how those of its last layer arrive."""
+DENSE = 0.9
+"""Share of a memory that can be filled with what is loaded ahead: gaps take the rest."""
 NOTHING = Estimate(0, 0, 0, 0, 0)
 
 
@@ -249,8 +252,28 @@ class _Candidate:
         roomy = bool(self.schedule.loops) or (
             apart is not None and all(n <= room for n, room in zip(needs, apart, strict=True))
         )
-        estimate = self._estimate(rooms, staying, need=size + max(used), roomy=roomy)
+        room = {} if roomy else self._begins(staying, needs, rooms)
+        estimate = self._estimate(rooms, staying, need=size + max(used), room=room)
         return replace(self.schedule, layers=tuple(layers), estimate=estimate)
+
+    def _begins(
+        self, staying: list[bool], needs: list[float], rooms: list[float]
+    ) -> dict[int, int]:
+        """Layer -> the layer with which its constants that stay find room."""
+        constants = self.pricer.constants
+        sizes = [own.get("local", 0) * stays for own, stays in zip(constants, staying, strict=True)]
+        free = [
+            DENSE * (room + own + other - need)
+            for room, own, other, need in zip(rooms, sizes, (*sizes[1:], 0), needs, strict=True)
+        ]
+        layers = [p for p, stays in enumerate(staying) if stays and constants[p]]
+        begins = earliest(layers, [sizes[p] for p in layers], free)
+        # In other memories there is room for the next layer's.
+        near = (
+            begin if constants[p].keys() == {"local"} else p
+            for p, begin in zip(layers, begins, strict=True)
+        )
+        return dict(zip(layers, near, strict=True))
 
     def _fitting(
         self, position: int, sizes: tuple[int, ...], rooms: list[float], resident: bool
@@ -266,7 +289,7 @@ class _Candidate:
         return None
 
     def _estimate(
-        self, rooms: list[float], staying: list[bool], need: float, *, roomy: bool
+        self, rooms: list[float], staying: list[bool], need: float, *, room: dict[int, int]
     ) -> Estimate:
         group, arch, walked = self.pricer.group, self.pricer.arch, self.walked
         total = _Total()
@@ -299,7 +322,7 @@ class _Candidate:
         }
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
-        cycles = Timeline(inputs, results, self.pricer.slots, roomy).run(walked, work)
+        cycles = Timeline(inputs, results, self.pricer.slots, room).run(walked, work)
         constants = sum(staying_bytes.values())
         total.load += sum(arriving.values())
         everything = self.cores * total.bytes + constants * (1 if together else self.cores)

@@ -41,11 +41,12 @@ class Timeline:
     results: tuple[str, ...]
     """By layer, what it makes."""
     slots: int
-    roomy: bool = True
-    """Whether constants that stay have places of their own; else each layer's are overwritten by
-    those of the layer after the next."""
+    room: Mapping[int, int] = field(default_factory=dict)
+    """Layer -> the layer with which its constants that stay find room; else they always do."""
     begun: float = 0.0
     """When the layer before started."""
+    starts: dict[int, float] = field(default_factory=dict)
+    """Layer -> when it started in this tile."""
     free: dict[str, float] = field(default_factory=dict)
     """Engine -> when it has done all that it was given."""
     ready: dict[str, float] = field(default_factory=dict)
@@ -107,7 +108,7 @@ class Timeline:
         pieces = max(1.0, share.pieces)
         first = arrived = 0.0
         if position in work.constants:
-            free = 0.0 if self.roomy else self.begun
+            free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
             first = self._take("load", free, work.constants[position])[1]
         if share.load:
             begin, arrived = self._take("load", self.begun, share.load)
@@ -129,7 +130,7 @@ class Timeline:
             # A stream runs ahead of the work by what its buffers hold, and holds up what follows.
             paced = done - self.slots * (done - begun) / pieces
             self.free["load"] = max(self.free["load"], paced)
-        self.begun = begun
+        self.begun = self.starts[position] = begun
         if position in work.moves:
             self._take("vector", done, work.moves[position])
         self.ready[self.results[position]] = done
