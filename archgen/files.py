@@ -1,15 +1,19 @@
 """Files that appear whole or not at all, whoever else is writing and whatever interrupts.
 
 The one idea: a file is written under a name of its own, ending in `.part`, and then moved to its
-place; `archgen.store.tidy` removes what a killed process leaves.
+place; what a killed process leaves is removed later.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+_OLD = 3600.0
+"""Seconds after which a file that nobody finished writing is nobody's."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -31,3 +35,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """`text` as the file `path`, in UTF-8."""
     write_atomically(path, lambda target: target.write_text(text, encoding="utf-8"))
+
+
+def tidy(folder: Path) -> None:
+    """Remove what processes that were killed while they wrote have left in `folder`."""
+    for path in folder.glob("*.part"):
+        try:
+            if time.time() - path.stat().st_mtime > _OLD:
+                path.unlink()
+        except OSError:
+            continue  # somebody else's: gone already, or not to be touched

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from simmodel.units import show_bytes
+
 try:
     import resource
 except ImportError:  # pragma: no cover - not on this system
     resource = None  # type: ignore[assignment]
 
-_UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _REFUSED = ("failed to allocate", "bad_alloc", "bad allocation", "out of memory")
 """What libraries say in their own errors when they are given no memory, in small letters."""
 
@@ -56,14 +57,6 @@ def is_refusal(mistake: BaseException) -> bool:
     return isinstance(mistake, MemoryError) or any(words in said for words in _REFUSED)
 
 
-def told(size: int) -> str:
-    """`1.5 GiB`."""
-    for unit, name in _UNITS:
-        if size >= unit:
-            return f"{size / unit:.3g} {name}"
-    return f"{size} B"
-
-
 def refusal(batch: int, mistake: BaseException) -> str:
     """Why a point at this `batch` had not enough memory, and what would help."""
     bound = limit_here()
@@ -71,7 +64,7 @@ def refusal(batch: int, mistake: BaseException) -> str:
         what = f"a batch of {batch} takes more memory than this computer has left"
     else:
         what = (
-            f"a batch of {batch} takes more memory than the {told(bound)} that a worker process "
-            "may have; a larger --memory, fewer --jobs or a smaller batch would help"
+            f"a batch of {batch} takes more memory than the {show_bytes(bound)} that a worker "
+            "process may have; a larger --memory, fewer --jobs or a smaller batch would help"
         )
     return f"{what}: {mistake}" if str(mistake) else what

@@ -30,8 +30,8 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
-from archgen.alone import alone
 from archgen.files import write_bytes
+from archgen.locks import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError, SourceModel
 from archgen.reference import ORT_ERRORS, content_key, sample_inputs

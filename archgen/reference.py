@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from archgen.alone import alone
 from archgen.files import write_atomically
+from archgen.locks import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError
 from archgen.zoo.shapes import without_initializers

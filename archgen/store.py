@@ -1,18 +1,14 @@
 """Finished points on disk, which any number of studies may write at the same time.
 
 The one idea: files appear whole or not at all, tables first, then the JSON whose presence says that
-the point is finished. A point that somebody works on is a locked byte of one file, at the place
-that its key says; the system gives the byte free when that process ends, however it ends. Tables
-are not read until someone asks for what is in them.
+the point is finished. A point that somebody works on is locked (`archgen.locks`). Tables are not
+read until someone asks for what is in them.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,23 +17,15 @@ from typing import Any
 
 from archgen.files import write_bytes
 from archgen.frame import LayerRow, layers_frame, table_bytes
+from archgen.locks import Locks
 from archgen.point import Outcome, Point
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - not on this system: studies do not see each other there
-    fcntl = None  # type: ignore[assignment]
 
 _FORMAT = 4
 TRACE = "trace"
 """The table of an outcome that is a file for a viewer."""
-_DIGITS = 15
-"""Hexadecimal digits of a key that say which byte stands for it: below 2 to the 60th."""
 _CONTENT = {
     "key": str, "label": str, "row": dict, "details": dict, "layers": list, "tables": dict,
 }  # fmt: skip
-_OLD = 3600.0
-"""Seconds after which a file that nobody finished writing is nobody's."""
 
 
 class StoreError(Exception):
@@ -54,49 +42,27 @@ def writing(folder: Path) -> Iterator[None]:
         raise StoreError(f"{folder}: results cannot be written: {said}") from mistake
 
 
-def tidy(folder: Path) -> None:
-    """Remove what processes that were killed while they wrote have left in `folder`."""
-    for path in folder.glob("*.part"):
-        try:
-            if time.time() - path.stat().st_mtime > _OLD:
-                path.unlink()
-        except OSError:
-            continue  # somebody else's: gone already, or not to be touched
-
-
 class Store:
     """The folder `runs/` of a study: for each point `<label>.<key>.json`, and beside it
     `.layers.parquet`, `.spans.parquet`, `.levels.parquet` and, where wanted, `.pftrace.gz`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "runs"
-        self._claims: int | None = None
+        self._claims = Locks(self.folder / ".claims")
 
     def claim(self, key: str) -> bool:
         """Take the point `key`; False while another process has it. A process that ends, even by
-        being killed, has none. Where the file system knows no locks, everybody may have it."""
-        if fcntl is None:
-            return True
-        if self._claims is None:
-            with writing(self.folder):
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._claims = os.open(self.folder / ".claims", os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
-        except OSError as mistake:
-            return mistake.errno not in (errno.EACCES, errno.EAGAIN)
-        return True
-
-    def close(self) -> None:
-        """Give all points free."""
-        if self._claims is not None:
-            os.close(self._claims)
-            self._claims = None
+        being killed, has none."""
+        with writing(self.folder):
+            return self._claims.take(key)
 
     def release(self, key: str) -> None:
         """Give the point `key` free."""
-        if fcntl is not None and self._claims is not None:
-            fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, _place(key))
+        self._claims.release(key)
+
+    def close(self) -> None:
+        """Give all points free."""
+        self._claims.close()
 
     def _stem(self, label: str, key: str) -> Path:
         plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", label).strip("-")[:120]
@@ -157,10 +123,6 @@ class Store:
 
 def _table(stem: Path, name: str) -> Path:
     return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
-
-
-def _place(key: str) -> int:
-    return int(key[:_DIGITS], 16)
 
 
 def _read(stem: Path) -> Outcome | None:

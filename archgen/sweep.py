@@ -15,13 +15,14 @@ from pathlib import Path
 from archgen.cache import cache_dir
 from archgen.design import Design, Named, Several, StudyError, Workload, designed, points
 from archgen.executors import cluster, is_cluster
+from archgen.files import tidy
 from archgen.knobs import Settings
 from archgen.point import Outcome, Point
 from archgen.pool import run_points
 from archgen.results import Study, about, write_manifest
 from archgen.scheduling import DEFAULT
 from archgen.standard import STANDARD
-from archgen.store import Store, StoreError, tidy, writing
+from archgen.store import Store, StoreError, writing
 from archgen.toolchain import Toolchain
 from archgen.variants import Variant
 from archgen.workers import InProcess, LocalProcesses, Tools, Workers

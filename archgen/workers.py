@@ -21,11 +21,12 @@ from types import FrameType
 from typing import Protocol
 
 from archgen.estimate import EstimateBench, Estimator
-from archgen.memory import limit, resident, share, told
+from archgen.memory import limit, resident, share
 from archgen.point import Outcome, Point
 from archgen.run import Workbench
 from archgen.threads import collect_rarely, one_thread_each
 from archgen.toolchain import Toolchain
+from simmodel.units import show_bytes
 
 _FULL = 0.5
 """Share of its memory that a worker may keep between points; one that has more is replaced."""
@@ -107,8 +108,8 @@ class LocalProcesses:
         """`memory`: bytes that the data of each worker may take; None: no bound. Raises
         WorkersGone for less than a worker takes before its first point."""
         if memory is not None and memory < _LEAST:
-            said = f"a worker process takes {told(_LEAST)} before its first point"
-            raise WorkersGone(f"--memory {told(memory)}: {said}")
+            said = f"a worker process takes {show_bytes(_LEAST)} before its first point"
+            raise WorkersGone(f"--memory {show_bytes(memory)}: {said}")
         one_thread_each()
         self.jobs, self._tools, self._memory = jobs, tools, memory
         self._full = _FULL * (memory or share(jobs) or float("inf"))
@@ -170,7 +171,7 @@ class _Process:
         try:
             self.pid = self.executor.submit(os.getpid).result()  # what starting takes is no point's
         except BrokenProcessPool:
-            bound = f" with {told(memory)} of memory (--memory)" if memory is not None else ""
+            bound = f" with {show_bytes(memory)} of memory (--memory)" if memory is not None else ""
             raise WorkersGone(f"no worker process could be started{bound}") from None
 
     def resident(self) -> int:

@@ -15,6 +15,7 @@ import pytest
 from host_only import HOST_ONLY, LOG, small_model
 from killed import MACHINES, SLOW, many, quiet
 
+from archgen import locks
 from archgen import store as store_module
 from archgen.results import open_study
 from archgen.store import Store, StoreError
@@ -186,6 +187,6 @@ def test_a_file_system_without_locks_is_written_all_the_same(
     def none(*arguments: object) -> None:
         raise OSError(37, "No locks available")
 
-    assert store_module.fcntl is not None
-    monkeypatch.setattr(store_module.fcntl, "lockf", none)
+    assert locks.fcntl is not None
+    monkeypatch.setattr(locks.fcntl, "lockf", none)
     assert Store(tmp_path).claim("a" * 64)
