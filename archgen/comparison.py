@@ -6,11 +6,11 @@ without the architecture among them, two machines are compared network by networ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
+from statistics import geometric_mean
 
 import pandas as pd
 
@@ -48,10 +48,7 @@ class StudyComparison:
             for name, change in both.figures.items():
                 if change.before > 0 and change.after > 0:
                     ratios.setdefault(name, []).append(change.ratio)
-        return {
-            name: math.exp(math.fsum(map(math.log, found)) / len(found))
-            for name, found in ratios.items()
-        }
+        return {name: geometric_mean(found) for name, found in ratios.items()}
 
     @property
     def worse(self) -> tuple[Pair, ...]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from archgen.frame import Record
+from archgen.frame import Record, is_wrong, number
 
 _BUSY = "busy"
 _JUDGED = ("latency_ms", "energy_mj")
@@ -82,7 +82,7 @@ class Pair:
         had, has = (row["status"] == "ok" for row in (self.before, self.after))
         if not (had and has):
             return "lost" if had else "gained" if has else "neither"
-        if _is_wrong(self.after) and not _is_wrong(self.before):
+        if is_wrong(self.after) and not is_wrong(self.before):
             return "lost"
         found = {self.direction(name) for name in _JUDGED} - {"same"}
         return found.pop() if len(found) == 1 else "mixed" if found else "same"
@@ -115,12 +115,8 @@ class Pair:
         return "; ".join(said)
 
 
-def _is_wrong(row: Record) -> bool:
-    return not pd.isna(row["verified"]) and not row["verified"]
-
-
 def _lost(before: Record, after: Record) -> str:
-    said = [str(row["status"]) if not _is_wrong(row) else "wrong" for row in (before, after)]
+    said = [str(row["status"]) if not is_wrong(row) else "wrong" for row in (before, after)]
     given = [row["reason"] for row in (after, before) if not pd.isna(row["reason"])]
     reason = f": {str(given[0]).splitlines()[0]}" if given else ""
     return f"{said[0]} -> {said[1]}{reason}"
@@ -172,18 +168,14 @@ def _cycle(row: Record) -> float:
 
 def _figures(before: Record, after: Record) -> dict[str, Change]:
     names = [name for name in before if name in _JUDGED or _PEAK.fullmatch(name)]
-    both = [name for name in names if _known(before, name) and _known(after, name)]
-    found = {name: Change(float(before[name]), float(after[name])) for name in both}
+    both = {name: Change(number(before, name), number(after, name)) for name in names}
+    found = {name: change for name, change in both.items() if not math.isnan(change.difference)}
     return found | {"dram_bytes": Change(_dram(before), _dram(after))}
-
-
-def _known(row: Record, name: str) -> bool:
-    return name in row and not pd.isna(row[name])
 
 
 def _dram(row: Record) -> float:
     names = [f"dram_{way}_bytes" for way in ("read", "write")]
-    return sum(_number(row, name) for name in names)
+    return sum(_amount(row, name) for name in names)
 
 
 def _causes(before: Record, after: Record, scales: tuple[float, float]) -> dict[str, Change]:
@@ -192,15 +184,16 @@ def _causes(before: Record, after: Record, scales: tuple[float, float]) -> dict[
     total = [int(row["latency_cycles"]) * s for row, s in zip((before, after), scales, strict=True)]
     return {
         _BUSY if name == "matrix_busy" else name.removeprefix("stall_"): Change(
-            total[0] * _number(before, name), total[1] * _number(after, name)
+            total[0] * _amount(before, name), total[1] * _amount(after, name)
         )
         for name in shares
     }
 
 
-def _number(row: Record, name: str) -> float:
+def _amount(row: Record, name: str) -> float:
     """0 where it is missing."""
-    return float(row[name]) if _known(row, name) else 0.0
+    value = number(row, name)
+    return 0.0 if math.isnan(value) else value
 
 
 def _layers(

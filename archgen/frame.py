@@ -7,6 +7,7 @@ just computed or read back.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -117,6 +118,12 @@ def save_frame(frame: pd.DataFrame, folder: Path) -> None:
 def records(frame: Frame) -> list[Record]:
     """The rows of `frame`."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def number(row: Record, column: str) -> float:
+    """The value of a column of numbers, NaN where it is missing."""
+    value = row.get(column)
+    return math.nan if value is None or pd.isna(value) else float(value)
 
 
 def varied(rows: Sequence[Record]) -> list[str]:

@@ -7,11 +7,10 @@ with the means of studies. Estimates have a store of their own, below `screen/`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from types import TracebackType
 
 from archgen.design import Contents, Design, contents_of, points
@@ -64,7 +63,7 @@ class Judged:
             return None
         if min(found) <= 0:
             return fmean(found)
-        return math.exp(fmean(map(math.log, found))) if len(found) > 1 else found[0]
+        return geometric_mean(found) if len(found) > 1 else found[0]
 
     def meets(self, constraints: Iterable[Constraint]) -> bool:
         """Whether every network keeps to all of them."""
@@ -153,8 +152,7 @@ class Judge:
         if estimate not in self._workers:
             means = self.means
             tools = means.estimator if estimate else means.tools
-            made = workers_for(means.running, self.design, tools, self.expected)
-            self._workers[estimate] = made
+            self._workers[estimate] = workers_for(means.running, self.design, tools, self.expected)
         return self._workers[estimate]
 
     def _tell(self, outcome: Outcome) -> None:

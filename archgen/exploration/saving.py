@@ -7,12 +7,11 @@ checked, studied and changed like any other.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 from matplotlib.figure import Figure
 
@@ -75,17 +74,13 @@ def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -
         return
     for objective in (one, other):
         if objective.measure not in frame:
-            values = [measured(_plain(row), objective.measure) for row in records(frame)]
+            values = [measured(row, objective.measure) for row in records(frame)]
             frame[objective.measure] = values
     more = [o.measure for o in (one, other) if o.more]
     figure = pareto_figure(frame, one.measure, other.measure, more)
     many = len(found.exploration.objectives) > 2
     name = f"pareto_{one.measure}_{other.measure}.png" if many else "pareto.png"
     _save_figure(figure, folder / name)
-
-
-def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: None if pd.isna(value) else value for name, value in row.items()}
 
 
 def _save_machines(exploration: Exploration, found: Sequence[Judged], folder: Path) -> None:

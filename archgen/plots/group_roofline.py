@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.frame import Frame, Record, records
-from archgen.plots.panels import number, square_figure, workload
+from archgen.frame import Frame, Record, number, records
+from archgen.plots.panels import square_figure, workload
 from archgen.plots.roofline import GIGA, draw_roof
 from archgen.plots.style import CYCLE, MARKERS, MUTED, SETTINGS, legend_columns
 from archgen.plots.timeline import Stretch, split_points, stretches

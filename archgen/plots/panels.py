@@ -34,12 +34,6 @@ class Panel:
     labels: list[str]
 
 
-def number(row: Record, column: str) -> float:
-    """The value of `column`, NaN where it is missing."""
-    value = row.get(column)
-    return math.nan if value is None or pd.isna(value) else float(value)
-
-
 def workload(row: Record) -> str:
     """`resnet50, batch 4` (the batch only where it is not 1)."""
     batch = int(row["batch"])

@@ -14,9 +14,9 @@ from matplotlib.lines import Line2D
 
 from archgen import fronts
 from archgen.columns import COLUMNS, MORE_IS_BETTER, column
-from archgen.frame import Frame, Record, records
+from archgen.frame import Frame, Record, number, records
 from archgen.plots.labels import place_labels
-from archgen.plots.panels import TITLE_LETTERS, machine_labels, number, square_figure, workload
+from archgen.plots.panels import TITLE_LETTERS, machine_labels, square_figure, workload
 from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, say
 
 _UNITS = {

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from archgen.frame import Frame, Record, records, varied
-from archgen.plots.panels import number, square_figure, workload
+from archgen.frame import Frame, Record, number, records, varied
+from archgen.plots.panels import square_figure, workload
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns, say
 from simmodel.arch import Arch
 

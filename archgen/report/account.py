@@ -12,8 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from archgen.frame import Frame, Record, layers_frame, levels_frame, records
-from archgen.plots.panels import number
+from archgen.frame import Frame, Record, layers_frame, levels_frame, number, records
 from archgen.point import Outcome
 from archgen.report.points import PointView
 from archgen.stalls import STALLS

@@ -11,8 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archgen.frame import Record
-from archgen.plots.panels import number
+from archgen.frame import Record, number
 from archgen.plots.timeline import stretches
 from archgen.report.account import Account
 from archgen.report.sheet import Cell, Heading, Made, Sheet, count, figure, part, sheet, word

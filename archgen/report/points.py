@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from archgen.frame import Record, is_wrong, records, varied
-from archgen.plots.panels import number
+from archgen.frame import Record, is_wrong, number, records, varied
 from archgen.plots.panels import workload as named_workload
 from archgen.report.subject import Subject
 from archgen.stalls import STALLS

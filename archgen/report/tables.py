@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from archgen.plots.panels import number
+from archgen.frame import number
 from archgen.report.account import Account
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing

@@ -6,6 +6,7 @@ The one idea: a missing value is a dash, never a zero.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 
 NONE = "–"
@@ -71,6 +72,5 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 def geometric_mean(values: Sequence[float]) -> float:
     """NaN for no values, or for one that is not positive."""
-    if not values or not all(value > 0 for value in values):
-        return math.nan
-    return math.exp(sum(map(math.log, values)) / len(values))
+    positive = all(value > 0 for value in values)
+    return statistics.geometric_mean(values) if values and positive else math.nan
