@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from archgen.cache import code_version
-from archgen.design import Design, StudyError
+from archgen.about import About
+from archgen.design import StudyError
 from archgen.files import write_text
 from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
 from archgen.plots import save_plots
@@ -34,31 +32,12 @@ _FORMAT = 1
 
 
 @dataclass(frozen=True)
-class About:
-    """What a study was made of, beside its points."""
-
-    name: str = ""
-    description: str = ""
-    command: str = ""
-    """What was typed, where that is known."""
-    source: str = field(default="", repr=False)
-    """Text of the study file, where there was one."""
-    code: str = ""
-    """Hash of the sources that computed it."""
-    version: str = ""
-    started: str = ""
-    """Local time, as ISO 8601 writes it."""
-    total: int = 0
-    """Points that it consists of, finished or not."""
-
-
-@dataclass(frozen=True)
 class Study:
     """Finished points of a study, in the order of models, batches, architectures and schedules."""
 
     outcomes: tuple[Outcome, ...]
     archs: tuple[Arch, ...]
-    about: About = About()
+    about: About = field(default_factory=About)
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -106,20 +85,6 @@ class Study:
     def _repr_html_(self) -> str:
         """What a notebook shows: a few sentences and a table."""
         return card_html(self)
-
-
-def about(design: Design, points: Sequence[Point], command: str = "") -> About:
-    """What the study of `design` is made of, as it starts now."""
-    return About(
-        design.name,
-        design.description,
-        command,
-        design.source,
-        code_version(),
-        version("archgen"),
-        time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        len(points),
-    )
 
 
 def write_manifest(

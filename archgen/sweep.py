@@ -12,6 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from archgen.about import about
 from archgen.cache import cache_dir
 from archgen.design import Design, Named, Several, StudyError, Workload, designed, points
 from archgen.executors import cluster, is_cluster
@@ -19,7 +20,7 @@ from archgen.files import tidy
 from archgen.knobs import Settings
 from archgen.point import Outcome, Point
 from archgen.pool import run_points
-from archgen.results import Study, about, write_manifest
+from archgen.results import Study, write_manifest
 from archgen.scheduling import DEFAULT
 from archgen.standard import STANDARD
 from archgen.store import Store, StoreError, writing

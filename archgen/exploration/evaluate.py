@@ -13,12 +13,13 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 from types import TracebackType
 
+from archgen.about import about
 from archgen.design import Contents, Design, contents_of, points
 from archgen.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
 from archgen.exploration.constraints import Constraint
 from archgen.exploration.measures import measured
 from archgen.point import Outcome, Point
-from archgen.results import Study, about, write_manifest
+from archgen.results import Study, write_manifest
 from archgen.standard import STANDARD
 from archgen.store import writing
 from archgen.sweep import Observer, Running, store_in, stored_or_run, workers_for
