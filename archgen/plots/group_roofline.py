@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 
 from archgen.frame import Frame, Record, number, records
 from archgen.plots.panels import square_figure, workload
-from archgen.plots.roofline import GIGA, draw_roof
-from archgen.plots.style import CYCLE, MARKERS, MUTED, SETTINGS, legend_columns
+from archgen.plots.roofline import GIGA, draw_roofs, label_outer, marks_of, span_of
+from archgen.plots.style import MUTED, SETTINGS, legend_columns
 from archgen.plots.timeline import Stretch, split_points, stretches
 from simmodel.arch import Arch
 
@@ -88,19 +88,16 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     names = list(dict.fromkeys(str(row["arch"]) for row, _ in runs))
     loads = list(dict.fromkeys(workload(row) for row, _ in runs))
     figure, grid = square_figure(max(1, len(names)), "Roofline of groups: area is time")
-    span = _span(runs, archs)
+    marks = marks_of(loads)
+    intensities = [g.macs / g.moved for _, groups in runs for g in groups if g.macs and g.moved]
+    span = span_of(intensities, [row for row, _ in runs], archs)
     for axes, name in zip(grid, names, strict=False):
         own = [(row, groups) for row, groups in runs if row["arch"] == name]
-        _draw(axes, own, archs[name], span, loads)
-    for axes in grid:
-        place = axes.get_subplotspec()
-        if place is not None and place.is_first_col():
-            axes.set_ylabel("rate [GMAC/s]")
-        if place is not None and place.is_last_row():
-            axes.set_xlabel("intensity [MAC / DRAM byte]")
+        _draw(axes, own, archs[name], span, marks)
+    label_outer(grid)
     handles = [
-        Line2D([], [], color=_mark(i)[0], marker=_mark(i)[1], ls="", alpha=0.75, label=load)
-        for i, load in enumerate(loads)
+        Line2D([], [], color=c, marker=m, ls="", alpha=0.75, label=load)
+        for load, (c, m) in marks.items()
     ]
     if handles:
         columns = legend_columns(figure, loads)
@@ -108,39 +105,17 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     return figure
 
 
-def _mark(index: int) -> tuple[str, str]:
-    return CYCLE[index % len(CYCLE)], MARKERS[index % len(MARKERS)]
-
-
-def _span(
-    runs: Sequence[tuple[Record, Sequence[GroupPoint]]], archs: Mapping[str, Arch]
-) -> tuple[float, float]:
-    """The range of the common axis: all groups and all ridges."""
-    values = [g.macs / g.moved for _, groups in runs for g in groups if g.macs and g.moved]
-    for row, _ in runs:
-        arch = archs[str(row["arch"])]
-        values.append(arch.peak_macs(str(row["dtype"])) / arch.dram_bytes_per_cycle)
-    values = [value for value in values if value > 0] or [1.0]
-    return min(values) / 4, max(values) * 4
-
-
 def _draw(
     axes: Axes,
     runs: Sequence[tuple[Record, Sequence[GroupPoint]]],
     arch: Arch,
     span: tuple[float, float],
-    loads: Sequence[str],
+    marks: Mapping[str, tuple[str, str]],
 ) -> None:
-    axes.set_title(arch.name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(*span)
-    axes.margins(y=0.12)
-    for dtype in dict.fromkeys(str(row["dtype"]) for row, _ in runs):
-        draw_roof(axes, arch, dtype, span)
+    draw_roofs(axes, arch, [row for row, _ in runs], span)
     silent = []
     for row, groups in runs:
-        colour, marker = _mark(loads.index(workload(row)))
+        colour, marker = marks[workload(row)]
         drawn = [group for group in groups if group.macs]
         axes.scatter(
             [group.macs / group.moved if group.moved else span[1] for group in drawn],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -27,19 +27,12 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     """
     names = list(dict.fromkeys(frame["arch"].astype(str)))
     loads = list(dict.fromkeys(workload(row) for row in records(frame)))
-    marks = {
-        load: (CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]) for i, load in enumerate(loads)
-    }
+    marks = marks_of(loads)
     figure, grid = square_figure(len(names), "Roofline: compute rate over DRAM intensity")
-    span = _intensities(records(frame), archs)
+    span = _span(records(frame), archs)
     for axes, name in zip(grid, names, strict=True):
         _draw(axes, records(frame[frame["arch"] == name]), archs[name], span, marks)
-    for axes in grid:
-        place = axes.get_subplotspec()
-        if place is not None and place.is_first_col():
-            axes.set_ylabel("rate [GMAC/s]")
-        if place is not None and place.is_last_row():
-            axes.set_xlabel("intensity [MAC / DRAM byte]")
+    label_outer(grid)
     handles = [
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
@@ -51,15 +44,9 @@ def _moved(row: Record) -> float:
     return float(row["dram_read_bytes"] + row["dram_write_bytes"])
 
 
-def _intensities(rows: list[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
-    """The range of the common axis: all points and all ridges."""
+def _span(rows: list[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
     done = [row for row in rows if row["status"] == "ok" and row["macs"] and _moved(row)]
-    values = [row["macs"] / _moved(row) for row in done]
-    for row in rows:
-        arch = archs[row["arch"]]
-        values.append(arch.peak_macs(row["dtype"]) / arch.dram_bytes_per_cycle)
-    values = [value for value in values if value > 0] or [1.0]
-    return min(values) / 4, max(values) * 4
+    return span_of([row["macs"] / _moved(row) for row in done], rows, archs)
 
 
 def _draw(
@@ -69,13 +56,7 @@ def _draw(
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
 ) -> None:
-    axes.set_title(arch.name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(*span)
-    axes.margins(y=0.12)
-    for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
-        draw_roof(axes, arch, dtype, span)
+    draw_roofs(axes, arch, rows, span)
     refused = []
     for row in rows:
         colour, marker = marks[workload(row)]
@@ -93,7 +74,47 @@ def _draw(
         )  # fmt: skip
 
 
-def draw_roof(axes: Axes, arch: Arch, dtype: str, span: tuple[float, float]) -> None:
+def marks_of(loads: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """Colour and marker of each workload."""
+    return {
+        load: (CYCLE[i % len(CYCLE)], MARKERS[i % len(MARKERS)]) for i, load in enumerate(loads)
+    }
+
+
+def label_outer(grid: Sequence[Axes]) -> None:
+    """Name the axes of the panels that have no neighbour there."""
+    for axes in grid:
+        place = axes.get_subplotspec()
+        if place is not None and place.is_first_col():
+            axes.set_ylabel("rate [GMAC/s]")
+        if place is not None and place.is_last_row():
+            axes.set_xlabel("intensity [MAC / DRAM byte]")
+
+
+def span_of(
+    intensities: Sequence[float], rows: Sequence[Record], archs: Mapping[str, Arch]
+) -> tuple[float, float]:
+    """The range of the common axis: all `intensities`, and the ridges of what `rows` ran on."""
+    values = list(intensities)
+    for row in rows:
+        arch = archs[str(row["arch"])]
+        values.append(arch.peak_macs(str(row["dtype"])) / arch.dram_bytes_per_cycle)
+    values = [value for value in values if value > 0] or [1.0]
+    return min(values) / 4, max(values) * 4
+
+
+def draw_roofs(axes: Axes, arch: Arch, rows: Sequence[Record], span: tuple[float, float]) -> None:
+    """The panel of `arch`, log-log, with a roof for each element type of `rows`."""
+    axes.set_title(arch.name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlim(*span)
+    axes.margins(y=0.12)
+    for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
+        _draw_roof(axes, arch, dtype, span)
+
+
+def _draw_roof(axes: Axes, arch: Arch, dtype: str, span: tuple[float, float]) -> None:
     """The slope of DRAM and the peak for `dtype` over the intensities of `span`."""
     peak = arch.peak_macs(dtype) * arch.clock / GIGA
     if peak == 0:
