@@ -91,14 +91,12 @@ def study(
         models: zoo names (`resnet50`, `resnet50:image=160`) or paths of ONNX files.
         batches: batch sizes, in samples.
         dtype: element type of the networks; default: the first type of each architecture.
-        jobs: worker processes; 1 runs in this process. A script that asks for more needs
-            `if __name__ == "__main__":` around the call, as `multiprocessing` demands.
+        jobs: worker processes; more than 1 needs `if __name__ == "__main__":` in a script.
         verify: execute the instructions and compare all outputs with ONNX Runtime's.
         host: whether operators may be left to the host processor.
         dims: sizes of free input dimensions by name.
         calibration: .npz file with samples for quantization, one array for each input.
-        fusion, halo, objective, effort: values of these options of the compiler
-            (`archgen.scheduling`); a point for each combination.
+        fusion, halo, objective, effort: of `archgen.scheduling`; a point for each combination.
         passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
         out: folder for stored points, frames and plots; None stores nothing.
         fresh: run points again that `out` already has.
