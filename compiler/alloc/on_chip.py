@@ -4,7 +4,8 @@ What is loaded should find its place free while the work before it is still goin
 before, or at the end of the group before. So buffers that are loaded live some layers longer, as
 many as there is room for, and the buffers that the last layer of the group before works on are
 obstacles. Where there is not that much room, this wish is given up first; then buffers that are
-never in use together share space.
+never in use together share space. In a group without outer loops each load gets a life of its own
+(`early`) where that saves time.
 
 In a memory whose banks are contiguous ranges, slots go to banks of their own while there is room.
 """
