@@ -42,13 +42,17 @@ def workload(row: Record) -> str:
     return name if batch == 1 else f"{name}, batch {batch}"
 
 
+def several_types(rows: Sequence[Record]) -> bool:
+    """Whether any machine has points of several element types."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        found.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
+    return any(len(types) > 1 for types in found.values())
+
+
 def machine_labels(rows: Sequence[Record]) -> list[str]:
     """What each row ran on: its architecture, and of the rest whatever tells rows apart."""
-    types: dict[str, set[str]] = {}
-    for row in rows:
-        types.setdefault(row["arch"], set()).add(row["dtype"])
-    mixed = any(len(names) > 1 for names in types.values())
-    names = ["arch", *(["dtype"] if mixed else []), *varied(rows)]
+    names = ["arch", *(["dtype"] if several_types(rows) else []), *varied(rows)]
     fields = _swept(rows)
     return [
         " ".join([*(str(row[name]) for name in names), *(_setting(row, name) for name in fields)])

@@ -7,12 +7,13 @@ machine has several); what else a machine's points differ in (schedules, swept f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pandas as pd
 
 from archgen.frame import Record, is_wrong, number, records, varied
+from archgen.plots.panels import several_types
 from archgen.plots.panels import workload as named_workload
 from archgen.report.subject import Subject
 from archgen.stalls import STALLS
@@ -95,19 +96,11 @@ def views(study: Subject) -> list[PointView]:
     archs = {arch.name: arch for arch in study.archs}
     rows = records(study.frame)
     chosen = varied(rows)
-    types = _several_types(rows)
+    types = several_types(rows)
     return [
         PointView(index, row, archs[str(row["arch"])], _workload(row, types), _choice(row, chosen))
         for index, row in enumerate(rows)
     ]
-
-
-def _several_types(rows: Sequence[Record]) -> bool:
-    """Whether any machine has points of several element types."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        found.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
-    return any(len(types) > 1 for types in found.values())
 
 
 def _workload(row: Record, types: bool) -> str:
