@@ -38,17 +38,13 @@ class Costs:
     area: Area
 
 
-def costs_of(arch: Arch, figures: Figures | None = None) -> Costs:
-    """Costs of the events of `arch`.
+def costs_of(arch: Arch) -> Costs:
+    """Costs of the events of `arch`, whose section `energy` says the node and what is known better
+    than the shipped table.
 
-    Args:
-        arch: the machine; its section `energy` says the node and what is known better.
-        figures: the table; default the one that is shipped.
-
-    Raises:
-        MissingSource: the architecture asks for a library that is not installed.
+    Raises MissingSource: the architecture asks for a library that is not installed.
     """
-    figures = figures or shipped_table()
+    figures = shipped_table()
     source = source_of(arch.energy.source, figures)
     area = area_of(arch, figures, source)
     memories = {role: _memory(arch, role, figures, source) for role in arch.memories.on_chip()}

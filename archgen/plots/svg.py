@@ -40,11 +40,10 @@ def svg_text(figure: Figure) -> str:
     return target.getvalue()
 
 
-def as_svg(figure: Figure, label: str = "") -> str:
+def as_svg(figure: Figure) -> str:
     """`figure` as an `<svg>` element for a page: as wide as it was drawn, or as the page allows.
 
-    Ids are unique to the figure's content. `label` describes it to those who cannot see it;
-    default: the figure's title.
+    Ids are unique to the figure's content. Its title describes it to those who cannot see it.
     """
     text = svg_text(figure)
     text = text[text.index("<svg") :]
@@ -55,7 +54,7 @@ def as_svg(figure: Figure, label: str = "") -> str:
     for_all = _FOR_ALL.search(text)
     style = f"max-width: 100%; height: auto; {for_all[1] if for_all else ''}"
     text = _ABOUT.sub("", _FOR_ALL.sub("", text, count=1), count=1)
-    said = _escaped(label or figure.get_suptitle())
+    said = _escaped(figure.get_suptitle())
     text = _SIZE.sub(
         rf'width="\1pt" style="{style}" role="img" aria-label="{said}"',
         text, count=1,

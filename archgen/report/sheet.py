@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from archgen.report.words import NONE, percent, short, times, whole
@@ -58,8 +58,6 @@ class Sheet:
     caption: str
     headings: tuple[Heading, ...]
     rows: tuple[tuple[Cell, ...], ...]
-    filtered: bool = field(default=True)
-    """Whether it has a field to filter rows."""
 
     @property
     def example(self) -> str:
@@ -82,13 +80,12 @@ def sheet(
     caption: str,
     columns: Iterable[Made[Item]],
     items: Sequence[Item],
-    filtered: bool = True,
 ) -> Sheet:
     """A table with a row for each of `items`; columns without any value are left out."""
     made = [(column.heading, [column.cell(item) for item in items]) for column in columns]
     kept = [(heading, cells) for heading, cells in made if any(_says(cell) for cell in cells)]
     rows = tuple(zip(*(cells for _, cells in kept), strict=True))
-    return Sheet(name, caption, tuple(heading for heading, _ in kept), rows, filtered)
+    return Sheet(name, caption, tuple(heading for heading, _ in kept), rows)
 
 
 def _says(cell: Cell) -> bool:
