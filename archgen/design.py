@@ -7,6 +7,7 @@ The one idea: arguments of a call, options of the command line and study files a
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -149,8 +150,8 @@ def _machines(given: Sequence[Named | Arch | Variant]) -> tuple[list[Variant], l
 
 def twice(machines: Sequence[Variant]) -> list[str]:
     """What is wrong with the names of machines: two that are the same."""
-    names = [machine.arch.name for machine in machines]
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    times = Counter(machine.arch.name for machine in machines)
+    repeated = sorted(name for name, count in times.items() if count > 1)
     return [f"two architectures are called {name!r}" for name in repeated]
 
 

@@ -55,7 +55,10 @@ def _connection(distributed: Any, address: str) -> dict[str, Any]:
     kind, _, size = address.partition(":")
     if kind != "local":
         return {"address": address}
-    workers = int(size) if size.isdigit() else None
+    if size and not (size.isascii() and size.isdigit() and int(size)):
+        said = f"executor {_DASK}{address}: expected a positive number of workers, got {size!r}"
+        raise StudyError([said])
+    workers = int(size) if size else None
     quiet = {"threads_per_worker": 1, "dashboard_address": None}
     return {"address": distributed.LocalCluster(n_workers=workers, **quiet)}
 

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,6 +32,9 @@ from archgen.variants import (
     tree_of,
     variant,
 )
+
+MOST = 20_000
+"""Machines of one entry: more would be a day of runs, and minutes before the first of them."""
 
 
 def load_study(path: Path) -> Design:
@@ -79,10 +83,13 @@ class Maker:
 
     def design(self, file: StudyFile) -> Design:
         """The machines, networks and options."""
+        if {"/", "\\"} & {*file.name} or file.name in (".", ".."):
+            self.say(("name",), [f"{file.name!r} cannot name the folder of results"])
         machines: list[Variant] = []
         for index, entry in enumerate(file.archs):
             path = self._item(("archs",), index)
-            found = [m for m in self._machines(entry, path) if m not in machines]
+            known = {machine.arch.name: machine for machine in machines}
+            found = [m for m in self._machines(entry, path) if known.get(m.arch.name) != m]
             self._distinct(machines, found, path)
             machines += found
         return Design(
@@ -121,7 +128,8 @@ class Maker:
         """Names have to tell machines apart."""
         templated = find(self.tree, (*path, "name")) is not None
         hint = "; `name` has to tell them apart, by fields such as {cores}" if templated else ""
-        said = [f"{each}{hint}" for each in twice([*before, *found]) if each not in twice(before)]
+        known = set(twice(before))
+        said = [f"{each}{hint}" for each in twice([*before, *found]) if each not in known]
         self.say((*path, "name") if templated else path, said)
 
     def say(self, path: TreePath, said: list[str]) -> None:
@@ -191,6 +199,11 @@ class Maker:
         swept = {f: self._row((*path, "sweep", f), values) for f, values in entry.sweep.items()}
         cases = [self._values((*path, "cases", index)) for index in range(len(entry.cases))]
         self._said_twice(path, entry)
+        size = prod(map(len, swept.values())) * max(1, len(cases))
+        if size > MOST:
+            said = f"{size:,} machines are more than {MOST:,}; give fewer values"
+            self.say((*path, "sweep"), [f"{said}, or search them with `archgen explore`"])
+            return
         for choice in combinations(swept, cases):
             made, wrong = variant(base, choice, entry.name, common)
             self._keep(wrong, path)

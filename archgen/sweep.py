@@ -183,6 +183,11 @@ def store_in(out: Named | None) -> Store | None:
         raise StudyError([f"{folder}: results cannot be written: {mistake.strerror}"]) from None
     if not os.access(folder, os.W_OK):
         raise StudyError([f"{folder}: results cannot be written: no permission"])
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+    except OSError as mistake:
+        said = f"{cache_dir()}: the cache cannot be written ($ARCHGEN_CACHE): {mistake.strerror}"
+        raise StudyError([said]) from None
     store = Store(folder)
     for place in (folder, store.folder, cache_dir()):
         tidy(place)

@@ -108,8 +108,9 @@ class LocalProcesses:
         """`memory`: bytes that the data of each worker may take; None: no bound. Raises
         WorkersGone for less than a worker takes before its first point."""
         if memory is not None and memory < _LEAST:
-            said = f"a worker process takes {show_bytes(_LEAST)} before its first point"
-            raise WorkersGone(f"--memory {show_bytes(memory)}: {said}")
+            given = f"{show_bytes(memory)} for each of {jobs} (--memory, --jobs)"
+            least = f"a worker process takes {show_bytes(_LEAST)} before its first point"
+            raise WorkersGone(f"{given}: {least}")
         one_thread_each()
         self.jobs, self._tools, self._memory = jobs, tools, memory
         self._full = _FULL * (memory or share(jobs) or float("inf"))
@@ -170,7 +171,7 @@ class _Process:
         self.executor = ProcessPoolExecutor(1, _context(), _start, (memory, dict(os.environ)))
         try:
             self.pid = self.executor.submit(os.getpid).result()  # what starting takes is no point's
-        except BrokenProcessPool:
+        except (BrokenProcessPool, OSError, EOFError):  # the latter: from the server that forks
             bound = f" with {show_bytes(memory)} of memory (--memory)" if memory is not None else ""
             raise WorkersGone(f"no worker process could be started{bound}") from None
 

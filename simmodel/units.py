@@ -19,6 +19,8 @@ from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
+_NO_CLOCK = 1e4
+"""Hertz without a unit below which no chip runs."""
 _NEAR = 1e-9
 """Relative distance from a whole number that decimal fractions of a unit may have."""
 _LARGEST = 1e18
@@ -84,8 +86,11 @@ def parse_bytes(value: object) -> int:
 
 
 def parse_hertz(value: object) -> float:
-    """Hertz of `'1.2 GHz'` or a bare number of hertz; positive."""
+    """Hertz of `'1.2 GHz'` or a bare number of hertz; positive. A few bare hertz are megahertz
+    whose unit was forgotten."""
     amount = _scaled(value, _HERTZ, "'1.2 GHz'")
+    if 0 < amount < _NO_CLOCK and not split(value, "'1.2 GHz'")[1]:
+        raise ValueError(f"a bare number is in Hz; write '{amount:g} MHz' if that is meant")
     if amount <= 0:
         raise ValueError(f"expected a positive frequency, got {value!r}")
     return amount

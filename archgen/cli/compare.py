@@ -17,7 +17,7 @@ from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table, show
 from archgen.comparison import StudyComparison
 from archgen.comparison import compare as compared
-from archgen.differences import Change, Pair
+from archgen.differences import Change
 from archgen.frame import Record
 from archgen.store import writing
 
@@ -139,9 +139,11 @@ def pairs_table(found: StudyComparison) -> Table:
     return table
 
 
-def _telling(found: StudyComparison) -> list[str]:
-    """The columns of the key that tell pairs apart, and the first of them in any case."""
+def _telling(found: StudyComparison, every: bool = False) -> list[str]:
+    """The columns of the key that tell pairs apart, and the first of them in any case; `every`:
+    those that tell apart also points that are no pairs."""
     keys = [pair.key for pair in found.pairs]
+    keys += [*found.only_before, *found.only_after] if every else []
     usual = [name for name in ("arch", "model", "batch") if name in found.on]
     differ = [name for name in found.on if len({str(key[name]) for key in keys}) > 1]
     return [name for name in found.on if name in usual or name in differ] or [found.on[0]]
@@ -162,9 +164,9 @@ def _ratio(change: Change | None) -> str:
 def lines(found: StudyComparison, before: Path, after: Path) -> list[str]:
     """Why pairs changed, how many did, and which points have no partner."""
     told = _telling(found) if found.pairs else []
-    said = [f"{_name(pair, told)}: {pair.why}" for pair in found.pairs if pair.why]
+    said = [f"{_name(pair.key, told)}: {pair.why}" for pair in found.pairs if pair.why]
     for keys, folder in ((found.only_before, before), (found.only_after, after)):
-        said += _alone(keys, folder)
+        said += _alone(keys, _telling(found, every=True), folder)
     if not found.pairs:
         hint = "" if "arch" not in found.on else "; --on model,batch compares different machines"
         return [*said, f"no point is in both studies{hint}"]
@@ -173,13 +175,13 @@ def lines(found: StudyComparison, before: Path, after: Path) -> list[str]:
     return [*said, f"{len(found.pairs)} pairs: {shown}"]
 
 
-def _name(pair: Pair, told: Sequence[str]) -> str:
-    return " ".join(f"batch {pair.key[n]}" if n == "batch" else str(pair.key[n]) for n in told)
+def _name(key: Record, told: Sequence[str]) -> str:
+    return " ".join(f"batch {key[n]}" if n == "batch" else str(key[n]) for n in told)
 
 
-def _alone(keys: Sequence[Record], folder: Path, most: int = 5) -> list[str]:
+def _alone(keys: Sequence[Record], told: Sequence[str], folder: Path, most: int = 5) -> list[str]:
     if not keys:
         return []
-    names = [" ".join(str(value) for value in list(key.values())[:4]) for key in keys[:most]]
+    names = [_name(key, told) for key in keys[:most]]
     more = f" and {len(keys) - most} more" if len(keys) > most else ""
     return [f"only in {folder}: {', '.join(names)}{more}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import sys
@@ -21,6 +22,14 @@ Result = TypeVar("Result")
 Verb = Callable[..., Any]
 OUT = Path("archgen-out")
 INTERRUPTED = 130
+
+
+def _no_nan(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
+    """No time is past a deadline that is not a number, nor before it."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds.")
+    return value
+
 
 _OPTIONS = (
     click.option(
@@ -47,6 +56,7 @@ _OPTIONS = (
     click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
+        callback=_no_nan,
         metavar="SECONDS",
         help="Give up a point after this long; it becomes a failed row.",
     ),

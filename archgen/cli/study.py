@@ -23,8 +23,9 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.cli.terminal import show
-from archgen.design import Design, Workload, designed, points
+from archgen.design import Design, StudyError, Workload, designed, points
 from archgen.report import REPORT, write_report
+from archgen.schema.load import load_all
 from archgen.store import writing
 from archgen.study_file import is_study
 from archgen.study_plan import load_study
@@ -121,6 +122,9 @@ def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> 
     files = [Path(name) for name in archs if Path(name).is_file() and is_study(Path(name))]
     if not files:
         if not given["models"]:
+            _, mistakes = load_all(archs)
+            if mistakes:  # of what may be meant as a study file
+                raise StudyError(map(str, mistakes))
             raise click.UsageError("Missing option '-m' / '--model': which networks?")
         return _plain(archs, given)
     if len(archs) > 1:

@@ -99,3 +99,9 @@ def test_a_scheduler_that_does_not_answer_is_an_error_in_words(
     with pytest.raises(StudyError, match=r"executor dask:tcp://127\.0\.0\.1:9: no scheduler"):
         cluster("dask:tcp://127.0.0.1:9", SLOW)
     assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("size", ["0", "-1", "many"])
+def test_a_cluster_of_its_own_has_workers(size: str) -> None:
+    with pytest.raises(StudyError, match=f"positive number of workers, got '{size}'"):
+        cluster(f"dask:local:{size}", SLOW)

@@ -156,6 +156,12 @@ def test_the_frame_has_a_row_for_each_pair() -> None:
     assert "stalls for data" in row["why"]
 
 
+def test_points_without_a_partner_are_told_apart() -> None:
+    found = compared(of(point()), of(point(), point(fusion="none"), point(fusion="line")))
+    said = verb.lines(found, Path("a"), Path("b"))
+    assert "only in b: edge net batch 1 none, edge net batch 1 line" in said
+
+
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))

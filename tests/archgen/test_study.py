@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from host_only import HOST_ONLY, LOG, small_model
+from host_only import HOST_ONLY, small_model
 
 from archgen.cache import code_version
 from archgen.columns import COLUMNS, LAYER_COLUMNS, column
@@ -26,10 +26,7 @@ from archgen.sweep import study
 FP16, INT8 = "ascend-310-like", "soma-edge"
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def model(folder: Path, name: str = "small") -> Path:
@@ -169,6 +166,16 @@ def test_a_folder_that_cannot_be_written_is_found_before_anything_runs(tmp_path:
     taken.touch()
     with pytest.raises(StudyError, match="results cannot be written"):
         study([FP16], [model(tmp_path)], out=taken / "results", tools=HOST_ONLY)
+
+
+def test_a_cache_that_cannot_be_written_is_found_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = tmp_path / "file"
+    taken.touch()
+    monkeypatch.setenv("ARCHGEN_CACHE", str(taken))
+    with pytest.raises(StudyError, match=r"file: the cache cannot be written \(\$ARCHGEN_CACHE\)"):
+        study([FP16], [model(tmp_path)], out=tmp_path / "out", tools=HOST_ONLY)
 
 
 def test_workers_give_the_same_frame_and_survive_a_death(tmp_path: Path) -> None:

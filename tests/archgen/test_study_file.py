@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from archgen.cli.main import cli
+from archgen.design import StudyError
 from archgen.knobs import knobs
 from archgen.study_file import StudyFile, read_study, study_schema
 from compiler.stages import Stages
@@ -71,3 +72,43 @@ def test_explain_lists_options_of_passes_with_their_values() -> None:
         line = next(line for line in printed.output.splitlines() if f" {name} " in f" {line} ")
         shown = "null" if value is None else str(value).lower()
         assert f"[default {shown}]" in line
+
+
+def dry_run(folder: Path, text: str, name: str = "study.yaml") -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(cli, ["study", str(folder / name), "--dry-run"])
+    assert isinstance(result.exception, StudyError), result.output
+    return str(result.exception)
+
+
+def test_an_enormous_sweep_is_refused_before_its_machines_are_made(tmp_path: Path) -> None:
+    values = str(list(range(1, 101)))
+    swept = f"{{matrix.rows: {values}, matrix.cols: {values}, cores: {values}}}"
+    text = f"archs: {{extends: mcu-npu, sweep: {swept}}}\nmodels: squeezenet\n"
+    assert "study.archs.sweep: 1,000,000 machines are more than" in dry_run(tmp_path, text)
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "a/b", ".."])
+def test_the_name_of_a_study_stays_below_its_folder(tmp_path: Path, name: str) -> None:
+    text = f"name: {name}\narchs: mcu-npu\nmodels: squeezenet\n"
+    assert f"1:7: study.name: {name!r} cannot name the folder" in dry_run(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "is empty"), ("archs: [", "not valid YAML"), ("\0", "is a binary file")]
+)
+def test_a_file_that_cannot_be_read_as_a_study_says_why(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    assert said in dry_run(tmp_path, text)
+
+
+def test_a_study_file_that_is_not_there_is_missing() -> None:
+    result = CliRunner().invoke(cli, ["study", "nowhere.yaml"])
+    assert "nowhere.yaml: no such file" in str(result.exception)
+
+
+def test_a_deadline_is_a_number() -> None:
+    result = CliRunner().invoke(cli, ["study", "mcu-npu", "-m", "squeezenet", "--timeout", "nan"])
+    assert result.exit_code == 2
+    assert "nan is not a number" in result.output

@@ -75,6 +75,8 @@ def test_bare_numbers_are_in_the_base_unit() -> None:
         (parse_bytes, "1e400 B", "sensible"),
         (parse_bytes, math.nan, "sensible"),
         (parse_hertz, "-1 GHz", "positive"),
+        (parse_hertz, 500, "write '500 MHz'"),
+        (parse_hertz, "1.2", "write '1.2 MHz'"),
         (parse_hertz, "1 ghz", "did you mean 'GHz'"),
         (parse_operations, "0", "positive"),
         (Bandwidth.parse, "16 GB", "did you mean 'GB/s'"),
