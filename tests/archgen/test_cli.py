@@ -19,10 +19,7 @@ from archgen.cli.main import USER_ERRORS, VERBS, cli
 from archgen.columns import COLUMNS
 from archgen.zoo.catalog import CATALOG
 
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def invoke(*arguments: str) -> Result:

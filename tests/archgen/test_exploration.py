@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from host_only import LOG, small_model
+from host_only import small_model
 from hypothesis import given
 from hypothesis import strategies as st
 from trade_off import KIB, OFF, RIGHT, TRADE_OFF, cycles_of
@@ -44,10 +44,8 @@ SPACE = {"memories.local.size": SIZES, "matrix.cols": COLS}
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_version(own_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("archgen.design.code_version", lambda: "one")  # whoever edits meanwhile
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv(LOG, str(tmp_path / "log"))
 
 
 def asked(folder: Path, section: str = "explore", **options: Any) -> dict[str, Any]:

@@ -235,9 +235,7 @@ def test_compiled_networks_read_back(tmp_path: Path, name: str) -> None:
     assert all(own[-1][1] == 0 for path, own in found.counters.items() if "/queues/" in path)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def test_many_spans_are_told_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:

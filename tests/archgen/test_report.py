@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 from conv_net import LAYERS, conv_net
 from rich.console import Console
 
-from archgen.cli.main import cli
 from archgen.cli.compile_report import parts
+from archgen.cli.main import cli
 from archgen.explanation import Explained, Explanation, Simulated
 from archgen.forms import STAGES, numbered
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
@@ -34,9 +34,7 @@ MANY, PLAIN, ONE_CORE = "ascend-310-like", "neuroncore-v2-like", "soma-edge"
 """`MANY` walks the network in tiles, `PLAIN` takes it all at once."""
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def invoke(*arguments: str) -> Result:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from host_only import HOST_ONLY, LOG, small_model
+from host_only import HOST_ONLY, small_model
 from killed import MACHINES, SLOW, many, quiet
 
 from archgen import locks
@@ -26,10 +26,7 @@ ARCH = "ascend-310-like"
 TIMES = ["compile_s", "verify_s", "simulate_s"]
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv(LOG, str(tmp_path / "log"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def python(*arguments: str) -> subprocess.Popen[str]:

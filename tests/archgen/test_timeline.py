@@ -97,9 +97,7 @@ def test_a_run_without_its_trace_is_refused_by_name() -> None:
         levels_table(simulate(made, arch), made, arch)
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 ARCHS = ("soma-edge", "gemmini-16", "stream-32x32-4c")

@@ -37,9 +37,7 @@ DEPTHS = (1, 100)
 ARCHS = {"int8": "soma-edge", "fp16": "ascend-310-like", "bf16": "tpu-v3-like"}
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def network(path: Path) -> Path:
