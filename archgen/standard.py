@@ -77,8 +77,7 @@ def compile_request(request: Request) -> Compiled:
 
 def compile_best(request: Request) -> Best:
     """Of all programs that effort allows the best as simulated; CompilerError where none is."""
-    choice = request.scheduling
-    if choice.objective == "memory":
+    if request.scheduling.objective == "memory":
         return _frugal(request)
     made: list[Best] = []
     refusals: list[CompilerError] = []
@@ -110,11 +109,6 @@ def winner(request: Request) -> tuple[Arch, CompileOptions]:
     except CompilerError:
         return first(request)
     return best.arch, _options(request, best.stages)
-
-
-def _ways(request: Request) -> tuple[Stages, ...]:
-    """What is tried, in order."""
-    return request.scheduling.alternatives
 
 
 def _options(request: Request, stages: Stages) -> CompileOptions:

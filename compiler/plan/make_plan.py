@@ -22,8 +22,6 @@ from simmodel.dtype import size_of
 
 DOUBLE = 2
 """Slots of a buffer that one engine fills while another empties it."""
-MOSTLY = 0.75
-"""A window of at least this share of a tensor becomes room for all of it: nothing to move then."""
 
 
 def outer(level: int) -> str:
