@@ -19,6 +19,7 @@ from typing import TypeVar
 import click
 
 from archgen.api import load_arch, load_model, prepared_for, request_for
+from archgen.cli.compile_report import print_report
 from archgen.cli.options import (
     as_dims,
     as_efforts,
@@ -28,7 +29,6 @@ from archgen.cli.options import (
     host_option,
     scheduling_options,
 )
-from archgen.cli.compile_report import print_report
 from archgen.explanation import explanation
 from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
 from archgen.models import ModelError, SourceModel
