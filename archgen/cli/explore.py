@@ -96,7 +96,7 @@ def explore(
 def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:
     """A row for each machine: its fields and figures."""
     table = plain_table()
-    names = dict.fromkeys([*(o.measure for o in plan.objectives), *_HEADLINE])
+    names = dict.fromkeys([*plan.measures, *_HEADLINE])
     for parameter in plan.space.parameters:
         table.add_column(parameter.name, overflow="fold")
     for name in names:

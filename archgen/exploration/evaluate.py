@@ -66,6 +66,12 @@ class Judged:
             return fmean(found)
         return geometric_mean(found) if len(found) > 1 else found[0]
 
+    def figures(self, measures: Iterable[str]) -> list[float] | None:
+        """Each measure; None where it has no answer, or lacks one of them."""
+        found = [self.value(measure) for measure in measures]
+        known = [value for value in found if value is not None]
+        return known if self.answered and len(known) == len(found) else None
+
     def meets(self, constraints: Iterable[Constraint]) -> bool:
         """Whether every network keeps to all of them."""
         return all(c.met(value) for c in constraints for value in self.values(c.measure))

@@ -58,6 +58,11 @@ class Exploration:
     common: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Fields that all machines have otherwise than that file."""
 
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Of the objectives."""
+        return tuple(objective.measure for objective in self.objectives)
+
     def with_trials(self, trials: int | None) -> Exploration:
         """The same with another number of machines to look at; None: as it is."""
         if trials is None:

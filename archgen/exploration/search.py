@@ -54,7 +54,7 @@ class Found:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """A row for each machine of the front: its fields, the objectives and the usual figures."""
-        names = dict.fromkeys([*(o.measure for o in self.exploration.objectives), *_HEADLINE])
+        names = dict.fromkeys([*self.exploration.measures, *_HEADLINE])
         rows = []
         for judged in self.front:
             row: dict[str, Any] = {"arch": judged.machine.arch.name}
@@ -129,16 +129,15 @@ def _judge(
     for proposal in screened:
         trials.tell(proposal, SCREENED)
     for proposal, judged in zip(chosen, verdicts, strict=True):
-        values = [judged.value(objective.measure) for objective in exploration.objectives]
-        known = [value for value in values if value is not None]
-        if not judged.answered or len(known) < len(values):
+        values = judged.figures(exploration.measures)
+        if values is None:
             trials.tell(proposal, REFUSED)
             continue
         excess = [
             max(c.excess(value) for value in judged.values(c.measure))
             for c in exploration.constraints
         ]
-        trials.tell(proposal, RAN, known, excess)
+        trials.tell(proposal, RAN, values, excess)
 
 
 def _second_look(exploration: Exploration, judge: Judge) -> None:
@@ -156,13 +155,11 @@ def _second_look(exploration: Exploration, judge: Judge) -> None:
 
 def best_of(full: Iterable[Judged], exploration: Exploration) -> tuple[Judged, ...]:
     """The front of machines that were run in full, by their first objective."""
-    objectives = exploration.objectives
     found: list[tuple[list[float], Judged]] = []
     for judged in full:
-        values = [judged.value(objective.measure) for objective in objectives]
-        known = [value for value in values if value is not None]
-        if judged.answered and len(known) == len(values) and judged.meets(exploration.constraints):
-            pairs = zip(objectives, known, strict=True)
+        values = judged.figures(exploration.measures)
+        if values is not None and judged.meets(exploration.constraints):
+            pairs = zip(exploration.objectives, values, strict=True)
             found.append(([objective.cost(value) for objective, value in pairs], judged))
     found.sort(key=lambda pair: pair[0])
     return tuple(found[index][1] for index in front([costs for costs, _ in found]))

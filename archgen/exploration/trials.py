@@ -155,7 +155,7 @@ class Trials:
     def _ask(self, batch: dict[Indices, Proposal]) -> Proposal | None:
         """The next proposal; None where it is no new machine."""
         trial = self._study.ask(self._distributions())
-        choice = tuple(int(trial.params[p.name]) for p in self.space.parameters)
+        choice = self._choice(trial)
         if choice in self._values:
             self._bound(trial, self._excess[choice])
             self._close(trial, self._values[choice])
@@ -209,12 +209,12 @@ class Trials:
         states = self._optuna.trial.TrialState
         self._taken.clear()
         for trial in self._study.get_trials(deepcopy=False):
-            if trial.state == states.RUNNING and len(trial.params) == len(self.space.parameters):
-                self._taken.add(tuple(int(trial.params[p.name]) for p in self.space.parameters))
+            if trial.state == states.RUNNING and self._is_whole(trial):
+                self._taken.add(self._choice(trial))
             verdict = trial.user_attrs.get(_VERDICT)
             if verdict is None or trial.state not in (states.COMPLETE, states.FAIL):
                 continue
-            choice = tuple(int(trial.params[p.name]) for p in self.space.parameters)
+            choice = self._choice(trial)
             self.known[choice] = verdict
             if verdict == RAN:
                 self._values[choice] = trial.values
@@ -227,7 +227,7 @@ class Trials:
             claim = self._claim(trial.number)
             if self._claims is None or not self._claims.claim(claim):
                 continue
-            if len(trial.params) == len(self.space.parameters):
+            if self._is_whole(trial):
                 self._study.enqueue_trial(dict(trial.params))
             self._study.tell(trial.number, state=states.FAIL)
             self._claims.release(claim)
@@ -246,6 +246,13 @@ class Trials:
 
     def _claim(self, number: int) -> str:
         return content_hash({"exploration": self._name, "trial": number})
+
+    def _choice(self, trial: Any) -> Indices:
+        return tuple(int(trial.params[p.name]) for p in self.space.parameters)
+
+    def _is_whole(self, trial: Any) -> bool:
+        """Whether all parameters were asked for before whoever asked was gone."""
+        return len(trial.params) == len(self.space.parameters)
 
     def _params(self, choice: Indices) -> dict[str, int]:
         return {p.name: index for p, index in zip(self.space.parameters, choice, strict=True)}
