@@ -22,7 +22,8 @@ def test_names_are_unique_and_described() -> None:
     names = [known.name for known in COLUMNS]
     assert len(set(names)) == len(names)
     assert all(
-        known.meaning and known.kind in ("text", "whole", "real", "truth", "any") for known in COLUMNS
+        known.meaning and known.kind in ("text", "whole", "real", "truth", "any")
+        for known in COLUMNS
     )
 
 
