@@ -35,6 +35,9 @@ def cluster(name: str, tools: Tools) -> Workers:
     Raises StudyError when it cannot be reached, or is of another version.
     """
     address = name.removeprefix(_DASK)
+    kind, _, size = address.partition(":")
+    if kind == "local" and size and not (size.isascii() and size.isdigit() and int(size)):
+        raise StudyError([f"executor {name}: expected a positive number of workers, got {size!r}"])
     try:
         distributed = import_module("distributed")
     except ImportError:
@@ -55,9 +58,6 @@ def _connection(distributed: Any, address: str) -> dict[str, Any]:
     kind, _, size = address.partition(":")
     if kind != "local":
         return {"address": address}
-    if size and not (size.isascii() and size.isdigit() and int(size)):
-        said = f"executor {_DASK}{address}: expected a positive number of workers, got {size!r}"
-        raise StudyError([said])
     workers = int(size) if size else None
     quiet = {"threads_per_worker": 1, "dashboard_address": None}
     return {"address": distributed.LocalCluster(n_workers=workers, **quiet)}

@@ -160,12 +160,18 @@ def text_of(node: Node) -> str:
     return "+".join(f"{key}_{text_of(entry.node)}" for key, entry in node.entries.items())
 
 
-def value_of(arch: Arch, field: str) -> Scalar:
-    """The value of a dotted field in base units; text for what is no single value, None for what
-    the machine does not have."""
+def field_of(arch: Arch, field: str) -> Any:
+    """What stands in a dotted field; None for what the machine does not have."""
     found: Any = arch
     for part in field.split("."):
         found = _below(found, part)
+    return found
+
+
+def value_of(arch: Arch, field: str) -> Scalar:
+    """The value of a dotted field in base units; text for what is no single value, None for what
+    the machine does not have."""
+    found = field_of(arch, field)
     if isinstance(found, Bandwidth | Delay):
         return found.amount
     if isinstance(found, BaseModel):

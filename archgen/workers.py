@@ -108,9 +108,8 @@ class LocalProcesses:
         """`memory`: bytes that the data of each worker may take; None: no bound. Raises
         WorkersGone for less than a worker takes before its first point."""
         if memory is not None and memory < _LEAST:
-            given = f"{show_bytes(memory)} for each of {jobs} (--memory, --jobs)"
-            least = f"a worker process takes {show_bytes(_LEAST)} before its first point"
-            raise WorkersGone(f"{given}: {least}")
+            said = f"a worker process takes {show_bytes(_LEAST)} before its first point"
+            raise WorkersGone(f"{show_bytes(memory)} for each worker (--memory, --jobs): {said}")
         one_thread_each()
         self.jobs, self._tools, self._memory = jobs, tools, memory
         self._full = _FULL * (memory or share(jobs) or float("inf"))

@@ -157,7 +157,7 @@ def answer_lines(answer: Answer, folder: Path) -> Iterator[str]:
     if name is None:
         yield f"none of {answer.machines} machines keeps to {asked}"
     else:
-        yield f"{name} has the least {size} of {answer.machines} machines that keep to {asked}"
+        yield f"of {answer.machines} machines, {name} has the least {size} that keeps to {asked}"
     tried = f"{len(answer.full)} machines were run in full"
     margin = answer.exploration.asked.screen.margin
     if answer.spared:

@@ -24,7 +24,8 @@ from archgen.report.sheet import (
 from archgen.report.words import NONE, percent
 from archgen.schema.peaks import peaks
 from archgen.stalls import STALLS
-from simmodel.units import show_bytes
+from archgen.variants import field_of
+from simmodel.units import Bandwidth, Delay, show_bytes
 
 _MEGA = 1e6
 _STATUS = {"does_not_fit": "does not fit", "unsupported": "not supported"}
@@ -118,11 +119,20 @@ def _swept_column(name: str) -> Made[PointView]:
         value = number(point.row, name) if _is_number(point.row.get(name)) else math.nan
         if math.isnan(value):
             return word(point.text(name) or NONE)
-        shown = show_bytes(value) if name.endswith(".size") else f"{value:,g}"
-        return Cell(shown, f"{value:.6g}")
+        return Cell(_spelled(point, field, value), f"{value:.6g}")
 
     field = name.removeprefix("arch.")
     return Made(Heading(".".join(field.split(".")[-2:]), title=f"field {field}"), cell)
+
+
+def _spelled(point: PointView, field: str, value: float) -> str:
+    """The value of a field with its unit, where it has one."""
+    found = field_of(point.arch, field)
+    if isinstance(found, Bandwidth | Delay):
+        return str(found)
+    if field == "clock":
+        return f"{value / 1e9:g} GHz"
+    return show_bytes(value) if field.endswith(".size") else f"{value:,g}"
 
 
 def _is_number(value: object) -> bool:

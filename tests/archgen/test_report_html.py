@@ -43,6 +43,7 @@ from archgen.scheduling import DEFAULT
 from archgen.schema import load_arch, shipped_names
 from archgen.sweep import study
 from archgen.timeline import tables
+from archgen.variants import value_of
 from simmodel.arch import Arch
 from simmodel.metrics import measure
 from simmodel.program import Program
@@ -220,6 +221,15 @@ def test_tables_have_the_numbers_of_the_frame(made: Study, page: Element) -> Non
     layers = cells(page, "point-2-table")
     own = made.outcomes[1]
     assert [row["macs"] for row in layers] == [f"{row['macs']:,}" for row in own.layers]
+
+
+def test_swept_fields_have_their_units(made: Study) -> None:
+    fields = ("memories.dram.bandwidth", "copy.load.bandwidth", "memories.local.size", "clock")
+    own = {f"arch.{field}": value_of(made.archs[0], field) for field in fields}
+    outcome = replace(made.outcomes[0], row=made.outcomes[0].row | own)
+    (row,) = cells(Tree(report_html(replace(made, outcomes=(outcome,)))).root, "points")
+    shown = [row["dram.bandwidth"], row["load.bandwidth"], row["local.size"], row["clock"]]
+    assert shown == ["16 GB/s", "32 B/cycle", "1.312 MiB", "1 GHz"]
 
 
 def test_refused_points_say_why(page: Element) -> None:

@@ -86,7 +86,7 @@ def resident_of_a_worker(folder: Path) -> float:
 
 def test_too_little_memory_for_any_worker_is_an_error_in_words(tmp_path: Path) -> None:
     with pytest.raises(
-        workers.WorkersGone, match=r"1 MiB for each of 1 .*: a worker process takes 512"
+        workers.WorkersGone, match=r"1 MiB for each worker .*: a worker process takes 512"
     ):
         frame(tmp_path, ["one"], Running(2, memory=1 << 20))
 
