@@ -515,7 +515,7 @@ def test_the_verbs_print_tables_and_leave_files(tmp_path: Path) -> None:
     aimed = ["explore", str(path), *plain, "--target", "latency_ms <= 1", "--exact"]
     answer = runner.invoke(cli, aimed)
     assert answer.exit_code == 0, answer.output
-    assert "cocco-simba-1c-size64KiB-cols8 has the least area_mm2 of 4" in answer.output
+    assert "of 4 machines, cocco-simba-1c-size64KiB-cols8 has the least area_mm2" in answer.output
     none = runner.invoke(cli, ["explore", str(path), *plain, "--target", "latency_ms <= 1 ns"])
     assert none.exit_code == 1
     assert "none of 4 machines" in none.output
