@@ -19,7 +19,7 @@ from archgen.point import Outcome, Point, Row
 from archgen.rows import area_row
 from archgen.run import Models, answered
 from archgen.toolchain import Request
-from compiler.driver import CompileOptions, nests, prepared
+from compiler.driver import CompileOptions, Search, grouped, nests, prepared
 from compiler.fit import Fitter
 from compiler.nest.ir import HostNode
 
@@ -54,10 +54,8 @@ def estimate_request(request: Request) -> Estimate:
     stages = replace(request.scheduling, effort=EFFORT).stages
     options = CompileOptions(request.dtype, request.host, stages)
     graph = nests(request.model, request.arch, request.dtype, options)
-    parts, fitter = stages.fuse.apply(graph), Fitter(request.arch, stages)
-    groups = stages.partition.apply(parts, graph, fitter.price, fitter.bound)
-    groups = stages.keep.apply(groups, graph, fitter)
-    groups = stages.homes.apply(groups, graph, fitter)
+    fitter = Fitter(request.arch, stages)
+    *_, groups = grouped(Search(graph, stages.fuse.apply(graph), fitter))
     host = sum(isinstance(part, HostNode) for part in groups)
     chosen = (fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode))
     return Estimate(sum(schedule.estimate.total for schedule in chosen), host)

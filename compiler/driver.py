@@ -261,7 +261,7 @@ def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
 def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[ProgramStep, ...]:
     """Every group planned and placed; adds to `notes` what had to be given up."""
     fitter = search.fitter
-    groups, kept, homed = made = _grouped(search)
+    groups, kept, homed = made = grouped(search)
     for stage, parts in zip(("fuse", "keep", "homes"), made, strict=True):
         observe(stage, parts)
     for found, less, what in (
@@ -280,7 +280,7 @@ def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[Progra
     return tuple(_fitted(groups, fitter))
 
 
-def _grouped(search: Search) -> tuple[Parts, Parts, Parts]:
+def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
     """The groups, then with what is kept between them, then with what lies in shared memory.
 
     Groups are formed for the best that can be hoped for; where hope is disappointed, also for the

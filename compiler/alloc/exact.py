@@ -27,7 +27,6 @@ from compiler.alloc.pack_items import Item, grain_of, rounded_up
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 NEVER = 1 << 60
 """Higher than any address."""
