@@ -173,7 +173,8 @@ class Matrix(Part):
     max_pixels: PositiveInt | None = None
     """Most output pixels (rows of the left matrix) of one instruction."""
     depthwise: bool = False
-    """Whether depthwise convolutions run here (one reduction per channel, `cols` at a time)."""
+    """Whether depthwise convolutions run here, `cols` channels at a time; systolic WS, IS: as many
+    as `rows` have room for the kernels of."""
     writeback: tuple[Writeback, ...] = ()
     """What the engine applies while it writes its result."""
     input: MemoryRole = "local"

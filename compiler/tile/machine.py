@@ -13,6 +13,7 @@ from compiler.nest.ir import Nest, Tensor
 from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
+from simmodel.isa.cycles import depthwise_cycles as native_cycles
 from simmodel.isa.cycles import product_cycles
 from simmodel.isa.functions import BINARY, TERNARY, UNARY
 
@@ -45,7 +46,7 @@ def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: i
     """Cycles of a depthwise product on the matrix engine: natively, else channel by channel."""
     matrix, dtype = arch.matrix, product_type(dtype)
     if matrix.depthwise:
-        return int(product_cycles(matrix, dtype, pixels, channels, 1, taps))
+        return native_cycles(matrix, dtype, pixels, channels, taps)
     startup = matrix.startup.cycles(arch.clock)
     if matrix.granularity == "conv":
         return channels * (startup + int(product_cycles(matrix, dtype, pixels, 1, 1, taps)))

@@ -46,6 +46,35 @@ def product_cycles(matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions
     return _whole(np.ceil(once / rate)) if rate < 1 else once
 
 
+def depthwise_cycles(matrix: Matrix, dtype: str, pixels: int, channels: int, taps: int) -> int:
+    """Cycles of a depthwise product: each channel's own `taps` inputs times its own weights.
+
+    A cube gives each of its columns a channel and that channel's inputs. A systolic array has one
+    input for each row, which all columns see: a channel takes a column, and rows of its own for its
+    taps. That is a product with block-diagonal weights, without the folds that hold zeros alone.
+    Where weights or inputs stay, a fold holds as many channels as the rows have room for; where
+    sums stay, the taps of all channels of a fold pass one after another.
+
+    Returns:
+        Whole cycles, without the engine's start-up.
+    """
+    if matrix.kind != "systolic":
+        return int(product_cycles(matrix, dtype, pixels, channels, 1, taps))
+    rate = next((r for t, r in matrix.rate.items() if t == dtype), 1.0)
+    taps, positions = (taps, 1) if matrix.im2col else (1, taps)
+    rows = max(1, int(matrix.rows * max(rate, 1.0)) // taps)
+    together = {
+        "output-stationary": matrix.cols,
+        "weight-stationary": min(matrix.cols, rows),
+        "input-stationary": rows,
+    }[matrix.dataflow]
+    groups = -(-channels // together)
+    together = -(-channels // groups)
+    inner = math.ceil(taps * together / max(rate, 1.0))
+    once = int(_systolic(matrix, pixels, together, inner, groups * positions))
+    return math.ceil(once / min(rate, 1.0))
+
+
 def fold_interval(matrix: Matrix, dtype: str, m: int, n: int, k: int) -> int:
     """Cycles from one array-sized product to the next of the same kind, overlapped or not."""
     once = product_cycles(matrix, dtype, m, n, k)

@@ -22,7 +22,7 @@ from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
 from simmodel.isa.contract import contract, exact_type
-from simmodel.isa.cycles import fold_interval, product_cycles, streams
+from simmodel.isa.cycles import depthwise_cycles, fold_interval, product_cycles, streams
 from simmodel.region import Operand
 
 INFINITY = math.inf
@@ -290,6 +290,10 @@ class DepthwiseConv(Windowed):
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c = self.w.shape[-3:]
         return self.dst.shape[-3] * self.dst.shape[-2], c, 1, i * j
+
+    def cycles(self, arch: Arch) -> int:
+        pixels, channels, _, taps = self.extents()
+        return depthwise_cycles(arch.matrix, product_type(self.a.dtype), pixels, channels, taps)
 
     def sums(self, a: Array, w: Array) -> Array:
         seen = self.windowed(a)

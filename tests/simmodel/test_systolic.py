@@ -11,8 +11,8 @@ from __future__ import annotations
 import pytest
 from programs import KIB, box, machine, memories, program
 
-from simmodel.isa import Gemm
-from simmodel.isa.cycles import product_cycles
+from simmodel.isa import DepthwiseConv, Gemm
+from simmodel.isa.cycles import depthwise_cycles, product_cycles
 from simmodel.simulate import simulate
 
 DATAFLOWS = ("output-stationary", "weight-stationary", "input-stationary")
@@ -91,3 +91,36 @@ def test_overlapping_folds_hide_the_loading_of_the_next(dataflow: str) -> None:
     m, n, k = streamed.get(dataflow, (64, 100, 64))
     fold = product_cycles(plain, "int8", m, n, k) // 4
     assert product_cycles(overlapped, "int8", m, n, k) == 3 * 100 + fold
+
+
+def depthwise(size: int, channels: int, kernel: int) -> DepthwiseConv:
+    """One instruction for size x size output pixels."""
+    wide = size + kernel - 1
+    a, w = box("local", 0, wide, wide, channels), box("local", 32 * KIB, kernel, kernel, channels)
+    dst = box("local", 40 * KIB, size, size, channels)
+    return DepthwiseConv(engine="matrix", a=a, w=w, dst=dst)
+
+
+@pytest.mark.parametrize(
+    ("dataflow", "cycles"),
+    [
+        # 32 rows have room for the 9 taps of 3 channels: 22 folds of load 32, stream 100 pixels,
+        # and 32 + 32 - 2 to fill and drain.
+        ("weight-stationary", 22 * (32 + 100 + 62)),
+        # The same 22 sets of 3 channels, each for 4 sets of 32 of the 100 pixels; stream 3 kernels.
+        ("input-stationary", 22 * 4 * (32 + 3 + 62)),
+        # 2 sets of 32 channels, 4 sets of 32 pixels; the 9 taps of 32 channels pass by.
+        ("output-stationary", 2 * 4 * (32 * 9 + 62)),
+    ],
+)
+def test_each_channel_of_a_depthwise_product_has_rows_of_its_own(
+    dataflow: str, cycles: int
+) -> None:
+    wide = memories(local={"banks": 64, "bank_width": 64})
+    arch = machine(matrix={**array(dataflow, 32), "depthwise": True}, memories=wide)
+    assert depthwise_cycles(arch.matrix, "int8", 100, 64, 9) == cycles
+    assert simulate(program((depthwise(10, 64, 3),)), arch).cycles == cycles
+    # Without im2col every position is a fold of its own, of one row for each channel.
+    bare = machine(matrix={**array(dataflow, 32), "depthwise": True, "im2col": False}).matrix
+    single = depthwise_cycles(bare, "int8", 100, 64, 1)
+    assert depthwise_cycles(bare, "int8", 100, 64, 9) == 9 * single
