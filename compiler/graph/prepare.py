@@ -12,6 +12,7 @@ from compiler.graph.fold_batch_norm import FoldBatchNorm
 from compiler.graph.fold_constants import FoldConstants
 from compiler.graph.fold_pad import FoldPad
 from compiler.graph.fuse_activations import FuseActivations
+from compiler.graph.hoist_quantize import HoistQuantize
 from compiler.graph.integer_operators import IntegerOperators
 from compiler.graph.normalize_axes import NormalizeAxes
 from compiler.graph.normalize_conv import NormalizeConv
@@ -26,6 +27,7 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     FoldBatchNorm(),
     FoldAffine(),  # after fold-batch-norm, which exposes Conv, Mul, Add chains
     SinkDequantize(),  # brings quantization next to the operators that integers can run
+    HoistQuantize(),  # after sink-dequantize: what moves as it is need not be quantized again
     FoldConstants(keep=("DequantizeLinear",)),  # weights moved as integers are constants again
     IntegerOperators(),
     FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point

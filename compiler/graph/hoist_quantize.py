@@ -1,0 +1,144 @@
+"""Data movement on integers: QuantizeLinear moves above what only rearranges elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import onnx_ir as ir
+
+from compiler.graph.base import GraphPass
+from compiler.graph.movers import MOVERS, axis_before, data_inputs, works_on_integers
+from compiler.graph.quantized import BYTES, Quantization, dequantized, quantization_of
+from compiler.graph.rewrite import (
+    AttrValue,
+    Rewriter,
+    is_op,
+    replace_value,
+    required,
+    sole_consumer,
+    static_shape,
+)
+
+
+@dataclass(frozen=True)
+class HoistQuantize(GraphPass):
+    """Move QuantizeLinear above data movement, to the operator that makes the numbers.
+
+        b = Reshape(a)                        q = QuantizeLinear(a, s, z)
+        c = Transpose(b)               =>     r = Reshape(q)
+        y = QuantizeLinear(c, s, z)           y = Transpose(r)
+
+    A byte is moved instead of a float, and an operator whose result is quantized at once need not
+    write floats at all. That holds where every reader wants the same integers: for one that wants
+    floats, these are moved anyway. What takes a few elements out of a tensor also has to be its
+    only reader, because all of it is quantized then. Parts of a Concat are quantized one by one,
+    and a tensor that several operators rearrange is quantized once.
+    """
+
+    backwards: ClassVar[bool] = True
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Rewrite one operator whose results are all quantized alike."""
+        if not is_op(node, *MOVERS) or not works_on_integers(node):
+            return False
+        readers = _quantizers(node)
+        if not readers or not _worth_it(node):
+            return False
+        wanted = _above(node, readers[0])
+        if wanted is None:
+            return False
+        _hoist(node, readers, wanted)
+        return True
+
+
+def _quantizers(node: ir.Node) -> list[ir.Node]:
+    """The readers of the results of `node`, if all of them quantize alike; none otherwise."""
+    readers = [use.node for out in node.outputs for use in out.uses()]
+    kinds = [quantization_of(reader) for reader in readers if is_op(reader, "QuantizeLinear")]
+    first = kinds[0] if kinds else None
+    if first is None or first.dtype not in BYTES or len(kinds) < len(readers):
+        return []
+    if any(out.is_graph_output() for out in node.outputs):
+        return []
+    alike = all(how is not None and how.same_as(first) for how in kinds)
+    inside = all(reader.graph is node.graph for reader in readers)
+    return readers if alike and inside else []
+
+
+def _worth_it(node: ir.Node) -> bool:
+    """Whether no more is quantized above `node` than below, or it needs no floats any more."""
+    data = node.inputs[: data_inputs(node)]
+    above = sum(_size(value) for value in data if value is not None)
+    below = sum(_size(value) for value in node.outputs if value.uses())
+    source = required(node, 0)
+    return below >= above or (source.producer() is not None and sole_consumer(source) is node)
+
+
+def _size(value: ir.Value) -> int:
+    return math.prod(static_shape(value))
+
+
+def _above(node: ir.Node, reader: ir.Node) -> Quantization | None:
+    """How the data of `node` is quantized if its results are as by `reader`."""
+    how = quantization_of(reader)
+    if how is None or how.per_tensor:
+        return how
+    axis = axis_before(node, how.axis)
+    return None if axis is None else replace(how, axis=axis)
+
+
+def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
+    make = Rewriter(node, (node, *readers))
+    count = data_inputs(node)
+    data = [_integers(make, required(node, i), readers[0], wanted) for i in range(count)]
+    attributes: dict[str, AttrValue] = {k: attr.value for k, attr in node.attributes.items()}
+    inputs = [*data, *node.inputs[count:]]
+    if is_op(node, "Pad"):
+        inputs[2:3] = [make.like(wanted.quantize(0.0), data[0])]
+    moved = make.node(node.op_type, inputs, attributes, outputs=len(node.outputs))
+    for old, new in zip(node.outputs, moved.outputs, strict=True):
+        for reader in [use.node for use in old.uses()]:
+            _replace(reader, new, make)
+    make.graph.remove(node, safe=True)
+
+
+def _replace(reader: ir.Node, new: ir.Value, make: Rewriter) -> None:
+    replace_value(reader.outputs[0], new, reader, make.props)
+    make.graph.remove(reader, safe=True)
+
+
+def _integers(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantization) -> ir.Value:
+    """`value` quantized: the integers that it comes from, or one QuantizeLinear right behind the
+    operator that makes it, which takes the place of others like it."""
+    source = dequantized(value)
+    if source is not None and source[1].same_as(wanted):
+        return source[0]
+    twins = list(_twins(value, wanted))
+    attributes: dict[str, AttrValue] = {k: attr.value for k, attr in like.attributes.items()}
+    if not wanted.per_tensor:
+        attributes["axis"] = wanted.axis
+    made = make.node("QuantizeLinear", [value, *like.inputs[1:]], attributes)
+    _move_behind(make.graph, made, value.producer())
+    for twin in twins:
+        _replace(twin, made.outputs[0], make)
+    return made.outputs[0]
+
+
+def _twins(value: ir.Value, wanted: Quantization) -> Iterator[ir.Node]:
+    for use in value.uses():
+        how = quantization_of(use.node) if is_op(use.node, "QuantizeLinear") else None
+        inside = use.node.graph is value.graph and not use.node.outputs[0].is_graph_output()
+        if how is not None and how.same_as(wanted) and inside:
+            yield use.node
+
+
+def _move_behind(graph: ir.Graph, node: ir.Node, producer: ir.Node | None) -> None:
+    """Let `node` stand right behind `producer`, or first: before whatever else reads its input."""
+    graph.remove(node)
+    if producer is not None:
+        graph.insert_after(producer, node)
+    else:
+        graph.insert_before(graph[0], node)
