@@ -1,0 +1,1 @@
+"""Random machines and graphs, what becomes of them, and how a failure is made small."""

@@ -1,0 +1,236 @@
+"""Random machines over the whole schema, as the tree that a file would hold.
+
+The one idea: every field is drawn from a few values that are usual and a few that hurt; trees that
+contradict themselves by the rules of `simmodel.arch_rules` are drawn again. A memory that is there
+is reached: by the engines that are there, or by engines of its own, or through another memory.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from pydantic import ValidationError
+
+from simmodel.arch import Arch
+from simmodel.arch_rules import problems
+
+Tree = dict[str, Any]
+KIB = 1024
+TYPES = (
+    ["int8"], ["int8"], ["int8", "fp16"], ["fp16"], ["fp32"], ["bf16"], ["fp16", "int8"],
+    ["fp32", "int8", "fp16"], ["bf16", "int8"], ["int8", "int16"],
+)  # fmt: skip
+STORED = ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32")
+
+
+def machine(rng: random.Random, name: str) -> Tree:
+    """A machine that passes every rule."""
+    while True:
+        tree = _machine(rng, name)
+        if is_machine(tree):
+            return tree
+
+
+def is_machine(tree: Tree) -> bool:
+    """Whether every field is legal, and none contradicts another."""
+    try:
+        return not problems(Arch.model_validate(tree))
+    except ValidationError:
+        return False
+
+
+def _some(rng: random.Random, chance: float, **fields: Any) -> Tree:
+    """Each field with this chance; what is not drawn is left to its default."""
+    return {name: value for name, value in fields.items() if rng.random() < chance}
+
+
+def _machine(rng: random.Random, name: str) -> Tree:
+    pick = rng.choice
+    types = list(pick(TYPES))
+    memories = _memories(rng)
+    matrix = _matrix(rng, types, memories)
+    tree: Tree = {
+        "name": name, "clock": pick(["1 GHz", "333 MHz", "700 MHz"]), "types": types,
+        "clusters": pick([1, 1, 1, 2, 3]), "cores": pick([1, 1, 1, 2, 3, 4, 8]),
+        "memories": memories, "matrix": matrix, "vector": _vector(rng, types, memories, matrix),
+    }  # fmt: skip
+    tree["copy"] = _copies(rng, memories, matrix, tree["vector"])
+    tree |= _some(rng, 0.2, scalar={"startup": pick(["1 cycle", "5 cycles"])})
+    tree |= _some(rng, 0.3, host={"compute": "1 GOP/s", "bandwidth": "2 GB/s", "latency": "1 us"})
+    if rng.random() < 0.35:
+        tree["links"] = _links(rng, tree["copy"])
+    if rng.random() < 0.8:
+        tree["front_end"] = _front_end(rng, list(tree["copy"]))
+    return tree
+
+
+def _memories(rng: random.Random) -> Tree:
+    pick = rng.choice
+    dram: Tree = {
+        "size": "64 MiB",
+        "bandwidth": pick(["16 B/cycle", "4 GB/s", "1 B/cycle", "300 GB/s"]),
+    }
+    dram |= _some(
+        rng, 0.4, latency=pick(["0 cycles", "20 cycles", "200 ns"]), burst=pick([1, 16, 64, 256]),
+        channels=pick([1, 2, 8]),
+    )  # fmt: skip
+    sizes = [256, 512, KIB, 2 * KIB, 4 * KIB, 8 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, KIB * KIB]
+    memories: Tree = {"dram": dram, "local": _sram(rng, rng.choice(sizes[rng.randrange(4) :]))}
+    if rng.random() < 0.35:
+        size = pick([KIB, 8 * KIB, 64 * KIB, KIB * KIB])
+        memories["shared"] = _sram(rng, size) | _some(rng, 0.6, level=pick(["chip", "cluster"]))
+    if rng.random() < 0.3:
+        memories["weights"] = _sram(rng, pick([256, 512, 2 * KIB, 8 * KIB, 64 * KIB]))
+    if rng.random() < 0.4:
+        memories["accumulators"] = _sram(rng, pick([256, 512, 2 * KIB, 8 * KIB, 64 * KIB]))
+    return memories
+
+
+def _sram(rng: random.Random, size: int) -> Tree:
+    pick = rng.choice
+    made: Tree = {"size": size, "banks": pick([1, 1, 2, 4, 8])}
+    made["bank_width"] = pick(
+        [w for w in (1, 4, 8, 16, 32, 64, 128) if size // made["banks"] % w == 0]
+    )
+    made |= _some(
+        rng, 0.35, mapping="blocked", conflict_penalty=pick([0.25, 0.5, 2.0]),
+        latency=pick(["1 cycle", "5 cycles"]),
+        alignment=pick([a for a in (1, 2, 16, 32, 64) if size % a == 0]),
+    )  # fmt: skip
+    if rng.random() < 0.2:
+        return made | {"read_ports": pick([1, 2]), "write_ports": pick([1, 2])}
+    return made | _some(rng, 0.2, ports=pick([2, 4]))
+
+
+def _matrix(rng: random.Random, types: list[str], memories: Tree) -> Tree:
+    pick = rng.choice
+    made: Tree = {
+        "kind": pick(["systolic", "cube"]),
+        "rows": pick([1, 3, 4, 7, 8, 16, 32]), "cols": pick([1, 4, 5, 8, 16, 32]),
+        "granularity": pick(["tile", "gemm", "conv"]),
+        "rate": {name: pick([0.25, 0.5, 1, 1, 2, 3.5]) for name in types},
+    }  # fmt: skip
+    if made["kind"] == "cube":
+        made |= _some(rng, 0.7, depth=pick([1, 3, 4, 8, 16]))
+    else:
+        flow = pick(["weight-stationary", "output-stationary", "input-stationary"])
+        made |= _some(rng, 0.6, dataflow=flow, fold_overlap=pick([True, False]))
+    made |= _some(
+        rng, 0.35, im2col=pick([True, False]), startup=pick(["1 cycle", "16 cycles"]),
+        max_pixels=pick([1, 5, 8, 16, 64]), depthwise=True,
+    )  # fmt: skip
+    finished = [w for w in ("bias", "clip", "requantize") if rng.random() < 0.45]
+    if finished:
+        made["writeback"] = finished
+    if "weights" in memories:
+        made["weights"] = "weights"
+    if "accumulators" in memories:
+        made["output"] = "accumulators"
+    return made
+
+
+def _vector(rng: random.Random, types: list[str], memories: Tree, matrix: Tree) -> Tree:
+    pick = rng.choice
+    made: Tree = {"lanes": pick([1, 4, 8, 16, 33])}
+    held = set(types)
+    if rng.random() < 0.6:
+        held = set(STORED)
+    else:
+        held |= {name for name in STORED if rng.random() < 0.6}
+    if "accumulators" in memories:
+        held |= {"int32" if name.startswith("int") else "fp32" for name in types}
+        if not matrix.get("writeback") or rng.random() < 0.75:
+            made["reads"] = ["local", "accumulators"]
+    made["types"] = [name for name in STORED if name in held]
+    made |= _some(
+        rng, 0.3, wide_lanes=pick([1, 2, 4]), startup=pick(["2 cycles", "20 cycles"]),
+        window=False, max_extent=pick([1, 7, 16, 32, 256]),
+        cost={"simple": pick([0.5, 1, 2]), "multiply": 1.5, "divide": 3, "special": pick([1, 20])},
+    )  # fmt: skip
+    if rng.random() < 0.5:
+        made["rank"] = pick([1, 2, 3])
+    if "shared" in memories and rng.random() < 0.12:
+        made["reads"] = [*made.get("reads", ["local"]), "shared"]
+    return made
+
+
+def _engine(rng: random.Random, source: list[str], target: list[str]) -> Tree:
+    pick = rng.choice
+    speed = pick(["1 B/cycle", "4 B/cycle", "16 B/cycle", "64 B/cycle", "8 GB/s"])
+    made: Tree = {"from": source, "to": target, "bandwidth": speed}
+    return made | _some(
+        rng, 0.3, startup=pick(["4 cycles", "32 cycles"]), rank=pick([1, 2, 3, 4]),
+        outstanding=pick([1, 4, 64]), request=pick([16, 64, 1024]), pad=False, broadcast=True,
+    )  # fmt: skip
+
+
+def _copies(rng: random.Random, memories: Tree, matrix: Tree, vector: Tree) -> Tree:
+    """Engines that reach everything: one for all, one each way, or one for each memory."""
+    near = [role for role in ("local", "weights") if role in memories]
+    if "accumulators" in memories and rng.random() < 0.25:
+        near.append("accumulators")
+    style = rng.random()
+    if style < 0.15:
+        both = ["dram", "local"]
+        made = {"dma": _engine(rng, both, [*both, *(r for r in near if r != "local")])}
+    elif style < 0.7:
+        made = {"load": _engine(rng, ["dram"], near), "store": _engine(rng, ["local"], ["dram"])}
+    else:
+        made = {f"load_{role}": _engine(rng, ["dram"], [role]) for role in near}
+        made["store"] = _engine(rng, ["local"], ["dram"])
+    if "shared" in memories:
+        _reach_shared(rng, made, near)
+    unread = "accumulators" in memories and "accumulators" not in vector.get("reads", [])
+    if unread and rng.random() < 0.3:
+        made["drain"] = _engine(rng, ["accumulators"], ["local"])
+    if rng.random() < 0.3:
+        made["peer"] = _engine(rng, ["local"], ["local"]) | {"peer": True}
+    return made
+
+
+def _reach_shared(rng: random.Random, made: Tree, near: list[str]) -> None:
+    """Ways to shared memory: of engines that are there, of their own, or of all that there is."""
+    style = rng.random()
+    if style < 0.45:
+        for engine in made.values():
+            if "dram" in engine["from"]:
+                engine["from"] = [*engine["from"], "shared"]
+            if "dram" in engine["to"]:
+                engine["to"] = [*engine["to"], "shared"]
+    else:
+        made["refill"] = _engine(rng, ["shared"], near)
+        made["spill"] = _engine(rng, ["local"], ["shared"])
+    if rng.random() < 0.5:
+        made["fill"] = _engine(rng, ["dram"], ["shared"])
+    if style > 0.85:
+        made["empty"] = _engine(rng, ["shared"], ["dram"])
+
+
+def _links(rng: random.Random, copies: Tree) -> Tree:
+    """One or two links that some of the copies cross."""
+    made = {}
+    for name in rng.sample(["noc", "bus"], rng.choice([1, 1, 2])):
+        engine = rng.choice(list(copies.values()))
+        made[name] = {
+            "from": list(engine["from"]), "to": list(engine["to"]),
+            "bandwidth": rng.choice(["2 B/cycle", "16 B/cycle", "20 GB/s"]),
+        } | _some(
+            rng, 0.5, latency=rng.choice(["1 cycle", "30 cycles"]),
+            scope=rng.choice(["chip", "cluster", "core"]), duplex=rng.choice([True, False]),
+        )  # fmt: skip
+    return made
+
+
+def _front_end(rng: random.Random, copies: list[str]) -> Tree:
+    pick = rng.choice
+    made = _some(
+        rng, 0.5, issue_width=pick([1, 2, 4]), instruction_bytes=pick([4, 16, 64]),
+        fetch_bandwidth=pick(["4 B/cycle", "64 B/cycle"]), sync=pick(["tokens", "interlock"]),
+        tokens=pick([4, 8, 12, 24, 64]),
+    )  # fmt: skip
+    if rng.random() < 0.6:
+        engines = ["matrix", "vector", *copies]
+        each = {name: pick([1, 2, 8]) for name in engines if rng.random() < 0.7}
+        made["queue_depth"] = pick([1, 2, 4, each])
+    return made
