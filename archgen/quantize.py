@@ -1,18 +1,14 @@
-"""Float network -> int8 network, by ONNX Runtime's static quantization.
+"""Float network -> int8 network, remembered by the content of network and samples.
 
-The one idea: the result is in QDQ form, signed 8-bit activations and signed symmetric weights by
-output channel, with quantization where it saves work (matrix operators, what lies between them,
-residual sums, pooling) and float where accuracy would suffer (Softmax, LayerNormalization, GELU).
-Products keep their accumulator's precision until bias and reshaping are done: a MatMul's output is
-not quantized, the next operand made from it is.
+The one idea: what comes back is the same whether it was made now or read from the cache, together
+with a sentence on how it came to be: which samples set the ranges, what was quantized before, and
+what had to stay float. The recipe itself is in ``int8``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import logging
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,38 +18,22 @@ import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from onnx import TensorProto, version_converter
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_static,
-)
 
 from archgen.files import write_bytes
+from archgen.int8 import LeftOut, quantized_model
 from archgen.locks import alone
-from archgen.memory import is_refusal
 from archgen.models import ModelError, SourceModel
-from archgen.reference import ORT_ERRORS, content_key, sample_inputs
-from archgen.zoo.shapes import known_shapes
+from archgen.quantized_parts import has_quantized_parts, products
+from archgen.reference import content_key, sample_inputs
+from archgen.widen import widened
 
 Array = NDArray[Any]
 
-# Changes when the recipe below does, so that cached models of an older one are not used.
-_RECIPE = 1
+# Changes when the recipe does, so that cached models of an older one are not used.
+_RECIPE = 2
 _SEEDED_SAMPLES = 4
-_PER_CHANNEL_OPSET = 13
-_FREE_INITIALIZERS = 4
-"""The first IR version whose initializers need not be inputs."""
-
-_ARITHMETIC = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Mul")
-_POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "Clip", "Relu")
-_MOVEMENT = (
-    *("Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Split", "Slice"),
-    *("Pad", "Resize", "DepthToSpace"),
-)
-_HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_QUANTIZED = {"QuantizeLinear", "DequantizeLinear", "ConvInteger", "MatMulInteger"}
+_LEFT_FLOAT = "archgen.left_float"
+"""Where a stored model says which of its operators could not be quantized."""
 
 
 @dataclass(frozen=True)
@@ -70,36 +50,57 @@ def quantize(
     """Quantizes ``source``, or reads what an earlier call stored in ``cache_dir``.
 
     ``calibration`` maps each input to samples: of the input's shape, with one more leading axis,
-    or with a multiple of its first extent. Without it, seeded inputs stand in. A model that is
-    quantized already is returned as it is. Raises ``ModelError`` for samples that do not fit and
-    for models that ONNX Runtime cannot quantize.
+    or with a multiple of its first extent. Without it, seeded inputs stand in. 16-bit floats are
+    made float32 first. What is quantized already stays as it is; a model whose products all are
+    is returned without further ado. Raises ``ModelError`` for samples that do not fit and for
+    models that ONNX Runtime cannot quantize.
     """
-    graph = source.proto.graph
-    if any(_is_quantized(node) for node in graph.node):
-        return Quantized(source.proto, "quantized already; used as it is")
-    if any(tensor.data_type in _HALF for tensor in graph.initializer):
-        raise ModelError(f"{source.name} has 16-bit weights; int8 is made from a float32 export")
+    proto = widened(source.proto)
+    wide = source if proto is source.proto else SourceModel(source.name, proto)
+    facts = [] if wide is source else ["16-bit floats made float32"]
+    done, left = products(proto)
+    if has_quantized_parts(proto):
+        if not left:
+            return Quantized(proto, "; ".join(["quantized already; used as it is", *facts]))
+        total = done + len(left)
+        facts.append(f"what was quantized already stays so ({done} of {total} products)")
     if calibration is None:
-        samples = [sample_inputs(source.proto, seed) for seed in range(_SEEDED_SAMPLES)]
+        samples = [sample_inputs(proto, seed) for seed in range(_SEEDED_SAMPLES)]
         origin = f"{len(samples)} seeded random samples, not real data"
     else:
-        samples = _split(source.proto, calibration)
+        samples = _split(proto, calibration)
         origin = f"{len(samples)} given samples"
-    note = f"int8 by ONNX Runtime (QDQ, weights by channel), calibrated on {origin}"
+    facts.insert(0, f"int8 by ONNX Runtime (QDQ, weights by channel), calibrated on {origin}")
+    made = _cached(wide, samples, cache_dir)
+    return Quantized(made, "; ".join([*facts, *_left_float(made)]))
+
+
+def _cached(
+    source: SourceModel, samples: list[dict[str, Array]], cache_dir: Path
+) -> onnx.ModelProto:
     path = cache_dir / f"int8-{_cache_key(source, samples)}.onnx"
     stored = _stored(path)
     if stored is not None:
-        return Quantized(stored, note)
+        return stored
     with alone(path):
         proto = _stored(path)
         if proto is None:
-            proto = _quantized(source, samples)
+            proto, left_out = quantized_model(source.name, source.proto, samples)
+            _say_left_out(proto, left_out)
             write_bytes(path, proto.SerializeToString())
-    return Quantized(proto, note)
+    return proto
 
 
-def _is_quantized(node: onnx.NodeProto) -> bool:
-    return node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
+def _say_left_out(proto: onnx.ModelProto, left_out: list[LeftOut]) -> None:
+    if left_out:
+        said = ", ".join(map(str, left_out))
+        proto.metadata_props.add(key=_LEFT_FLOAT, value=said)
+
+
+def _left_float(proto: onnx.ModelProto) -> list[str]:
+    """What a stored model says of operators that stayed float."""
+    said = [entry.value for entry in proto.metadata_props if entry.key == _LEFT_FLOAT]
+    return [f"left float, as it cannot be quantized: {value}" for value in said]
 
 
 def _cache_key(source: SourceModel, samples: list[dict[str, Array]]) -> str:
@@ -119,16 +120,6 @@ def _stored(path: Path) -> onnx.ModelProto | None:
 
 
 # Calibration.
-
-
-class _Samples(CalibrationDataReader):  # type: ignore[misc]
-    """Hands samples to ONNX Runtime one by one."""
-
-    def __init__(self, samples: list[dict[str, Array]]) -> None:
-        self._left: Iterator[dict[str, Array]] = iter(samples)
-
-    def get_next(self) -> dict[str, Array] | None:
-        return next(self._left, None)
 
 
 def _split(proto: onnx.ModelProto, calibration: Mapping[str, Array]) -> list[dict[str, Array]]:
@@ -162,122 +153,3 @@ def _parts(name: str, array: Array, like: Array) -> Array:
         f"calibration samples: {name!r} has shape {list(array.shape)}, which is no number of "
         f"samples of {list(like.shape)}"
     )
-
-
-# The recipe.
-
-
-def _quantized(source: SourceModel, samples: list[dict[str, Array]]) -> onnx.ModelProto:
-    root = logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)  # ONNX Runtime's quantizer advises on the root logger
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            return _run_recipe(source.proto, samples, Path(directory))
-    except (*ORT_ERRORS, ValueError, RuntimeError, NotImplementedError) as mistake:
-        if is_refusal(mistake):
-            raise MemoryError(str(mistake)) from mistake
-        raise ModelError(f"{source.name} cannot be quantized: {mistake}") from mistake
-    finally:
-        root.setLevel(level)
-
-
-def _run_recipe(
-    proto: onnx.ModelProto, samples: list[dict[str, Array]], directory: Path
-) -> onnx.ModelProto:
-    folded = _named(_folded(_modern(_without_given_weights(proto)), directory))
-    target = directory / "int8.onnx"
-    quantize_static(
-        folded,
-        str(target),
-        _Samples(samples),
-        quant_format=QuantFormat.QDQ,
-        op_types_to_quantize=[*_ARITHMETIC, *_POOLING, *_MOVEMENT],
-        nodes_to_exclude=_kept_float(folded),
-        per_channel=True,
-        activation_type=QuantType.QInt8,
-        weight_type=QuantType.QInt8,
-        extra_options={
-            "WeightSymmetric": True,
-            "OpTypesToExcludeOutputQuantization": ["MatMul"],
-        },
-    )
-    return onnx.load_model(str(target))
-
-
-def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` without initializers among its inputs, where old files list them: what can be
-    computed from such an input is no constant to ONNX Runtime."""
-    initialized = {tensor.name for tensor in proto.graph.initializer}
-    if not any(value.name in initialized for value in proto.graph.input):
-        return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    free = [value for value in proto.graph.input if value.name not in initialized]
-    del copy.graph.input[:]
-    copy.graph.input.extend(free)
-    copy.ir_version = max(copy.ir_version, _FREE_INITIALIZERS)
-    return copy
-
-
-def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` in an operator set that has quantization by channel."""
-    opsets = [opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")]
-    if opsets and opsets[0] < _PER_CHANNEL_OPSET:
-        return version_converter.convert_version(proto, _PER_CHANNEL_OPSET)
-    return proto
-
-
-def _folded(proto: onnx.ModelProto, directory: Path) -> onnx.ModelProto:
-    """``proto`` after ONNX Runtime's basic rewriting: BatchNormalization folded into Conv, shape
-    arithmetic computed. MatMul and Add stay apart, as in the source."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(directory / "folded.onnx")
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    onnxruntime.InferenceSession(
-        proto.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=["MatMulAddFusion"],
-    )
-    folded = onnx.load_model(options.optimized_model_filepath)
-    used = {node.domain for node in folded.graph.node} | {""}
-    kept = [opset for opset in folded.opset_import if opset.domain in used]
-    del folded.opset_import[:]
-    folded.opset_import.extend(kept)
-    return folded
-
-
-def _named(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Gives every node a name of its own: exclusion from quantization goes by name."""
-    seen: set[str] = set()
-    for index, node in enumerate(proto.graph.node):
-        if not node.name or node.name in seen:
-            node.name = f"{node.name or node.op_type}_{index}"
-        seen.add(node.name)
-    return proto
-
-
-def _kept_float(proto: onnx.ModelProto) -> list[str]:
-    """Names of the sums and products that stay float: biases, masks on scores, GELU and the like.
-
-    What remains is a sum of two activations (a residual) and a product of two images (a gate).
-    """
-    shapes = known_shapes(proto)
-    constants = {tensor.name for tensor in proto.graph.initializer}
-    readers: dict[str, list[str]] = {}
-    for node in proto.graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node.op_type)
-    kept = []
-    for node in proto.graph.node:
-        if node.op_type not in ("Add", "Mul"):
-            continue
-        activations = not constants.intersection(node.input)
-        image = len(shapes.get(node.output[0], ())) == 4
-        scores = readers.get(node.output[0]) == ["Softmax"]
-        if not activations or scores or (node.op_type == "Mul" and not image):
-            kept.append(node.name)
-    return kept

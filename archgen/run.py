@@ -32,6 +32,7 @@ from archgen.models import ModelError, SourceModel, open_model
 from archgen.perfetto import compressed, trace_bytes
 from archgen.point import Outcome, Point, Row
 from archgen.quantize import Quantized, quantize
+from archgen.quantized_parts import PRODUCTS
 from archgen.reference import cached_reference, content_key, run_node, sample_inputs
 from archgen.rows import energy_row, layer_rows, metrics_row
 from archgen.timeline import tables
@@ -178,7 +179,7 @@ class Workbench:
         request = Request(model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling)
         compiled, compile_s = _timed(lambda: tools.compile(request))
         program = compiled.program
-        notes = [model.note]
+        notes = [model.note, _products_elsewhere(compiled)]
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:
@@ -242,6 +243,16 @@ class Workbench:
         if key != self._fed[0]:
             self._fed = key, run_cut(cut_model, model.proto, inputs, fed)
         return self._fed[1]
+
+
+def _products_elsewhere(compiled: Compiled) -> str:
+    """Which products the host computes and why: it is far slower at them than a matrix engine."""
+    left = [each for each in compiled.report.get("host", ()) if each["operator"] in PRODUCTS]
+    if not left:
+        return ""
+    first = left[0]
+    counted = f"{len(left)} product{'s' if len(left) > 1 else ''} left to the host, first"
+    return f"{counted} {first['operator']} {first['node']!r}: {first['reason']}"
 
 
 def _verdict_row(verdict: Comparison) -> Row:

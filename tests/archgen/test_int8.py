@@ -1,0 +1,284 @@
+"""Only what is float is quantized, one failing operator stays float, and nothing is left behind."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import ArrayLike
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen import int8 as recipe
+from archgen.models import ModelError, SourceModel
+from archgen.point import Point
+from archgen.quantize import Quantized, quantize
+from archgen.reference import run_reference, sample_inputs
+from archgen.run import Workbench
+from archgen.schema import load_arch
+from archgen.standard import STANDARD
+
+Node = onnx.NodeProto
+node = helper.make_node
+
+
+def reals(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+def integers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(shape).integers(-100, 100, shape).astype(np.int8)
+
+
+def network(
+    shape: list[int], nodes: list[Node], constants: Mapping[str, ArrayLike], opset: int = 17
+) -> SourceModel:
+    """A network from `x` to `y`."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    data = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], data)
+    imports = [helper.make_opsetid("", opset)]
+    return SourceModel("net", helper.make_model(graph, ir_version=10, opset_imports=imports))
+
+
+def made(source: SourceModel, folder: Path) -> Quantized:
+    """`source` in int8, once it is known to be close to the original."""
+    result = quantize(source, None, folder)
+    feeds = sample_inputs(source.proto, 9)
+    want, got = (run_reference(proto, feeds)["y"] for proto in (source.proto, result.proto))
+    assert np.corrcoef(want.ravel(), got.ravel())[0, 1] > 0.95
+    return result
+
+
+def operands(proto: onnx.ModelProto, kind: str) -> list[list[str]]:
+    """For each node of `kind`: the operators that make its first two inputs."""
+    makers = {name: each.op_type for each in proto.graph.node for name in each.output}
+    return [
+        [makers.get(name, name) for name in each.input[:2]]
+        for each in proto.graph.node
+        if each.op_type == kind
+    ]
+
+
+BOTH = ["DequantizeLinear", "DequantizeLinear"]
+CODE = {"s": np.float32(0.02), "z": np.int8(0)}
+
+
+def through_integers(name: str) -> list[Node]:
+    """`name` quantized and back, as `name`_d."""
+    return [
+        node("QuantizeLinear", [name, "s", "z"], [f"{name}_q"]),
+        node("DequantizeLinear", [f"{name}_q", "s", "z"], [f"{name}_d"]),
+    ]
+
+
+def half_quantized() -> SourceModel:
+    nodes = [
+        *through_integers("x"),
+        node("DequantizeLinear", ["w", "s", "z"], ["wd"]),
+        node("Conv", ["x_d", "wd"], ["a"]),
+        node("Add", ["a", "x_d"], ["r"]),
+        *through_integers("r"),
+        node("Conv", ["r_d", "v"], ["b"]),
+        node("Relu", ["b"], ["c"]),
+        *through_integers("c"),
+        node("Conv", ["c_d", "wd"], ["y"]),
+    ]
+    return network([1, 4, 5, 5], nodes, {"w": integers(4, 4, 1, 1), "v": reals(4, 4, 1, 1), **CODE})
+
+
+def test_the_rest_of_a_half_quantized_network_is_quantized(tmp_path: Path) -> None:
+    result = made(half_quantized(), tmp_path)
+    assert operands(result.proto, "Conv") == [BOTH] * 3
+    assert "what was quantized already stays so (2 of 3 products)" in result.note
+
+
+def test_chosen_quantizations_stay_as_they_are(tmp_path: Path) -> None:
+    graph = made(half_quantized(), tmp_path).proto.graph
+    scales = [each.input[1] for each in graph.node if each.op_type == "QuantizeLinear"]
+    assert scales == ["s"] * 3
+    assert [each.op_type for each in graph.node].count("Relu") == 1
+
+
+def test_weights_that_are_integers_keep_their_scales(tmp_path: Path) -> None:
+    scales = np.linspace(0.01, 0.04, 4, dtype=np.float32)
+    nodes = [
+        node("DequantizeLinear", ["w", "t", "zeros"], ["wd"], axis=0),
+        node("Conv", ["x", "wd", "b"], ["a"]),
+        node("Relu", ["a"], ["r"]),
+        node("Conv", ["r", "wd"], ["y"]),
+    ]
+    constants = {"w": integers(4, 4, 3, 3), "t": scales, "zeros": np.zeros(4, np.int8)}
+    result = made(network([1, 4, 8, 8], nodes, {**constants, "b": reals(4)}), tmp_path)
+    assert operands(result.proto, "Conv") == [BOTH] * 2
+    kept = {t.name: numpy_helper.to_array(t) for t in result.proto.graph.initializer}
+    np.testing.assert_array_equal(kept["t"], scales)
+    np.testing.assert_array_equal(kept["w"], constants["w"])
+
+
+def test_weights_of_four_bits_become_bytes(tmp_path: Path) -> None:
+    nodes = [
+        node("DequantizeLinear", ["w", "t"], ["wd"], axis=0, block_size=4),
+        node("MatMul", ["x", "wd"], ["y"]),
+    ]
+    source = network([2, 8], nodes, {"t": np.full((2, 8), 0.1, np.float32)}, opset=21)
+    bits = (integers(64) // 13).tolist()
+    source.proto.graph.initializer.append(helper.make_tensor("w", TensorProto.INT4, [8, 8], bits))
+    assert operands(made(source, tmp_path).proto, "MatMul") == [BOTH]
+
+
+def test_products_beside_dynamically_quantized_ones_are_quantized(tmp_path: Path) -> None:
+    nodes = [
+        node("DynamicQuantizeLinear", ["x"], ["q", "xs", "xz"]),
+        node("MatMulInteger", ["q", "w", "xz"], ["i"]),
+        node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+        node("Mul", ["xs", "s"], ["unit"]),
+        node("Mul", ["f", "unit"], ["m"]),
+        node("Relu", ["m"], ["r"]),
+        node("MatMul", ["r", "v"], ["y"]),
+    ]
+    source = network([2, 8], nodes, {"w": integers(8, 8), "v": reals(8, 4), **CODE})
+    graph = made(source, tmp_path).proto
+    assert operands(graph, "MatMul") == [BOTH]
+    assert operands(graph, "Mul") == operands(source.proto, "Mul")
+
+
+def test_products_beside_integer_operators_are_quantized(tmp_path: Path) -> None:
+    code = ["s", "z"]
+    nodes = [
+        node("QuantizeLinear", ["x", *code], ["q"]),
+        node("QLinearConv", ["q", *code, "w", *code, *code], ["c"]),
+        node("DequantizeLinear", ["c", *code], ["d"]),
+        node("Sigmoid", ["d"], ["g"]),
+        node("Conv", ["g", "v"], ["y"]),
+    ]
+    source = network(
+        [1, 4, 5, 5], nodes, {"w": integers(4, 4, 1, 1), "v": reals(4, 4, 1, 1), **CODE}
+    )
+    assert operands(made(source, tmp_path).proto, "Conv") == [BOTH]
+
+
+def test_sixteen_bit_networks_are_widened_first(tmp_path: Path) -> None:
+    source = network([2, 8], [node("MatMul", ["x", "w"], ["y"])], {"w": reals(8, 4)})
+    graph = source.proto.graph
+    half = numpy_helper.to_array(graph.initializer[0]).astype(np.float16)
+    graph.initializer[0].CopyFrom(numpy_helper.from_array(half, "w"))
+    for value in (*graph.input, *graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    result = quantize(source, None, tmp_path)
+    assert operands(result.proto, "MatMul") == [BOTH]
+    assert "16-bit floats made float32" in result.note
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 8), (1, 1)])
+def test_a_gemm_may_have_a_bias_of_any_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    nodes = [node("Gemm", ["x", "w", "b"], ["y"])]
+    source = network([3, 8], nodes, {"w": reals(8, 8), "b": reals(*shape) + 1})
+    result = made(source, tmp_path)
+    assert operands(result.proto, "Gemm") == [BOTH]
+    assert "left float" not in result.note
+
+
+def test_an_operator_that_cannot_be_quantized_stays_float(tmp_path: Path) -> None:
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]),
+        node("ConvTranspose", ["a", "k", "b"], ["t"], name="up", group=2, strides=[2, 2]),
+        node("Conv", ["t", "v"], ["y"]),
+    ]
+    weights = {"w": reals(4, 4, 3, 3), "k": reals(4, 3, 2, 2), "b": reals(6)}
+    source = network([1, 4, 6, 6], nodes, {**weights, "v": reals(2, 6, 1, 1)})
+    result = made(source, tmp_path)
+    assert operands(result.proto, "Conv") == [BOTH] * 2
+    assert operands(result.proto, "ConvTranspose") == [["DequantizeLinear", "k"]]
+    assert "left float, as it cannot be quantized: ConvTranspose 'up' (" in result.note
+    assert quantize(source, None, tmp_path).note == result.note  # from the cache
+
+
+class Fragile:
+    """Quantizes until it meets one of some nodes; counts its attempts."""
+
+    def __init__(self, *bad: str) -> None:
+        self.bad, self.calls, self.real = set(bad), 0, recipe.quantize_static
+
+    def __call__(self, proto: onnx.ModelProto, *args: Any, **more: Any) -> None:
+        self.calls += 1
+        names = {each.name for each in proto.graph.node}
+        assert not (self.bad & names) - set(more["nodes_to_exclude"]), "Graph is not a DAG"
+        self.real(proto, *args, **more)
+
+
+def chain(length: int) -> SourceModel:
+    nodes = [
+        node("MatMul", [f"v{i}" if i else "x", "w"], [f"v{i + 1}"], name=f"n{i}")
+        for i in range(length - 1)
+    ]
+    nodes.append(node("MatMul", [f"v{length - 1}", "w"], ["y"], name=f"n{length - 1}"))
+    return network([2, 4], nodes, {"w": reals(4, 4)})
+
+
+def test_failing_operators_are_found_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fragile = Fragile("n2", "n6")
+    monkeypatch.setattr(recipe, "quantize_static", fragile)
+    note = quantize(chain(8), None, tmp_path).note
+    reason = "(AssertionError: Graph is not a DAG)"
+    assert note.endswith(f"MatMul 'n2' {reason}, MatMul 'n6' {reason}")
+    assert fragile.calls < 16
+
+
+def test_a_network_of_failures_is_refused_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe, "quantize_static", Fragile(*(f"n{i}" for i in range(12))))
+    with pytest.raises(ModelError, match="net cannot be quantized: AssertionError: Graph is not"):
+        quantize(chain(12), None, tmp_path)
+
+
+def test_weights_that_are_not_numbers_are_named(tmp_path: Path) -> None:
+    weight = reals(4, 4)
+    weight[1, 2] = np.nan
+    source = network([2, 4], [node("MatMul", ["x", "w"], ["y"], name="product")], {"w": weight})
+    note = quantize(source, None, tmp_path).note
+    assert note.endswith("MatMul 'product' (its constant 'w' has values that are not finite)")
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_products_on_the_host_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    nodes = [
+        node("Conv", ["x", "w"], ["a"]),
+        node("GlobalAveragePool", ["a"], ["g"]),
+        node("Conv", ["a", "g"], ["y"], name="gate"),
+    ]
+    onnx.save(network([1, 4, 6, 6], nodes, {"w": reals(4, 4, 3, 3)}).proto, path)
+    point = Point("key", load_arch("cocco-simba-1c"), str(path), 1, "int8")
+    note = str(Workbench(STANDARD).run(point).row["note"])
+    assert "1 product left to the host, first Conv 'gate': Conv with computed weights" in note
+
+
+def test_nothing_is_printed_or_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    source = network(
+        [3, 8], [node("Gemm", ["x", "w", "b"], ["y"])], {"w": reals(8, 8), "b": np.float32(1)}
+    )
+    source.proto.graph.initializer.append(numpy_helper.from_array(reals(2000), "unused"))
+    failing = chain(2)
+    failing.proto.graph.initializer[0].raw_data = np.full(16, np.nan, np.float32).tobytes()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quantize(source, None, tmp_path)
+        with pytest.raises(ModelError, match="scale issue; MatMul 'n0'"):
+            quantize(failing, None, tmp_path)
+    assert not list(scratch.iterdir())
+    assert capfd.readouterr() == ("", "")
