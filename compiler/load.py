@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import onnx
-import onnx.inliner
 import onnx_ir as ir
 from onnx_ir.passes.common import (
     InlinePass,
@@ -26,6 +25,7 @@ from onnx_ir.passes.common import (
 from compiler.errors import UnsupportedModel
 from compiler.graph.fold import folded
 from compiler.graph.infer import infer_node
+from compiler.graph.inline import inline
 from compiler.graph.rewrite import (
     ARCHGEN,
     ORIGIN,
@@ -39,9 +39,6 @@ from compiler.graph.rewrite import (
 )
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
 
-BY_DEFINITION = ("Attention", "MeanVarianceNormalization", "RotaryEmbedding")
-"""Standard operators that are dataflow graphs in themselves, and are compiled as such."""
-
 
 def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     """The graph of `proto`, called `name`: static, folded, inlined, of one form per operator.
@@ -49,7 +46,7 @@ def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     Every extent of every graph input must be a number. Raises UnsupportedModel with the full list
     of values whose shape stays unknown, or with the operator that contradicts its definition.
     """
-    model = ir.from_proto(_without_large_functions(proto))
+    model = ir.from_proto(proto)
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
     if version < OLDEST_OPSET:
         raise UnsupportedModel(f"{name}: opset {version} is older than {OLDEST_OPSET}")
@@ -70,15 +67,6 @@ def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     remove_dead(graph)
     _refuse_unknown_shapes(graph)
     return model
-
-
-def _without_large_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace the standard operators of `BY_DEFINITION` by the functions that define them."""
-    if not any(node.op_type in BY_DEFINITION and not node.domain for node in proto.graph.node):
-        return proto
-    typed = onnx.shape_inference.infer_shapes(proto, data_prop=True)
-    functions = [("", op_type) for op_type in BY_DEFINITION]
-    return onnx.inliner.inline_selected_functions(typed, functions, inline_schema_functions=True)
 
 
 def _name_nodes(graph: ir.Graph) -> None:
@@ -117,6 +105,9 @@ def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
         return
     if is_op(node, "If") and const(node.inputs[0]) is not None:
         _inline_branch(node)
+        return
+    version = node.version or version
+    if inline(node, version):
         return
     upgrade(node, version)
     if node.graph is None:

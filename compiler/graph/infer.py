@@ -29,8 +29,9 @@ def schema_of(op_type: str, domain: str, version: int) -> onnx.defs.OpSchema | N
         return None
 
 
-def _type_proto(value: ir.Value) -> onnx.TypeProto | None:
-    if value.type is None:
+def type_proto(value: ir.Value | None) -> onnx.TypeProto | None:
+    """Type and shape of `value` as ONNX writes them; None where even the type is unknown."""
+    if value is None or value.type is None:
         return None
     proto = onnx.TypeProto()
     ir.serde.serialize_type_into(proto, value.type)
@@ -45,7 +46,7 @@ def _standard(node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, in
     for value in node.inputs:
         if value is None or value.name is None:
             continue
-        proto = _type_proto(value)
+        proto = type_proto(value)
         if proto is not None:
             types[value.name] = proto
         tensor = value.const_value

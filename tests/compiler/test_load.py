@@ -148,6 +148,50 @@ def test_operators_defined_by_others_are_expanded(opset: int, operator: str) -> 
     np.testing.assert_allclose(evaluate(model, inputs)["y"], want, rtol=1e-5, atol=1e-6)
 
 
+INLINED = {
+    "default axes": (
+        13,
+        "g (float[2,3,4,4] x) => (float[2,3,4,4] y) { y = MeanVarianceNormalization (x) }",
+    ),
+    "a cache and no mask": (
+        23,
+        "g (float[1,2,1,8] x, float[1,2,5,8] k, float[1,2,5,8] v) "
+        "=> (float[1,2,1,8] y, float[1,2,6,8] p, float[1,2,6,8] q) "
+        "{ y, p, q = Attention (x, x, x, , k, v) }",
+    ),
+    "a constant mask": (
+        23,
+        "g (float[1,2,2,4] x) => (float[1,2,2,4] y) <float[2,2] m = {0, -1, -2, 0}> "
+        "{ y = Attention <scale = 0.5> (x, x, x, m) }",
+    ),
+    "constant angles": (
+        23,
+        "g (float[1,2,2,4] x) => (float[1,2,2,4] y) "
+        "<float[2,2] c = {1, 0.5, 0.25, 0.125}, float[2,2] s = {0, 1, 0.5, 0.25}, "
+        "int64[1,2] p = {1, 0}> { y = RotaryEmbedding (x, c, s, p) }",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", INLINED)
+def test_definitions_know_defaults_absent_inputs_and_constants(name: str) -> None:
+    opset, text = INLINED[name]
+    proto = model_of(text, opset)
+    model = prepare(load(model_of(text, opset), "defined"))
+    inputs = {
+        value.name: np.random.default_rng(index)
+        .standard_normal([dim.dim_value for dim in value.type.tensor_type.shape.dim])
+        .astype(np.float32)
+        for index, value in enumerate(proto.graph.input)
+    }
+    got = evaluate(model, inputs).values()
+    for a, b in zip(by_runtime(proto, inputs), got, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert {node.metadata_props[ORIGIN] for node in model.graph} == {
+        f"{proto.graph.node[0].op_type}_0"
+    }
+
+
 def test_every_node_has_a_name_and_an_origin() -> None:
     text = "g (float[2] x) => (float[2] y) { [same] a = Relu (x) [same] b = Neg (a) y = Abs (b) }"
     nodes = list(load(model_of(text, 17), "names").graph)

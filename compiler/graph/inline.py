@@ -1,0 +1,132 @@
+"""A standard operator that is a dataflow graph in itself, replaced by that graph.
+
+The definition is ONNX's own. It is asked for with everything that a node may leave out filled in:
+attributes have the schema's defaults, optional inputs that are absent stay absent. A definition may
+depend on the types of the inputs, so a node is replaced when these are known, one at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from compiler.graph.infer import schema_of, type_proto
+from compiler.graph.rewrite import COMPOSITE, ORIGIN, fresh_name, origin_of, replace_value
+
+BY_DEFINITION = frozenset({"Attention", "MeanVarianceNormalization", "RotaryEmbedding"})
+"""Operators that are compiled as what defines them."""
+
+
+def inline(node: ir.Node, version: int) -> bool:
+    """Put the definition of `node` behind it and remove it; whether there is one.
+
+    Args:
+        node: in a graph; types and shapes of its inputs are known.
+        version: operator set of the model. The nodes that are put in say of which they are.
+    """
+    graph = node.graph
+    if node.domain not in ("", "ai.onnx") or node.op_type not in BY_DEFINITION or graph is None:
+        return False
+    found = _definition(node, version)
+    if found is None:
+        return False
+    _resolve_attributes(found, {attr.name: attr for attr in _completed(node, version).attribute})
+    outputs = _keep_made(found, node)
+    function = ir.serde.deserialize_function(found)
+    _feed(function, node)
+    results = list(function.outputs)
+    moved = list(function)
+    function.outputs.clear()
+    function.graph.remove(moved)
+    for inner in moved:
+        _adopt(inner, node, graph, function.opset_imports[""])
+    graph.insert_after(node, moved)
+    for output, result in zip(outputs, results, strict=True):
+        replace_value(output, result, node, node.metadata_props)
+    graph.remove(node, safe=True)
+    return True
+
+
+def _completed(node: ir.Node, version: int) -> onnx.NodeProto:
+    """`node` with the attributes that it leaves to their defaults, without absent last inputs."""
+    proto = ir.serde.serialize_node(node)
+    schema = schema_of(node.op_type, "", version)
+    given = {attribute.name for attribute in proto.attribute}
+    for name, attribute in ({} if schema is None else schema.attributes).items():
+        if name not in given and attribute.default_value.name:
+            proto.attribute.append(attribute.default_value)
+    return proto
+
+
+def _definition(node: ir.Node, version: int) -> onnx.FunctionProto | None:
+    """The function that ONNX defines `node` by, in the newest operator set up to `version`."""
+    schema: Any = schema_of(node.op_type, "", version)  # onnx types less than it offers
+    if schema is None:
+        return None
+    plain, by_types = (
+        schema.function_opset_versions,
+        schema.context_dependent_function_opset_versions,
+    )
+    if by_types:
+        types = [type_proto(value) or onnx.TypeProto() for value in node.inputs]
+        data = schema.get_context_dependent_function_with_opset_version(
+            _newest(by_types, version),
+            _completed(node, version).SerializeToString(),
+            [kind.SerializeToString() for kind in types],
+        )
+    elif plain:
+        data = schema.get_function_with_opset_version(_newest(plain, version))
+    else:
+        return None
+    return onnx.FunctionProto.FromString(data) if data else None
+
+
+def _newest(versions: list[int], limit: int) -> int:
+    return max((v for v in versions if v <= limit), default=min(versions))
+
+
+def _resolve_attributes(
+    function: onnx.FunctionProto, given: dict[str, onnx.AttributeProto]
+) -> None:
+    """Attributes that stand for one of the function's get its value, or go."""
+    for node in function.node:
+        attributes = list(node.attribute)
+        del node.attribute[:]
+        for attribute in attributes:
+            if not attribute.ref_attr_name:
+                node.attribute.append(attribute)
+            elif attribute.ref_attr_name in given:
+                value = node.attribute.add()
+                value.CopyFrom(given[attribute.ref_attr_name])
+                value.name = attribute.name
+
+
+def _keep_made(function: onnx.FunctionProto, node: ir.Node) -> list[ir.Value]:
+    """Outputs of `node` that the body makes; `function` keeps these alone."""
+    made = {name for inner in function.node for name in inner.output}
+    pairs = list(zip(node.outputs, function.output, strict=False))
+    function.output[:] = [name for _, name in pairs if name in made]
+    return [output for output, name in pairs if name in made]
+
+
+def _feed(function: ir.Function, node: ir.Node) -> None:
+    """Let the function's body read what `node` reads."""
+    for index, parameter in enumerate(function.inputs):
+        value = node.inputs[index] if index < len(node.inputs) else None
+        for use in list(parameter.uses()):
+            use.node.replace_input_with(use.idx, value)
+
+
+def _adopt(inner: ir.Node, node: ir.Node, graph: ir.Graph, version: int) -> None:
+    """Make `inner` a node of `graph` that came from `node`."""
+    inner.name = fresh_name(graph, f"{node.name}_{inner.op_type}")
+    inner.version = version
+    inner.metadata_props.clear()
+    inner.metadata_props[ORIGIN] = origin_of(node)
+    composite = node.metadata_props.get(COMPOSITE)
+    if composite is not None:
+        inner.metadata_props[COMPOSITE] = composite
+    for value in inner.outputs:
+        value.name, value.shape = fresh_name(graph, str(value.name)), None
