@@ -10,7 +10,7 @@ import hashlib
 import math
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,13 @@ def run_reference(
 
 
 def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own."""
+    """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own,
+    and those that nobody reads, which ONNX Runtime would not look for, are gone."""
     light = without_initializers(proto)
+    read = set(_names_read(proto.graph))
     for tensor in proto.graph.initializer:
+        if tensor.name not in read:
+            continue
         plain = helper.tensor_dtype_to_np_dtype(tensor.data_type).kind in "biuf"
         if not plain or not tensor.raw_data or math.prod(tensor.dims) <= _SMALL:
             light.graph.initializer.append(tensor)
@@ -74,6 +78,16 @@ def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
         )
         outside.external_data.add(key="location", value="given")
     return light
+
+
+def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """Values that nodes read, also inside of subgraphs, and the outputs."""
+    yield from (value.name for value in graph.output)
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _names_read(inner)
 
 
 def run_detached(
@@ -144,7 +158,11 @@ def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
     return results
 
 
-_NUMPY_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_NUMPY_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+}
 """Real values may be stored in another precision than the model computes in."""
 
 

@@ -26,6 +26,7 @@ from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
+from compiler.graph.runtime import refusal
 from compiler.load import load
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
@@ -192,7 +193,7 @@ def _on_host(
     graph = run_passes(NEST_PASSES, graph, _named(observe)).ir
     fallback = Fallback(model, graph)
     place = replace(options.stages.host, allowed=options.host)
-    graph = place.apply(graph, arch, fallback.host_node)
+    graph = place.apply(graph, arch, fallback.host_node, refusal)
     observe("place-on-host", graph)
     return graph, fallback
 

@@ -20,6 +20,16 @@ class UnsupportedModel(CompilerError):
     """The model holds something that no architecture could be given; all of it is listed."""
 
 
+def operator_name(op_type: str, domain: str = "") -> str:
+    """`Relu`, or `com.acme.Frobnicate` where neither ONNX nor this compiler defines it."""
+    return op_type if domain in ("", "ai.onnx", "archgen") else f"{domain}.{op_type}"
+
+
+def at_node(name: str | None, operator: str) -> str:
+    """How every message names a node of the model: `node 'foo' (com.acme.Frobnicate)`."""
+    return f"node {name or ''!r} ({operator})"
+
+
 def quantity(amount: int, unit: str) -> str:
     """`amount` for a reader: bytes in the largest binary unit that keeps two digits exact."""
     if unit != "B" or amount < 1024:

@@ -22,9 +22,9 @@ from onnx_ir.passes.common import (
     ShapeInferencePass,
 )
 
-from compiler.errors import UnsupportedModel
+from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.graph.fold import folded
-from compiler.graph.infer import infer_node
+from compiler.graph.infer import infer_node, unknown_operator
 from compiler.graph.inline import inline
 from compiler.graph.rewrite import (
     ARCHGEN,
@@ -49,24 +49,47 @@ def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     model = ir.from_proto(proto)
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
     if version < OLDEST_OPSET:
-        raise UnsupportedModel(f"{name}: opset {version} is older than {OLDEST_OPSET}")
+        raise UnsupportedModel(
+            f"{name}: opset {version} is older than {OLDEST_OPSET}; export it with a newer one"
+        )
     graph = model.graph
     graph.name = name
     RemoveInitializersFromInputsPass()(model)
-    if model.functions:
-        InlinePass()(model)
+    _inline_functions(model)
     graph.opset_imports[""] = max(version, TARGET_OPSET)
     graph.opset_imports[ARCHGEN] = 1
     graph.sort()
     _name_nodes(graph)
+    _refuse_unknown_operators(graph)
     _forget_shapes(graph)
-    try:
-        _walk(model, version)
-    except ValueError as error:
-        raise UnsupportedModel(f"{name}: {error}") from error
+    _walk(model, version)
     remove_dead(graph)
     _refuse_unknown_shapes(graph)
     return model
+
+
+def _inline_functions(model: ir.Model) -> None:
+    """Put the bodies of the model's own functions where they are called."""
+    if not model.functions:
+        return
+    try:
+        InlinePass()(model)
+    except (ValueError, ir.passes.PassError) as error:
+        said = error.__cause__ or error
+        raise UnsupportedModel(
+            f"{model.graph.name}: its functions cannot be inlined: {said}; export it without them"
+        ) from error
+
+
+def _refuse_unknown_operators(graph: ir.Graph) -> None:
+    """Raise UnsupportedModel for all nodes that nobody could give a meaning."""
+    unknown = [
+        f"{_at(node)}: {reason}"
+        for node in graph.all_nodes()
+        if (reason := unknown_operator(node)) is not None
+    ]
+    if unknown:
+        raise UnsupportedModel(f"{graph.name}: " + "; ".join(dict.fromkeys(unknown)))
 
 
 def _name_nodes(graph: ir.Graph) -> None:
@@ -92,7 +115,18 @@ def _forget_shapes(graph: ir.Graph) -> None:
 def _walk(model: ir.Model, version: int) -> None:
     graph = model.graph
     for node in graph:
-        _take_node(model, node, version)
+        place = _at(node)
+        try:
+            _take_node(model, node, version)
+        except ValueError as error:
+            raise UnsupportedModel(f"{graph.name}: {place}: {error}") from error
+
+
+def _at(node: ir.Node) -> str:
+    """Which node a message is about."""
+    return at_node(
+        node.metadata_props.get(ORIGIN, node.name), operator_name(node.op_type, node.domain)
+    )
 
 
 def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:

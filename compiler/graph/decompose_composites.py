@@ -27,7 +27,8 @@ from compiler.graph.rewrite import (
     static_shape,
 )
 
-Expansion = Callable[[ir.Node, Rewriter], ir.Value]
+Results = ir.Value | tuple[ir.Value, ...]
+Expansion = Callable[[ir.Node, Rewriter], Results]
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,21 @@ class DecomposeComposites(GraphPass):
     )  # fmt: skip
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Expand one composite whose optional outputs nobody reads."""
-        if node.op_type == "DynamicQuantizeLinear" and not node.domain:
-            make = Rewriter(node, composite=node.name)
-            make.replace(*_dynamic_quantize(node, make))
-            return True
+        """Expand one composite, unless an output is wanted that its expansion does not make."""
         expand = EXPANSIONS.get((node.domain, node.op_type))
         if node.op_type in ("Max", "Min") and not node.domain and len(node.inputs) != 2:
             expand = _chain(node.op_type)
-        if expand is None or any(out.uses() for out in node.outputs[1:]):
+        wanted = any(out.uses() or out.is_graph_output() for out in node.outputs[1:])
+        if expand is None or (wanted and node.op_type not in SEVERAL):
             return False
         make = Rewriter(node, composite=None if node.op_type in PLAIN else node.name)
-        make.replace(expand(node, make))
+        made = expand(node, make)
+        make.replace(*(made if isinstance(made, tuple) else (made,)))
         return True
+
+
+SEVERAL = frozenset({"DynamicQuantizeLinear", "LayerNormalization"})
+"""Operators whose expansion makes every output."""
 
 
 PLAIN = frozenset({"Flatten", "Squeeze", "Unsqueeze", "Sum", "Mean", "Max", "Min",
@@ -98,11 +101,16 @@ def _plus_epsilon(make: Rewriter, value: ir.Value, epsilon: float) -> ir.Value:
     return make.op("Add", [value, make.like(np.asarray(epsilon), value)])
 
 
-def _standardize(make: Rewriter, data: ir.Value, axes: Sequence[int], epsilon: float) -> ir.Value:
-    """(data - mean) / sqrt(variance + epsilon) over `axes`."""
-    centered = make.op("Sub", [data, _reduce(make, "ReduceMean", data, axes)])
+def _standardize(
+    make: Rewriter, data: ir.Value, axes: Sequence[int], epsilon: float
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """(data - mean) / sqrt(variance + epsilon) over `axes`; the mean; 1 / sqrt(...)."""
+    mean = _reduce(make, "ReduceMean", data, axes)
+    centered = make.op("Sub", [data, mean])
     variance = _reduce(make, "ReduceMean", make.op("Mul", [centered, centered]), axes)
-    return _divide_by(make, centered, make.op("Sqrt", [_plus_epsilon(make, variance, epsilon)]))
+    deviation = make.op("Sqrt", [_plus_epsilon(make, variance, epsilon)])
+    inverse = make.op("Reciprocal", [deviation])
+    return make.op("Mul", [centered, inverse]), mean, inverse
 
 
 def _by_rms(make: Rewriter, data: ir.Value, axes: Sequence[int], epsilon: float) -> ir.Value:
@@ -124,12 +132,14 @@ def _tail_axes(node: ir.Node) -> list[int]:
     return list(range(int_attr(node, "axis", -1) % rank, rank))
 
 
-def _layer_norm(node: ir.Node, make: Rewriter) -> ir.Value:
+def _layer_norm(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
+    """LayerNormalization: the result, the means, the inverses of the standard deviations."""
     x = required(node, 0)
     wide = _as_float32(make, node, x)
     epsilon = float_attr(node, "epsilon", 1e-5)
-    normal = _cast_like(make, _standardize(make, wide, _tail_axes(node), epsilon), x)
-    return _scale_and_shift(make, normal, input_of(node, 1), input_of(node, 2))
+    normal, mean, inverse = _standardize(make, wide, _tail_axes(node), epsilon)
+    narrow = _cast_like(make, normal, x)
+    return _scale_and_shift(make, narrow, input_of(node, 1), input_of(node, 2)), mean, inverse
 
 
 def _rms_norm(node: ir.Node, make: Rewriter) -> ir.Value:
@@ -152,7 +162,7 @@ def _per_channel(make: Rewriter, value: ir.Value, rank: int) -> ir.Value:
 def _instance_norm(node: ir.Node, make: Rewriter) -> ir.Value:
     x = required(node, 0)
     rank = len(static_shape(x))
-    normal = _standardize(make, x, range(2, rank), float_attr(node, "epsilon", 1e-5))
+    normal, _, _ = _standardize(make, x, range(2, rank), float_attr(node, "epsilon", 1e-5))
     scale, bias = (_per_channel(make, required(node, i), rank) for i in (1, 2))
     return _scale_and_shift(make, normal, scale, bias)
 
@@ -163,7 +173,7 @@ def _group_norm(node: ir.Node, make: Rewriter) -> ir.Value:
     groups = node.attributes["num_groups"].as_int()
     wide = _as_float32(make, node, x)
     rows = make.op("Reshape", [wide, make.axes([shape[0], groups, -1])])
-    normal = _standardize(make, rows, [2], float_attr(node, "epsilon", 1e-5))
+    normal, _, _ = _standardize(make, rows, [2], float_attr(node, "epsilon", 1e-5))
     restored = _cast_like(make, make.op("Reshape", [normal, make.axes(shape)]), x)
     scale, bias = (_per_channel(make, required(node, i), len(shape)) for i in (1, 2))
     return _scale_and_shift(make, restored, scale, bias)
@@ -237,6 +247,7 @@ def _reshape(node: ir.Node, make: Rewriter) -> ir.Value:
 
 
 EXPANSIONS: dict[tuple[str, str], Expansion] = {
+    ("", "DynamicQuantizeLinear"): _dynamic_quantize,
     ("", "Flatten"): _reshape,
     ("", "GlobalAveragePool"): _global_pool("ReduceMean"),
     ("", "GlobalMaxPool"): _global_pool("ReduceMax"),

@@ -3,7 +3,7 @@
 Standard operators ask ONNX's own inference, node by node, with the numbers of small constant
 inputs at hand: walking a graph once in topological order then gives what repeated whole-graph
 inference gives, in linear time and without serializing weights. Operators of other domains have
-their rules here.
+their rules here, or are asked about where they would run: in ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import cache
 import onnx
 import onnx_ir as ir
 
-SMALL = 4096
-"""Constants with at most this many elements take part in inference by value (shapes, axes)."""
+from compiler.graph.runtime import infer_by_runtime, operators_of_runtime
+from compiler.graph.types import small_constant, type_proto
 
 Rule = Callable[[ir.Node], tuple[ir.DataType, tuple[int, ...]]]
 
@@ -29,17 +29,6 @@ def schema_of(op_type: str, domain: str, version: int) -> onnx.defs.OpSchema | N
         return None
 
 
-def type_proto(value: ir.Value | None) -> onnx.TypeProto | None:
-    """Type and shape of `value` as ONNX writes them; None where even the type is unknown."""
-    if value is None or value.type is None:
-        return None
-    proto = onnx.TypeProto()
-    ir.serde.serialize_type_into(proto, value.type)
-    if value.shape is not None:
-        ir.serde.serialize_shape_into(proto, value.shape)
-    return proto
-
-
 def _standard(node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, int]) -> None:
     types: dict[str, onnx.TypeProto] = {}
     data: dict[str, onnx.TensorProto] = {}
@@ -49,9 +38,9 @@ def _standard(node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, in
         proto = type_proto(value)
         if proto is not None:
             types[value.name] = proto
-        tensor = value.const_value
-        if tensor is not None and not value.is_graph_input() and tensor.size <= SMALL:
-            data[value.name] = ir.serde.serialize_tensor(tensor)
+        constant = small_constant(value)
+        if constant is not None:
+            data[value.name] = constant
     imports = [onnx.helper.make_opsetid(d, v) for d, v in opsets.items()]
     inferred = onnx.shape_inference.infer_node_outputs(
         schema, ir.serde.serialize_node(node), types, data, {}, imports, 10
@@ -182,6 +171,20 @@ STANDARD_RULES: dict[str, Rule] = {
 RULES = {"": STANDARD_RULES, "com.microsoft": MICROSOFT_RULES, "archgen": ARCHGEN_RULES}
 
 
+def unknown_operator(node: ir.Node) -> str | None:
+    """Why nothing is known of the operator of `node`, and what would help; None: something is."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    if node.op_type in RULES.get(domain, {}) or domain == "archgen":
+        return None
+    known = operators_of_runtime()
+    if node.op_type in known.get(domain, ()) or onnx.defs.has(node.op_type, domain):
+        return None
+    remedy = "export it as standard operators or register it (docs/extending.md)"
+    if domain not in known and not domain.startswith("ai.onnx"):
+        return f"the domain is unknown here and to ONNX Runtime; {remedy}"
+    return f"neither this compiler nor ONNX Runtime has this operator; {remedy}"
+
+
 def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
     """Set type and shape of the outputs of `node` as far as its inputs determine them.
 
@@ -196,9 +199,15 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
         return
     domain = "" if node.domain == "ai.onnx" else node.domain
     schema = schema_of(node.op_type, domain, opsets.get(domain, 1))
-    if schema is None:
-        return
-    try:
-        _standard(node, schema, opsets)
-    except onnx.shape_inference.InferenceError as error:
-        raise ValueError(f"{node.op_type} {node.name}: {error}") from error
+    if schema is not None:
+        try:
+            _standard(node, schema, opsets)
+        except onnx.shape_inference.InferenceError as error:
+            raise ValueError(str(error)) from error
+    if schema is None or (domain and not _is_inferred(node)):
+        infer_by_runtime(node, opsets)
+
+
+def _is_inferred(node: ir.Node) -> bool:
+    named = (value for value in node.outputs if value.name)
+    return all(v.dtype is not None and v.shape is not None and v.shape.is_static() for v in named)

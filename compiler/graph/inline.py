@@ -12,8 +12,9 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.graph.infer import schema_of, type_proto
+from compiler.graph.infer import schema_of
 from compiler.graph.rewrite import COMPOSITE, ORIGIN, fresh_name, origin_of, replace_value
+from compiler.graph.types import type_proto
 
 BY_DEFINITION = frozenset({"Attention", "MeanVarianceNormalization", "RotaryEmbedding"})
 """Operators that are compiled as what defines them."""

@@ -31,8 +31,8 @@ class NormalizeConv(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Normalize one Conv, ConvTranspose or pool of any number of spatial dimensions."""
-        if is_op(node, "Conv"):
+        """Normalize one Conv, ConvInteger, ConvTranspose or pool of any number of spatial dimensions."""
+        if is_op(node, "Conv", "ConvInteger"):
             return _normalize(node, _kernel_of(node), {"group": int_attr(node, "group", 1)})
         if is_op(node, "ConvTranspose"):
             return _normalize_transpose(node)

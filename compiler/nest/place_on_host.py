@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from compiler.errors import UnsupportedModel
+from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step
 from compiler.tile.machine import unsupported
 from simmodel.arch import Arch
 
 Fallback = Callable[[Nest], tuple[HostNode, tuple[Nest, ...]] | None]
 """Makes the host's version of a nest and of those that go with it, or None when it has none."""
+
+Refusal = Callable[[bytes], str | None]
+"""Why the host cannot run a payload; None: it can."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,9 @@ class PlaceOnHost:
     allowed: bool = True
     """False: such an operator is an error."""
 
-    def apply(self, graph: NestGraph, arch: Arch, fallback: Fallback) -> NestGraph:
+    def apply(
+        self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal
+    ) -> NestGraph:
         """`graph` with only nests that `arch` runs.
 
         Raises:
@@ -38,17 +43,21 @@ class PlaceOnHost:
         refused: list[str] = []
         for number, step in enumerate(graph.steps):
             if isinstance(step, HostNode):
-                if not self.allowed:
-                    refused.append(f"{step.origin} ({step.kind}): {step.reason}")
+                reason = _refused_by_host(step, refusal) if self.allowed else step.reason
+                if reason is not None:
+                    refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
                 continue
             reason = unsupported(step, graph.tensors, arch)
             if reason is None or steps.get(number) is not step:
                 continue
             found = fallback(step) if self.allowed else None
             if found is None:
-                refused.append(f"{step.origin} ({step.kind}): {reason}")
+                refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
                 continue
             host, gone = found
+            why = _refused_by_host(replace(host, reason=reason), refusal)
+            if why is not None:
+                refused.append(f"{at_node(step.origin, step.kind)}: {why}")
             taken = sorted(places[nest.tensor] for nest in gone)
             for place in taken:
                 steps.pop(place, None)
@@ -58,3 +67,14 @@ class PlaceOnHost:
                 f"{len(refused)} operators cannot run on {arch.name}:\n  " + "\n  ".join(refused)
             )
         return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))
+
+
+def _refused_by_host(node: HostNode, refusal: Refusal) -> str | None:
+    """Why the host cannot run `node` either, and what would help; None: it can."""
+    why = refusal(node.payload)
+    if why is None:
+        return None
+    return (
+        f"{node.reason}, and ONNX Runtime, which runs what no engine can, refuses it: {why}; "
+        "other element types or operators may have a kernel there"
+    )

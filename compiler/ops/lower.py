@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from compiler.errors import UnsupportedModel
+from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
@@ -42,7 +42,8 @@ def lower(model: ir.Model, real: str) -> NestGraph:
     try:
         return _lowered(model, build)
     except NoNest as why:
-        raise UnsupportedModel(f"{build.origin or build.name}: {why}") from why
+        where = at_node(build.origin, build.kind) if build.origin else build.name
+        raise UnsupportedModel(f"{where}: {why}") from why
 
 
 def _lowered(model: ir.Model, build: Builder) -> NestGraph:
@@ -72,7 +73,7 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model) -> None:
     before = len(build.steps), set(build.tensors)
     try:
         if known is None:
-            raise NoNest(f"no nest for {node.domain + '::' if node.domain else ''}{node.op_type}")
+            raise NoNest(f"no nest for {operator_name(node.op_type, node.domain)}")
         known(Node(node, build))
     except NoNest as why:
         del build.steps[before[0] :]
@@ -97,7 +98,7 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
         outputs=tuple(str(o.name) for o in results),
         payload=payload,
         origin=build.origin,
-        kind=node.op_type,
+        kind=operator_name(node.op_type, node.domain),
         reason=reason,
         operations=operations(node),
     )

@@ -102,6 +102,10 @@ def squares() -> NestGraph:
 INTEGERS = machine(types=("int8",), vector={"types": ("int8", "int32")})
 
 
+def able(payload: bytes) -> None:
+    del payload
+
+
 def test_what_no_engine_runs_goes_to_the_host_with_the_reason() -> None:
     graph = squares()
 
@@ -109,15 +113,15 @@ def test_what_no_engine_runs_goes_to_the_host_with_the_reason() -> None:
         names = tuple(access.tensor for access in nest.reads)
         return HostNode(names, (nest.tensor,), b"", nest.origin, nest.kind, ""), (nest,)
 
-    placed = PlaceOnHost().apply(graph, INTEGERS, fallback)
+    placed = PlaceOnHost().apply(graph, INTEGERS, fallback, able)
     hosts = [step for step in placed.steps if isinstance(step, HostNode)]
     assert len(hosts) == len(graph.steps) == 2
     assert all(step.reason == "the vector engine has no fp32" for step in hosts)
-    assert PlaceOnHost().apply(graph, machine(), fallback) == graph
+    assert PlaceOnHost().apply(graph, machine(), fallback, able) == graph
 
 
 def test_without_a_host_every_such_operator_is_listed() -> None:
     with pytest.raises(UnsupportedModel, match=r"(?s)2 operators cannot run on m:.*Neg.*Exp"):
-        PlaceOnHost(allowed=False).apply(squares(), INTEGERS, lambda nest: None)
+        PlaceOnHost(allowed=False).apply(squares(), INTEGERS, lambda nest: None, able)
     with pytest.raises(UnsupportedModel, match="2 operators"):
-        PlaceOnHost().apply(squares(), INTEGERS, lambda nest: None)
+        PlaceOnHost().apply(squares(), INTEGERS, lambda nest: None, able)

@@ -1,0 +1,157 @@
+"""What ONNX Runtime says of operators that it may have to run: result types, and whether it can.
+
+The host processor runs what no engine does, and it runs ONNX Runtime. So an operator of a domain
+that ONNX itself does not define is asked about there, one node at a time: with the numbers of small
+constants, without those of large ones. Nothing is said on the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+from onnx import TensorProto, helper
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from compiler.graph.types import SMALL, small_constant, type_proto
+
+_SILENT = 4
+_FAILURES = (
+    native.Fail,
+    native.InvalidArgument,
+    native.InvalidGraph,
+    native.InvalidProtobuf,
+    native.NotImplemented,
+    native.RuntimeException,
+    ValueError,
+)
+_ELEMENTS: dict[str, ir.DataType] = {
+    "float": ir.DataType.FLOAT,
+    "double": ir.DataType.DOUBLE,
+    **{kind.name.lower(): kind for kind in ir.DataType if kind.name not in ("FLOAT", "DOUBLE")},
+}
+"""Element types as ONNX Runtime spells them in `tensor(...)`."""
+
+
+@cache
+def operators_of_runtime() -> Mapping[str, frozenset[str]]:
+    """Operator types that ONNX Runtime has a schema for, by domain ("" is ONNX's own)."""
+    found: dict[str, set[str]] = {}
+    for schema in native.get_all_operator_schema():
+        found.setdefault(schema.domain, set()).add(schema.name)
+    return {domain: frozenset(names) for domain, names in found.items()}
+
+
+def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
+    """Set types and shapes of the outputs of `node`, as far as ONNX Runtime finds them.
+
+    Where its inference leaves an extent open, the node is run on zeros and on ones: an extent that
+    both give does not depend on numbers. Raises ValueError with the reason where it refuses.
+    """
+    proto = _alone(node, opsets)
+    session = _opened(proto)
+    shapes = {port.name: port.shape for port in session.get_outputs()}
+    if any(not _is_static(shape) for shape in shapes.values()):
+        shapes |= _by_running(session, proto)
+    for value in node.outputs:
+        if value.name not in shapes:
+            continue
+        port = next(port for port in session.get_outputs() if port.name == value.name)
+        value.dtype = _ELEMENTS[port.type.removeprefix("tensor(").removesuffix(")")]
+        value.shape = ir.Shape(shapes[value.name])
+
+
+def refusal(payload: bytes) -> str | None:
+    """Why ONNX Runtime cannot open a serialized model, on one line; None: it can.
+
+    Large constants are handed over as inputs, so that none is copied.
+    """
+    proto = onnx.ModelProto.FromString(payload)
+    graph = proto.graph
+    for tensor in [t for t in graph.initializer if _elements(t) > SMALL]:
+        graph.input.append(
+            helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        )
+        graph.initializer.remove(tensor)
+    try:
+        _opened(proto)
+    except ValueError as why:
+        return str(why)
+    return None
+
+
+def _elements(tensor: TensorProto) -> int:
+    return int(np.prod(tensor.dims, dtype=np.int64))
+
+
+def _alone(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelProto:
+    """`node` as a model: what it reads are inputs, except for small constants."""
+    inputs: dict[str, onnx.ValueInfoProto] = {}
+    constants: dict[str, onnx.TensorProto] = {}
+    for value in node.inputs:
+        if value is None or value.name is None:
+            continue
+        constant = small_constant(value)
+        if constant is not None:
+            constants[value.name] = constant
+            continue
+        kind = type_proto(value)
+        if kind is None or value.shape is None or not value.shape.is_static():
+            raise ValueError(f"type and shape of its input {value.name} are unknown")
+        inputs[value.name] = onnx.ValueInfoProto(name=value.name, type=kind)
+    outputs = [onnx.ValueInfoProto(name=value.name) for value in node.outputs if value.name]
+    graph = helper.make_graph(
+        [ir.serde.serialize_node(node)], "node", list(inputs.values()), outputs,
+        list(constants.values()),
+    )  # fmt: skip
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def _opened(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = _SILENT
+    try:
+        return onnxruntime.InferenceSession(
+            proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+    except _FAILURES as why:
+        raise ValueError(_said(why)) from None
+
+
+def _said(why: Exception) -> str:
+    """The last part of what ONNX Runtime says, which is the reason, on one line."""
+    return " ".join(str(why).rsplit(" : ", 1)[-1].split())
+
+
+def _is_static(shape: Sequence[Any]) -> bool:
+    return all(isinstance(extent, int) for extent in shape)
+
+
+def _by_running(
+    session: onnxruntime.InferenceSession, proto: onnx.ModelProto
+) -> dict[str, Sequence[int]]:
+    """Shapes of the outputs that are the same for inputs of zeros and of ones."""
+    names = [port.name for port in session.get_outputs()]
+    found: list[list[tuple[int, ...]]] = []
+    for fill in (0, 1):
+        feeds = {
+            value.name: np.full(
+                [dim.dim_value for dim in value.type.tensor_type.shape.dim],
+                fill,
+                helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type),
+            )
+            for value in proto.graph.input
+        }
+        try:
+            found.append([np.shape(result) for result in session.run(names, feeds)])
+        except _FAILURES:
+            return {}
+    return {name: a for name, a, b in zip(names, *found, strict=True) if a == b}

@@ -1,0 +1,144 @@
+"""Operators that ONNX does not define: run by ONNX Runtime where it has them, else refused in words
+that name node, operator, reason and remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from archgen.reference import run_node
+from archgen.schema import load_arch
+from compiler.driver import CompileOptions, compile_model
+from compiler.effort import stages_for
+from compiler.errors import UnsupportedModel
+from compiler.load import load
+from compiler.nest.ir import Array
+from simmodel.functional import run
+from simmodel.verify import verify
+
+FLOAT, INT32, UINT8 = TensorProto.FLOAT, TensorProto.INT32, TensorProto.UINT8
+Port = tuple[str, int, list[int]]
+
+
+def network(
+    nodes: list[onnx.NodeProto],
+    inputs: list[Port],
+    outputs: list[str],
+    *constants: onnx.TensorProto,
+) -> onnx.ModelProto:
+    """Its outputs have no type: whoever opens it finds out."""
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info(*port) for port in inputs],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        list(constants),
+    )
+    domains = sorted({node.domain for node in nodes} | {"", "com.microsoft"})
+    opsets = [helper.make_opsetid(domain, 1 if domain else 21) for domain in domains]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def microsoft(
+    op: str, inputs: list[str], outputs: list[str], **attributes: object
+) -> onnx.NodeProto:
+    return helper.make_node(op, inputs, outputs, op, domain="com.microsoft", **attributes)
+
+
+def numbers(name: str, shape: list[int], kind: int = FLOAT) -> onnx.TensorProto:
+    random = np.random.default_rng(len(name))
+    values = random.standard_normal(shape) if kind == FLOAT else random.integers(0, 256, shape)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    return onnx.numpy_helper.from_array(values.astype(dtype), name)
+
+
+X = ("x", FLOAT, [1, 4, 32])
+FOREIGN = {
+    "MatMulNBits": network(
+        [microsoft("MatMulNBits", ["x", "b", "s"], ["y"], K=32, N=16, bits=4, block_size=32)],
+        [X], ["y"], numbers("b", [16, 1, 16], UINT8), numbers("s", [16]),
+    ),
+    "SkipSimplifiedLayerNormalization": network(
+        [microsoft("SkipSimplifiedLayerNormalization", ["x", "r", "g"], ["y", "", "", "sum"])],
+        [X, ("r", FLOAT, [1, 4, 32])], ["y", "sum"], numbers("g", [32]),
+    ),
+    "FusedMatMul": network(
+        [microsoft("FusedMatMul", ["x", "r"], ["y"], transB=1)],
+        [X, ("r", FLOAT, [1, 4, 32])], ["y"],
+    ),
+    "QuickGelu": network([microsoft("QuickGelu", ["x"], ["y"])], [X], ["y"]),
+    "GroupQueryAttention": network(
+        [microsoft(
+            "GroupQueryAttention", ["q", "k", "v", "past", "past2", "last", "total"],
+            ["y", "present", "present2"], num_heads=4, kv_num_heads=2,
+        )],
+        [("q", FLOAT, [1, 1, 32]), ("k", FLOAT, [1, 1, 16]), ("v", FLOAT, [1, 1, 16]),
+         ("past", FLOAT, [1, 2, 5, 8]), ("past2", FLOAT, [1, 2, 5, 8])],
+        ["y", "present", "present2"],
+        helper.make_tensor("last", INT32, [1], [5]), helper.make_tensor("total", INT32, [1], [6]),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_operators_of_onnx_runtime_run_on_the_host(name: str) -> None:
+    """Between two that the machine runs, so that their shapes must be known."""
+    proto = FOREIGN[name]
+    proto.graph.node.append(helper.make_node("Relu", ["y"], ["z"]))
+    proto.graph.output.append(onnx.ValueInfoProto(name="z"))
+    arch = load_arch("soma-edge")
+    made = compile_model(proto, arch, CompileOptions("int8", stages=stages_for(0)))
+    verify(made.program, arch)
+    assert [node.kind for node in made.host] == [f"com.microsoft.{name}"]
+    inputs = {
+        value.name: onnx.numpy_helper.to_array(
+            numbers(value.name, [dim.dim_value for dim in value.type.tensor_type.shape.dim])
+        )
+        for value in proto.graph.input
+    }
+    got = run(made.program, inputs, arch, run_node).outputs
+    for output, want in zip(proto.graph.output, by_runtime(proto, inputs), strict=True):
+        np.testing.assert_allclose(got[output.name], want, rtol=1e-5, atol=1e-5)
+
+
+def by_runtime(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
+    return list(onnxruntime.InferenceSession(proto.SerializeToString()).run(None, inputs))
+
+
+def refused(proto: onnx.ModelProto) -> str:
+    with pytest.raises(UnsupportedModel) as caught:
+        compile_model(load(proto, "net"), load_arch("soma-edge"))
+    return str(caught.value)
+
+
+def test_an_unknown_domain_is_refused_with_all_its_nodes() -> None:
+    """Also what stands behind them is not reached: nothing is known of it."""
+    strange = helper.make_node("Frobnicate", ["x"], ["a"], "foo", domain="com.acme")
+    more = helper.make_node("Defrobnicate", ["b"], ["y"], "bar", domain="com.acme")
+    relu = helper.make_node("Relu", ["a"], ["b"], "relu")
+    said = refused(network([strange, relu, more], [X], ["y"]))
+    for node, operator in (("foo", "Frobnicate"), ("bar", "Defrobnicate")):
+        assert f"node '{node}' (com.acme.{operator}): the domain is unknown here" in said
+    assert "register it (docs/extending.md)" in said
+
+
+def test_an_unknown_operator_of_a_known_domain_is_refused() -> None:
+    said = refused(network([microsoft("Nothing", ["x"], ["y"])], [X], ["y"]))
+    assert "node 'Nothing' (com.microsoft.Nothing): neither this compiler nor ONNX Runtime" in said
+
+
+def test_an_operator_that_its_inputs_contradict_is_refused() -> None:
+    said = refused(network([microsoft("FusedMatMul", ["x", "x"], ["y"])], [X], ["y"]))
+    assert said.startswith("net: node 'FusedMatMul' (com.microsoft.FusedMatMul): ")
+
+
+def test_an_operator_without_a_kernel_is_refused_before_it_runs() -> None:
+    """ONNX Runtime has no GRU in the layout of batches first."""
+    gru = helper.make_node("GRU", ["x", "w", "r"], ["y"], "cell", hidden_size=5, layout=1)
+    weights = numbers("w", [1, 15, 32]), numbers("r", [1, 15, 5])
+    said = refused(network([gru], [X], ["y"], *weights))
+    assert "node 'cell' (GRU): no nest for GRU" in said
+    assert "ONNX Runtime" in said and "layout" in said
