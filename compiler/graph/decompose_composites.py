@@ -183,7 +183,9 @@ def _lp_norm(node: ir.Node, make: Rewriter) -> ir.Value:
     x = required(node, 0)
     op_type = "ReduceL1" if int_attr(node, "p", 2) == 1 else "ReduceL2"
     norm = _reduce(make, op_type, x, [int_attr(node, "axis", -1)])
-    return make.op("Div", [x, norm])
+    one = make.like(np.asarray(1), x)
+    is_zero = make.op("Sub", [one, make.op("Sign", [norm])])
+    return make.op("Div", [x, make.op("Add", [norm, is_zero])])  # a vector of zeros stays one
 
 
 def _shifted(node: ir.Node, make: Rewriter) -> tuple[ir.Value, list[int]]:

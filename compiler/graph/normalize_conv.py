@@ -31,7 +31,7 @@ class NormalizeConv(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Normalize one Conv, ConvInteger, ConvTranspose or pool of any number of spatial dimensions."""
+        """Normalize one Conv, ConvInteger, ConvTranspose or pool of any rank."""
         if is_op(node, "Conv", "ConvInteger"):
             return _normalize(node, _kernel_of(node), {"group": int_attr(node, "group", 1)})
         if is_op(node, "ConvTranspose"):
@@ -128,6 +128,7 @@ def _normalize_transpose(node: ir.Node) -> bool:
             strides[i] * (extents[i] - 1) + extra[i] + windows[i] - target[i] for i in range(rank)
         ]
         pads = _split_padding(total, auto_pad == "SAME_UPPER")
+        extra = [n + max(0, -t) for n, t in zip(extra, total, strict=True)]
     else:
         pads = (ints_attr(node, "pads") if auto_pad == "NOTSET" else None) or [0] * (2 * rank)
     had = [node.attributes.pop(name, None) for name in ("auto_pad", "output_shape")]

@@ -24,6 +24,7 @@ from compiler.graph.rewrite import (
     int_attr,
     ints_attr,
     required,
+    scalar,
     static_shape,
     str_attr,
 )
@@ -162,18 +163,21 @@ def _batch_norm(node: ir.Node, version: int) -> None:
 
 
 def _dropout(node: ir.Node, version: int) -> None:
-    del version
-    training = const(input_of(node, 2))
-    if input_of(node, 2) is not None and (training is None or bool(training.any())):
-        return
+    """Nothing is dropped in inference, nor at a ratio of zero."""
+    training, ratio = input_of(node, 2), scalar(input_of(node, 1))
+    if training is not None and ratio != 0:
+        chosen = const(training)
+        if chosen is None:
+            raise ValueError("training_mode is known at run time only; make it a constant")
+        if chosen.any():
+            raise ValueError("training mode drops other values in each run; export for inference")
     make = Rewriter(node)
     data = required(node, 0)
-    mask = (
-        [make.constant(np.ones(static_shape(data), dtype=np.bool_))]
-        if (len(node.outputs) > 1)
-        else []
-    )
-    make.replace(data, *mask)
+    if len(node.outputs) < 2:
+        make.replace(data)
+        return
+    kind = ir.DataType.BOOL if version >= 10 else data.dtype
+    make.replace(data, make.constant(np.ones(static_shape(data)), kind))
 
 
 def _scatter(node: ir.Node, version: int) -> None:

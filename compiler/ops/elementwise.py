@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TypeGuard
 
 import numpy as np
+import onnx_ir as ir
 
 from compiler.nest.ir import Array, Tensor
-from compiler.ops.node import Lowering, Node, NoNest
-from simmodel.dtype import is_float
+from compiler.ops.node import Lowering, Node, NoNest, numpy_type
+from simmodel.dtype import NAMES, is_float
 
 UNARY = {
     "Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Erf": "erf", "Exp": "exp",
@@ -118,7 +119,10 @@ def clip(node: Node) -> None:
 
 def cast(node: Node) -> None:
     """y = x in another element type; fractions are cut off towards zero when y is an integer."""
-    x, kind = node.tensor(0), node.dtype()
+    x, kind, narrow = node.tensor(0), node.dtype(), _rounding(node)
+    if narrow is not None:
+        node.build.elementwise(node.out, node.shape(), f"round_{narrow}", [x], kind)
+        return
     if not is_float(x.dtype) or is_float(kind) or kind == "bool":
         node.build.elementwise(node.out, node.shape(), "move", [x], kind)
         return
@@ -128,6 +132,22 @@ def cast(node: Node) -> None:
     whole = make(f"{out}.whole", x.shape, "floor", [size], x.dtype)
     sign = make(f"{out}.sign", x.shape, "sign", [x], x.dtype)
     make(out, x.shape, "mul", [whole, sign], kind)
+
+
+def _rounding(node: Node) -> str | None:
+    """The half-precision type that the model itself rounds to, where memory keeps more.
+
+    What this compiler casts inside of a composite is as precise as memory; and where memory has a
+    half-precision type for all real values, that is the user's choice of precision.
+    """
+    wanted = NAMES[numpy_type(node.node.outputs[0])]
+    exact = node.value(0).dtype in (*HALVES, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL)
+    if node.build.real != "fp32" or wanted not in ("fp16", "bf16"):
+        return None
+    return None if node.build.composite is not None or exact else wanted
+
+
+HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 
 def softsign(node: Node) -> None:

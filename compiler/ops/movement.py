@@ -303,7 +303,7 @@ def trilu(node: Node) -> None:
 
 TABLE: dict[str, Lowering] = {
     "Reshape": reshape, "Flatten": reshape, "Squeeze": reshape, "Unsqueeze": reshape,
-    "Identity": reshape, "Dropout": reshape, "Transpose": transpose, "Slice": slicing,
+    "Identity": reshape, "Transpose": transpose, "Slice": slicing,
     "Split": split, "Expand": expand, "Gather": gather, "Concat": concat, "Pad": pad,
     "DepthToSpace": depth_to_space, "SpaceToDepth": space_to_depth, "Tile": tile, "Trilu": trilu,
 }  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx
@@ -44,12 +45,16 @@ def payload_of(
         protos += found
         initializers += more
     opset = dict(model.opset_imports)
+    ports = [_Port(value) for value in inputs.values()]
+    results = [_Port(value) for value in outputs]
+    protos = [cast for port in ports for cast in port.read()] + protos
+    protos += [cast for port in results for cast in port.written()]
     proto = onnx.helper.make_model(
         onnx.helper.make_graph(
             protos,
             "payload",
-            [_info(value) for value in inputs.values()],
-            [_info(output) for output in outputs],
+            [port.info() for port in ports],
+            [port.info() for port in results],
             initializers,
         ),
         opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opset.items() if d != ARCHGEN],
@@ -77,9 +82,38 @@ def _captured(graph: ir.Graph) -> Iterator[ir.Value]:
     yield from (value for value in (*read, *graph.outputs) if value not in own)
 
 
-def _info(value: ir.Value) -> onnx.ValueInfoProto:
-    dtype = value.dtype.value if value.dtype is not None else 0
-    return onnx.helper.make_tensor_value_info(str(value.name), dtype, static_shape(value))
+@dataclass(frozen=True)
+class _Port:
+    """A value that crosses the border of a payload: as FLOAT where numpy lacks its type."""
+
+    value: ir.Value
+
+    def info(self) -> onnx.ValueInfoProto:
+        """What the host sees."""
+        kind = ir.DataType.UNDEFINED if self.value.dtype is None else self.value.dtype
+        dtype = ir.DataType.FLOAT if self._foreign() else kind
+        return onnx.helper.make_tensor_value_info(
+            self._name(), dtype.value, static_shape(self.value)
+        )
+
+    def read(self) -> list[onnx.NodeProto]:
+        """From the port to the value."""
+        return self._cast(self._name(), str(self.value.name), self.value.dtype)
+
+    def written(self) -> list[onnx.NodeProto]:
+        """From the value to the port."""
+        return self._cast(str(self.value.name), self._name(), ir.DataType.FLOAT)
+
+    def _foreign(self) -> bool:
+        return self.value.dtype == ir.DataType.BFLOAT16
+
+    def _name(self) -> str:
+        return f"{self.value.name}.float" if self._foreign() else str(self.value.name)
+
+    def _cast(self, source: str, target: str, kind: ir.DataType | None) -> list[onnx.NodeProto]:
+        if not self._foreign() or kind is None:
+            return []
+        return [onnx.helper.make_node("Cast", [source], [target], to=kind.value)]
 
 
 def _initializer(value: ir.Value) -> onnx.TensorProto:

@@ -122,6 +122,9 @@ def _vector_lacks(
     wanted |= {tensors[access.tensor].dtype for access in reads}
     if finishing:
         wanted.add(accumulator_of(tensors[nest.operands[0].tensor].dtype))
+    function = UNARY.get(nest.function)
+    if function is not None and function.rounds_to is not None:
+        wanted.add(function.rounds_to)
     missing = sorted(wanted - have)
     if missing:
         return f"the vector engine has no {', '.join(missing)}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from simmodel.dtype import NUMPY
 from simmodel.isa.base import Array
 
 
@@ -23,6 +24,8 @@ class Function:
     apply: Callable[..., Array]
     parameters: tuple[str, ...] = ()
     """Names of its constant parameters, in the order in which `apply` takes them."""
+    rounds_to: str | None = None
+    """The element type whose numbers it gives; an engine without that type has not the function."""
 
 
 def erf(x: Array) -> Array:
@@ -92,6 +95,10 @@ def _truth(function: Callable[..., Any]) -> Callable[..., Array]:
     return lambda *xs: function(*xs).astype(np.float32)
 
 
+def _rounded(dtype: str) -> Callable[[Array], Array]:
+    return lambda x: x.astype(NUMPY[dtype]).astype(np.float32)
+
+
 UNARY: dict[str, Function] = {
     "move": Function("simple", lambda x: x),
     "relu": Function("simple", lambda x: np.maximum(x, 0)),
@@ -102,6 +109,8 @@ UNARY: dict[str, Function] = {
     "ceil": Function("simple", np.ceil),
     "round": Function("simple", np.rint),
     "not": Function("simple", _truth(np.logical_not)),
+    "round_fp16": Function("simple", _rounded("fp16"), rounds_to="fp16"),
+    "round_bf16": Function("simple", _rounded("bf16"), rounds_to="bf16"),
     "square": Function("multiply", np.square),
     "leaky_relu": Function("multiply", _leaky_relu, ("alpha",)),
     "hard_sigmoid": Function("multiply", _hard_sigmoid, ("alpha", "beta")),

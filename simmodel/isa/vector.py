@@ -123,6 +123,12 @@ class VectorInstruction(VectorFamily):
     def cost(self) -> str:
         return self.definition().cost
 
+    def unencodable(self, arch: Arch) -> str | None:
+        rounded = self.definition().rounds_to
+        if rounded is not None and rounded not in arch.vector.types:
+            return f"the vector engine has no {rounded}"
+        return super().unencodable(arch)
+
     def store(self, values: Array, view: View) -> None:
         """Clip and encode the result."""
         if self.low > -math.inf or self.high < math.inf:

@@ -62,6 +62,25 @@ def test_weights_are_read_where_they_are() -> None:
         np.testing.assert_allclose(mine[name], values, rtol=1e-4, atol=1e-5)
 
 
+def test_weights_that_nobody_reads_are_not_looked_for() -> None:
+    """ONNX Runtime drops them before it would take their data from where it is."""
+    proto = network()
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(2000, np.float32), "unread"))
+    assert np.array_equal(run_reference(proto, {"x": X})["y"], np.maximum(X * 2, 0))
+
+
+def test_weights_read_inside_a_branch_alone_are_kept() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+      g (float[2000] x, bool c) => (float[2000] y) {
+        y = If (c) <then_branch = t () => (float[2000] p) { p = Add (x, w) },
+                    else_branch = e () => (float[2000] q) { q = Neg (x) }>
+      }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones(2000, np.float32), "w"))
+    x = np.zeros(2000, np.float32)
+    assert (run_reference(proto, {"x": x, "c": np.array(True)})["y"] == 1).all()
+
+
 def test_results_are_remembered_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = cached_reference(network(), "a", {"x": X}, tmp_path, ["p"])
     cached_reference(network(), "a", {"x": X + 1}, tmp_path, ["p"])

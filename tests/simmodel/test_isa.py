@@ -308,6 +308,20 @@ def test_what_a_splat_cannot_be(changes: dict[str, Any], message: str) -> None:
     assert message in reason
 
 
+def test_rounding_needs_the_type_that_it_rounds_to() -> None:
+    rounding = Unary(
+        engine="vector", function="round_fp16", dst=at("local", 64, (8,), "fp32"),
+        a=at("local", 0, (8,), "fp32"),
+    )  # fmt: skip
+    for types, reason in ((["fp32"], "the vector engine has no fp16"), (["fp32", "fp16"], None)):
+        vector = machine().vector.model_copy(update={"types": types})
+        assert rounding.unencodable(machine().model_copy(update={"vector": vector})) == reason
+    x = np.array([1 + 2.0**-12, 70_000], np.float32)
+    with np.errstate(over="ignore"):
+        assert UNARY["round_fp16"].apply(x).tolist() == [1, np.inf]
+    assert UNARY["round_bf16"].apply(x).tolist() == [1, 70_144]
+
+
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_functions_are_finite_and_fp32(name: str) -> None:
     function = UNARY[name]
