@@ -71,7 +71,7 @@ class FuseTails:
                 continue
             last = part[-1]
             if step.composite is not None and last.composite == step.composite:
-                return part if _stays_inside(part, step, removable) else None
+                return part if _joins(part, step, removable) else None
             if self.tails and _is_tail(step, last, removable, uses):
                 return part
         return None
@@ -95,14 +95,26 @@ def _seen_outside(parts: list[list[Nest] | HostNode]) -> set[str]:
 
 
 def _is_tail(step: Nest, last: Nest, removable: set[str], uses: dict[str, int]) -> bool:
-    if not step.elementwise or step.shape != last.shape or last.tensor not in removable:
+    reads = sum(access.tensor == last.tensor for access in step.operands)
+    alone = reads > 0 and uses.get(last.tensor, 0) == reads
+    return alone and last.tensor in removable and _in_place([last], step)
+
+
+def _joins(part: list[Nest], step: Nest, removable: set[str]) -> bool:
+    """Whether `step` may follow `part`, which ends in another piece of its composite operator.
+
+    Every result of `part` then lives inside the group. A sum of products is walked in its own
+    dimensions, so nothing behind it may reduce them or move between them.
+    """
+    if any(nest.tensor not in removable for nest in part):
         return False
-    reads = [access for access in step.operands if access.tensor == last.tensor]
-    if not reads or uses.get(last.tensor, 0) != len(reads):
+    return not part[0].macs or _in_place(part, step)
+
+
+def _in_place(part: list[Nest], step: Nest) -> bool:
+    """Whether `step` works element by element on what `part` makes, at the same position."""
+    if not step.elementwise or step.shape != part[-1].shape:
         return False
+    made = {nest.tensor for nest in part}
+    reads = [access for access in step.operands if access.tensor in made]
     return all(identity(access, step.rank) and access.pad is None for access in reads)
-
-
-def _stays_inside(part: list[Nest], step: Nest, removable: set[str]) -> bool:
-    """Whether every result of `part` may live inside the group once `step` joins."""
-    return all(nest.tensor in removable for nest in part) and step.composite is not None
