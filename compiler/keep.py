@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.alloc.off_chip import GRAIN, Span, lowest
-from compiler.emit.layer import raw_value
 from compiler.fuse.group import Group, Kept
 from compiler.fuse.layer import seen_through
+from compiler.nest.border import raw_value
 from compiler.nest.bounds import clipped
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from compiler.nest.rewrite import reads_of, writes_of

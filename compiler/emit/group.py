@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from compiler.emit.constants import Packed
-from compiler.emit.layer import LayerEmitter, Surroundings, raw_value
+from compiler.emit.layer import LayerEmitter, Surroundings
 from compiler.emit.legal import legal_copy, legal_vector
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
 from compiler.emit.tile import Tile, Turn, far_operand, slot_address
-from compiler.nest.bounds import Box
+from compiler.nest.border import raw_value
+from compiler.nest.bounds import Box, empty
 from compiler.plan.ir import Buffer, Plan
 from compiler.plan.make_plan import outer, shares_loads
 from compiler.plan.ranges import Range, Region, needs, scaled, summed
@@ -186,11 +187,10 @@ class _Core:
         idle = work is None
         if work is None:
             moments = self.walked.moments
-            moving = next(
-                Moving(self.walked, Run(n, 1), ("", ""))
-                for n, m in enumerate(moments)
-                if m.work[position] is not None
-            )
+            busy = next((n for n, m in enumerate(moments) if m.work[position] is not None), None)
+            if busy is None:
+                return border  # this core needs nothing of it
+            moving = Moving(self.walked, Run(busy, 1), ("", ""))
             work = moving.moment.work[position]
             assert work is not None
         then = None if moving.next is None else moving.next.work[position]
@@ -313,7 +313,9 @@ class _Core:
             return []
         hold = moving.moment.holds.get(name)
         items: list[Item] = []
-        if len(set(holds)) > 1:
+        if hold is not None and empty(hold.box):
+            fresh = True  # nothing but border
+        elif len(set(holds)) > 1:
             fresh = moving.run.first < buffer.slots or moving.run.count == 1
         else:  # the buffer keeps its place, and its border with it
             fresh = moving.run.first < buffer.slots

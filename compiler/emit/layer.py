@@ -23,11 +23,11 @@ from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.segments import Segment, segments
 from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand
 from compiler.emit.vector import VectorEmitter
+from compiler.nest.border import raw_value
 from compiler.plan.ir import Buffer, Compute, LayerPlan
 from compiler.plan.layer import variable
 from compiler.plan.ranges import Range, Region, scaled, summed
 from simmodel.arch import Arch
-from simmodel.dtype import is_float, limits
 from simmodel.isa import Await, Copy
 from simmodel.region import Operand
 
@@ -289,13 +289,3 @@ def raw_border(buffer: Buffer, plan: LayerPlan) -> float:
     access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key[:2])
     assert access.pad is not None
     return raw_value(access.pad, buffer.dtype, access.scale, access.zero)
-
-
-def raw_value(value: float, dtype: str, scale: float | None, zero: int) -> float:
-    """What stands for the real `value` in elements of `dtype`."""
-    if is_float(dtype):
-        return value
-    low, high = limits(dtype)
-    if value in (float("-inf"), float("inf")):
-        return float(low if value < 0 else high)
-    return float(min(max(round(value / (scale or 1.0)) + zero, low), high))

@@ -46,15 +46,23 @@ def needed(access: Access, loops: Sequence[tuple[int, int]]) -> Box:
 
 
 def clipped(box: Box, shape: tuple[int, ...]) -> Region:
-    """The part of `box` inside a tensor of `shape`, and the border outside."""
+    """The part of `box` inside a tensor of `shape`, and the border outside.
+
+    Of a box that lies outside altogether nothing is left, but its border begins where it does.
+    """
     inside, before, after = [], [], []
     for (start, size), extent in zip(box, shape, strict=True):
-        low = min(max(start, 0), extent)
-        high = max(min(start + size, extent), low)
-        before.append(min(max(0, -start), size))
-        after.append(size - (high - low) - before[-1])
-        inside.append((low, high - low))
+        front = min(max(0, -start), size)
+        left = max(min(start + size, extent) - (start + front), 0)
+        before.append(front)
+        after.append(size - left - front)
+        inside.append((start + front, left))
     return Region(tuple(inside), tuple(before), tuple(after))
+
+
+def empty(box: Box) -> bool:
+    """Whether a box has no position."""
+    return any(size <= 0 for _, size in box)
 
 
 def full(nest: Nest, out: Box) -> list[tuple[int, int]]:
@@ -63,7 +71,9 @@ def full(nest: Nest, out: Box) -> list[tuple[int, int]]:
 
 
 def union(a: Box, b: Box) -> Box:
-    """Smallest box that holds both."""
+    """Smallest box that holds both; one without positions counts for nothing."""
+    if empty(a) or empty(b):
+        return b if empty(a) else a
     result = []
     for (s, n), (t, m) in zip(a, b, strict=True):
         low, high = min(s, t), max(s + n, t + m)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from compiler.nest.border import representable
 from compiler.nest.build import identity
 from compiler.nest.ir import Access, Nest, NestGraph, Step
 from compiler.nest.rewrite import private, producers, readers, with_steps
@@ -37,7 +39,7 @@ def _fold_reads(graph: NestGraph) -> NestGraph:
     for position, step in enumerate(graph.steps):
         if not isinstance(step, Nest):
             continue
-        step = _through(step, sources)
+        step = _through(step, sources, graph)
         steps[position] = step
         if _dequantizes(step, graph):
             sources[step.tensor] = step.operands[0]
@@ -53,11 +55,24 @@ def _dequantizes(nest: Nest, graph: NestGraph) -> bool:
     return converts and unclipped and read.pad is None and identity(read, nest.rank)
 
 
-def _through(nest: Nest, sources: dict[str, Access]) -> Nest:
+def _through(nest: Nest, sources: dict[str, Access], graph: NestGraph) -> Nest:
     if nest.contraction or nest.depthwise:
         return nest
-    operands = tuple(_read_through(access, sources) for access in nest.operands)
+    operands = tuple(
+        made if _bordered(nest, made, graph) else access
+        for access in nest.operands
+        for made in (_read_through(access, sources),)
+    )
     return nest if operands == nest.operands else replace(nest, operands=operands)
+
+
+def _bordered(nest: Nest, access: Access, graph: NestGraph) -> bool:
+    """Whether the border around what `access` reads can be said in its elements; the lowest and
+    the highest stand for infinity where a reduction passes over them."""
+    if access.pad is None or (math.isinf(access.pad) and nest.reduce is not None):
+        return True
+    dtype = graph.tensors[access.tensor].dtype
+    return representable(access.pad, dtype, access.scale, access.zero)
 
 
 def _read_through(access: Access, sources: dict[str, Access]) -> Access:

@@ -11,7 +11,7 @@ from functools import cached_property
 from compiler.errors import CompilerError
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
-from compiler.nest.ir import Access, order_of
+from compiler.nest.ir import Access, Tensor, order_of
 from compiler.plan.layer import copying, innermost_axis, input_strides, role_of
 from compiler.plan.ranges import Key, Range, keys_of, needs
 from compiler.tile.machine import route
@@ -143,7 +143,7 @@ class Facts:
         order = list(order_of(tensor.shape, tensor.storage.strides))
         innermost: set[int] = set()
         borders: set[float] = set()
-        self._movable(group, name)
+        self._copied(group, name)
         for facts, access, key, position in self._accesses(group, name):
             if facts.roles[key] != "local":
                 raise Unholdable(f"{name} is read from another memory than local")
@@ -156,20 +156,24 @@ class Facts:
             raise Unholdable(f"{name} is read in two orders")
         if len(borders) > 1:
             raise Unholdable(f"{name} is read with different borders")
+        if borders and name in group.made:
+            self.movable(tensor)  # the vector engine fills the border of what is made here
         for last in innermost:
             order = [axis for axis in order if axis != last] + [last]
         border = next(iter(borders), None)
         return Passing(tuple(order), self._engines(group, name), border)
 
-    def _movable(self, group: Group, name: str) -> None:
-        """Moves within a memory are the vector engine's, which may not know the type."""
-        dtype = group.tensors[name].dtype
-        if dtype in self.arch.vector.types:
-            return
+    def _copied(self, group: Group, name: str) -> None:
         for layer in group.layers:
             near = layer.result.name == name or name in layer.inputs
             if near and copying(layer, self.arch):
-                raise Unholdable(f"{name} cannot be moved on chip: no {dtype} on the vector engine")
+                self.movable(group.tensors[name])
+
+    def movable(self, tensor: Tensor) -> None:
+        """Moves within a memory are the vector engine's: Unholdable where it has no such type."""
+        if tensor.dtype not in self.arch.vector.types:
+            why = f"no {tensor.dtype} on the vector engine"
+            raise Unholdable(f"{tensor.name} cannot be moved on chip: {why}")
 
     def _accesses(self, group: Group, name: str) -> Iterator[tuple[LayerFacts, Access, Key, int]]:
         for layer in group.layers:

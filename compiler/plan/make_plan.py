@@ -16,7 +16,7 @@ from compiler.plan.ir import Buffer, LayerPlan, Plan
 from compiler.plan.layer import Held, LayerPlanner, engine_between, make_buffer, unused
 from compiler.plan.ranges import Key
 from compiler.tile.ir import Schedule, Tiled
-from compiler.tile.walk import Memory, Walked, walk_parts
+from compiler.tile.walk import Memory, Walked, largest, walk_parts
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -160,9 +160,9 @@ class _GroupPlanner:
         self, tiled: Tiled, position: int, held: Held, walked: tuple[Walked, ...]
     ) -> LayerPlan:
         if walked:
-            sizes = [w.largest_work(position) for w in walked]
-            largest = tuple((0, max(column)) for column in zip(*sizes, strict=True))
-            tiled = replace(tiled, parts=(largest,))
+            sizes = (size for w in walked for size in w.work_sizes(position))
+            part = largest(sizes, len(tiled.layer.result.shape))
+            tiled = replace(tiled, parts=(tuple((0, size) for size in part),))
         stored = tiled.layer.result.name in self.group.results
         planner = LayerPlanner(
             tiled, self.arch, self.slots, held, self.buffers, position, self.group.home,
@@ -193,14 +193,15 @@ class _GroupPlanner:
             return self._kept(name)
         tensor = self.group.tensors[name]
         passing = self.facts.passing(self.group, name)
-        sizes = [w.largest_hold(name) for w in walked]
-        shape = tuple(max(column) for column in zip(*sizes, strict=True))
+        shape = largest((size for w in walked for size in w.hold_sizes(name)), len(tensor.shape))
         strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
         made = self.group.made.get(name)
         readers = self.group.held.get(name) or _readers(self.group, name)
         again = any(len(w.moments) * w.repeats > 1 for w in walked)
         stays = any(_stays(w, name) for w in walked)
         rolled = any(name in w.rolled for w in walked)
+        if rolled:
+            self.facts.movable(tensor)
         crossing = made is None or len(passing.engines) > 1
         single = rolled or stays or not again or not crossing
         key = (name, passing.border, False) if made is None else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.fuse.group import Group
-from compiler.nest.bounds import Box, clipped, union
+from compiler.nest.bounds import Box, clipped, empty, union
 from compiler.nest.ir import Tensor
 from compiler.tile.needs import LayerNeeds
 from simmodel.arch import Arch
@@ -67,6 +67,8 @@ def _touched(group: Group, part: Box) -> dict[str, Box]:
         box = wants[layer.result.name]
         for name, need in LayerNeeds(layer).of(box).items():
             inside = clipped(need, tensors[name].shape).box
+            if empty(inside):
+                continue
             wants[name] = union(wants[name], inside) if name in wants else inside
     stored = {name: _share(tensors[name].shape, last, part) for name in group.results}
     return wants | stored

@@ -22,7 +22,7 @@ from compiler.plan.room import earliest
 from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.share import Share, Shares
 from compiler.tile.timeline import Timeline, Work
-from compiler.tile.walk import Memory, Moment, Run, Walked, volume, walk_parts
+from compiler.tile.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -212,7 +212,10 @@ class _Candidate:
     def __post_init__(self) -> None:
         self.held = frozenset(name for m in self.walked.moments for name in m.holds)
         self.shares = self.pricer.shares(self.cores)
-        self.sizes = [self.walked.largest_work(p) for p in range(self.pricer.count)]
+        self.sizes = [
+            largest(self.walked.work_sizes(p), len(layer.result.shape))
+            for p, layer in enumerate(self.pricer.group.layers)
+        ]
 
     def _share(
         self, position: int, sizes: tuple[int, ...], room: float, *, resident: bool

@@ -97,10 +97,9 @@ class Timeline:
             if share is not None:
                 self._layer(position, share, work)
         for name in work.loads:
-            last = max(
-                (self.ready[self.results[p]] for p, read in enumerate(self.inputs) if name in read),
-                default=0.0,
-            )
+            # A layer of which no tile has needed anything yet has not read it either.
+            readers = (p for p, read in enumerate(self.inputs) if name in read)
+            last = max((self.ready.get(self.results[p], 0.0) for p in readers), default=0.0)
             self.used.setdefault(name, []).append(last)
 
     def _layer(self, position: int, share: Share, work: Work) -> None:

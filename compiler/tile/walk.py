@@ -14,14 +14,14 @@ hardware loop (`Walked.runs`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.errors import CompilerError
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
-from compiler.nest.bounds import Box, clipped, union
+from compiler.nest.bounds import Box, clipped, empty, union
 from compiler.tile.ir import OuterLoop
 from compiler.tile.needs import LayerNeeds
 
@@ -152,16 +152,14 @@ class Walked:
         holds = (m.holds[tensor] for m in self.moments if tensor in m.holds)
         return any(any(hold.before) or any(hold.after) for hold in holds)
 
-    def largest_work(self, layer: int) -> tuple[int, ...]:
-        """Sizes of the largest part of a layer's result that one tile computes."""
+    def work_sizes(self, layer: int) -> list[tuple[int, ...]]:
+        """Sizes of the parts of a layer's result that tiles compute; none where none is needed."""
         boxes = [m.work[layer] for m in self.moments]
-        sizes = [tuple(n for _, n in box) for box in boxes if box is not None]
-        return tuple(max(column) for column in zip(*sizes, strict=True))
+        return [tuple(n for _, n in box) for box in boxes if box is not None]
 
-    def largest_hold(self, tensor: str) -> tuple[int, ...]:
-        """Sizes of the buffer that any tile's part of a tensor fits in."""
-        sizes = [m.holds[tensor].sizes for m in self.moments if tensor in m.holds]
-        return tuple(max(column) for column in zip(*sizes, strict=True))
+    def hold_sizes(self, tensor: str) -> list[tuple[int, ...]]:
+        """Sizes of the parts of a tensor that tiles hold, borders included."""
+        return [m.holds[tensor].sizes for m in self.moments if tensor in m.holds]
 
 
 def kept(now: Hold, then: Hold) -> tuple[int, int, int] | None:
@@ -188,6 +186,11 @@ def _step(a: Moment, b: Moment) -> object:
 
 def _moved(a: Box, b: Box) -> tuple[int, ...]:
     return tuple([t - s for (s, _), (t, _) in zip(a, b, strict=True)])
+
+
+def largest(sizes: Iterable[tuple[int, ...]], rank: int) -> tuple[int, ...]:
+    """Sizes of the box that any of `sizes` fits in, one position where there are none."""
+    return tuple(max(column) for column in zip((1,) * rank, *sizes, strict=True))
 
 
 @dataclass
@@ -299,7 +302,8 @@ class Walker:
             if want is None:
                 work.append(None)
                 continue
-            inside: Box | None = self.memory.hold(want, tensors[name].shape).box
+            # Of a tile that lies in the border altogether there is nothing to compute.
+            inside = _some(self.memory.hold(want, tensors[name].shape).box)
             if inside is not None and (name in self.whole or rolling):
                 inside = _fresh(inside, done.get(name), name in self.whole)
             work.append(inside)
@@ -333,9 +337,13 @@ class Walker:
         return dict.fromkeys((*self.group.held, *inputs, *results))
 
 
+def _some(box: Box) -> Box | None:
+    return None if empty(box) else box
+
+
 def _fresh(box: Box, before: Hold | None, whole: bool) -> Box | None:
     """What of `box`, inside its tensor, is not there from the tile before; None: nothing."""
-    if before is None:
+    if before is None or empty(before.box):
         return box
     grown = []
     for dim, ((start, size), (low, extent)) in enumerate(zip(box, before.box, strict=True)):
@@ -359,13 +367,21 @@ def _fresh(box: Box, before: Hold | None, whole: bool) -> Box | None:
 
 def _grown(hold: Hold, before: Hold | None) -> Hold:
     """What a buffer with room for everything has: all up to here, from the tensor's start."""
-    if before is not None:
-        hold = Hold(
-            union(hold.box, before.box),
-            tuple(max(p) for p in zip(hold.before, before.before, strict=True)),
-            tuple(max(p) for p in zip(hold.after, before.after, strict=True)),
-        )
-    return hold
+    if before is None:
+        return hold
+    box = union(hold.box, before.box)
+    there = union(_spans(hold), _spans(before))
+    ends = [(low + n, start + size) for (low, n), (start, size) in zip(there, box, strict=True)]
+    return Hold(
+        box,
+        tuple(start - low for (low, _), (start, _) in zip(there, box, strict=True)),
+        tuple(end - inside for end, inside in ends),
+    )
+
+
+def _spans(hold: Hold) -> Box:
+    """Everything that is held, border included."""
+    return tuple(zip(hold.origin, hold.sizes, strict=True))
 
 
 def _cut(part: Box, axis: int, start: int, size: int) -> Box:

@@ -20,7 +20,7 @@ from compiler.nest.bounds import Box
 from compiler.ops.lower import lower
 from compiler.tile.ir import OuterLoop
 from compiler.tile.needs import layer_needs
-from compiler.tile.walk import Memory, Unwalkable, Walked, Walker, kept, walk_parts
+from compiler.tile.walk import Memory, Unwalkable, Walked, Walker, kept, largest, walk_parts
 
 ANY = settings(
     max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
@@ -74,7 +74,7 @@ def test_rolling_tiles_compute_each_row_once() -> None:
     assert [rows(h.box) for h in holds] == [(0, 5), (3, 6), (7, 5)]
     assert [(h.before[2], h.after[2]) for h in holds] == [(1, 0), (0, 0), (0, 1)]
     assert [kept(a, b) for a, b in pairwise(holds)] == [(2, 4, 2), (2, 4, 2)]
-    assert walked.largest_hold(between) == (1, 1, 6, 1)
+    assert largest(walked.hold_sizes(between), 4) == (1, 1, 6, 1)
 
 
 def test_recomputed_halos() -> None:
