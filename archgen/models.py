@@ -8,6 +8,7 @@ free and no data is outside the message.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -19,6 +20,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, checker, external_data_helper, shape_inference
 
+from archgen.damaged import damage
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_data, without_initializers
 
@@ -149,6 +151,9 @@ def _check_contents(proto: onnx.ModelProto, path: Path) -> None:
         raise ModelError(f"{path} is not an ONNX model: it has no graph or no operator set")
     if not graph.output:
         raise ModelError(f"{path} has a graph without outputs")
+    found = damage(proto)
+    if found is not None:
+        raise ModelError(f"{path} is damaged: {found}; export it again")
     if proto.ir_version > NEWEST_IR:
         raise ModelError(
             f"{path} has IR version {proto.ir_version}; the newest supported is {NEWEST_IR}. "
@@ -203,7 +208,7 @@ def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:
         for entry in tensor.external_data
         if tensor.data_location == TensorProto.EXTERNAL and entry.key == "location"
     }
-    missing = sorted(place for place in places if not (path.parent / place).is_file())
+    missing = sorted(place for place in places if not os.path.isfile(path.parent / place))
     if missing:
         raise ModelError(
             f"{path} keeps its weights in {', '.join(missing)}, which is not beside it "

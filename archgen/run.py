@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
 from archgen.fed import cut, feedable, run_cut
+from archgen.internal import said, written
 from archgen.memory import refusal
 from archgen.models import ModelError, SourceModel, open_model
 from archgen.perfetto import compressed, trace_bytes
@@ -278,12 +278,11 @@ def _refused(point: Point, status: str, reason: str) -> Outcome:
 def failure(point: Point, mistake: BaseException | str) -> Outcome:
     """The outcome of a point that ended in an unexpected error (or in `mistake`, a sentence)."""
     if isinstance(mistake, str):
-        reason, trace = mistake, ""
+        reason, report = mistake, ""
     else:
-        reason = f"{type(mistake).__name__}: {mistake}"
-        trace = "".join(traceback.format_exception(mistake))
+        reason, report = said(mistake), written(mistake, point.identity())
     row = point.identity() | {"status": "failed", "reason": reason}
-    return Outcome(point.key, point.label, row, details={"traceback": trace})
+    return Outcome(point.key, point.label, row, details={"traceback": report})
 
 
 def _timed(work: Callable[[], Result]) -> tuple[Result, float]:

@@ -44,7 +44,8 @@ def writing(folder: Path) -> Iterator[None]:
 
 class Store:
     """The folder `runs/` of a study: for each point `<label>.<key>.json`, and beside it
-    `.layers.parquet`, `.spans.parquet`, `.levels.parquet` and, where wanted, `.pftrace.gz`."""
+    `.layers.parquet`, `.spans.parquet`, `.levels.parquet` and, where wanted, `.pftrace.gz`; after
+    an internal error `.error.txt`, for its report."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "runs"
@@ -97,6 +98,7 @@ class Store:
         """
         stem = self._stem(outcome.label, outcome.key)
         with writing(self.folder):
+            outcome = _reported(outcome, stem)
             self._save(outcome, stem)
         return replace(outcome, tables={name: _table(stem, name) for name in outcome.tables})
 
@@ -119,6 +121,17 @@ class Store:
         }
         text = json.dumps(content, indent=1, allow_nan=False)
         write_bytes(Path(f"{stem}.json"), text.encode())
+
+
+def _reported(outcome: Outcome, stem: Path) -> Outcome:
+    """With an internal error written to a file of its own, and the reason naming that file."""
+    report = outcome.details.get("traceback")
+    if not report:
+        return outcome
+    path = Path(f"{stem}.error.txt")
+    write_bytes(path, report.encode())
+    reason = f"{outcome.row['reason']}; please report it with {path}"
+    return replace(outcome, row=outcome.row | {"reason": reason})
 
 
 def _table(stem: Path, name: str) -> Path:

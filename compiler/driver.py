@@ -19,7 +19,7 @@ from compiler.alloc.on_chip import Place
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
-from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.errors import DoesNotFit, UnsupportedModel, on
 from compiler.fewer_tokens import TOKENS, Emitted, emitted, ways
 from compiler.fit import Fit, Fitter
 from compiler.fuse.group import Group
@@ -309,6 +309,13 @@ def _fitted(parts: Sequence[Group | HostNode], fitter: Fitter) -> Iterator[Progr
         if isinstance(part, HostNode):
             yield part
             continue
-        for fit in fitter.fits(part, before):
+        with on(f"the group of {', '.join(dict.fromkeys(_origins(part)))}"):
+            fits = list(fitter.fits(part, before))
+        for fit in fits:
             before = fit
             yield Placed(*fit)
+
+
+def _origins(group: Group) -> Iterator[str]:
+    """Nodes of the model that `group` computes."""
+    return (nest.origin for layer in group.layers for nest in layer.nests)

@@ -7,7 +7,8 @@ it. All errors survive pickling, because studies compile in worker processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _BYTE_UNITS = ("B", "KiB", "MiB", "GiB")
 
@@ -18,6 +19,18 @@ class CompilerError(Exception):
 
 class UnsupportedModel(CompilerError):
     """The model holds something that no architecture could be given; all of it is listed."""
+
+
+@contextmanager
+def on(what: str) -> Iterator[None]:
+    """Say of every error within, except for refusals, what it happened to: `on node 'a' (Add)`."""
+    try:
+        yield
+    except CompilerError:
+        raise
+    except Exception as mistake:
+        mistake.add_note(f"on {what}")
+        raise
 
 
 def operator_name(op_type: str, domain: str = "") -> str:

@@ -22,7 +22,7 @@ from onnx_ir.passes.common import (
     ShapeInferencePass,
 )
 
-from compiler.errors import UnsupportedModel, at_node, operator_name
+from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.graph.fold import folded
 from compiler.graph.infer import infer_node, unknown_operator
 from compiler.graph.inline import inline
@@ -46,7 +46,11 @@ def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     Every extent of every graph input must be a number. Raises UnsupportedModel with the full list
     of values whose shape stays unknown, or with the operator that contradicts its definition.
     """
-    model = ir.from_proto(proto)
+    try:
+        model = ir.from_proto(proto)
+    except ir.serde.SerdeError as error:
+        said = f"{error.__cause__ or error}"
+        raise UnsupportedModel(f"{name}: the file is damaged: {said}; export it again") from error
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
     if version < OLDEST_OPSET:
         raise UnsupportedModel(
@@ -117,7 +121,8 @@ def _walk(model: ir.Model, version: int) -> None:
     for node in graph:
         place = _at(node)
         try:
-            _take_node(model, node, version)
+            with on(place):
+                _take_node(model, node, version)
         except ValueError as error:
             raise UnsupportedModel(f"{graph.name}: {place}: {error}") from error
 

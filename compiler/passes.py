@@ -23,8 +23,9 @@ class ContractBroken(Exception):
     """What `requires` and `ensures` raise: the sentence that does not hold."""
 
 
-class PassFailed(CompilerError):
-    """A pass broke its contract or crashed; names the pass and those that ran before it."""
+class PassFailed(Exception):
+    """A pass broke its contract or crashed, which is no refusal but an error of the compiler's own;
+    names the pass and those that ran before it."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,15 @@ def run_pass(step: Pass[IR], ir: IR, before: tuple[str, ...] = ()) -> Result[IR]
         result = step.apply(ir)
         phase = "ensures"
         step.ensures(result.ir)
-    except CompilerError:
+    except (CompilerError, PassFailed):
         raise
     except Exception as cause:
         history = " > ".join(before) or "nothing"
-        raise PassFailed(f"{step.name} ({phase}): {cause}; ran before it: {history}") from cause
+        where = "".join(f" {note}" for note in getattr(cause, "__notes__", ()))
+        kind = "" if isinstance(cause, ContractBroken) else f"{type(cause).__name__}: "
+        raise PassFailed(
+            f"{step.name} ({phase}){where}: {kind}{cause}; ran before it: {history}"
+        ) from cause
     return result
 
 

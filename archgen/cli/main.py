@@ -3,7 +3,7 @@
 The one idea: starting takes a few hundredths of a second, because a verb's module (and numpy,
 pandas, onnx behind it) is imported by name when the verb is used. This is the only module that
 imports inside functions. What a user did wrong ends as `error: ...` and exit code 2, never as a
-traceback.
+traceback; an error of archgen's own ends as one line that names a file to report, and exit code 1.
 """
 
 from __future__ import annotations
@@ -84,7 +84,10 @@ def main() -> None:
         cli(prog_name="archgen")
     except Exception as mistake:
         if not is_user_error(mistake):
-            raise
+            report = import_module("archgen.internal")
+            path = report.saved(mistake, {"command": " ".join(sys.argv)})
+            click.echo(f"error: {report.said(mistake)}; please report it with {path}", err=True)
+            sys.exit(1)
         for line in str(mistake).splitlines():
             click.echo(f"error: {line}", err=True)
         sys.exit(2)

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import onnx_ir as ir
 
+from compiler.errors import at_node, on, operator_name
 from compiler.graph.rewrite import ORIGIN, remove_dead
 from compiler.passes import ContractBroken, Pass, Result
 
@@ -36,8 +37,10 @@ class GraphPass(Pass[ir.Model]):
         graph = ir.graph
         changed = False
         for node in reversed(graph) if self.backwards else graph:
-            if node.graph is graph and self.rewrite(node):
-                changed = True
+            if node.graph is not graph:
+                continue
+            with on(at_node(node.name, operator_name(node.op_type, node.domain))):
+                changed |= self.rewrite(node)
         if changed:
             remove_dead(graph)
         return Result(ir, changed)

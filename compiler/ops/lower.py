@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from compiler.errors import UnsupportedModel, at_node, operator_name
+from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
@@ -52,7 +52,8 @@ def _lowered(model: ir.Model, build: Builder) -> NestGraph:
         kind = build.stored(numpy_type(value))
         build.create(str(value.name), static_shape(value), kind)
     for node in graph:
-        _lower_node(node, build, model)
+        with on(at_node(node.name, operator_name(node.op_type, node.domain))):
+            _lower_node(node, build, model)
     outputs = tuple(_output(value, build) for value in graph.outputs)
     ports = {str(v.name): NAMES[numpy_type(v)] for v in (*graph.inputs, *graph.outputs)}
     return build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)

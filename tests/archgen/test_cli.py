@@ -15,9 +15,10 @@ from click.testing import CliRunner, Result
 from host_only import small_model
 
 import archgen
-from archgen.cli.main import USER_ERRORS, VERBS, cli
+from archgen.cli.main import USER_ERRORS, VERBS, cli, main
 from archgen.columns import COLUMNS
 from archgen.zoo.catalog import CATALOG
+from compiler.passes import PassFailed
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -101,6 +102,26 @@ def test_wrong_input_is_listed_without_a_traceback(tmp_path: Path) -> None:
     for part in ("nowhere.yaml", "resnet51", "did you mean", "no.onnx"):
         assert part in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_an_internal_error_is_one_line_and_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise PassFailed("fold-bias (apply) on node 'a' (Add): KeyError: 'z'; ran before it: b")
+
+    monkeypatch.setattr("archgen.cli.compile.compile_best", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model = small_model(tmp_path / "small.onnx")
+    monkeypatch.setattr("sys.argv", ["archgen", "compile", "soma-edge", "-m", str(model)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    (path,) = tmp_path.glob("archgen-error-*.txt")
+    said = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "error: internal error in pass fold-bias (apply) on node 'a' (Add): KeyError" in said
+    assert f"please report it with {path}" in said and "Traceback" not in said
+    assert "command: archgen compile" in path.read_text()
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,27 @@ def _misspelt() -> onnx.ModelProto:
     return proto
 
 
+def _external(location: str) -> onnx.ModelProto:
+    proto = linear([1, 4])
+    tensor = proto.graph.initializer.add(
+        name="far", dims=[4], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL
+    )
+    tensor.external_data.add(key="location", value=location)
+    return proto
+
+
+def _untyped() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    proto.graph.input[0].type.tensor_type.elem_type = 0
+    return proto
+
+
+def _garbled(old: bytes, new: bytes) -> Callable[[Path], object]:
+    content = linear([1, 4]).SerializeToString()
+    assert old in content and len(old) == len(new)
+    return _text(content.replace(old, new))
+
+
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
@@ -149,6 +170,10 @@ def _misspelt() -> onnx.ModelProto:
         (_proto(linear([1, 4], ir=99)), "IR version 99"),
         (_proto(_dangling()), "reads 'w', which nothing produces"),
         (_proto(_misspelt()), "no operator 'MatMull' .did you mean 'MatMul'"),
+        (_proto(_external("a" * 5000)), "a{5000}, which is not beside it"),
+        (_proto(_external("a" * 200 + "\0")), "which is not beside it"),
+        (_proto(_untyped()), "damaged: input 'x' has no element type"),
+        (_garbled(b"MatMul", b"\xff\xfeMul!"), r"damaged: node 0: its operator type is not text"),
     ],
 )
 def test_wrong_files_are_explained(

@@ -130,6 +130,22 @@ def test_failed_points_are_run_again(tmp_path: Path) -> None:
     assert "Traceback" in json.loads(details)["details"]["traceback"]
 
 
+def test_an_internal_error_has_a_file_to_attach_and_the_study_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    frame = study(
+        [FP16], [model(tmp_path, "crash"), model(tmp_path)], out=out, tools=HOST_ONLY
+    ).frame
+    assert frame["status"].tolist() == ["failed", "ok"]
+    (path,) = (out / "runs").glob("*.error.txt")
+    reason = frame["reason"][0]
+    assert reason.startswith("internal error in archgen/")
+    assert reason.endswith(f"RuntimeError: something broke; please report it with {path}")
+    text = path.read_text()
+    assert text.startswith("internal error in archgen/")
+    for part in ("model: ", "crash.onnx", "dtype: fp16", "python: 3.", "Traceback", "_mishap"):
+        assert part in text
+
+
 def test_the_folder_holds_frames_plots_and_details(tmp_path: Path) -> None:
     out = tmp_path / "out"
     result = study([FP16], [model(tmp_path)], out=out, tools=HOST_ONLY)

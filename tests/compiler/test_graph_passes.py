@@ -17,6 +17,7 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 
+from compiler.graph.base import GraphPass
 from compiler.graph.evaluate import evaluate
 from compiler.graph.prepare import GRAPH_PASSES, prepare
 from compiler.graph.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array
@@ -139,6 +140,24 @@ def test_a_broken_contract_names_the_pass_and_those_before_it() -> None:
     with pytest.raises(PassFailed) as caught:
         run_passes([AddOne(), NeedEven()], 0)
     assert str(caught.value) == "need-even (requires): 1 is odd; ran before it: add-one"
+
+
+@dataclass(frozen=True)
+class Stumble(GraphPass):
+    """x => x, but for Neg."""
+
+    def rewrite(self, node: ir.Node) -> bool:
+        if node.op_type == "Neg":
+            raise KeyError("z")
+        return False
+
+
+def test_an_error_within_a_graph_pass_names_the_node() -> None:
+    text = "g (float[2] x) => (float[2] y) { a = Relu (x) [minus] y = Neg (a) }"
+    with pytest.raises(PassFailed) as caught:
+        run_passes([Stumble()], load(parse(text), "g"))
+    said = "stumble (apply) on node 'minus' (Neg): KeyError: 'z'; ran before it: nothing"
+    assert str(caught.value) == said
 
 
 def test_a_graph_without_origins_is_refused() -> None:

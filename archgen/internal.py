@@ -1,0 +1,70 @@
+"""Errors that are archgen's own: what is said of one, and what is written for its report.
+
+The one idea: a user can do nothing about such an error but hand it on, so the one line says where
+it happened and to what, and a file holds everything that somebody who mends it needs.
+"""
+
+from __future__ import annotations
+
+import platform
+import traceback
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from compiler.passes import PassFailed
+
+_PACKAGES = ("archgen", "compiler", "simmodel")
+_ROOT = Path(__file__).parents[1]
+
+
+def said(mistake: BaseException) -> str:
+    """`internal error in pass fold-bias on node 'conv_1' (Conv): KeyError: 'z'`, on one line."""
+    if isinstance(mistake, PassFailed):
+        return _line(f"internal error in pass {mistake}")
+    notes = "".join(f" {note}" for each in _chain(mistake) for note in notes_of(each))
+    return _line(f"internal error in {_place(mistake)}{notes}: {type(mistake).__name__}: {mistake}")
+
+
+def written(mistake: BaseException, about: Mapping[str, Any]) -> str:
+    """The text of a file to attach to a report: what was done (`about`), versions, traceback."""
+    facts = {**about, "archgen": version("archgen"), "python": platform.python_version()}
+    head = "\n".join(f"{name}: {value}" for name, value in facts.items() if value is not None)
+    return f"{said(mistake)}\n\n{head}\n\n{''.join(traceback.format_exception(mistake))}"
+
+
+def saved(mistake: BaseException, about: Mapping[str, Any]) -> Path:
+    """The file that `written` goes to where no study has a folder: a new one for temporary files.
+
+    Raises OSError where none can be written.
+    """
+    with NamedTemporaryFile("w", prefix="archgen-error-", suffix=".txt", delete=False) as file:
+        file.write(written(mistake, about))
+    return Path(file.name)
+
+
+def notes_of(mistake: BaseException) -> list[str]:
+    """What was added to `mistake` on its way: on which node, in which group."""
+    return list(getattr(mistake, "__notes__", ()))
+
+
+def _chain(mistake: BaseException | None) -> Iterator[BaseException]:
+    while mistake is not None:
+        yield mistake
+        mistake = mistake.__cause__
+
+
+def _place(mistake: BaseException) -> str:
+    """File and line of the innermost frame that is ours."""
+    ours = [
+        f"{Path(frame.filename).relative_to(_ROOT).as_posix()}:{frame.lineno}"
+        for frame in traceback.extract_tb(mistake.__traceback__)
+        if any(Path(frame.filename).is_relative_to(_ROOT / package) for package in _PACKAGES)
+    ]
+    return ours[-1] if ours else "archgen"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
