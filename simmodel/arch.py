@@ -136,7 +136,8 @@ class Memories(Part):
 
     def get(self, role: str) -> Memory | Dram | None:
         """The memory in `role`, or None where the machine has none."""
-        found: Memory | Dram | None = getattr(self, role)
+        known = role in type(self).model_fields
+        found: Memory | Dram | None = getattr(self, role) if known else None
         return found
 
     def on_chip(self) -> dict[str, Memory]:

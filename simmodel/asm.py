@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.asm_line import PLAIN, WORDS, ParseError
-from simmodel.asm_reader import digest, parse_item, parse_program
+from simmodel.asm_reader import APART, digest, parse_item, parse_program
 from simmodel.dtype import NAMES, SIZES, size_of
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.program import Constant, Program
@@ -127,10 +127,6 @@ def _instruction(item: Instruction) -> str:
         if uses:
             text += f" {word} " + ", ".join(f"{_name(name)} {count}" for name, count in uses)
     return text + (f" !{item.origin}" if item.origin else "")
-
-
-APART = frozenset({"engine", "waits", "signals", "origin"})
-"""Fields of instructions that have a place of their own in the line."""
 
 
 def _fields(record: Any) -> str:

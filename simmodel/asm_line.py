@@ -18,6 +18,10 @@ WORDS = {"inf": float("inf"), "nan": float("nan"), "none": None}
 """Bare words that are values."""
 PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 """Names that need no quotes."""
+DIGITS = 400
+"""Most digits of a number; python reads a few thousand."""
+DEPTH = 16
+"""Most lists inside of each other, and most loops."""
 _TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<number>0[xX][0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)"
@@ -117,15 +121,18 @@ class Line:
 
     def number_value(self, expected: str = "a number") -> int | float:
         text = self.take("number", expected)
+        if len(text) > DIGITS:
+            self.at -= 1
+            raise self.error(f"at most {DIGITS} digits")
         if text[:2] in ("0x", "0X"):
             return int(text, 16)
         return int(text) if text.isdigit() else float(text)
 
 
-def value(line: Line) -> Any:
-    """Number, name, string, operand, or a list of values in parentheses."""
-    if line.accept("("):
-        return _items(line, ")", value)
+def value(line: Line, depth: int = 0) -> Any:
+    """Number, name, string, operand, or a list of values in parentheses, inside of `depth`."""
+    if depth < DEPTH and line.accept("("):
+        return _items(line, ")", lambda inner: value(inner, depth + 1))
     if line.next.kind == "string":
         return line.string("a string")
     if line.next.kind == "name":

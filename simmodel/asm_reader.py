@@ -7,7 +7,6 @@ take, so nothing here knows any particular instruction.
 from __future__ import annotations
 
 import base64
-import binascii
 import dataclasses
 import hashlib
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.asm_line import Line, ParseError, typed_shape, value
+from simmodel.asm_line import DEPTH, Line, ParseError, typed_shape, value
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.program import Buffer, Constant, Origin, Port, Program
@@ -26,9 +25,24 @@ from simmodel.program import Buffer, Constant, Origin, Port, Program
 _BY_MNEMONIC = {cls.MNEMONIC: cls for cls in INSTRUCTIONS}
 
 
+APART = frozenset({"engine", "waits", "signals", "origin"})
+"""Fields of instructions that have a place of their own in the line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What the first line of a program says."""
+
+    name: str
+    arch: str
+    macs: int = 0
+
+
 @cache
-def _hints(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+def _hints(cls: Any) -> dict[str, Any]:
+    """Type of each field."""
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def _fits(given: Any, hint: Any) -> bool:
@@ -49,7 +63,7 @@ def _fields(line: Line, cls: type, stop: tuple[str, ...] = ()) -> dict[str, Any]
     hints, found = _hints(cls), {}
     while line.next.kind == "name" and line.next.text not in stop:
         field = line.next.text
-        if field not in hints or field in found or field in ("waits", "signals", "MNEMONIC"):
+        if field not in hints or field in found or field in APART:
             raise line.error(f"another field of {cls.__name__}")
         line.at += 1
         line.expect("=")
@@ -111,24 +125,26 @@ class _Reader:
     def next(self) -> Line | None:
         return self.lines[self.at] if self.at < len(self.lines) else None
 
-    def block(self, indent: int) -> tuple[Item, ...]:
-        """Items of all following lines that are indented by at least `indent`."""
+    def block(self, indent: int, depth: int = 0) -> tuple[Item, ...]:
+        """Items of all following lines that are indented by at least `indent`, in `depth` loops."""
         items: list[Item] = []
         level = None
         while (line := self.next) is not None and line.indent >= indent:
             level = line.indent if level is None else level
             if line.indent != level:
                 raise line.error(f"an indentation of {level} spaces, not {line.indent}")
-            items.append(self.item(line))
+            items.append(self.item(line, depth))
         return tuple(items)
 
-    def item(self, line: Line) -> Item:
+    def item(self, line: Line, depth: int = 0) -> Item:
         self.at += 1
+        if depth == DEPTH and line.next.text == "loop":
+            raise line.error(f"at most {DEPTH} loops inside of each other")
         if not line.accept("loop"):
             return _instruction(line)
         variable, count = line.name("a loop variable"), line.integer("a count")
         line.finish()
-        return Loop(variable, count, self.block(line.indent + 1))
+        return Loop(variable, count, self.block(line.indent + 1, depth + 1))
 
 
 def parse_item(text: str) -> Item:
@@ -161,7 +177,7 @@ class _ProgramReader:
         if line is None:
             raise ParseError(1, 1, "expected a program")
         line.expect("program")
-        self.values = _fields(line, Program)
+        self.values = _fields(line, Header)
         line.finish()
         self.reader.at += 1
         while (line := self.reader.next) is not None:
@@ -211,7 +227,7 @@ def _payload(line: Line) -> bytes:
     text = line.string("a payload in base64")
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         line.at -= 1
         raise line.error("a payload in base64") from error
 

@@ -8,4 +8,13 @@ class Deadlock(Exception):
 
 
 class NotRunnable(ValueError):
-    """The program asks for a part that the architecture lacks: engine, token, barrier, memory."""
+    """The program asks for a part that the architecture lacks (engine, token, barrier, memory), or
+    for what no machine does."""
+
+
+class TooLong(NotRunnable):
+    """A stream stands for more instructions than can be listed."""
+
+
+class HostFailed(ValueError):
+    """A payload gave other results than the host call has places for."""

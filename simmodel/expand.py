@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simmodel.errors import NotRunnable, TooLong
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction
 from simmodel.region import Address, Operand, Ring, Terms
 
 Turns = tuple[tuple[str, int], ...]
 """Loop variables and counts, outermost first."""
 Numbers = NDArray[np.int64]
+LISTED = 2**27
+"""Occurrences in a stream are fewer: each takes memory and time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +82,13 @@ class Expansion:
 
 
 def expand(stream: tuple[Item, ...]) -> Expansion:
-    """Sites and order of `stream`."""
+    """Sites and order of `stream`.
+
+    Raises:
+        NotRunnable: an instruction breaks its contract, or a loop never runs.
+        TooLong: that are more than can be listed.
+    """
+    _check(stream)
     sites: list[Site] = []
     order = _walk(stream, (), sites)
     return Expansion(tuple(sites), order)
@@ -91,12 +100,29 @@ def _walk(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[n
         burst = _burst(item, loops)
         if burst is not None:
             instruction, outer, repeats = burst
-            parts.append(np.full(math.prod(c for _, c in outer), len(sites), np.int32))
+            _listable(times := math.prod(c for _, c in outer))
+            parts.append(np.full(times, len(sites), np.int32))
             sites.append(Site(instruction, (*loops, *outer), repeats))
         elif isinstance(item, Loop):
             body = _walk(item.body, (*loops, (item.variable, item.count)), sites)
+            _listable(len(body) * item.count)
             parts.append(np.tile(body, item.count))
     return np.concatenate(parts) if parts else np.empty(0, np.int32)
+
+
+def _check(items: tuple[Item, ...]) -> None:
+    for item in items:
+        if isinstance(item, Loop):
+            if item.count < 1:
+                raise NotRunnable(f"loop {item.variable} runs {item.count} times")
+            _check(item.body)
+        elif item.breaches:
+            raise NotRunnable(f"{item.MNEMONIC} on {item.engine}: {item.breaches[0][1]}")
+
+
+def _listable(count: int) -> None:
+    if count >= LISTED:
+        raise TooLong(f"a loop stands for {count} instructions, expected fewer than {LISTED}")
 
 
 def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns] | None:

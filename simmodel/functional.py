@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from simmodel.arch import Arch
 from simmodel.dtype import NUMPY, is_float
+from simmodel.errors import HostFailed, NotRunnable
 from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.order import Choose, Clocks, Dependencies, Timeline, dependencies, sequence, timeline
@@ -71,7 +72,9 @@ def run(
 
     Raises:
         Stuck: nothing can go on; the message says who waits for what.
-        ValueError: inputs do not match the ports, or an operand lies outside of memory.
+        NotRunnable: an instruction breaks its contract or reaches beyond a memory.
+        HostFailed: a payload's results do not fit the host call.
+        ValueError: inputs do not match the ports.
     """
     line = timeline(program)
     memories = allocate(line, arch)
@@ -112,6 +115,13 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
     for site, core in zip(line.sites, line.owners, strict=True):
         for operand, addresses in zip(site.operands, site.addresses, strict=True):
             end = int(addresses.max()) + operand.span[1]
+            memory, low = arch.memories.get(operand.memory), int(addresses.min()) + operand.span[0]
+            if memory is None or low < 0 or end > memory.size:
+                size = f"which has {memory.size}" if memory else f"which {arch.name} lacks"
+                raise NotRunnable(
+                    f"{site.instruction.MNEMONIC} on core {core}: bytes {low}..{end} of "
+                    f"{operand.memory}, {size}"
+                )
             for spot in places(arch, operand, core):
                 ends[spot] = max(ends.get(spot, 1), end)
     program, dram = line.program, ("dram", 0)
@@ -196,9 +206,15 @@ def _host_effect(
 
     def effect(view: View) -> None:
         results = host(payload, [view(operand).copy() for operand in instruction.inputs])
-        for operand, result in zip(instruction.outputs, results, strict=True):
-            target = view(operand)
-            target[...] = np.asarray(result).reshape(target.shape).astype(target.dtype)
+        targets = [view(operand) for operand in instruction.outputs]
+        given = [np.asarray(result) for result in results]
+        if [values.size for values in given] != [target.size for target in targets]:
+            raise HostFailed(
+                f"payload {instruction.payload} gave shapes {[v.shape for v in given]}, the host "
+                f"call has places for {[t.shape for t in targets]}"
+            )
+        for target, values in zip(targets, given, strict=True):
+            target[...] = values.reshape(target.shape).astype(target.dtype)
 
     return effect
 

@@ -18,7 +18,7 @@ from compiler.nest.bounds import clipped, needed
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
 from simmodel.dtype import NUMPY
 from simmodel.isa.base import decode, encode
-from simmodel.isa.contract import contract
+from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import BINARY, REDUCE, TERNARY, UNARY, Function
 from simmodel.region import Address, Operand
 
@@ -160,7 +160,7 @@ def _products(nest: Nest, tensors: Mapping[str, Array], fine: bool) -> Array:
     out = "".join(chr(ord("a") + d) for d in range(nest.rank))
     floats = fine and np.issubdtype(arrays[0].dtype, np.floating)
     wide = [values.astype(np.float64) for values in arrays] if floats else arrays
-    total = contract(wide[0], names[0], wide[1], names[1], out)
+    total = contraction(wide[0], names[0], wide[1], names[1], out)
     exact = np.float32 if np.issubdtype(arrays[0].dtype, np.floating) else np.float64
     factor = (left.scale or 1.0) * (right.scale or 1.0)
     total = total.astype(exact, copy=False)

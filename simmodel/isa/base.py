@@ -10,12 +10,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch, Dram
+from simmodel.isa.contract import Breaches, sound
 from simmodel.region import Operand
 
 Array = NDArray[Any]
@@ -82,6 +84,17 @@ class Instruction(ABC):
     @abstractmethod
     def execute(self, view: View) -> None:
         """Apply the effect to memory, seen through `view`."""
+
+    @abstractmethod
+    def contract(self) -> Breaches:
+        """How its operands, each sound on its own, break what they must be to each other."""
+
+    @cached_property
+    def breaches(self) -> tuple[tuple[str, str], ...]:
+        """Rule and message of all that is wrong with it on whatever machine; empty: `execute`
+        does not fail."""
+        alone = [breach for o in (*self.reads(), *self.writes()) for breach in sound(o)]
+        return tuple(alone or self.contract())
 
     def unencodable(self, arch: Arch) -> str | None:
         """Why this machine has no such instruction, or None when it has."""

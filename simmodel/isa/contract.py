@@ -1,71 +1,161 @@
-"""The arithmetic of the matrix family: one exact contraction of two strided views.
+"""The parts that contracts of instructions are made of: what operands must agree on, in words.
 
-Every dimension of a product appears in two or three of (left, right, result): it is a row, a
-column, a reduction or a batch dimension accordingly. Whatever loops surround an instruction only
-add dimensions of these four kinds, so one routine serves a single tile and a whole loop nest.
+Every instruction states in `Instruction.contract` what its operands must be to each other: ranks,
+extents that agree, windows inside of their input, element types that go together, parameters in
+their range. Where it holds, `execute` neither fails nor leaves the bytes that the operands name.
+Each breach is a rule and a message that says what is and what should be:
 
-Integers are multiplied in floating point, where BLAS is fast, and exactly: fp32 while every partial
-sum stays below 2**24, else fp64.
+    shape      ranks and extents
+    type       element types
+    parameter  everything that is a number
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-import numpy as np
+from simmodel.dtype import SIZES, is_float, limits
+from simmodel.region import Address, Operand, Terms
 
-from simmodel.isa.base import Array
+Breaches = Iterator[tuple[str, str]]
+"""Rule and message of each thing that is wrong."""
+LIMIT = 2**62
+"""No address, nor any number in it, comes up to this: arithmetic is in 64 bits."""
+WALKED = 2**40
+"""Bytes that one operand walks, repetitions included, are fewer."""
+RANK = 16
+"""Most dimensions of an operand, and most loops around an instruction: what is executed in bulk has
+one dimension for each, and arrays have 64 at most."""
 
 
-def contract(left: Array, left_dims: str, right: Array, right_dims: str, out_dims: str) -> Array:
-    """Sum of products over the dimensions that `out_dims` lacks, each of which both operands have.
+def sound(operand: Operand) -> Breaches:
+    """What is wrong with an operand on its own."""
+    shape, strides = operand.shape, operand.strides
+    if operand.dtype not in SIZES:
+        yield "type", f"no element type {operand.dtype!r}"
+        return
+    if len(shape) != len(strides) or min(shape, default=1) < 1:
+        yield "shape", f"shape {shape} with strides {strides}, expected a stride for each extent"
+    elif len(shape) > RANK or math.prod(shape) * SIZES[operand.dtype] >= WALKED:
+        yield "shape", f"shape {shape}, expected at most {RANK} dimensions and {WALKED} bytes"
+    if any(abs(stride) >= LIMIT for stride in strides):
+        yield "range", f"strides {strides}, expected less than {LIMIT}"
+    ring = operand.address.ring
+    if ring is not None and ring.slots < 1:
+        yield "shape", f"a ring of {ring.slots} slots, expected at least 1"
+    scale, zero = operand.scale, operand.zero
+    if scale is not None and not 0 < scale < math.inf:
+        yield "parameter", f"scale {scale}, expected a positive number"
+    low, high = (0, 0) if is_float(operand.dtype) else _range(operand.dtype)
+    if not low <= zero <= high:
+        yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
+
+
+def _range(dtype: str) -> tuple[int, int]:
+    return (0, 1) if dtype == "bool" else limits(dtype)
+
+
+def reach(address: Address, loops: Terms) -> int:
+    """What no number that comes up in an address inside of `loops`, with their counts, exceeds."""
+    counts = dict(loops)
+
+    def summed(terms: Terms) -> int:
+        return sum(abs(factor) * counts.get(name, 1) for name, factor in terms)
+
+    ring = address.ring
+    turned = 0
+    if ring is not None:
+        turned = abs(ring.offset) + summed(ring.terms) + (1 + abs(ring.pitch)) * abs(ring.slots)
+    return abs(address.base) + summed(address.terms) + turned
+
+
+def shaped(operands: Mapping[str, Operand | None], axes: Mapping[str, str]) -> Breaches:
+    """Operands whose dimensions do not agree.
 
     Args:
-        left, right: operands whose axes are named, one letter each, by `left_dims`, `right_dims`.
-        out_dims: axes of the result, in order.
-
-    Returns:
-        fp32 or fp64 array; exact for integer operands.
+        operands: by name; None: absent.
+        axes: for each, its dimensions, a letter each; the same letter means the same extent.
     """
-    batch = [d for d in out_dims if d in left_dims and d in right_dims]
-    rows = [d for d in out_dims if d not in right_dims]
-    cols = [d for d in out_dims if d not in left_dims]
-    inner = [d for d in left_dims if d in right_dims and d not in out_dims]
-    extent = dict(zip(left_dims, left.shape, strict=True))
-    extent |= dict(zip(right_dims, right.shape, strict=True))
-    kind = exact_type(left, right, math.prod(extent[d] for d in inner))
-    a = _arranged(left.astype(kind, copy=False), left_dims, (batch, rows, inner))
-    b = _arranged(right.astype(kind, copy=False), right_dims, (batch, inner, cols))
-    product = (a @ b).reshape([extent[d] for d in (*batch, *rows, *cols)])
-    order = "".join((*batch, *rows, *cols))
-    result: Array = product.transpose([order.index(d) for d in out_dims])
-    return result
+    known: dict[str, tuple[int, str]] = {}
+    for name, letters in axes.items():
+        operand = operands[name]
+        if operand is None:
+            continue
+        if len(operand.shape) != len(letters):
+            wanted = ", ".join(letters)
+            yield "shape", f"{name} has {len(operand.shape)} dimensions, expected [{wanted}]"
+            continue
+        for letter, extent in zip(letters, operand.shape, strict=True):
+            expected, owner = known.setdefault(letter, (extent, name))
+            if extent != expected:
+                yield "shape", f"{name} has {letter} = {extent}, expected {expected} as {owner} has"
 
 
-def _arranged(array: Array, dims: str, parts: tuple[list[str], ...]) -> Array:
-    moved = array.transpose([dims.index(d) for part in parts for d in part])
-    sizes = dict(zip(dims, array.shape, strict=True))
-    return moved.reshape([math.prod(sizes[d] for d in part) for part in parts])
+def alike(operands: Mapping[str, Operand | None], of: str) -> Breaches:
+    """Operands that have not the shape of operand `of`."""
+    model = operands[of]
+    assert model is not None
+    for name, operand in operands.items():
+        if operand is not None and operand.shape != model.shape:
+            yield "shape", f"{name} has shape {operand.shape}, expected {model.shape} as {of}"
 
 
-def exact_type(left: Array, right: Array, length: int) -> type:
-    """The floating-point type in which sums of `length` products are exact (integers), or fp32."""
-    if not (np.issubdtype(left.dtype, np.integer) and np.issubdtype(right.dtype, np.integer)):
-        return np.float64 if np.float64 in (left.dtype, right.dtype) else np.float32
-    if _bound(left) * _bound(right) * length < EXACT:
-        return np.float32
-    return np.float32 if _largest(left) * _largest(right) * length < EXACT else np.float64
+def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:
+    """An operand of another element type than one of those `expected`."""
+    if operand is not None and operand.dtype not in expected:
+        yield "type", f"{name} is {operand.dtype}, expected {' or '.join(expected)}"
 
 
-EXACT = 2**24
-"""Below it, fp32 holds every integer."""
+def windowed(
+    a: Operand, rows_cols: Sequence[int], kernel: Sequence[int], steps: Sequence[Sequence[int]]
+) -> Breaches:
+    """Windows with steps below 1, or that reach beyond input `a` [h, w, c].
+
+    Args:
+        rows_cols: windows in each direction.
+        kernel: positions of a window in each direction.
+        steps: stride and dilation, in each direction.
+    """
+    for name, pair in zip(("kernel", "stride", "dilation"), (kernel, *steps), strict=True):
+        if len(pair) != 2 or min(pair) < 1:
+            yield "parameter", f"{name} {tuple(pair)}, expected two numbers of at least 1"
+            return
+    stride, dilation = steps
+    for axis in (0, 1):
+        window = (kernel[axis] - 1) * dilation[axis] + 1
+        need = (rows_cols[axis] - 1) * stride[axis] + window
+        if a.shape[axis] < need:
+            yield "shape", f"input extent {a.shape[axis]} is below the {need} needed by the windows"
 
 
-def _bound(array: Array) -> int:
-    return max(-int(np.iinfo(array.dtype).min), int(np.iinfo(array.dtype).max))
+def distinct(operand: Operand) -> Breaches:
+    """A result of which two elements lie on one byte: which of them stays is left to chance."""
+    covered = operand.itemsize
+    dims = zip(operand.strides, operand.shape, strict=True)
+    for stride, extent in sorted((abs(s), n) for s, n in dims if n > 1):
+        if stride < covered:
+            yield "shape", f"elements of the result share bytes: strides {operand.strides}"
+            return
+        covered += (extent - 1) * stride
 
 
-def _largest(array: Array) -> int:
-    if array.size == 0:
-        return 0
-    return max(abs(int(array.max())), abs(int(array.min())))
+def storable(name: str, value: float, dtype: str) -> Breaches:
+    """A raw value that elements of type `dtype` cannot hold."""
+    if is_float(dtype):
+        return
+    low, high = _range(dtype)
+    if not (low <= value <= high and value == int(value)):
+        yield "parameter", f"{name} {value}, expected a whole number in {low} .. {high} ({dtype})"
+
+
+def ordered(low: float, high: float) -> Breaches:
+    """A clip that leaves nothing."""
+    if not low <= high:
+        yield "parameter", f"clip from {low} to {high}, expected low <= high"
+
+
+def known(function: str, table: Collection[str]) -> Breaches:
+    """A function that is not in its table."""
+    if function not in table:
+        yield "parameter", f"no function {function!r}; there are {', '.join(table)}"

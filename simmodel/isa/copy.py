@@ -13,6 +13,7 @@ import numpy as np
 
 from simmodel.arch import Arch, CopyEngine
 from simmodel.isa.base import Instruction, View, access_latency
+from simmodel.isa.contract import Breaches, distinct, storable, typed
 from simmodel.region import Operand, walk
 
 
@@ -83,6 +84,18 @@ class Copy(Instruction):
         bytes_moved = max(self.src.distinct, self.dst.distinct)
         return max(math.ceil(bytes_moved / rate), joint_runs(self.src, self.dst))
 
+    def contract(self) -> Breaches:
+        inner, outer = self.src.shape, self.dst.shape
+        yield from typed("src", self.src, self.dst.dtype)
+        yield from distinct(self.dst)
+        before = self.before or (0,) * len(inner)
+        if len({len(inner), len(outer), len(before)}) > 1:
+            yield "shape", f"src {inner}, dst {outer} and before {before}, expected one rank"
+        elif any(b < 0 or b + n > m for b, n, m in zip(before, inner, outer, strict=True)):
+            yield "shape", f"src {inner} behind a border of {before} leaves dst {outer}"
+        if inner != outer:
+            yield from storable("fill", self.fill, self.dst.dtype)
+
     def execute(self, view: View) -> None:
         source, target = view(self.src), view(self.dst)
         if source.shape == target.shape:
@@ -128,6 +141,9 @@ class Fill(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         return math.ceil(self.dst.distinct / _engine_of(self, arch).bandwidth.at(arch.clock))
+
+    def contract(self) -> Breaches:
+        yield from storable("value", self.value, self.dst.dtype)
 
     def execute(self, view: View) -> None:
         target = view(self.dst)

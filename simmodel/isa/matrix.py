@@ -21,7 +21,8 @@ from numpy.lib.stride_tricks import as_strided
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
-from simmodel.isa.contract import contract, exact_type
+from simmodel.isa.contract import Breaches, alike, distinct, ordered, shaped, typed, windowed
+from simmodel.isa.contraction import contraction, exact_type
 from simmodel.isa.cycles import depthwise_cycles, fold_interval, product_cycles, streams
 from simmodel.region import Operand
 
@@ -49,6 +50,26 @@ class MatrixInstruction(Instruction):
     low: float = -INFINITY
     high: float = INFINITY
     """Clip, in output steps (before the zero point is added)."""
+
+    AXES: ClassVar[dict[str, str]]
+    """Dimensions of dst, a and w, a letter each."""
+
+    def contract(self) -> Breaches:
+        operands = {"dst": self.dst, "a": self.a, "w": self.w}
+        yield from shaped(operands, self.AXES)
+        channels = self.dst.shape[-1:]
+        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        for name, values in (("bias", self.bias), ("multiplier", self.multiplier)):
+            if values is not None and values.shape != (1,) * (len(values.shape) - 1) + channels:
+                yield "shape", f"{name} has shape {values.shape}, expected {channels}"
+        if product_type(self.a.dtype) != product_type(self.w.dtype):
+            yield "type", f"a is {self.a.dtype} and w {self.w.dtype}, expected one type"
+        sums = accumulator_of(self.a.dtype)
+        yield from typed("partial", self.partial, sums)
+        yield from typed("bias", self.bias, sums)
+        yield from typed("multiplier", self.multiplier, "fp32")
+        yield from ordered(self.low, self.high)
+        yield from distinct(self.dst)
 
     @abstractmethod
     def extents(self) -> tuple[int, int, int, int]:
@@ -167,7 +188,7 @@ def _product(
     if isinstance(instruction, Windowed):
         # Windows of what has been converted: each element is converted once, not once per window.
         left = instruction.windowed(left)
-    return contract(left, a_lead + a_dims, right, w_lead + w_dims, d_lead + out_dims)
+    return contraction(left, a_lead + a_dims, right, w_lead + w_dims, d_lead + out_dims)
 
 
 def tile_limits(arch: Arch) -> tuple[int, int]:
@@ -182,6 +203,7 @@ class Gemm(MatrixInstruction):
 
     MNEMONIC: ClassVar[str] = "matrix.gemm"
     RESULT_RANK: ClassVar[int] = 3
+    AXES: ClassVar[dict[str, str]] = {"dst": "yxn", "a": "yxk", "w": "kn"}
 
     def extents(self) -> tuple[int, int, int, int]:
         return self.a.shape[-3] * self.a.shape[-2], self.w.shape[-1], self.a.shape[-1], 1
@@ -233,21 +255,19 @@ class Windowed(MatrixInstruction):
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
 
+    def contract(self) -> Breaches:
+        broken = tuple(super().contract())
+        yield from broken
+        if not any(rule == "shape" for rule, _ in broken):
+            steps = (self.stride, self.dilation)
+            yield from windowed(self.a, self.dst.shape, self.w.shape[:2], steps)
+
     def windowed(self, a: Array) -> Array:
         """View [..., y, x, i, j, c] of the input."""
         lead = len(self.dst.shape) - 3
         kernel = (self.w.shape[lead], self.w.shape[lead + 1])
         rows, cols = self.dst.shape[-3], self.dst.shape[-2]
         return windows(a, rows, cols, kernel, (*self.stride, *self.dilation))
-
-    def _mismatch(self) -> str | None:
-        lead = len(self.dst.shape) - 3
-        for axis in (0, 1):
-            window = (self.w.shape[lead + axis] - 1) * self.dilation[axis] + 1
-            need = (self.dst.shape[lead + axis] - 1) * self.stride[axis] + window
-            if self.a.shape[lead + axis] < need:
-                return f"input extent {self.a.shape[lead + axis]} is below the {need} needed"
-        return None
 
     def traffic(self, arch: Arch) -> tuple[Flow, ...]:
         """The engine forms the windows: input is read once for each time it is streamed."""
@@ -267,6 +287,7 @@ class Conv(Windowed):
     """dst[y, x, n] = sum over i, j, c of a[y*s+i*d, x*s+j*d, c] w[i, j, c, n]."""
 
     MNEMONIC: ClassVar[str] = "matrix.conv"
+    AXES: ClassVar[dict[str, str]] = {"dst": "yxn", "a": "hwc", "w": "ijcn"}
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c, n = self.w.shape[-4:]
@@ -278,7 +299,7 @@ class Conv(Windowed):
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity != "conv":
             return "the matrix engine has no convolution instruction"
-        return self._mismatch() or super().unencodable(arch)
+        return super().unencodable(arch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,6 +307,7 @@ class DepthwiseConv(Windowed):
     """dst[y, x, c] = sum over i, j of a[y*s+i*d, x*s+j*d, c] w[i, j, c]."""
 
     MNEMONIC: ClassVar[str] = "matrix.depthwise"
+    AXES: ClassVar[dict[str, str]] = {"dst": "yxc", "a": "hwc", "w": "ijc"}
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c = self.w.shape[-3:]
@@ -317,4 +339,4 @@ class DepthwiseConv(Windowed):
     def unencodable(self, arch: Arch) -> str | None:
         if not arch.matrix.depthwise:
             return "the matrix engine has no depthwise convolution"
-        return self._mismatch() or super().unencodable(arch)
+        return super().unencodable(arch)

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from simmodel.arch import Arch
 from simmodel.isa.base import Instruction, View
+from simmodel.isa.contract import Breaches, distinct
 from simmodel.region import Operand
 
 HOST = "host"
@@ -38,6 +39,10 @@ class ScalarNop(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         return self.count
+
+    def contract(self) -> Breaches:
+        if self.count < 0:
+            yield "parameter", f"{self.count} cycles, expected 0 or more"
 
     def execute(self, view: View) -> None:
         return None
@@ -71,6 +76,12 @@ class HostCall(Instruction):
         moved = sum(operand.distinct for operand in (*self.inputs, *self.outputs))
         compute = self.operations / arch.host.compute * arch.clock
         return math.ceil(max(compute, moved / arch.host.bandwidth.at(arch.clock)))
+
+    def contract(self) -> Breaches:
+        if self.operations < 0:
+            yield "parameter", f"{self.operations} operations, expected 0 or more"
+        for operand in self.outputs:
+            yield from distinct(operand)
 
     def execute(self, view: View) -> None:
         raise RuntimeError("a host call is executed by the program's host, not by an engine")

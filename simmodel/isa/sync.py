@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from simmodel.arch import Arch
 from simmodel.isa.base import Instruction, View
+from simmodel.isa.contract import Breaches
 from simmodel.region import Operand
 
 
@@ -32,6 +33,9 @@ class Sync(Instruction):
 
     def cycles(self, arch: Arch) -> int:
         return 0
+
+    def contract(self) -> Breaches:
+        return iter(())
 
     def execute(self, view: View) -> None:
         return None

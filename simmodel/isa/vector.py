@@ -16,6 +16,16 @@ import numpy as np
 
 from simmodel.arch import Arch
 from simmodel.isa.base import Array, Instruction, View, access_latency, decode, encode
+from simmodel.isa.contract import (
+    Breaches,
+    alike,
+    distinct,
+    known,
+    ordered,
+    shaped,
+    storable,
+    windowed,
+)
 from simmodel.isa.functions import BINARY, COMBINE, REDUCE, TERNARY, UNARY, Function
 from simmodel.isa.matrix import windows
 from simmodel.region import Operand, walk
@@ -102,6 +112,9 @@ class Splat(VectorFamily):
     def reads(self) -> tuple[Operand, ...]:
         return ()
 
+    def contract(self) -> Breaches:
+        yield from storable("value", self.value, self.dst.dtype)
+
     def execute(self, view: View) -> None:
         target = view(self.dst)
         target[...] = np.asarray(self.value).astype(target.dtype)
@@ -116,9 +129,17 @@ class VectorInstruction(VectorFamily):
     low: float = -math.inf
     high: float = math.inf
 
-    @abstractmethod
+    TABLE: ClassVar[dict[str, Function]]
+    """The functions that there are, from `simmodel.isa.functions`."""
+
     def definition(self) -> Function:
-        """The function's entry in the tables of `simmodel.isa.functions`."""
+        """The function's entry in its table."""
+        return self.TABLE[self.function]
+
+    def contract(self) -> Breaches:
+        yield from known(self.function, self.TABLE)
+        yield from ordered(self.low, self.high)
+        yield from distinct(self.dst)
 
     def cost(self) -> str:
         return self.definition().cost
@@ -139,6 +160,11 @@ class VectorInstruction(VectorFamily):
 class _Elementwise(VectorInstruction):
     """Every operand has dst's shape (stride 0 where it repeats)."""
 
+    def contract(self) -> Breaches:
+        yield from super().contract()
+        names = ("a", "b", "c")[: len(self.reads())]
+        yield from alike(dict(zip(("dst", *names), (self.dst, *self.reads()), strict=True)), "dst")
+
     def walked(self) -> tuple[int, ...]:
         return walk((self.dst, *self.reads()))
 
@@ -148,12 +174,17 @@ class Unary(_Elementwise):
     """dst = function(a); `parameters` are the function's constants (slopes and the like)."""
 
     MNEMONIC: ClassVar[str] = "vector.unary"
+    TABLE: ClassVar[dict[str, Function]] = UNARY
 
     a: Operand
     parameters: tuple[float, ...] = ()
 
-    def definition(self) -> Function:
-        return UNARY[self.function]
+    def contract(self) -> Breaches:
+        yield from super().contract()
+        expected = self.TABLE[self.function].parameters if self.function in self.TABLE else ()
+        if len(self.parameters) != len(expected):
+            wanted = ", ".join(expected) or "none"
+            yield "parameter", f"{len(self.parameters)} parameters, expected {wanted}"
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.a,)
@@ -175,12 +206,10 @@ class Binary(_Elementwise):
     """dst = function(a, b)."""
 
     MNEMONIC: ClassVar[str] = "vector.binary"
+    TABLE: ClassVar[dict[str, Function]] = BINARY
 
     a: Operand
     b: Operand
-
-    def definition(self) -> Function:
-        return BINARY[self.function]
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.a, self.b)
@@ -195,13 +224,11 @@ class Ternary(_Elementwise):
     """dst = function(a, b, c): select or multiply-add."""
 
     MNEMONIC: ClassVar[str] = "vector.ternary"
+    TABLE: ClassVar[dict[str, Function]] = TERNARY
 
     a: Operand
     b: Operand
     c: Operand
-
-    def definition(self) -> Function:
-        return TERNARY[self.function]
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.a, self.b, self.c)
@@ -216,13 +243,20 @@ class Reduce(VectorInstruction):
     """dst = function over the dimensions in which dst has extent 1 and a has more."""
 
     MNEMONIC: ClassVar[str] = "vector.reduce"
+    TABLE: ClassVar[dict[str, Function]] = REDUCE
 
     a: Operand
     partial: Operand | None = None
     """An earlier result, of dst's shape, to join in."""
 
-    def definition(self) -> Function:
-        return REDUCE[self.function]
+    def contract(self) -> Breaches:
+        yield from super().contract()
+        yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
+        outer, inner = self.a.shape, self.dst.shape
+        if len(outer) != len(inner) or any(
+            m not in (1, n) for n, m in zip(outer, inner, strict=True)
+        ):
+            yield "shape", f"dst {inner} of a {outer}, expected its extents or 1"
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.a,) if self.partial is None else (self.a, self.partial)
@@ -248,6 +282,7 @@ class Window(VectorInstruction):
     """
 
     MNEMONIC: ClassVar[str] = "vector.window"
+    TABLE: ClassVar[dict[str, Function]] = REDUCE
 
     a: Operand
     w: Operand | None = None
@@ -255,8 +290,22 @@ class Window(VectorInstruction):
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
 
+    def contract(self) -> Breaches:
+        yield from super().contract()
+        operands = {"dst": self.dst, "a": self.a, "w": self.w}
+        broken = tuple(shaped(operands, {"dst": "yxc", "a": "hwc", "w": "ijc"}))
+        yield from broken
+        if not broken:
+            steps = (self.stride, self.dilation)
+            yield from windowed(self.a, self.dst.shape, self.kernel, steps)
+        if self.w is None:
+            return
+        yield from known(self.function, ("sum",))
+        if self.w.shape[:2] != self.kernel:
+            yield "shape", f"w {self.w.shape} has not the extents of kernel {self.kernel}"
+
     def definition(self) -> Function:
-        return TERNARY["fma"] if self.w is not None else REDUCE[self.function]
+        return TERNARY["fma"] if self.w is not None else super().definition()
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.a,) if self.w is None else (self.a, self.w)

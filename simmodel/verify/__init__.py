@@ -12,6 +12,7 @@ Each stage assumes the ones before it, so the first stage that finds something e
 from __future__ import annotations
 
 from simmodel.arch import Arch
+from simmodel.errors import TooLong
 from simmodel.functional import legal_edges
 from simmodel.order import Clocks, Stuck, sequence, timeline
 from simmodel.overlap import accesses
@@ -46,7 +47,10 @@ def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding
     found = static_findings(program, arch)
     if found:
         return None, tuple(found)
-    line = timeline(program)
+    try:
+        line = timeline(program)
+    except TooLong as long:
+        return None, (Finding("loop", str(long)),)
     found = [*operand_bounds(line, arch), *storage_bounds(program, arch)]
     found += [*token_findings(line), *barrier_findings(line)]
     if found:

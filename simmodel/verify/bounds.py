@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from simmodel.arch import Arch, Memory
 from simmodel.dtype import SIZES
+from simmodel.isa.contract import sound
 from simmodel.order import Ints, Timeline
 from simmodel.program import Port, Program
 from simmodel.verify.finding import Finding, found_at
@@ -63,11 +65,20 @@ def storage_bounds(program: Program, arch: Arch) -> Iterator[Finding]:
 
 
 def _port(port: Port, dram: int) -> Iterator[Finding]:
-    operand = port.operand
+    operand, name = port.operand, f"port {port.name!r}"
+    if port.dtype not in SIZES:
+        yield Finding("port", f"{name} has no known element type")
+    if 0 in operand.shape and 0 in port.shape:
+        return
+    broken = tuple(sound(operand))
+    yield from (Finding(rule, f"{name}: {message}") for rule, message in broken)
+    if broken:
+        return
+    if math.prod(port.shape) != operand.elements:
+        stored = f"is stored as {operand.shape}, expected as many elements"
+        yield Finding("shape", f"{name} of shape {port.shape} {stored}")
     low, high = (operand.address.base + edge for edge in operand.span)
     if operand.memory != "dram" or operand.address.terms or operand.address.ring:
-        yield Finding("port", f"port {port.name!r} is no fixed place in dram")
-    if 0 not in operand.shape and (low < 0 or high > dram):
-        yield Finding("range", f"port {port.name!r}: bytes {low}..{high} of dram, which has {dram}")
-    if operand.dtype not in SIZES or port.dtype not in SIZES:
-        yield Finding("port", f"port {port.name!r} has no known element type")
+        yield Finding("port", f"{name} is no fixed place in dram")
+    if low < 0 or high > dram:
+        yield Finding("range", f"{name}: bytes {low}..{high} of dram, which has {dram}")

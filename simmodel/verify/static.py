@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from simmodel.arch import Arch
-from simmodel.dtype import SIZES
 from simmodel.isa import (
     HOST,
     Arrive,
@@ -20,9 +19,11 @@ from simmodel.isa import (
     ScalarNop,
     VectorFamily,
 )
+from simmodel.isa.contract import LIMIT, RANK, reach
 from simmodel.program import Program
-from simmodel.region import Operand
+from simmodel.region import Operand, Terms
 from simmodel.verify.finding import Finding, found_at
+from simmodel.verify.sync import COUNT
 
 ROLES = ("dram", "shared", "local", "weights", "accumulators")
 Checked = Iterator[tuple[str, str]]
@@ -55,21 +56,25 @@ def _token_counts(program: Program, arch: Arch) -> Iterator[Finding]:
 
 
 def _walk(
-    items: tuple[Item, ...], bound: tuple[str, ...], program: Program, arch: Arch, core: int
+    items: tuple[Item, ...], loops: Terms, program: Program, arch: Arch, core: int
 ) -> Iterator[Finding]:
+    """Findings in a stream inside of `loops`, variables with their counts."""
     for item in items:
         if not isinstance(item, Loop):
             for check in CHECKS:
                 for rule, message in check(item, program, arch, core):
                     yield found_at(program, rule, message, core, item)
-            for message in _unbound(item, bound):
-                yield found_at(program, "loop", message, core, item)
+            for rule, message in _looped(item, loops):
+                yield found_at(program, rule, message, core, item)
             continue
-        if item.count < 1:
+        if not 1 <= item.count < LIMIT:
             yield Finding("loop", f"loop {item.variable} runs {item.count} times", core)
-        if item.variable in bound:
+        if item.variable in dict(loops):
             yield Finding("loop", f"loop variable {item.variable} is already in use", core)
-        yield from _walk(item.body, (*bound, item.variable), program, arch, core)
+        if len(loops) == RANK:
+            yield Finding("loop", f"more than {RANK} loops inside of each other", core)
+        else:
+            yield from _walk(item.body, (*loops, (item.variable, item.count)), program, arch, core)
 
 
 def operands_of(instruction: Instruction) -> tuple[Operand, ...]:
@@ -77,24 +82,21 @@ def operands_of(instruction: Instruction) -> tuple[Operand, ...]:
     return (*instruction.reads(), *instruction.writes())
 
 
-def _unbound(instruction: Instruction, bound: tuple[str, ...]) -> Iterator[str]:
+def _looped(instruction: Instruction, loops: Terms) -> Checked:
+    counted = dict(loops)
     for operand in operands_of(instruction):
         ring = operand.address.ring
         for name, _ in (*operand.address.terms, *(ring.terms if ring else ())):
-            if name not in bound:
-                yield f"no loop around it counts {name!r}"
+            if name not in counted:
+                yield "loop", f"no loop around it counts {name!r}"
+        if reach(operand.address, loops) >= LIMIT:
+            yield "range", f"an address in {operand.memory} comes up to {LIMIT} or more"
 
 
 def _operand_checks(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
     for operand in operands_of(instruction):
         if operand.memory not in ROLES or arch.memories.get(operand.memory) is None:
             yield "memory", f"{arch.name} has no memory {operand.memory!r}"
-        if operand.dtype not in SIZES:
-            yield "encoding", f"no element type {operand.dtype!r}"
-        if len(operand.shape) != len(operand.strides) or min(operand.shape, default=1) < 1:
-            yield "shape", f"shape {operand.shape} with strides {operand.strides}"
-        if operand.address.ring is not None and operand.address.ring.slots < 1:
-            yield "shape", f"a ring of {operand.address.ring.slots} slots"
         if operand.cores not in ((), (core,)) and not isinstance(instruction, Copy | Fill):
             yield "core", f"{instruction.MNEMONIC} does not reach other cores"
         strange = [c for c in operand.cores if not 0 <= c < arch.core_count]
@@ -132,10 +134,15 @@ def _engines_for(instruction: Instruction, arch: Arch) -> tuple[str, ...]:
     return ()
 
 
+def _contract(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+    yield from instruction.breaches
+
+
 def _encodable(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
     broken = (
         *_engine(instruction, program, arch, core),
         *_operand_checks(instruction, program, arch, core),
+        *instruction.breaches,
     )
     if broken:  # the machine cannot be asked about what it does not have
         return
@@ -149,8 +156,8 @@ def _references(instruction: Instruction, program: Program, arch: Arch, core: in
     for name, count in (*instruction.waits, *instruction.signals):
         if name not in declared:
             yield "token", f"token {name!r} is not declared"
-        if count < 1:
-            yield "token", f"token {name!r} is counted by {count}"
+        if not 1 <= count < COUNT:
+            yield "token", f"token {name!r} is counted by {count}, expected 1 .. {COUNT - 1}"
     if isinstance(instruction, Arrive | Await) and instruction.barrier not in program.barriers:
         yield "barrier", f"barrier {instruction.barrier!r} is not declared"
     if program.origins and not 0 <= instruction.origin < len(program.origins):
@@ -162,4 +169,4 @@ def _references(instruction: Instruction, program: Program, arch: Arch, core: in
             yield "encoding", "the host reaches DRAM only"
 
 
-CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _references, _encodable)
+CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _contract, _references, _encodable)

@@ -9,6 +9,9 @@ import numpy as np
 from simmodel.order import Ints, Timeline, TokenUse, barrier_uses, token_uses
 from simmodel.verify.finding import Finding
 
+COUNT = 2**31
+"""What a token holds, and what one instruction gives or takes, stays below it."""
+
 
 def token_findings(line: Timeline) -> Iterator[Finding]:
     """Tokens with several givers or takers, and tokens that do not balance."""
@@ -27,7 +30,7 @@ def _engines(line: Timeline, occurrences: Ints) -> list[str]:
 
 def _balance(use: TokenUse) -> Iterator[Finding]:
     given, taken = int(use.given.sum()), int(use.taken.sum())
-    if use.initial < 0:
+    if not 0 <= use.initial < COUNT:
         yield Finding("balance", f"token {use.name!r} starts with {use.initial}", use.core)
     if given != taken:
         message = f"token {use.name!r} is given {given} and taken {taken} times"

@@ -14,6 +14,7 @@ from handmade import (
     WINDOW,
     K,
     N,
+    Y,
     at,
     constant,
     machine,
@@ -27,12 +28,24 @@ from handmade import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simmodel.errors import NotRunnable
 from simmodel.functional import execute
-from simmodel.isa import Arrive, Await, Copy, HostCall, Instruction, Loop, ScalarNop, Sync
+from simmodel.isa import (
+    Arrive,
+    Await,
+    Copy,
+    HostCall,
+    Instruction,
+    Loop,
+    ScalarNop,
+    Sync,
+    Window,
+)
 from simmodel.order import Stuck, Timeline, dependencies, random_order, sequence, timeline
 from simmodel.overlap import Box, meet
 from simmodel.program import Buffer, Program
 from simmodel.region import Operand, Ring
+from simmodel.simulate import simulate
 from simmodel.verify import VerifyError, findings, verify
 
 Change = Callable[[Instruction], Instruction]
@@ -76,6 +89,7 @@ def shift(place: int, field: str, offset: int) -> Program:
 # The pipeline's instructions by number.
 LOAD_W, WAIT, LOAD_X, MULTIPLY, SCALE, STORE = range(6)
 NO_SLOTS = at("local", 0, (ROWS, 1, K), ring=Ring(0, 8))
+SUMS = at("accumulators", 0, (ROWS, 1, N), "int32")
 Y_TILE = at("dram", 8192, (ROWS, 1, N), terms={"t": ROWS * N})
 
 
@@ -157,6 +171,22 @@ def no_await() -> Program:
     return replace(base, cores=(base.cores[0], stream))
 
 
+def windows(**changes: Any) -> Program:
+    """3 x 3 windows over 5 x 5 pixels, loaded and stored."""
+    load = Copy(engine="load", dst=at("local", 0, (5, 5, 4)), src=at("dram", 0, (5, 5, 4)),
+                signals=(("in", 1),))  # fmt: skip
+    pool = Window(engine="vector", function="max", dst=at("local", 128, (3, 3, 4)),
+                  a=at("local", 0, (5, 5, 4)), kernel=(3, 3),
+                  waits=(("in", 1),), signals=(("out", 1),))  # fmt: skip
+    store = Copy(engine="store", dst=at("dram", 128, (3, 3, 4)), src=at("local", 128, (3, 3, 4)),
+                 waits=(("out", 1),))  # fmt: skip
+    return program(
+        (load, replace(pool, **changes), store), tokens=({"in": 0, "out": 0},),
+        inputs=(port("x", at("dram", 0, (5, 5, 4))),),
+        outputs=(port("y", at("dram", 128, (3, 3, 4))),),
+    )  # fmt: skip
+
+
 BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "store past the end of dram": ("range", lambda: shift(STORE, "dst", 4 << 20)),
     "last iteration leaves local": ("range", lambda: shift(LOAD_X, "dst", 65536 - 96)),
@@ -177,7 +207,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "no weight memory": ("memory", lambda: change(LOAD_W, dst=at("weights", 0, (K, N)))),
     "no such memory": ("memory", lambda: change(LOAD_W, dst=at("cache", 0, (K, N)))),
     "no such element type": (
-        "encoding",
+        "type",
         lambda: change(LOAD_W, dst=replace(at("local", 0, (K, N)), dtype="int4"))),
     "ranks differ": (
         "shape", lambda: change(LOAD_W, dst=replace(at("local", 0, (K, N)), strides=(1,)))),
@@ -217,6 +247,46 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
         "port", lambda: replace(pipeline(), outputs=(port("y", at("local", 0, (4,))),))),
     "origin unknown": ("origin", lambda: change(STORE, origin=3)),
     "payload unknown": ("payload", lambda: host_call(1)),
+    "window beyond its input": ("shape", lambda: windows(kernel=(4, 3))),
+    "dilated window beyond its input": ("shape", lambda: windows(dilation=(1, 2))),
+    "window of no step": ("parameter", lambda: windows(stride=(0, 1))),
+    "window of other channels": ("shape", lambda: windows(a=at("local", 0, (5, 5, 3)))),
+    "maximum with weights": ("parameter", lambda: windows(w=at("local", 0, (3, 3, 4)))),
+    "product of other length": (
+        "shape", lambda: change(MULTIPLY, w=at("local", 1024, (K - 1, N)))),
+    "product into other columns": (
+        "shape", lambda: change(MULTIPLY, dst=at("accumulators", 0, (ROWS, 1, N - 1), "int32"))),
+    "product of two types": ("type", lambda: change(MULTIPLY, w=at("local", 1024, (K, N), "fp16"))),
+    "sums of another type": (
+        "type", lambda: change(MULTIPLY, partial=at("accumulators", 0, (ROWS, 1, N), "fp32"))),
+    "bias for other channels": (
+        "shape", lambda: change(MULTIPLY, bias=at("local", 0, (N + 1,), "int32"))),
+    "clip to nothing": ("parameter", lambda: change(SCALE, low=1.0, high=0.0)),
+    "no such function": ("parameter", lambda: change(SCALE, function="cube")),
+    "too many parameters": ("parameter", lambda: change(SCALE, parameters=(0.5,))),
+    "another shape": (
+        "shape", lambda: change(SCALE, a=at("accumulators", 0, (ROWS, N, 1), "int32"))),
+    "scale of nothing": (
+        "parameter", lambda: change(SCALE, a=replace(SUMS, scale=0.0))),
+    "zero point out of range": (
+        "parameter", lambda: change(LOAD_W, dst=at("local", 1024, (K, N), zero=200))),
+    "copy converts": ("type", lambda: change(LOAD_W, dst=at("local", 1024, (K, N), "uint8"))),
+    "copy of another rank": ("shape", lambda: change(LOAD_W, dst=at("local", 1024, (K * N,)))),
+    "border beyond the target": ("shape", lambda: change(LOAD_W, before=(1, 0))),
+    "border of no int8": (
+        "parameter", lambda: change(LOAD_W, dst=at("local", 1024, (K + 1, N)), fill=300.0)),
+    "elements on one byte": (
+        "shape", lambda: change(LOAD_W, dst=at("local", 1024, (K, N), strides=(N - 1, 1)))),
+    "too many dimensions": (
+        "shape", lambda: change(LOAD_W, dst=at("local", 1024, (1,) * 15 + (K, N)))),
+    "address of many digits": ("range", lambda: shift(STORE, "dst", 1 << 70)),
+    "step of many digits": (
+        "range", lambda: change(STORE, dst=at("dram", Y, (ROWS, 1, N), terms={"t": 1 << 62}))),
+    "loop without end": ("loop", lambda: loops("u", 1 << 40)),
+    "port of another shape": (
+        "shape",
+        lambda: replace(pipeline(), outputs=(
+            replace(pipeline().outputs[0], shape=(TILES * ROWS, N + 1)),))),
     "host reads local": ("encoding", lambda: host_call(0, "local")),
 }  # fmt: skip
 
@@ -236,6 +306,7 @@ def test_sound_programs_pass(sync: str) -> None:
     assert report.instructions == 4 * TILES + (2 if sync == "tokens" else 1)
     assert verify(relay(3), machine(cores=3)).queues == 6
     verify(host_call(0), machine())
+    verify(windows(), machine())
     verify(shallow_loop(False), machine())
     verify(unwaited("w"), machine())  # the queue that loads x loaded the weights before
 
@@ -441,3 +512,18 @@ def test_chance_gives_both_sound_and_racing_programs() -> None:
 
     collect()
     assert seen == {True, False}
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["window beyond its input", "product of other length", "no such function", "negative address",
+     "last iteration leaves local", "no such memory", "loop that never runs", "loop without end"],
+)  # fmt: skip
+def test_what_was_not_verified_is_refused_in_words_when_it_runs(case: str) -> None:
+    broken = BROKEN[case][1]()
+    feeds = {port.name: np.zeros(port.shape, np.int8) for port in broken.inputs}
+    with pytest.raises(NotRunnable):
+        execute(broken, feeds, machine())
+    if BROKEN[case][0] not in ("range", "memory"):  # time does not look at addresses
+        with pytest.raises(NotRunnable):
+            simulate(broken, machine())
