@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,9 @@ REDUCE = {
     "ReduceProd": "prod", "GlobalAveragePool": "sum", "GlobalMaxPool": "max",
 }  # fmt: skip
 
+
+LONGEST = 1 << 14
+"""Elements that one result may be made of at once: a tile holds all of them."""
 
 COMPOSED = {
     "ReduceL1": ("abs", None), "ReduceSumSquare": ("square", None), "ReduceL2": ("square", "sqrt"),
@@ -84,7 +87,90 @@ def _keeps(node: Node) -> bool:
 def _total(
     node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None = None
 ) -> Tensor:
-    """`x`, scaled, reduced over `axes`, which stay with extent 1."""
+    """`x`, scaled, reduced over `axes`, which stay with extent 1; in two steps where one result
+    is made of too many elements for a tile to hold."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    if count > LONGEST and reduce != "prod":
+        return _in_parts(node, x, axes, name, reduce, scale)
+    return _at_once(node, x, axes, name, reduce, scale)
+
+
+def _in_parts(
+    node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None
+) -> Tensor:
+    """About as many partial results as there are elements behind each, then these reduced.
+
+    Exact for the largest and smallest element; sums are added up in another order.
+    """
+    halves = _halved(node, x, axes, f"{name}.halves")
+    if halves is None:
+        return _at_once(node, x, axes, name, reduce, scale)
+    node.build.composite = node.build.composite or node.out
+    parts = _at_once(node, halves.x, halves.inner, f"{name}.parts", reduce, scale)
+    if halves.cut is None:
+        return _at_once(node, parts, halves.outer, name, reduce)
+    whole = _at_once(node, parts, halves.outer, f"{name}.whole", reduce)
+    kept = [axis for axis in range(len(whole.shape)) if axis != halves.cut]
+    strides = tuple(whole.storage.strides[axis] for axis in kept)
+    shape = tuple(whole.shape[axis] for axis in kept)
+    return node.build.view(name, shape, replace(whole.storage, strides=strides), whole)
+
+
+@dataclass(frozen=True)
+class _Halves:
+    """What is reduced as two groups of axes; `cut` is the second part of an axis cut in two."""
+
+    x: Tensor
+    outer: set[int]
+    inner: set[int]
+    cut: int | None = None
+
+
+def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
+    """The axes that are far apart in memory, with about as many elements as the others have; one
+    axis is cut in two where that is needed and its extent can be divided."""
+    wanted = math.isqrt(math.prod(x.shape[axis] for axis in axes))
+    outer: set[int] = set()
+    size = 1
+    for axis in sorted(axes, key=lambda axis: -x.storage.strides[axis]):
+        extent = x.shape[axis]
+        if size * extent > 8 * wanted:
+            return _cut(node, x, axes, outer, axis, _divisor(extent, wanted // size), name)
+        outer.add(axis)
+        size *= extent
+        if size >= wanted:
+            break
+    return _Halves(x, outer, axes - outer)
+
+
+def _divisor(extent: int, wanted: int) -> int:
+    """The divisor of `extent` that is nearest to `wanted`, in proportion."""
+    divisors = (d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0)
+    both = {d for small in divisors for d in (small, extent // small)}
+    return min(sorted(both), key=lambda d: max(d, wanted) / min(d, wanted))
+
+
+def _cut(
+    node: Node, x: Tensor, axes: set[int], outer: set[int], axis: int, parts: int, name: str
+) -> _Halves | None:
+    """`axis` of `x` as `parts` times the rest, by a view."""
+    if parts in (1, x.shape[axis]):
+        return _Halves(x, outer, axes - outer) if outer else None
+    each = x.shape[axis] // parts
+    step = x.storage.strides[axis]
+    shape = (*x.shape[:axis], parts, each, *x.shape[axis + 1 :])
+    strides = (*x.storage.strides[:axis], step * each, step, *x.storage.strides[axis + 1 :])
+    view = node.build.view(name, shape, replace(x.storage, strides=strides), x)
+
+    def moved(group: set[int]) -> set[int]:
+        return {other + (other > axis) for other in group}
+
+    return _Halves(view, moved(outer) | {axis}, moved(axes - outer - {axis}) | {axis + 1}, axis + 1)
+
+
+def _at_once(
+    node: Node, x: Tensor, axes: set[int], name: str, reduce: str, scale: float | None = None
+) -> Tensor:
     rank = len(x.shape)
     kept_shape = tuple(1 if axis in axes else n for axis, n in enumerate(x.shape))
     out = node.build.create(name, kept_shape, node.dtype(), order_of(x.shape, x.storage.strides))

@@ -1,0 +1,65 @@
+"""Reductions of more elements than a tile can hold are made of partial results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from networks import Net, check, feeds_of, reference
+
+from archgen.reference import run_node
+from compiler.driver import CompileOptions, nests, prepared
+from compiler.nest.interp import run
+from compiler.ops import reduce
+
+SMALL = machine(local={"size": 65536})
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "axes"),
+    [
+        ("ReduceMax", (1, 40, 30, 32), (0, 1, 2, 3)),
+        ("ReduceMin", (80002,), (0,)),
+        ("ReduceMean", (2, 3, 190, 190), (2, 3)),
+        ("ReduceSum", (3, 33000), (1,)),
+    ],
+)
+def test_what_is_larger_than_local_memory_is_reduced(
+    kind: str, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    net = Net()
+    source = net.op("Sin", net.input(*shape))
+    check(net.model(net.op(kind, source, net.const(axes, "i8"))), SMALL, "fp32")
+
+
+def test_the_range_of_a_large_tensor_is_found_for_dynamic_quantization() -> None:
+    net = Net()
+    source = net.op("Sin", net.input(1, 150, 160))
+    net._raw("DynamicQuantizeLinear", [source], (1, 150, 160))
+    code = ["scale", "zero"]
+    net.nodes[-1].output.extend(code)
+    real = net._raw("DequantizeLinear", [net.nodes[-1].output[0], *code], (1, 150, 160))
+    check(net.model(real), SMALL, "int8")
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
+    extents = st.sampled_from((1, 2, 3, 7, 12, 30))
+    shape = tuple(data.draw(st.lists(extents, min_size=1, max_size=4)))
+    axes = data.draw(st.sets(st.integers(0, len(shape) - 1), min_size=1))
+    net = Net()
+    source = net.op(
+        "Transpose", net.input(*shape), perm=data.draw(st.permutations(range(len(shape))))
+    )
+    kind = data.draw(st.sampled_from(("ReduceMax", "ReduceSum", "ReduceMean", "ReduceL2")))
+    kept = data.draw(st.integers(0, 1))
+    model = net.model(net.op(kind, source, net.const(sorted(axes), "i8"), keepdims=kept))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reduce, "LONGEST", 4)
+        graph = nests(prepared(model, "net"), SMALL, "fp32", CompileOptions())
+    feeds = feeds_of(model)
+    (want,), (got,) = reference(model, feeds).values(), run(graph, feeds, run_node).values()
+    np.testing.assert_allclose(got, want, 1e-5, 1e-5)
