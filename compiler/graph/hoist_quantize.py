@@ -93,7 +93,10 @@ def _above(node: ir.Node, reader: ir.Node) -> Quantization | None:
 def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
     make = Rewriter(node, (node, *readers))
     count = data_inputs(node)
-    data = [_integers(make, required(node, i), readers[0], wanted) for i in range(count)]
+    floats = [required(node, i) for i in range(count)]
+    # Once for each value: a Concat may join one with itself.
+    made = {value: _integers(make, value, readers[0], wanted) for value in dict.fromkeys(floats)}
+    data = [made[value] for value in floats]
     attributes: dict[str, AttrValue] = {k: attr.value for k, attr in node.attributes.items()}
     inputs = [*data, *node.inputs[count:]]
     if is_op(node, "Pad"):
