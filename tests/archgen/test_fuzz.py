@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import fuzz
 import numpy as np
 import onnx
 import pytest
+from fuzzing.broken import MACHINE
+from fuzzing.cases import Case, case_of
+from fuzzing.forked import each
+from fuzzing.graphs import graph
+from fuzzing.judge import judged
+from fuzzing.machines import machine
+from fuzzing.shrink import shrunk
 
 from archgen.standard import STANDARD
 from compiler.errors import DoesNotFit
 
-FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
-
 
 @pytest.fixture(autouse=True)
-def scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """The folder of the scripts as Python sees it when one is started, and a cache of its own."""
-    monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
-    yield
-    for name in [n for n in sys.modules if n == "fuzz" or n.split(".")[0] == "fuzzing"]:
-        del sys.modules[name]
-
-
-def module(name: str) -> ModuleType:
-    return importlib.import_module(name)
+def cache(own_cache: None) -> None:
+    """Nothing is remembered from one test to the next."""
 
 
 def test_graphs_have_any_operator_and_are_models() -> None:
-    graphs = module("fuzzing.graphs")
     kinds: Counter[str] = Counter()
     outputs = []
     for seed in range(150):
-        model = graphs.graph(random.Random(seed), coded=seed % 5 == 0)
+        model = graph(random.Random(seed), coded=seed % 5 == 0)
         onnx.checker.check_model(model)
         kinds.update({node.op_type for node in model.graph.node})
         outputs.append(len(model.graph.output))
@@ -52,8 +45,7 @@ def test_graphs_have_any_operator_and_are_models() -> None:
 
 
 def test_machines_have_any_trait() -> None:
-    machines = module("fuzzing.machines")
-    drawn = [machines.machine(random.Random(seed), "m") for seed in range(150)]
+    drawn = [machine(random.Random(seed), "m") for seed in range(150)]
     for field in ("shared", "weights", "accumulators"):
         assert 20 < sum(field in tree["memories"] for tree in drawn) < 120
     fields = {path for tree in drawn for path in paths(tree)}
@@ -73,15 +65,13 @@ def paths(tree: dict[str, Any], at: str = "") -> Iterator[str]:
             yield from paths(value, f"{at}{key}.")
 
 
-def a_case(wanted: str = "MatMul") -> Any:
+def a_case(wanted: str = "MatMul") -> Case:
     """A case that is right and has this operator."""
-    cases = module("fuzzing.cases")
-    simple = module("fuzzing.broken").MACHINE
     for seed in range(200):
-        case = cases.case_of(seed, quick=True)
+        case = case_of(seed, quick=True)
         kinds = [node.op_type for node in case.model.graph.node]
         if wanted in kinds and "DequantizeLinear" not in kinds and len(kinds) > 4:
-            return replace(case, machine=simple, dtype="fp32")
+            return replace(case, machine=MACHINE, dtype="fp32")
     raise AssertionError(wanted)
 
 
@@ -112,45 +102,37 @@ def wrong_sum() -> DoesNotFit:
         ({"compile": forever}, "hang", "forever"),
     ],
 )
-def test_judge_finds(
-    tools: dict[str, Tool], kind: str, signature: str, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    judge = module("fuzzing.judge")
-    monkeypatch.setattr(judge, "STANDARD", replace(STANDARD, **tools))
-    found = judge.judged(a_case(), tmp_path / "m", cpu=1)
+def test_judge_finds(tools: dict[str, Tool], kind: str, signature: str, tmp_path: Path) -> None:
+    found = judged(a_case(), tmp_path / "m", cpu=1, tools=replace(STANDARD, **tools))
     assert found.kind == kind and signature in found.signature
 
 
-def test_judge_finds_wrong_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge = module("fuzzing.judge")
-
+def test_judge_finds_wrong_values(tmp_path: Path) -> None:
     def off(*given: Any) -> Any:
         run = STANDARD.execute(*given)
         moved = {name: value + np.asarray(9, value.dtype) for name, value in run.outputs.items()}
         return replace(run, outputs=moved)
 
     case = a_case()
-    assert judge.judged(case, tmp_path / "m").kind == "right"
-    monkeypatch.setattr(judge, "STANDARD", replace(STANDARD, execute=off))
-    assert judge.judged(case, tmp_path / "m").kind == "wrong"
+    assert judged(case, tmp_path / "m").kind == "right"
+    tools = replace(STANDARD, execute=off)
+    assert judged(case, tmp_path / "m", tools=tools).kind == "wrong"
 
 
 def test_failing_case_is_made_small() -> None:
-    shrink, cases = module("fuzzing.shrink"), module("fuzzing.cases")
     case = next(
         case for seed in range(200)
-        if (case := cases.case_of(seed))
+        if (case := case_of(seed))
         and len(case.model.graph.node) > 5
         and "Softmax" in {node.op_type for node in case.model.graph.node}
         and "links" in case.machine
     )  # fmt: skip
 
-    def fails(other: Any) -> bool:
+    def fails(other: Case) -> bool:
         kinds = {node.op_type for node in other.model.graph.node}
         return "Softmax" in kinds and "links" in other.machine
 
-    small = shrink.shrunk(case, fails, seconds=30)
+    small = shrunk(case, fails, seconds=30)
     assert [node.op_type for node in small.model.graph.node] == ["Softmax"]
     onnx.checker.check_model(small.model, full_check=True)
     assert small.scheduling.effort == 0 and small.scheduling.fusion == "optimal"
@@ -159,7 +141,6 @@ def test_failing_case_is_made_small() -> None:
 
 
 def test_log_is_taken_up_where_it_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fuzz = module("fuzz")
     (tmp_path / "log.jsonl").write_text(json.dumps({"seed": 3, "kind": "right"}) + "\n" + '{"se')
     given = ["--quick", "--seed", "3", "--count", "2", "--out", str(tmp_path), "--no-shrink"]
     with pytest.raises(SystemExit) as end:
@@ -170,12 +151,10 @@ def test_log_is_taken_up_where_it_ends(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_child_that_dies_has_answered() -> None:
-    forked = module("fuzzing.forked")
-
     def work(task: int) -> dict[str, Any]:
         if task == 1:
             os._exit(3)
         return {"kind": "right"}
 
-    found = dict(forked.each(work, iter(range(3)), jobs=2, seconds=30))
+    found = dict(each(work, iter(range(3)), jobs=2, seconds=30))
     assert [found[task]["kind"] for task in range(3)] == ["right", "died", "right"]

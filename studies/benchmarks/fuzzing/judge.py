@@ -23,7 +23,7 @@ from archgen.point import Outcome
 from archgen.run import Workbench
 from archgen.schema import ArchError
 from archgen.standard import STANDARD
-from archgen.toolchain import Compiled, Request
+from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit
 from fuzzing.cases import Case
 from simmodel.asm import constant_data, print_program
@@ -71,11 +71,11 @@ class Verdict:
         return asdict(self)
 
 
-def judged(case: Case, folder: Path, cpu: float = 60) -> Verdict:
-    """What becomes of `case`, whose files are written to `folder`, within `cpu` seconds."""
+def judged(case: Case, folder: Path, cpu: float = 60, tools: Toolchain = STANDARD) -> Verdict:
+    """What `tools` make of `case`, whose files are written to `folder`, within `cpu` seconds."""
     case.write(folder)
     begun = time.process_time()
-    found = within(cpu, lambda: _judged(case, folder))
+    found = within(cpu, lambda: _judged(case, folder, tools))
     return replace(found, seconds=round(time.process_time() - begun, 2))
 
 
@@ -109,13 +109,13 @@ def innermost_of(frame: FrameType | None) -> str:
     return "elsewhere"
 
 
-def _judged(case: Case, folder: Path) -> Verdict:
+def _judged(case: Case, folder: Path, tools: Toolchain) -> Verdict:
     refusals: list[DoesNotFit] = []
     programs: list[Compiled] = []
 
     def compiled(request: Request) -> Compiled:
         try:
-            programs.append(STANDARD.compile(request))
+            programs.append(tools.compile(request))
         except DoesNotFit as why:
             refusals.append(why)
             raise
@@ -125,7 +125,7 @@ def _judged(case: Case, folder: Path) -> Verdict:
         point = case.point(folder)
     except ArchError as why:
         return Verdict("crash", "ArchError", str(why)[:300])
-    outcome = Workbench(replace(STANDARD, compile=compiled)).run(point)
+    outcome = Workbench(replace(tools, compile=compiled)).run(point)
     if outcome.status == "does_not_fit":
         return _sum(refusals, outcome)
     if outcome.status != "ok":

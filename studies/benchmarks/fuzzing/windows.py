@@ -37,6 +37,8 @@ def window(net: Net, sides: tuple[int, ...]) -> dict[str, Any]:
     if net.maybe(0.12):
         made["auto_pad"] = net.pick("SAME_UPPER", "SAME_LOWER", "VALID")
         dilations = ones
+        # Windows that leave a rest out: ONNX Runtime's operators disagree about where it lies.
+        strides = [min(s, k) for s, k in zip(strides, kernel, strict=True)]
     else:
         spans = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
         made["pads"] = borders(net, spans, net.maybe(0.5))
