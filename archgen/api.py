@@ -27,6 +27,7 @@ from archgen.run import Prepared, load_calibration, prepare
 from archgen.scheduling import DEFAULT, Scheduling, choice
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
+from archgen.steps import step
 from archgen.sweep import study
 from archgen.toolchain import Request
 from compiler.errors import UnsupportedModel
@@ -75,7 +76,8 @@ def load_model(
     Raises:
         ModelError: with what is wrong and what would be right.
     """
-    return open_model(spec if isinstance(spec, Path) else fspath(spec), batch, dims)
+    with step(f"opening {fspath(spec)}"):
+        return open_model(spec if isinstance(spec, Path) else fspath(spec), batch, dims)
 
 
 def compile_model(
@@ -134,7 +136,8 @@ def request_for(
     model: Prepared, dtype: str, arch: Arch, host: bool, scheduling: Scheduling
 ) -> Request:
     """What the compiler is asked for, from `prepared_for`."""
-    loaded = STANDARD.load(model.proto, model.name)
+    with step(f"loading {model.name}"):
+        loaded = STANDARD.load(model.proto, model.name)
     return Request(model.name, loaded, arch, dtype, host, scheduling)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from archgen.cache import code_version, content_hash
+from archgen.guard import Bounds, Exceeded, guarded
 from archgen.knobs import Settings
 from archgen.models import ModelError, open_model
 from archgen.point import Point
@@ -23,6 +24,7 @@ from archgen.run import load_calibration
 from archgen.scheduling import DEFAULT, Scheduling, choices
 from archgen.schema import load_all
 from archgen.schema.mistakes import guess, listed
+from archgen.steps import step
 from archgen.variants import Variant
 from simmodel.arch import Arch
 
@@ -175,7 +177,7 @@ def _no_samples(workloads: Sequence[Workload]) -> list[str]:
 
 
 def _unopened(workloads: Sequence[Workload]) -> list[str]:
-    _, mistakes = _contents(workloads)
+    _, mistakes = _contents(workloads, None)
     return mistakes
 
 
@@ -185,7 +187,7 @@ Contents = Mapping[tuple[Workload, int], str]
 
 def contents_of(design: Design) -> Contents:
     """What the networks of a design are; StudyError with what is wrong with them and machines."""
-    contents, mistakes = _contents(design.workloads)
+    contents, mistakes = _contents(design.workloads, design.timeout)
     dtypes = [design.wrong("dtypes", said) for said in _no_dtypes(design.machines, design.dtypes)]
     mistakes = [*dtypes, *_no_samples(design.workloads), *mistakes]
     if mistakes:
@@ -226,7 +228,7 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
 
 
 def _contents(
-    workloads: Sequence[Workload],
+    workloads: Sequence[Workload], timeout: float | None
 ) -> tuple[dict[tuple[Workload, int], str], list[str]]:
     """Content key of each network at each batch, and what is wrong with those that have none."""
     keys: dict[tuple[Workload, int], str] = {}
@@ -234,11 +236,27 @@ def _contents(
     for workload in workloads:
         for batch in workload.batches:
             try:
-                opened = open_model(workload.model, batch, dict(workload.dims))
-                keys[workload, batch] = opened.content_key
+                keys[workload, batch] = _content(workload, batch, timeout)
             except ModelError as mistake:
                 mistakes[workload.wrong(mistake)] = None
     return keys, list(mistakes)
+
+
+def _content(workload: Workload, batch: int, timeout: float | None) -> str:
+    """Content key of a network; of the file alone where opening it takes too much, which will be
+    said of each of its points. Raises ModelError."""
+
+    def opened() -> str:
+        with step(f"opening {workload.model}"):
+            return open_model(workload.model, batch, dict(workload.dims)).content_key
+
+    path = Path(workload.model)
+    if not path.is_file():
+        return opened()
+    try:
+        return guarded(opened, Bounds(timeout))
+    except Exceeded:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _point(

@@ -16,6 +16,7 @@ from typing import Any
 from archgen.cache import code_version
 from archgen.design import StudyError
 from archgen.point import Outcome, Point
+from archgen.steps import Step
 from archgen.workers import Tools, WorkerDied, Workers, WorkersGone, run_here
 
 _DASK = "dask:"
@@ -97,6 +98,10 @@ class _Dask:
             mine.set_exception(WorkerDied())
         except Exception as mistake:
             mine.set_exception(mistake)
+
+    def at(self, future: Future[Outcome]) -> Step | None:
+        """Not known of another machine."""
+        return None
 
     def abandon(self, future: Future[Outcome]) -> None:
         """Restart the worker that has the point; a thread cannot be stopped otherwise. One that

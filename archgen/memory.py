@@ -16,30 +16,66 @@ try:
 except ImportError:  # pragma: no cover - not on this system
     resource = None  # type: ignore[assignment]
 
+LEAST = 512 << 20
+"""Bytes that a process takes for libraries."""
+_SHARED = 0.75
+"""Part of the machine's memory that all processes of a study may take together."""
+_CONTAINER = tuple(map(Path, ("/sys/fs/cgroup/memory.max",
+                              "/sys/fs/cgroup/memory/memory.limit_in_bytes")))  # fmt: skip
+"""Where Linux says what a container may take."""
 _REFUSED = ("failed to allocate", "bad_alloc", "bad allocation", "out of memory")
 """What libraries say in their own errors when they are given no memory, in small letters."""
 
 
-def share(jobs: int) -> int | None:
-    """Bytes of the machine's memory for each of `jobs` processes."""
+def grant(asked: int | None, jobs: int) -> int | None:
+    """Bytes that each of `jobs` processes may take: what is asked for, or its share of three
+    quarters of the machine's memory."""
+    there = machine_memory()
+    if asked is not None or there is None:
+        return asked
+    return max(LEAST, int(_SHARED * there) // jobs)
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this machine has, or this container may take."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // jobs
+        size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+    return min(size, _of_container() or size)
+
+
+def _of_container() -> int | None:
+    for path in _CONTAINER:
+        try:
+            return int(path.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            continue  # there is no such file, or it says "max"
+    return None
 
 
 def limit(size: int | None) -> None:
-    """Give this process no more than `size` bytes for its data from now on."""
+    """Give this process no more than `size` bytes for its data from now on; what it has already
+    beside libraries comes on top."""
     if size is not None and resource is not None:
-        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
+        bound = size + max(0, _data_here() - LEAST)
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+        _Granted.size = size
 
 
-def limit_here() -> int | None:
+class _Granted:
     """What `limit` has given this process."""
-    if resource is None:
-        return None
-    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return None if soft == resource.RLIM_INFINITY else soft
+
+    size: int | None = None
+
+
+def _data_here() -> int:
+    """Bytes of data that this process has; 0 where that is not known."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[5])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def resident(pid: int) -> int | None:
@@ -59,7 +95,7 @@ def is_refusal(mistake: BaseException) -> bool:
 
 def refusal(batch: int, mistake: BaseException) -> str:
     """Why a point at this `batch` had not enough memory, and what would help."""
-    bound = limit_here()
+    bound = _Granted.size
     if bound is None:
         what = f"a batch of {batch} takes more memory than this computer has left"
     else:
@@ -67,4 +103,5 @@ def refusal(batch: int, mistake: BaseException) -> str:
             f"a batch of {batch} takes more memory than the {show_bytes(bound)} that a worker "
             "process may have; a larger --memory, fewer --jobs or a smaller batch would help"
         )
-    return f"{what}: {mistake}" if str(mistake) else what
+    doing = "".join(f", at {step}" for step in getattr(mistake, "__notes__", ())[:1])
+    return f"{what}{doing}: {mistake}" if str(mistake) else f"{what}{doing}"

@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 from archgen.point import Outcome, Point
 from archgen.run import failure
+from archgen.steps import overdue
 from archgen.store import Store
 from archgen.workers import WorkerDied, Workers, WorkersGone
 
-DIED = (
-    "the worker process died while it ran this point, also alone: out of memory (a larger "
+_DIED = (
+    "the worker process died{} while it ran this point, also alone: out of memory (a larger "
     "--memory, fewer --jobs or a smaller batch would help), or a crash in native code"
 )
 _LOOK = 0.25
@@ -32,7 +33,7 @@ class _Under:
     """A point that is under way."""
 
     point: Point
-    deadline: float
+    started: float
     """Of `time.monotonic`."""
 
 
@@ -50,7 +51,8 @@ def run_points(
         workers: who runs them; they are not closed.
         store: where outcomes go, which other studies may write at the same time: a point that one
             of them is at is not started here.
-        timeout: seconds that a point may take; None: as long as it likes.
+        timeout: seconds that a point may take; None: as long as it likes, but no step of it longer
+            than `archgen.steps.STEP_SECONDS`.
         fresh: run every point, whatever the store has.
     """
     yield from _Loop(deque(points), workers, store, timeout, fresh).run()
@@ -92,8 +94,7 @@ class _Loop:
                 yield found
                 continue
             future = self.workers.submit(point)
-            due = time.monotonic() + (self.timeout or float("inf"))
-            self.under[future] = _Under(point, due)
+            self.under[future] = _Under(point, time.monotonic())
 
     def _stored(self, point: Point) -> Outcome | None:
         """What another study has made of the point."""
@@ -112,18 +113,18 @@ class _Loop:
     def _finished(self) -> Iterator[Outcome]:
         if not self.under:
             return
-        nearest = min(under.deadline for under in self.under.values()) - time.monotonic()
-        done, _ = wait(self.under, max(0.0, min(nearest, _LOOK)), FIRST_COMPLETED)
+        done, _ = wait(self.under, _LOOK, FIRST_COMPLETED)
         for future in done:
             point = self.under.pop(future).point
             try:
                 outcome = future.result()
-            except WorkerDied:
+            except WorkerDied as death:
                 if point is not self.suspect:
                     self._release(point)
                     self.died.append(point)
                     continue
-                outcome = failure(point, DIED)
+                doing = f" at {death}" if str(death) else ""
+                outcome = failure(point, _DIED.format(doing))
             except WorkersGone:
                 raise
             except Exception as mistake:
@@ -131,12 +132,11 @@ class _Loop:
             yield self._kept(point, outcome)
 
     def _late(self) -> Iterator[Outcome]:
-        now = time.monotonic()
         for future, under in list(self.under.items()):
-            if under.deadline < now and not future.done():
+            said = overdue(self.workers.at(future), under.started, self.timeout)
+            if said is not None and not future.done():
                 del self.under[future]
                 self.workers.abandon(future)
-                said = f"no result after {self.timeout:g} s (--timeout)"
                 yield self._kept(under.point, failure(under.point, said))
 
     def _kept(self, point: Point, outcome: Outcome) -> Outcome:

@@ -26,6 +26,7 @@ from archgen.files import write_atomically
 from archgen.locks import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError
+from archgen.steps import step
 from archgen.zoo.shapes import without_initializers
 
 Array = NDArray[Any]
@@ -154,7 +155,8 @@ def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
         port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
         for port, array in zip(ports, inputs, strict=True)
     }
-    results: list[Array] = session.run(None, feeds)
+    with step("running an operator on the host"):
+        results: list[Array] = session.run(None, feeds)
     return results
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,6 +35,8 @@ from archgen.quantize import Quantized, quantize
 from archgen.quantized_parts import PRODUCTS
 from archgen.reference import cached_reference, content_key, run_node, sample_inputs
 from archgen.rows import energy_row, layer_rows, metrics_row
+from archgen.sizes import check_sizes
+from archgen.steps import step
 from archgen.timeline import tables
 from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
@@ -42,7 +44,6 @@ from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.nest.memo import Memo
 from compiler.recompute import Recomputed, recompute
 from simmodel.arch import Arch
-from simmodel.dtype import size_of
 from simmodel.trace import Trace
 
 Array = NDArray[Any]
@@ -79,32 +80,11 @@ def prepare(
     """`source` for element type `dtype`: quantized for int8, as it is otherwise."""
     if dtype != "int8":
         return Prepared(source.name, source.proto, source.content_key, "")
-    made: Quantized = quantize(source, calibration, cache_dir())
+    with step(f"quantizing {source.name}"):
+        made: Quantized = quantize(source, calibration, cache_dir())
     given = content_key(calibration) if calibration else "seeded"
     key = content_hash({"model": source.content_key, "calibration": given, "note": made.note})
     return Prepared(source.name, made.proto, key, made.note)
-
-
-def check_inputs(source: SourceModel, arch: Arch, dtype: str) -> None:
-    """Raises DoesNotFit where the inputs of `source` alone are more than DRAM, before any of them
-    is made: floats as `dtype`, everything else as it is."""
-    sizes = dict(_input_sizes(source.proto, dtype))
-    demand, size = sum(sizes.values()), arch.memories.dram.size
-    if demand > size:
-        terms = tuple((f"input {name}", n) for name, n in sizes.items())
-        levers = ("a smaller batch or input", f"memories.dram.size of at least {demand} B")
-        raise DoesNotFit(demand, size, "B", terms, levers, f"{source.name}: DRAM")
-
-
-def _input_sizes(proto: onnx.ModelProto, dtype: str) -> Iterator[tuple[str, int]]:
-    """Bytes of each input."""
-    data = {tensor.name for tensor in proto.graph.initializer}
-    for value in proto.graph.input:
-        if value.name not in data:
-            kind = value.type.tensor_type
-            item = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
-            size = min(item.itemsize, size_of(dtype)) if item.kind == "f" else item.itemsize
-            yield value.name, math.prod(dim.dim_value for dim in kind.shape.dim) * size
 
 
 @dataclass(frozen=True)
@@ -129,10 +109,12 @@ class Models:
         if wanted in self._kept:
             self._kept.move_to_end(wanted)
             return self._kept[wanted]
-        source = open_model(point.model, point.batch, dict(point.dims))
-        check_inputs(source, point.arch, point.dtype)
+        with step(f"opening {point.model}"):
+            source = open_model(point.model, point.batch, dict(point.dims))
+            check_sizes(source, point.arch, point.dtype)
         made = prepare(source, point.dtype, load_calibration(point.calibration))
-        kept = Kept(made, self._load(made.proto, made.name))
+        with step(f"loading {made.name}"):
+            kept = Kept(made, self._load(made.proto, made.name))
         self._kept[wanted] = kept
         if len(self._kept) > _KEPT_MODELS:
             self._kept.popitem(last=False)
@@ -211,7 +193,8 @@ class Workbench:
     def _verify(self, point: Point, model: Prepared, compiled: Compiled) -> Comparison:
         """The verdict on every value of the program; errors of outputs are end to end."""
         inputs = sample_inputs(model.proto)
-        whole = cached_reference(model.proto, model.key, inputs, cache_dir())
+        with step(f"running {model.name} in ONNX Runtime"):
+            whole = cached_reference(model.proto, model.key, inputs, cache_dir())
         tools = self.tools
         run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
         made = self._recomputed(compiled, inputs, run.probed)
@@ -241,7 +224,8 @@ class Workbench:
         """`run_cut`, remembered: machines that compute the same integers need it once."""
         key = f"{model.key} {content_key(fed)}"
         if key != self._fed[0]:
-            self._fed = key, run_cut(cut_model, model.proto, inputs, fed)
+            with step(f"running parts of {model.name} in ONNX Runtime"):
+                self._fed = key, run_cut(cut_model, model.proto, inputs, fed)
         return self._fed[1]
 
 

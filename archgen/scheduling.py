@@ -37,6 +37,9 @@ class OptionError(ValueError):
         self.mistakes = list(mistakes)
         super().__init__("\n".join(self.mistakes))
 
+    def __reduce__(self) -> tuple[type[OptionError], tuple[list[str]]]:
+        return OptionError, (self.mistakes,)
+
 
 @dataclass(frozen=True)
 class Scheduling:

@@ -26,9 +26,11 @@ from archgen.standard import STANDARD
 from archgen.store import Store, StoreError, writing
 from archgen.toolchain import Toolchain
 from archgen.variants import Variant
-from archgen.workers import InProcess, LocalProcesses, Tools, Workers
+from archgen.workers import InProcess, LocalProcesses, Tools, Workers, can_guard
 from simmodel.arch import Arch
 
+LOCAL, HERE = "local", "here"
+"""Executors: worker processes of this machine, and this process."""
 Observer = Callable[[Outcome, int, int], None]
 """Called after each point with its outcome, how many are finished, and of how many."""
 
@@ -38,7 +40,7 @@ class Running:
     """How and where a study is run; nothing of it changes a result."""
 
     jobs: int = 1
-    """Worker processes; 1 runs in this process, unless points may be given up."""
+    """Worker processes."""
     out: Named | None = None
     """Folder for stored points, frames and plots; None stores nothing."""
     fresh: bool = False
@@ -46,9 +48,10 @@ class Running:
     timeout: float | None = None
     """Seconds that a point may take; None: what the design says."""
     memory: int | None = None
-    """Bytes that a worker process may take; None: no bound."""
+    """Bytes that a worker process may take; None: its share of the machine's."""
     executor: str = "local"
-    """`local`, or a cluster: `dask:tcp://host:port`, `dask:local`."""
+    """`local`, `here` (in this process, without bounds), or a cluster: `dask:tcp://host:port`,
+    `dask:local`."""
     command: str = ""
     """What was typed, for the record."""
     trace: bool = False
@@ -76,6 +79,7 @@ def study(
     out: Named | None = None,
     fresh: bool = False,
     timeout: float | None = None,
+    memory: int | None = None,
     executor: str = "local",
     trace: bool = False,
     plots: bool = True,
@@ -98,14 +102,13 @@ def study(
         calibration: .npz file with samples for quantization, one array for each input.
         fusion, halo, objective, effort: of `archgen.scheduling`; a point for each combination.
         passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
-        out: folder for stored points, frames and plots; None stores nothing.
+        out, plots: folder for stored points, frames and, unless told not to, plots; None: nowhere.
         fresh: run points again that `out` already has.
-        timeout: seconds that a point may take before it is given up as failed.
-        executor: `local`, or a cluster such as `dask:tcp://host:port`.
+        timeout, memory: seconds for a point and bytes for a worker process; default: no run of the
+            model may take more than ten minutes, no worker more than its share of the machine.
+        executor: `local`, `here` (this process, without bounds), or a cluster: `dask:tcp://...`.
         trace: also keep each run as `runs/*.pftrace.gz`, for the Perfetto viewer.
-        plots: whether plots are drawn in `out`.
-        observe: called after each point.
-        tools: compiler and machine to use.
+        observe, tools: what is called after each point; compiler and machine to use.
 
     Raises:
         StudyError: with every mistake in these arguments at once, before anything runs.
@@ -115,7 +118,7 @@ def study(
         calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
         passes=passes,
     )  # fmt: skip
-    running = Running(jobs, out, fresh, timeout, executor=executor, trace=trace, plots=plots)
+    running = Running(jobs, out, fresh, timeout, memory, executor, trace=trace, plots=plots)
     return run_study(design, running, observe, tools)
 
 
@@ -131,6 +134,7 @@ def run_study(
         StudyError: with every mistake in the design, before anything runs.
         StoreError: results cannot be written; what is finished is kept.
     """
+    design = replace(design, timeout=running.timeout or design.timeout)
     wanted = [replace(point, trace=running.trace) for point in points(design)]
     said = about(design, wanted, running.command)
     store = store_in(running.out)
@@ -199,11 +203,12 @@ def workers_for(running: Running, design: Design, tools: Tools, count: int) -> W
     can be reached."""
     if is_cluster(running.executor):
         return cluster(running.executor, tools)
-    if running.executor != "local":
-        known = "local, dask:local or dask:tcp://host:port"
+    if running.executor not in (LOCAL, HERE):
+        known = "local, here, dask:local or dask:tcp://host:port"
         raise StudyError([f"executor {running.executor!r}: must be {known}"])
     jobs = max(1, min(running.jobs, count))
-    if jobs == 1 and not (running.timeout or design.timeout or running.memory):
+    bounded = bool(running.timeout or design.timeout or running.memory)
+    if running.executor == HERE or (jobs == 1 and not bounded and not can_guard()):
         return InProcess(tools)
     return LocalProcesses(tools, jobs, running.memory)
 

@@ -15,23 +15,21 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing.connection import wait as wait_for
 from multiprocessing.context import BaseContext
-from types import FrameType
 from typing import Protocol
 
 from archgen.estimate import EstimateBench, Estimator
-from archgen.memory import limit, resident, share
+from archgen.guard import become_worker, fork_context
+from archgen.memory import LEAST, grant, resident
 from archgen.point import Outcome, Point
 from archgen.run import Workbench
+from archgen.steps import Board, Step, step_of
 from archgen.threads import collect_rarely, one_thread_each
 from archgen.toolchain import Toolchain
 from simmodel.units import show_bytes
 
 _FULL = 0.5
 """Share of its memory that a worker may keep between points; one that has more is replaced."""
-_LEAST = 512 << 20
-"""Bytes that a worker takes for libraries."""
 _own = threading.local()
 
 
@@ -44,6 +42,9 @@ class Workers(Protocol):
     def submit(self, point: Point) -> Future[Outcome]:
         """Start on a point. The future raises `WorkerDied` when the worker does."""
 
+    def at(self, future: Future[Outcome]) -> Step | None:
+        """The step that the process which has the point of `future` is at, where that is known."""
+
     def abandon(self, future: Future[Outcome]) -> None:
         """Stop working on what `future` stands for, by force."""
 
@@ -52,7 +53,7 @@ class Workers(Protocol):
 
 
 class WorkerDied(Exception):
-    """The process that worked on a point is gone."""
+    """The process that worked on a point is gone; what it was at, where that is known."""
 
 
 class WorkersGone(Exception):
@@ -78,6 +79,11 @@ def run_here(point: Point, tools: Tools) -> Outcome:
     return bench.run(point)
 
 
+def can_guard() -> bool:
+    """Whether a single worker process costs next to nothing, and asks nothing of scripts."""
+    return fork_context() is not None
+
+
 class InProcess:
     """Runs points in this process, each before `submit` returns."""
 
@@ -94,6 +100,10 @@ class InProcess:
         future.set_result(self.bench.run(point))
         return future
 
+    def at(self, future: Future[Outcome]) -> Step | None:
+        """Nothing: it is done."""
+        return None
+
     def abandon(self, future: Future[Outcome]) -> None:
         """Nothing: it is done."""
 
@@ -105,14 +115,15 @@ class LocalProcesses:
     """Worker processes of this machine, each with a bound on its memory."""
 
     def __init__(self, tools: Tools, jobs: int, memory: int | None = None) -> None:
-        """`memory`: bytes that the data of each worker may take; None: no bound. Raises
+        """`memory`: bytes that the data of each worker may take; None: its share. Raises
         WorkersGone for less than a worker takes before its first point."""
-        if memory is not None and memory < _LEAST:
-            said = f"a worker process takes {show_bytes(_LEAST)} before its first point"
+        if memory is not None and memory < LEAST:
+            said = f"a worker process takes {show_bytes(LEAST)} before its first point"
             raise WorkersGone(f"{show_bytes(memory)} for each worker (--memory, --jobs): {said}")
         one_thread_each()
-        self.jobs, self._tools, self._memory = jobs, tools, memory
-        self._full = _FULL * (memory or share(jobs) or float("inf"))
+        self.jobs, self._tools, self._memory = jobs, tools, grant(memory, jobs)
+        self._context = _context(jobs)
+        self._full = _FULL * (self._memory or float("inf"))
         self._idle: list[_Process] = []
         self._busy: dict[Future[Outcome], _Process] = {}
 
@@ -122,7 +133,7 @@ class LocalProcesses:
 
     def submit(self, point: Point) -> Future[Outcome]:
         """Hand the point to a process that has none."""
-        process = self._idle.pop() if self._idle else _Process(self._tools, self._memory)
+        process = self._idle.pop() if self._idle else self._another()
         mine: Future[Outcome] = Future()
         self._busy[mine] = process
 
@@ -132,14 +143,22 @@ class LocalProcesses:
             if known is not None and error is None and not theirs.cancelled():
                 self._next(known)
             if theirs.cancelled() or isinstance(error, BrokenProcessPool):
-                mine.set_exception(WorkerDied())
+                mine.set_exception(WorkerDied(process.doing()))
             elif error is not None:
                 mine.set_exception(error)
             else:
                 mine.set_result(theirs.result())
 
-        process.executor.submit(run_here, point, self._tools).add_done_callback(over)
+        process.executor.submit(_run, point).add_done_callback(over)
         return mine
+
+    def _another(self) -> _Process:
+        return _Process(self._tools, self._memory, self._context)
+
+    def at(self, future: Future[Outcome]) -> Step | None:
+        """The step that the point's process is at."""
+        process = self._busy.get(future)
+        return None if process is None else step_of(process.board)
 
     def _next(self, process: _Process) -> None:
         """Keep a process for the next point, unless what it has kept from others is too much."""
@@ -166,13 +185,21 @@ class LocalProcesses:
 class _Process:
     """One worker process."""
 
-    def __init__(self, tools: Tools, memory: int | None) -> None:
-        self.executor = ProcessPoolExecutor(1, _context(), _start, (memory, dict(os.environ)))
+    def __init__(self, tools: Tools, memory: int | None, context: BaseContext) -> None:
+        # A board of its own for each process: what a killed one was at stays to be read.
+        self.board: Board = context.RawValue(Board)
+        given = (tools, memory, self.board, dict(os.environ))
+        self.executor = ProcessPoolExecutor(1, context, _start, given)
         try:
             self.pid = self.executor.submit(os.getpid).result()  # what starting takes is no point's
         except (BrokenProcessPool, OSError, EOFError):  # the latter: from the server that forks
             bound = f" with {show_bytes(memory)} of memory (--memory)" if memory is not None else ""
             raise WorkersGone(f"no worker process could be started{bound}") from None
+
+    def doing(self) -> str:
+        """What it is at, or was when it died."""
+        at = step_of(self.board)
+        return "" if at is None else at.what
 
     def resident(self) -> int:
         """Bytes of memory that it has; 0 where that is not known."""
@@ -184,8 +211,12 @@ class _Process:
         self.executor.shutdown(wait=True, cancel_futures=True)
 
 
-def _context() -> BaseContext:
-    """Workers forked from a clean server that has the imports, where the system has that."""
+def _context(jobs: int) -> BaseContext:
+    """A single worker is a fork of this process, which has the imports. Several are forked from a
+    clean server, because this process has threads once it watches the first of them."""
+    fork = fork_context()
+    if fork is not None and jobs == 1:
+        return fork
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -193,22 +224,14 @@ def _context() -> BaseContext:
     return context
 
 
-def _start(memory: int | None, environment: Mapping[str, str]) -> None:
-    """`environment`: of the study; the server's is older."""
+def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[str, str]) -> None:
+    """`environment`: of the study; that of the server which forks is older."""
     os.environ.update(environment)
-    signal.signal(signal.SIGINT, _leave)
     collect_rarely()
-    limit(memory)
-    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    become_worker(memory, board)
+    _own.bench = bench_for(tools)
 
 
-def _leave(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)
-
-
-def _leave_with_parent() -> None:
-    """A worker whose study was killed would wait for its next point forever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)
+def _run(point: Point) -> Outcome:
+    bench: Bench = _own.bench
+    return bench.run(point)

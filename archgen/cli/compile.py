@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +20,7 @@ import click
 
 from archgen.api import load_arch, load_model, prepared_for, request_for
 from archgen.cli.compile_report import print_report
+from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import (
     as_dims,
     as_efforts,
@@ -31,13 +32,15 @@ from archgen.cli.options import (
 )
 from archgen.explanation import explanation
 from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
+from archgen.guard import Bounds
 from archgen.models import ModelError, SourceModel
 from archgen.perfetto import write_trace
 from archgen.rows import host_calls
-from archgen.run import check_inputs
 from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError
+from archgen.sizes import check_sizes
 from archgen.standard import Best, compile_best, first, winner
+from archgen.steps import step
 from compiler.errors import CompilerError
 from simmodel.arch import Arch
 from simmodel.asm import print_program
@@ -91,6 +94,7 @@ class _Shown:
     help="File for the program, with --json for the report, with --after for the stage "
     "[default: standard output].",
 )
+@bounds_options
 def compile(
     arch: str | None,
     model: str | None,
@@ -99,15 +103,14 @@ def compile(
     host: bool,
     dims: Sequence[tuple[str, int]],
     calibration: str | None,
-    fusion: tuple[str, ...],
-    halo: tuple[str, ...],
-    objective: tuple[str, ...],
-    effort: tuple[str, ...],
     report: bool,
     as_json: bool,
     after: str | None,
     trace: Path | None,
     output: Path | None,
+    timeout: float | None,
+    memory: int | None,
+    **given: tuple[str, ...],
 ) -> None:
     """Compile a model for an architecture and print the instruction streams.
 
@@ -132,22 +135,21 @@ def compile(
     unwritable = [line for option, path in files.items() for line in _unwritable(option, path)]
     mistakes = [*_wrong(arch, model, shown), *unwritable]
     machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
-    network = (
-        _tried(lambda: load_model(model or "", batch=batch, dims=as_dims(dims)), mistakes)
-        if model
-        else None
-    )
-    scheduling = _scheduling(fusion, halo, objective, as_efforts(effort), mistakes)
+    scheduling = _scheduling(given, mistakes)
     if machine is not None and dtype is not None and dtype not in machine.types:
         known = ", ".join(machine.types)
         mistakes.append(f"dtype {dtype}: {machine.name} runs networks of {known}")
-    if mistakes or machine is None or network is None or scheduling is None:
+    if model is None:
         raise OptionError(mistakes)
-    try:
-        _show(network, machine, dtype, calibration, host, scheduling, shown)
-    except CompilerError as answer:
-        click.echo(f"no program: {answer}", err=True)
-        sys.exit(1)
+    sizes = as_dims(dims)
+
+    def work() -> None:
+        network = _tried(lambda: load_model(model, batch=batch, dims=sizes), mistakes)
+        if mistakes or machine is None or network is None or scheduling is None:
+            raise OptionError(mistakes)
+        _answer(network, machine, dtype, calibration, host, scheduling, shown)
+
+    printed(work, Bounds(timeout, memory))
 
 
 def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
@@ -185,18 +187,30 @@ def _tried(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
         return None
 
 
-def _scheduling(
-    fusion: tuple[str, ...],
-    halo: tuple[str, ...],
-    objective: tuple[str, ...],
-    effort: tuple[int, ...],
-    mistakes: list[str],
-) -> Scheduling | None:
-    found, unknown = choices(fusion, halo, objective, effort)
+def _scheduling(given: Mapping[str, tuple[str, ...]], mistakes: list[str]) -> Scheduling | None:
+    effort = as_efforts(given["effort"])
+    found, unknown = choices(given["fusion"], given["halo"], given["objective"], effort)
     if len(found) > 1:
         unknown.append("several schedules: compile makes one program; `archgen study` compares")
     mistakes += unknown
     return found[0] if found else None
+
+
+def _answer(
+    network: SourceModel,
+    machine: Arch,
+    dtype: str | None,
+    calibration: str | None,
+    host: bool,
+    scheduling: Scheduling,
+    shown: _Shown,
+) -> None:
+    """Show what is asked for, or why there is no program."""
+    try:
+        _show(network, machine, dtype, calibration, host, scheduling, shown)
+    except CompilerError as answer:
+        click.echo(f"no program: {answer}", err=True)
+        sys.exit(1)
 
 
 def _show(
@@ -208,7 +222,8 @@ def _show(
     scheduling: Scheduling,
     shown: _Shown,
 ) -> None:
-    check_inputs(network, machine, dtype or machine.types[0])
+    with step(f"opening {network.name}"):
+        check_sizes(network, machine, dtype or machine.types[0])
     prepared, chosen = prepared_for(network, machine, dtype, calibration)
     request = request_for(prepared, chosen, machine, host, scheduling)
     if shown.after is not None:

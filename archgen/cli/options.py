@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, get_args
 
@@ -79,6 +80,15 @@ class Dimension(click.ParamType[tuple[str, int]]):
         if not name or not equals or not size.isdigit() or not int(size):
             self.fail(f"{value!r}: expected name=value, such as sequence=128", param, ctx)
         return name, int(size)
+
+
+def seconds_of(
+    context: click.Context, option: click.Parameter, value: float | None
+) -> float | None:
+    """`value`, which has to be a number: no time is past a deadline that is none."""
+    if value is not None and math.isnan(value):
+        raise click.BadParameter("nan is not a number of seconds.")
+    return value
 
 
 def as_dims(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import sys
@@ -13,22 +12,14 @@ from typing import Any, TypeVar
 import click
 from rich.console import Console
 
-from archgen.cli.options import Size
+from archgen.cli.options import Size, seconds_of
 from archgen.cli.progress import Progress
-from archgen.memory import share
 from archgen.sweep import Observer, Running
 
 Result = TypeVar("Result")
 Verb = Callable[..., Any]
 OUT = Path("archgen-out")
 INTERRUPTED = 130
-
-
-def _no_nan(context: click.Context, option: click.Parameter, value: float | None) -> float | None:
-    """No time is past a deadline that is not a number, nor before it."""
-    if value is not None and math.isnan(value):
-        raise click.BadParameter("nan is not a number of seconds.")
-    return value
 
 
 _OPTIONS = (
@@ -56,22 +47,24 @@ _OPTIONS = (
     click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
-        callback=_no_nan,
+        callback=seconds_of,
         metavar="SECONDS",
-        help="Give up a point after this long; it becomes a failed row.",
+        help="Give up a point after this long; it becomes a failed row.  "
+        "[default: no step that runs the model takes more than 600]",
     ),
     click.option(
         "--memory",
         type=Size(),
         metavar="SIZE",
         help="Most data of one worker process, such as 8GiB.  "
-        "[default: its share of the machine's]",
+        "[default: its share of three quarters of the machine's]",
     ),
     click.option(
         "--executor",
         default="local",
         show_default=True,
-        help="Who runs the points: local, dask:tcp://HOST:PORT, dask:local[:WORKERS].",
+        help="Who runs the points: local, here (this process, without bounds), "
+        "dask:tcp://HOST:PORT, dask:local[:WORKERS].",
     ),
 )
 
@@ -95,8 +88,7 @@ def running(
 ) -> Running:
     """What these options say."""
     command = shlex.join(["archgen", *sys.argv[1:]])
-    most = memory or share(jobs) if executor == "local" and jobs > 1 else memory
-    return Running(jobs, folder, fresh, timeout, most, executor, command, trace, plots)
+    return Running(jobs, folder, fresh, timeout, memory, executor, command, trace, plots)
 
 
 def watched(work: Callable[[Observer], Result], folder: Path) -> Result:

@@ -35,6 +35,7 @@ def explore(
     out: Named | None = None,
     fresh: bool = False,
     timeout: float | None = None,
+    memory: int | None = None,
     executor: str = "local",
     observe: Observer | None = None,
 ) -> Found:
@@ -47,14 +48,15 @@ def explore(
         out: folder for points, journal, frames, plots and machines; None keeps nothing.
         fresh: run points again that `out` already has.
         timeout: seconds that a point may take.
-        executor: `local`, or a cluster such as `dask:tcp://host:port`.
+        memory: bytes that a worker process may take; default: its share of the machine's.
+        executor: `local`, `here` (in this process), or a cluster such as `dask:tcp://host:port`.
         observe: called after each point, estimates included.
 
     Raises:
         StudyError: with every mistake in the study, before anything runs; that Optuna is missing.
     """
     plan = load_exploration(study).with_trials(trials)
-    running = Running(jobs, out, fresh, timeout, executor=executor)
+    running = Running(jobs, out, fresh, timeout, memory, executor)
     found = search(plan, Means(running, observe))
     if out is not None:
         save_found(found, Path(out))
@@ -71,6 +73,7 @@ def smallest_machine(
     out: Named | None = None,
     fresh: bool = False,
     timeout: float | None = None,
+    memory: int | None = None,
     executor: str = "local",
     observe: Observer | None = None,
 ) -> Answer:
@@ -84,7 +87,7 @@ def smallest_machine(
 
     The other arguments, and what is raised, are those of `explore`.
     """
-    running = Running(jobs, out, fresh, timeout, executor=executor)
+    running = Running(jobs, out, fresh, timeout, memory, executor)
     answer = smallest(load_exploration(study), target, Means(running, observe), by, exact)
     if out is not None:
         save_answer(answer, Path(out))
@@ -98,6 +101,7 @@ def sensitivity(
     out: Named | None = None,
     fresh: bool = False,
     timeout: float | None = None,
+    memory: int | None = None,
     executor: str = "local",
     observe: Observer | None = None,
 ) -> Sensitivities:
@@ -106,7 +110,7 @@ def sensitivity(
     `study` has a section `sensitivity`; the other arguments are those of `explore`. Raises
     StudyError with every mistake in the study.
     """
-    running = Running(jobs, out, fresh, timeout, executor=executor)
+    running = Running(jobs, out, fresh, timeout, memory, executor)
     found = sensitivities(load_surroundings(study), Means(running, observe))
     if out is not None:
         save_sensitivities(found, Path(out))

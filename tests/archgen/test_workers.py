@@ -11,7 +11,7 @@ from host_only import HOST_ONLY, LOG, small_model
 
 from archgen import workers
 from archgen.design import designed, points
-from archgen.memory import is_refusal, limit_here, refusal, resident
+from archgen.memory import is_refusal, refusal, resident
 from archgen.sweep import Running, run_study
 
 ARCH = "ascend-310-like"
@@ -40,7 +40,7 @@ def test_a_point_that_hangs_is_given_up_and_the_others_go_on(tmp_path: Path) -> 
     found = frame(tmp_path, ["one", "hang", "two", "three"], Running(2, timeout=6))
     assert time.monotonic() - started < 60
     assert found["status"].tolist() == ["ok", "failed", "ok", "ok"]
-    assert found["reason"][1] == "no result after 6 s (--timeout)"
+    assert found["reason"][1].startswith("no result after 6 s (--timeout)")
 
 
 def test_one_worker_is_enough_to_give_points_up(tmp_path: Path) -> None:
@@ -92,7 +92,6 @@ def test_too_little_memory_for_any_worker_is_an_error_in_words(tmp_path: Path) -
 
 
 def test_refusals_are_told_in_words() -> None:
-    assert limit_here() is None
     mistake = MemoryError("8 GiB more")
     said = "a batch of 4 takes more memory than this computer has left: 8 GiB more"
     assert refusal(4, mistake) == said
