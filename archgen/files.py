@@ -1,19 +1,31 @@
-"""Files that appear whole or not at all, whoever else is writing and whatever interrupts.
+"""Files that appear whole or not at all, and are read as they were written or not at all.
 
 The one idea: a file is written under a name of its own, ending in `.part`, and then moved to its
-place; what a killed process leaves is removed later.
+place; what a killed process leaves is removed later. What is read again to save work ends in a
+*seal*, a hash of its name and content: a file that was damaged, edited or renamed is not used, and
+that is said.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
+import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 _OLD = 3600.0
 """Seconds after which a file that nobody finished writing is nobody's."""
+_SEAL = 32
+"""Characters of a seal."""
+
+
+class DamagedFile(UserWarning):
+    """A file is not what was written, and is not used."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
@@ -35,6 +47,73 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, text: str) -> None:
     """`text` as the file `path`, in UTF-8."""
     write_atomically(path, lambda target: target.write_text(text, encoding="utf-8"))
+
+
+def seal_of(path: Path, content: bytes) -> str:
+    """What tells `content` under the name of `path` from anything else."""
+    digest = hashlib.blake2b(content, digest_size=_SEAL // 2)
+    digest.update(path.name.encode())
+    return digest.hexdigest()
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """`content` as the file `path`, with its seal: for `.json`, whose object spans lines, as its
+    last key, otherwise behind it."""
+    end, before, after = _form(path)
+    if not content.endswith(end):
+        raise ValueError(f"{path}: not an object that spans lines")
+    body = content[: len(content) - len(end)]
+    write_bytes(path, b"".join((body, before, seal_of(path, content).encode(), after)))
+
+
+def read_sealed(path: Path) -> bytes | None:
+    """What `write_sealed` wrote; None where there is no such file, or where it is damaged, for
+    which a `DamagedFile` is warned of."""
+    try:
+        stored = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as mistake:
+        damaged(path, mistake.strerror or str(mistake))
+        return None
+    end, before, after = _form(path)
+    at = len(stored) - len(after) - _SEAL
+    content = stored[: max(0, at - len(before))] + end
+    seal = stored[max(0, at) : len(stored) - len(after)].decode(errors="replace")
+    framed = stored.endswith(after) and stored[:at].endswith(before)
+    if not framed or seal != seal_of(path, content):
+        damaged(path, "it is not what was written")
+        return None
+    return content
+
+
+def _form(path: Path) -> tuple[bytes, bytes, bytes]:
+    """What the content ends in that stands behind the seal in the file; what is before the seal;
+    what is behind it."""
+    if path.suffix == ".json":
+        return b"\n}", b',\n "seal": "', b'"\n}'
+    return b"", b"\nseal ", b""
+
+
+def damaged(path: Path, why: str) -> None:
+    """Say that the file is made again."""
+    warnings.warn(f"{path} is damaged and is not used: {why}", DamagedFile, stacklevel=3)
+
+
+def say_plainly() -> None:
+    """Let warnings of damaged files be one line each on standard error."""
+    others = warnings.showwarning
+
+    def show(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int,
+        file: TextIO | None = None, line: str | None = None,
+    ) -> None:  # fmt: skip
+        if issubclass(category, DamagedFile):
+            print(f"warning: {message}", file=file or sys.stderr)
+        else:
+            others(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
 
 
 def tidy(folder: Path) -> None:

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from archgen.files import write_bytes
+from archgen.files import read_sealed, write_sealed
 from archgen.int8 import LeftOut, quantized_model
 from archgen.locks import alone
 from archgen.models import ModelError, SourceModel
@@ -87,7 +86,7 @@ def _cached(
         if proto is None:
             proto, left_out = quantized_model(source.name, source.proto, samples)
             _say_left_out(proto, left_out)
-            write_bytes(path, proto.SerializeToString())
+            write_sealed(path, proto.SerializeToString())
     return proto
 
 
@@ -111,12 +110,8 @@ def _cache_key(source: SourceModel, samples: list[dict[str, Array]]) -> str:
 
 
 def _stored(path: Path) -> onnx.ModelProto | None:
-    if not path.exists():
-        return None
-    try:
-        return onnx.load_model_from_string(path.read_bytes())
-    except DecodeError:
-        return None  # damaged on disk: quantized and written again
+    content = read_sealed(path)
+    return None if content is None else onnx.load_model_from_string(content)
 
 
 # Calibration.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from archgen.files import write_atomically
+from archgen.files import read_sealed, write_sealed
 from archgen.locks import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError
@@ -142,7 +142,7 @@ def cached_reference(
         if stored is not None:
             return stored
         values = run_reference(proto, inputs, intermediates)
-        write_atomically(path, lambda target: _store_arrays(target, values))
+        write_sealed(path, _packed(values))
     return values
 
 
@@ -178,25 +178,23 @@ def content_key(arrays: Mapping[str, Array]) -> str:
     return digest.hexdigest()
 
 
-def _store_arrays(path: Path, values: Mapping[str, Array]) -> None:
+def _packed(values: Mapping[str, Array]) -> bytes:
     # Positions as keys: a value's name may hold any character, a zip entry's may not.
     plain = {
         str(index): array.astype(str) if array.dtype.hasobject else array
         for index, array in enumerate(values.values())
     }
-    with path.open("wb") as file:
-        np.savez(file, allow_pickle=False, names=np.array(list(values), dtype=str), **plain)
+    file = BytesIO()
+    np.savez(file, allow_pickle=False, names=np.array(list(values), dtype=str), **plain)
+    return file.getvalue()
 
 
 def _stored_arrays(path: Path) -> dict[str, Array] | None:
-    if not path.exists():
+    content = read_sealed(path)
+    if content is None:
         return None
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            names = stored["names"]
-            return {str(name): stored[str(index)] for index, name in enumerate(names)}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        return None  # damaged on disk: computed and written again
+    with np.load(BytesIO(content), allow_pickle=False) as stored:
+        return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
 
 
 # Sessions.

@@ -19,7 +19,7 @@ import pandas as pd
 
 from archgen.about import About
 from archgen.design import StudyError
-from archgen.files import write_text
+from archgen.files import read_sealed, write_sealed
 from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
 from archgen.plots import save_plots
 from archgen.point import Outcome, Point
@@ -97,7 +97,7 @@ def write_manifest(
         "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
     }
-    write_text(folder / MANIFEST, json.dumps(content, indent=1))
+    write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
 
 
 def open_study(folder: str | PathLike[str]) -> Study:
@@ -117,15 +117,16 @@ def open_study(folder: str | PathLike[str]) -> Study:
 
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
-    try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        said = f"{folder}: holds no study ({MANIFEST} is missing){_near(folder)}"
-        raise StudyError([said]) from None
-    except NotADirectoryError:
-        raise StudyError([f"{folder}: is not a folder; give the folder of a study"]) from None
-    except (OSError, ValueError) as mistake:
-        raise StudyError([f"{path}: cannot be read: {mistake}"]) from None
+    if folder.exists() and not folder.is_dir():
+        raise StudyError([f"{folder}: is not a folder; give the folder of a study"])
+    if not path.exists():
+        raise StudyError([f"{folder}: holds no study ({MANIFEST} is missing){_near(folder)}"])
+    stored = read_sealed(path)
+    if stored is None:
+        raise StudyError(
+            [f"{path}: is damaged, or of another version of archgen; run the study again"]
+        )
+    content: dict[str, Any] = json.loads(stored)
     if content.get("format") != _FORMAT:
         raise StudyError([f"{path}: is of another version of archgen; run the study again"])
     return content

@@ -1,8 +1,8 @@
 """Finished points on disk, which any number of studies may write at the same time.
 
 The one idea: files appear whole or not at all, tables first, then the JSON whose presence says that
-the point is finished. A point that somebody works on is locked (`archgen.locks`). Tables are not
-read until someone asks for what is in them.
+the point is finished, and which holds the seals of the tables (`archgen.files`). A point that
+somebody works on is locked (`archgen.locks`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from archgen.files import write_bytes
+from archgen.files import damaged, read_sealed, seal_of, write_bytes, write_sealed
 from archgen.frame import LayerRow, layers_frame, table_bytes
 from archgen.locks import Locks
 from archgen.point import Outcome, Point
 
-_FORMAT = 4
+_FORMAT = 5
 TRACE = "trace"
 """The table of an outcome that is a file for a viewer."""
 _CONTENT = {
@@ -70,7 +70,8 @@ class Store:
         return self.folder / f"{plain}.{key[:16]}"
 
     def load(self, label: str, key: str) -> Outcome | None:
-        """The finished point, or None when it is absent, damaged or has another key."""
+        """The finished point, or None when it is absent, of another key, or damaged, which is
+        warned of."""
         found = _read(self._stem(label, key))
         return found if found is not None and found.key == key else None
 
@@ -104,12 +105,12 @@ class Store:
 
     def _save(self, outcome: Outcome, stem: Path) -> None:
         tables = {"layers": table_bytes(layers_frame([outcome])), **outcome.tables}
-        sizes: dict[str, int] = {}
+        seals: dict[str, str] = {}
         for name, table in tables.items():
             path = _table(stem, name)
             if isinstance(table, bytes):
                 write_bytes(path, table)
-            sizes[name] = path.stat().st_size
+            seals[name] = seal_of(path, path.read_bytes())
         content = {
             "format": _FORMAT,
             "key": outcome.key,
@@ -117,10 +118,10 @@ class Store:
             "row": outcome.row,
             "details": outcome.details,
             "layers": outcome.layers,
-            "tables": sizes,
+            "tables": seals,
         }
         text = json.dumps(content, indent=1, allow_nan=False)
-        write_bytes(Path(f"{stem}.json"), text.encode())
+        write_sealed(Path(f"{stem}.json"), text.encode())
 
 
 def _reported(outcome: Outcome, stem: Path) -> Outcome:
@@ -139,14 +140,12 @@ def _table(stem: Path, name: str) -> Path:
 
 
 def _read(stem: Path) -> Outcome | None:
-    try:
-        stored = json.loads(Path(f"{stem}.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None  # absent, or damaged: run and written again
-    if not _is_whole(stored):
+    content = read_sealed(Path(f"{stem}.json"))
+    stored = None if content is None else json.loads(content)
+    if stored is None or not _is_whole(stored):
         return None
     paths = {name: _table(stem, name) for name in stored["tables"]}
-    if any(_size(path) != stored["tables"][name] for name, path in paths.items()):
+    if not all(_is_sealed(path, stored["tables"][name]) for name, path in paths.items()):
         return None
     rows: list[LayerRow] = stored["layers"]
     tables: dict[str, bytes | Path] = {n: path for n, path in paths.items() if n != "layers"}
@@ -154,16 +153,20 @@ def _read(stem: Path) -> Outcome | None:
     return Outcome(key, label, stored["row"], rows, stored["details"], tables, reused=True)
 
 
+def _is_sealed(path: Path, seal: str) -> bool:
+    """Whether the table is as it was written; otherwise that is said."""
+    try:
+        whole = seal_of(path, path.read_bytes()) == seal
+    except OSError as mistake:
+        damaged(path, mistake.strerror or str(mistake))
+        return False
+    if not whole:
+        damaged(path, "it is not what was written")
+    return whole
+
+
 def _is_whole(stored: Any) -> bool:
     if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
         return False
     typed = all(isinstance(stored.get(name), kind) for name, kind in _CONTENT.items())
     return typed and "status" in stored["row"]
-
-
-def _size(path: Path) -> int:
-    """Bytes of the file; -1 where there is none."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return -1

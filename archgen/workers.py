@@ -19,6 +19,7 @@ from multiprocessing.context import BaseContext
 from typing import Protocol
 
 from archgen.estimate import EstimateBench, Estimator
+from archgen.files import say_plainly
 from archgen.guard import become_worker, fork_context
 from archgen.memory import LEAST, grant, resident
 from archgen.point import Outcome, Point
@@ -228,6 +229,7 @@ def _start(tools: Tools, memory: int | None, board: Board, environment: Mapping[
     """`environment`: of the study; that of the server which forks is older."""
     os.environ.update(environment)
     collect_rarely()
+    say_plainly()
     become_worker(memory, board)
     _own.bench = bench_for(tools)
 

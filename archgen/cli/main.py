@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 import click
 
+from archgen.files import say_plainly
 from archgen.threads import collect_rarely, one_thread_each
 
 VERBS = {
@@ -80,6 +81,7 @@ def main() -> None:
     """Entry point of the console script; exits with 0, 1 (a result is bad) or 2 (wrong input)."""
     one_thread_each()
     collect_rarely()
+    say_plainly()
     try:
         cli(prog_name="archgen")
     except Exception as mistake:

@@ -15,8 +15,8 @@ import pytest
 from host_only import HOST_ONLY, small_model
 from killed import MACHINES, SLOW, many, quiet
 
-from archgen import locks
-from archgen import store as store_module
+from archgen import files, locks
+from archgen.files import DamagedFile
 from archgen.results import open_study
 from archgen.store import Store, StoreError
 from archgen.sweep import run_study, study
@@ -114,7 +114,9 @@ def test_damaged_files_are_run_again(tmp_path: Path) -> None:
     paths = [files[name] for name in sorted(files)]
     for path, damage in zip(paths, ("cut", "list", "table", "gone", "empty"), strict=False):
         damaged(path, damage)
-    again = run_study(design, quiet(out), tools=SLOW)
+    with pytest.warns(DamagedFile) as said:
+        again = run_study(design, quiet(out), tools=SLOW)
+    assert len({str(each.message) for each in said}) == 5
     assert again.reused == 1
     assert len(again.spans) == len(whole.spans)
     untimed = [frame.drop(columns=TIMES) for frame in (again.frame, whole.frame)]
@@ -140,21 +142,22 @@ def test_a_full_disk_is_said_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     design, out = many(small_model(tmp_path / "small.onnx"), 5), tmp_path / "out"
-    real, written = store_module.write_bytes, []
+    real, written = files.write_bytes, []
 
     def full(path: Path, content: bytes) -> None:
-        if path.suffix == ".json" and len(written) == 3:
+        finished = path.suffix == ".json" and path.parent.name == "runs"
+        if finished and len(written) == 3:
             path.with_name("half.part").write_bytes(b"half")
             raise OSError(28, "No space left on device")
-        written.extend([path] if path.suffix == ".json" else [])
+        written.extend([path] if finished else [])
         real(path, content)
 
-    monkeypatch.setattr(store_module, "write_bytes", full)
+    monkeypatch.setattr(files, "write_bytes", full)
     with pytest.raises(StoreError, match="No space left on device; 3 of 5 points") as caught:
         run_study(design, quiet(out), tools=SLOW)
     assert str(out) in str(caught.value)
     assert len(open_study(out).outcomes) == 3
-    monkeypatch.setattr(store_module, "write_bytes", real)
+    monkeypatch.setattr(files, "write_bytes", real)
     again = run_study(design, quiet(out), tools=SLOW)
     assert (again.reused, len(again.frame)) == (3, 5)
 
