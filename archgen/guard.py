@@ -116,6 +116,7 @@ def _work(
     try:
         content = pickle.dumps((True, work()))
     except Exception as mistake:
+        mistake.add_note("".join(traceback.format_exception(mistake)))  # what is sent has no frames
         content = pickle.dumps((False, _portable(mistake)))
     writer.send_bytes(content)
 
