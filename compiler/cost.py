@@ -8,11 +8,15 @@ call prices thousands of candidates.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from simmodel.arch import Arch, CopyEngine
+
+Stage = tuple[Any, Any]
+"""Cycles of an engine, or of a memory, for all tiles and for one."""
 
 
 def path(arch: Arch, source: str, target: str) -> CopyEngine:
@@ -83,6 +87,18 @@ def rounded(arch: Arch, size: Any, run: Any, far: str = "dram") -> Any:
     return size * (np.ceil(run / burst) * burst / run)
 
 
-def overlapped(matrix: Any, vector: Any, memory: Any) -> Any:
-    """Cycles of engines that work side by side: the longest of them."""
-    return np.maximum(np.maximum(matrix, vector), memory)
+def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
+    """Cycles of tiles that pass through engines which work side by side.
+
+        load      111222333                three tiles of 3, 2 and 1 cycles: the busiest engine's
+        matrix       11 22 33              9, and what the others take for one tile, before it
+        store          1  2  3             starts or after it has ended: 9 + 2 + 1
+
+    Args:
+        stages: of each engine, in the order of a tile.
+        memories: of what all loads and stores share.
+    """
+    behind: Any = 0.0
+    for every, once in (*stages, *memories):
+        behind = np.maximum(behind, every - once)
+    return sum(once for _, once in stages) + behind

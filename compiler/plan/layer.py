@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from compiler.errors import DoesNotFit
 from compiler.fuse.layer import Layer
-from compiler.nest.ir import Access, Nest, dense, order_of
+from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
 from compiler.plan.ir import Buffer, Compute, LayerPlan
 from compiler.plan.ranges import Key, Range, Region, keys_of, needs
 from compiler.tile.ir import Tiled
@@ -281,15 +281,21 @@ def role_of(layer: Layer, key: Key, arch: Arch) -> str:
 def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[int, ...]:
     """Channels last for the matrix engine's left operand, packed order for constant weights."""
     tensor = layer.tensors[key[0]]
-    order = list(order_of(tensor.shape, tensor.storage.strides))
+    order = order_of(tensor.shape, tensor.storage.strides)
     head = layer.head
     product = route(head, layer.tensors, arch).engine == "matrix"
     if product and key == keys_of(head)[0]:
-        last = innermost_axis(head)
-        order = [axis for axis in order if axis != last] + ([last] if last is not None else [])
+        order = left_order(tensor, head)
     if product and key[2] and tensor.data is not None:
-        order = list(packed_order(head))
-    return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, tuple(order)))
+        order = packed_order(head)
+    return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
+
+
+def left_order(tensor: Tensor, head: Nest) -> tuple[int, ...]:
+    """Axes of a product's left operand on chip, slowest first: as it is stored, but for the one
+    that the engine walks innermost."""
+    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(head)
+    return order if last is None else (*(axis for axis in order if axis != last), last)
 
 
 FEW = 8

@@ -7,20 +7,21 @@ numpy expressions. What is counted per tile is multiplied by how often it happen
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from compiler.cost import copy_cycles, overlapped, path, rounded, shared_rate
+from compiler.cost import pipelined
 from compiler.fuse.layer import Layer
-from compiler.nest.ir import Nest, Tensor
-from compiler.plan.layer import vector_steps
+from compiler.nest.ir import Access, Nest, Tensor
+from compiler.plan.layer import left_order, vector_steps
 from compiler.tile.machine import Route, cost_class, route, temporary_type
 from compiler.tile.operands import Flows
 from compiler.tile.roles import Roles
+from compiler.tile.transfer import Flow, Path, Transfer, traffic
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
 from simmodel.isa.cycles import fold_interval, product_cycles, streams
@@ -166,14 +167,16 @@ class Turns:
         """Whether the reduction is split."""
         return self.deep > 1
 
+    def columns(self, order: Any) -> Any:
+        """Loads of what only columns move: for every tile where rows lie outside of them."""
+        return np.where((order == 1) | (self.cols == 1), self.cols, self.tiles)
+
 
 @dataclass(frozen=True)
 class Tail:
     """Vector work behind the product, per tile."""
 
     cycles: Any
-    loaded: Mapping[str, Any]
-    """Memory -> bytes loaded for it."""
     space: Any
     """Bytes of its buffers."""
 
@@ -212,11 +215,13 @@ def price(problem: Problem, choice: Choice) -> Price:
     tiles = problem.repeats * turns.tiles
     matrix = tiles * turns.deep * (cycles + startup)
     vector = tiles * tail.cycles
-    load, store, moved, ends = _traffic(problem, choice, turns, tail, (a_size, w_bytes))
-    memory = np.maximum(np.maximum(load, store), moved["dram"] / arch.dram_bytes_per_cycle)
-    memory = np.maximum(memory, moved["shared"] / shared_rate(arch, problem.cores))
-    total = overlapped(matrix, vector, memory) + ends + tail.cycles + cycles
-    return Price(total, matrix, vector, memory, moved["dram"], need, fits, load, store, tiles)
+    moved = traffic(arch, problem.cores, tuple(_flows(problem, choice, turns)))
+    stages = (moved.load, (matrix, cycles + startup), (vector, tail.cycles), moved.store)
+    total = pipelined(stages, moved.far.values())
+    load, store = moved.load[0], moved.store[0]
+    return Price(
+        total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles
+    )
 
 
 def turns_of(problem: Problem, choice: Choice) -> Turns:
@@ -239,64 +244,75 @@ def turns_of(problem: Problem, choice: Choice) -> Turns:
     )
 
 
-def _traffic(
-    problem: Problem, choice: Choice, turns: Turns, tail: Tail, sizes: tuple[Any, Any]
-) -> tuple[Any, Any, Mapping[str, Any], Any]:
-    """Cycles of loads and of stores on one core, bytes of all by memory, and what nothing hides."""
-    arch, cores = problem.arch, problem.cores
-    homes = tuple(problem.home(t.name) for t in (problem.source, problem.weight))
-    load_engine = path(arch, homes[0], arch.matrix.input)
-    weight_engine = path(arch, homes[1], arch.matrix.weights)
-    out = problem.home(problem.layer.result.name)
-    store_engine = path(arch, "local", out)
-    a_size, w_bytes = sizes
-    run, pieces = _input_runs(problem, choice, a_size)
-    a_moved = rounded(arch, a_size * size_of(problem.source.dtype), run, homes[0])
-    result = size_of(problem.layer.result.dtype)
-    whole = choice.n >= problem.extent(problem.found.col)
-    runs = np.where(whole, choice.n * choice.x, choice.n) * result
-    stored = rounded(arch, choice.outputs * result, runs, out)
-    a_count = problem.repeats * turns.input
-    refilled = (turns.weights > 1) & (turns.split | (choice.order == 0))
-    w_count = turns.weights * np.where(problem.lead_moves_weights | refilled, problem.repeats, 1)
-    tiles = problem.repeats * turns.tiles
-    a_count, w_count = a_count * problem.loads_input, w_count * problem.loads_weights
-    stored = stored * problem.stores
-    a_once = copy_cycles(arch, load_engine, a_moved, cores, pieces, far=homes[0])
-    w_once = copy_cycles(arch, weight_engine, w_bytes, cores, far=homes[1])
-    load, weights = a_count * a_once, w_count * w_once
-    for home, size in tail.loaded.items():
-        engine = path(arch, home, "local")
-        load = load + tiles * copy_cycles(arch, engine, size, cores, far=home) * (size > 0)
-    load = load + weights if weight_engine is load_engine else np.maximum(load, weights)
-    store_once = copy_cycles(arch, store_engine, stored, cores, far=out, store=True)
-    store_once = store_once * problem.stores
-    moved = {home: cores * tiles * size for home, size in tail.loaded.items()}
-    for home, count, size in (
-        (homes[0], a_count, a_moved), (homes[1], w_count, w_bytes), (out, tiles, stored)
-    ):  # fmt: skip
-        moved[home] = moved[home] + cores * count * size
-    ends = a_once * problem.loads_input + w_once * problem.loads_weights + store_once
-    return load, tiles * store_once, moved, ends
-
-
-def _input_runs(problem: Problem, choice: Choice, a_size: Any) -> tuple[Any, Any]:
-    """Bytes of each contiguous run of the input in DRAM, and pieces that a load falls into."""
-    item = size_of(problem.source.dtype)
-    axis = next(
-        (
-            axis
-            for axis, affine in enumerate(problem.head.operands[0].index)
-            if problem.found.k is not None and affine.coefficient(problem.found.k)
-        ),
-        None,
+def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
+    """What the product and its tail load, and the store of the result."""
+    arch, cores, layer = problem.arch, problem.cores, problem.layer
+    left, right = problem.head.operands[:2]
+    repeats, tiles = problem.repeats, problem.repeats * turns.tiles
+    inner = choice.order == 0
+    again = np.where(
+        problem.lead_moves_weights | (turns.weights > 1) & (turns.split | inner), repeats, 1
     )
-    channels_last = axis is not None and problem.source.storage.strides[axis] == 1
-    if channels_last:
-        whole = choice.k >= problem.extent(problem.found.k)
-        run = np.where(whole, choice.k * choice.x, choice.k)
-        return run * item, a_size / run
-    return choice.x * item, a_size
+    lead = np.where((turns.cols > 1) & (problem.lead_moves_weights | inner), repeats, 1)
+    if problem.loads_input:
+        way = Path(arch, cores, problem.home(left.tensor), arch.matrix.input)
+        order = left_order(problem.source, problem.head)
+        once = way.box(problem.source, _box(problem, choice, left), order)
+        yield Flow(way, repeats * turns.input, once)
+    if problem.loads_weights:
+        way = Path(arch, cores, problem.home(right.tensor), arch.matrix.weights)
+        yield Flow(way, turns.weights * again, _moved(problem, choice, right, way))
+    for access in _others(problem):
+        way = Path(arch, cores, problem.home(access.tensor), "local")
+        count = tiles if _follows(problem, access) else turns.columns(choice.order) * lead
+        yield Flow(way, count, _moved(problem, choice, access, way))
+    if problem.stores:
+        way = Path(arch, cores, problem.home(layer.result.name), "local", store=True)
+        sizes = [_size(problem, choice, dim) for dim in range(problem.head.rank)]
+        yield Flow(way, tiles, way.box(layer.result, sizes))
+
+
+def _others(problem: Problem) -> Iterator[Access]:
+    """What is loaded besides the operands of the product."""
+    layer, seen = problem.layer, {*problem.layer.inside, *problem.held}
+    for nest in layer.nests:
+        for access in nest.reads[2:] if nest is problem.head else nest.reads:
+            stays = problem.resident and layer.tensors[access.tensor].data is not None
+            if access.tensor not in seen and not stays:
+                seen.add(access.tensor)
+                yield access
+
+
+def _follows(problem: Problem, access: Access) -> bool:
+    """Whether tiles of other rows need other parts of what `access` reads."""
+    rows = (d for d in range(problem.head.rank) if d != problem.found.col)
+    return any(access.uses(d) and problem.box[d] > 1 for d in rows)
+
+
+def _moved(problem: Problem, choice: Choice, access: Access, way: Path) -> Transfer:
+    """One load of what `access` reads in a tile; constants lie in DRAM as they are loaded."""
+    tensor = problem.layer.tensors[access.tensor]
+    sizes = _box(problem, choice, access)
+    if tensor.data is None:
+        return way.box(tensor, sizes)
+    return way.run(math.prod(sizes) * size_of(tensor.dtype))
+
+
+def _box(problem: Problem, choice: Choice, access: Access) -> list[Any]:
+    """Positions along each axis of a tensor that a tile reads, border included."""
+    return [
+        1 + sum(abs(factor) * (_size(problem, choice, dim) - 1) for dim, factor in affine.terms)
+        for affine in access.index
+    ]
+
+
+def _size(problem: Problem, choice: Choice, dim: int) -> Any:
+    """Positions of one loop of the head within a tile."""
+    found = problem.found
+    cut = {found.y: choice.y, found.x: choice.x, found.col: choice.n, found.k: choice.k}
+    if dim in cut:
+        return cut[dim]
+    return 1 if dim < problem.head.rank else problem.head.dims[dim].extent
 
 
 def _tail(problem: Problem, choice: Choice) -> Tail:
@@ -308,7 +324,6 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
     vectors = choice.pixels * np.ceil(choice.n / lanes)
     late = vector_steps(problem.head, problem.way, arch)
     cycles: Any = late * (startup + vectors)
-    loaded: dict[str, Any] = {"dram": 0 * elements, "shared": 0 * elements}
     space: Any = (wide if late > 1 else 0) * elements
     for nest in layer.nests[1:]:
         cycles = cycles + startup + vectors * getattr(arch.vector.cost, cost_class(nest))
@@ -318,13 +333,8 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
             if access.tensor in layer.inside or access.tensor in problem.held:
                 continue
             if tensor.elements >= elements.max():
-                item = size_of(tensor.dtype)
-                whole = choice.n >= problem.extent(problem.found.col)
-                run = np.where(whole, choice.n * choice.x, choice.n) * item
-                home = problem.home(access.tensor)
-                loaded[home] = loaded[home] + rounded(arch, elements * item, run, home)
                 space = space + problem.slots * elements * size_of(tensor.dtype)
-    return Tail(cycles, loaded, space)
+    return Tail(cycles, space)
 
 
 def _fits(

@@ -20,11 +20,11 @@ from compiler.plan.ir import Buffer
 from compiler.plan.make_plan import alive, held_tensors, shares_loads
 from compiler.plan.room import earliest
 from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
-from compiler.tile.share import Share, Shares
+from compiler.tile.share import Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Work
+from compiler.tile.transfer import Path, Transfer
 from compiler.tile.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from simmodel.arch import Arch
-from simmodel.dtype import size_of
 
 TAIL = 0.05
 """Share of a group's constants from which on it matters how those of its last layer arrive."""
@@ -60,6 +60,8 @@ class GroupPricer:
     whole: bool = True
     """Whether constants may be loaded as a whole where no loop reads them again."""
 
+    transfers: dict[tuple[str, Sizes, Sizes, int, bool], Transfer] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         self.facts = _GroupFacts(self.arch, self.known.layers)
         self.count = len(self.group.layers)
@@ -78,6 +80,17 @@ class GroupPricer:
                 sizes[constant.role] = sizes.get(constant.role, 0) + constant.bytes
             found.append(sizes)
         return tuple(found)
+
+    def transfer(
+        self, name: str, sizes: Sizes, room: Sizes, cores: int, *, store: bool
+    ) -> Transfer:
+        """One load or store of `sizes` of what the group holds, in a buffer with `room`."""
+        key = name, sizes, room, cores, store
+        if key not in self.transfers:
+            way = Path(self.arch, cores, self.group.home(name), "local", store=store)
+            order = self.facts.passing(self.group, name).order
+            self.transfers[key] = way.box(self.group.tensors[name], sizes, order, room)
+        return self.transfers[key]
 
     @cached_property
     def constant_bytes(self) -> tuple[int, ...]:
@@ -334,12 +347,10 @@ class _Candidate:
         return Estimate(busy, total.matrix, total.vector, memory, everything, need)
 
     def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:
-        arch, group, cores = self.pricer.arch, self.pricer.group, self.cores
+        arch, group = self.pricer.arch, self.pricer.group
         lanes = arch.vector.lanes
         startup = arch.vector.startup.cycles(arch.clock)
-        loads = {
-            name: self._load_cycles(name, size) for name, size in self._loaded(run, moment).items()
-        }
+        loads = {name: float(moved.cycles) for name, moved in self._loaded(run, moment).items()}
         moves: dict[int, float] = {}
         for name, (dim, shift, overlap) in self.walked.handed(run.first).items():
             hold = moment.holds[name]
@@ -347,43 +358,36 @@ class _Candidate:
             pieces = -(-overlap // shift)
             reader = group.held[name][-1]
             moves[reader] = moves.get(reader, 0.0) + pieces * startup + overlap * row / lanes
-        stores = {}
-        for name, box in moment.out.items():
-            if name in moment.holds and name not in group.kept:
-                size = volume(box) * size_of(group.tensors[name].dtype)
-                home = group.home(name)
-                cycles = copy_cycles(
-                    arch, path(arch, "local", home), size, cores, far=home, store=True
-                )
-                stores[group.made[name]] = float(cycles)
+        stores = {group.made[name]: float(t.cycles) for name, t in self._stored(moment).items()}
         return Work(shares, loads, moves, stores)
 
-    def _load_cycles(self, name: str, size: int) -> float:
-        arch, home = self.pricer.arch, self.pricer.group.home(name)
-        return float(copy_cycles(arch, path(arch, home, "local"), size, self.cores, far=home))
-
-    def _loaded(self, run: Run, moment: Moment) -> dict[str, int]:
-        """Bytes of each held input that this tile loads."""
+    def _loaded(self, run: Run, moment: Moment) -> dict[str, Transfer]:
+        """The load of each held input that this tile loads."""
         before = self.walked.moments[run.first - 1] if run.first else None
         group = self.pricer.group
         return {
-            name: volume(hold.box) * size_of(group.tensors[name].dtype)
+            name: self.pricer.transfer(name, hold.sizes, hold.sizes, self.cores, store=False)
             for name, hold in moment.holds.items()
             if name not in group.made
             and name not in group.kept
             and (before is None or before.holds.get(name) != hold)
         }
 
-    def _moved(self, run: Run, moment: Moment) -> float:
-        """Bytes of held tensors that one tile moves, off chip, of one core."""
-        group = self.pricer.group
-        stored = sum(
-            volume(box) * size_of(group.tensors[name].dtype)
+    def _stored(self, moment: Moment) -> dict[str, Transfer]:
+        """The store of each held result, from where it lies among what the group holds of it."""
+        return {
+            name: self.pricer.transfer(
+                name, tuple([n for _, n in box]), moment.holds[name].sizes, self.cores, store=True
+            )
             for name, box in moment.out.items()
-            if name in moment.holds and name not in group.kept and name not in group.shared
-        )
-        loaded = self._loaded(run, moment).items()
-        return stored + sum(size for name, size in loaded if name not in group.shared)
+            if name in moment.holds and name not in self.pricer.group.kept
+        }
+
+    def _moved(self, run: Run, moment: Moment) -> float:
+        """Bytes of held tensors that DRAM moves for one tile of one core."""
+        shared = self.pricer.group.shared
+        both = (*self._loaded(run, moment).items(), *self._stored(moment).items())
+        return sum(float(moved.bytes) for name, moved in both if name not in shared)
 
 
 @dataclass

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.cost import copy_cycles
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import order_of
 from compiler.plan.facts import LayerFacts
@@ -22,9 +21,9 @@ from compiler.tile.machine import route
 from compiler.tile.price import Problem, price
 from compiler.tile.roles import roles
 from compiler.tile.search import choices, loops_of
-from compiler.tile.slabs import free_dims, space_of, work_of
+from compiler.tile.slabs import buffered, flows_of, free_dims, space_of, work_of
+from compiler.tile.transfer import traffic
 from simmodel.arch import Arch
-from simmodel.dtype import size_of
 
 Sizes = tuple[int, ...]
 STREAMED = 8
@@ -208,68 +207,14 @@ class Shares:
         self, layer: Layer, sizes: Sizes, tiles: list[int], order: Sizes, held: frozenset[str],
         shared: frozenset[str],
     ) -> Share:  # fmt: skip
-        arch, slots = self.arch, self.slots
+        arch = self.arch
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
         count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
-        elements = math.prod(tiles)
         matrix, vector = work_of(layer, arch, tiles)
-        moved = list(_moved(layer, sizes, tiles, order, held, shared))
-        loaded = sum(size for _, _, size in moved)
-        stored = 0 if layer.result.name in held else elements * size_of(layer.result.dtype)
-        inside = space_of(layer, arch, elements)
-        again = slots if count > 1 else 1
-        load = sum(self._cycles(home, "local", size) * times for home, times, size in moved)
-        out = "shared" if layer.result.name in shared else "dram"
-        store = self._cycles("local", out, stored) * count
-        everything = sum(size * times for home, times, size in moved if home == "dram")
-        everything += stored * count if out == "dram" else 0
+        flows = tuple(flows_of(layer, arch, self.cores, sizes, tiles, held, shared))
+        moved = traffic(arch, self.cores, flows)
+        need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, self.slots)
         return Share(
-            loops, count * matrix, count * vector, load, store, everything,
-            again * (loaded + stored) + inside, count,
+            loops, count * matrix, count * vector, float(moved.load[0]), float(moved.store[0]),
+            float(moved.bytes["dram"]) / self.cores, need, count,
         )  # fmt: skip
-
-    def _cycles(self, source: str, target: str, size: float) -> float:
-        """Cycles of one transfer of `size` bytes."""
-        engine = self.arch.copy_engine(source, target)
-        if engine is None or not size:
-            return 0.0
-        store = source == "local"
-        return float(
-            copy_cycles(
-                self.arch, self.arch.copy_[engine], size, self.cores,
-                far=target if store else source, store=store,
-            )
-        )  # fmt: skip
-
-
-def _moved(
-    layer: Layer, sizes: Sizes, tiles: Sequence[int], order: Sizes, held: frozenset[str],
-    shared: frozenset[str],
-) -> Iterator[tuple[str, int, float]]:  # fmt: skip
-    """(memory, loads, bytes of each) of what a layer reads from memory, cut into `tiles`.
-
-    A constant is loaded where a loop that it depends on, or one around that, moves on.
-    """
-    cuts = {d: -(-sizes[d] // max(1, tiles[d])) for d in order}
-    count = math.prod(cuts.values())
-    scale = math.prod(tiles) / max(1, layer.result.elements)
-    streamed = {"dram": 0.0, "shared": 0.0}
-    for name in layer.inputs:
-        tensor = layer.tensors[name]
-        size = tensor.elements * size_of(tensor.dtype)
-        if name in held:
-            continue
-        if tensor.data is None:
-            streamed["shared" if name in shared else "dram"] += size * scale
-            continue
-        inner = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
-        around = order[: order.index(inner[-1]) + 1] if inner else ()
-        part = math.prod(tiles[d] / layer.result.shape[d] for d in inner)
-        yield "dram", math.prod(cuts[d] for d in around), size * part
-    yield from ((home, count, bytes_) for home, bytes_ in streamed.items() if bytes_)
-
-
-def _depends(layer: Layer, name: str, dim: int) -> bool:
-    """Whether positions of the result along `dim` need different parts of an input."""
-    reads = (access for nest in layer.nests for access in nest.reads if access.tensor == name)
-    return any(access.uses(dim) for access in reads)

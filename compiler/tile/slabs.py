@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 
-from compiler.cost import copy_cycles, path, shared_rate
+from compiler.cost import pipelined
 from compiler.fuse.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest, order_of
-from compiler.plan.layer import vector_steps
+from compiler.plan.layer import left_order, vector_steps
 from compiler.tile.ir import Estimate, Tiled, TileLoop
 from compiler.tile.machine import cost_class, depthwise_cycles, route, temporary_type
+from compiler.tile.needs import layer_needs
 from compiler.tile.partition import anything, boxes, grids
+from compiler.tile.transfer import Flow, Path, traffic
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -51,13 +52,10 @@ def slabs(
     tiles = list(sizes)
     while True:
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        estimate = _estimate(layer, arch, parts, tiles, sizes, shared)
-        count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
-        again = slots if count > 1 else 1
-        need = space_of(layer, arch, math.prod(tiles)) + again * estimate.bytes / (
-            count * len(parts)
+        yield Tiled(
+            layer, loops, parts, _estimate(layer, arch, len(parts), tiles, sizes, slots, shared)
         )
-        yield Tiled(layer, loops, parts, replace(estimate, need=need))
+        count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
         cut = next((d for d in free if tiles[d] > 1), None)
         if cut is None or count > LONGEST:
             return
@@ -130,37 +128,61 @@ def _collapses(nest: Nest, dim: int, layer: Layer) -> bool:
     return reduced and not affine.coefficient(dim)
 
 
+def flows_of(
+    layer: Layer, arch: Arch, cores: int, sizes: Sequence[int], tiles: Sequence[int],
+    held: Collection[str], shared: Collection[str],
+) -> Iterator[Flow]:  # fmt: skip
+    """Loads and the store of a layer whose part of `sizes` is cut into `tiles`.
+
+    A constant is loaded where a loop that it depends on, or one around that, moves on. What the
+    group has on chip, `held`, is neither loaded nor stored.
+    """
+    order = order_of(layer.result.shape, layer.result.storage.strides)
+    cuts = {d: -(-sizes[d] // max(1, tiles[d])) for d in order}
+    count = math.prod(cuts.values())
+    middle = [min(t, extent - t) for t, extent in zip(tiles, layer.result.shape, strict=True)]
+    boxes = layer_needs(layer, tuple(zip(middle, tiles, strict=True)))
+    product = route(layer.head, layer.tensors, arch).engine == "matrix"
+    for name, box in boxes.items():
+        tensor = layer.tensors[name]
+        if name in held:
+            continue
+        way = Path(arch, cores, "shared" if name in shared else "dram", "local")
+        left = product and name == layer.head.operands[0].tensor
+        near = left_order(tensor, layer.head) if left else ()
+        once, times = way.box(tensor, [n for _, n in box], near), count
+        if tensor.data is not None:
+            moving = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
+            around = order[: order.index(moving[-1]) + 1] if moving else ()
+            times = math.prod(cuts[d] for d in around)
+        yield Flow(way, times, once)
+    if layer.result.name not in held:
+        home = "shared" if layer.result.name in shared else "dram"
+        way = Path(arch, cores, home, "local", store=True)
+        yield Flow(way, count, way.box(layer.result, tiles))
+
+
+def _depends(layer: Layer, name: str, dim: int) -> bool:
+    """Whether positions of the result along `dim` need different parts of an input."""
+    reads = (access for nest in layer.nests for access in nest.reads if access.tensor == name)
+    return any(access.uses(dim) for access in reads)
+
+
 def _estimate(
-    layer: Layer, arch: Arch, parts: tuple[object, ...], tiles: list[int], sizes: list[int],
+    layer: Layer, arch: Arch, cores: int, tiles: list[int], sizes: list[int], slots: int,
     shared: Collection[str],
 ) -> Estimate:  # fmt: skip
     count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
-    elements = math.prod(tiles)
-    matrix, vector = (count * cycles for cycles in work_of(layer, arch, tiles))
-    scale = elements * count / max(1, layer.result.elements)
-    loaded = [
-        (
-            "shared" if name in shared else "dram",
-            layer.tensors[name].elements * size_of(layer.tensors[name].dtype) * scale,
-        )
-        for name in layer.inputs
-    ]
-    stored = elements * size_of(layer.result.dtype)
-    cores = len(parts)
-    out = "shared" if layer.result.name in shared else "dram"
-    load = 0.0
-    for home in dict.fromkeys(home for home, _ in loaded):
-        sizes_there = [size for source, size in loaded if source == home]
-        transfers = max(1, count * len(sizes_there))
-        engine = path(arch, home, "local")
-        each = sum(sizes_there) / transfers
-        load += transfers * float(copy_cycles(arch, engine, each, cores, far=home))
-    engine = path(arch, "local", out)
-    store = count * float(copy_cycles(arch, engine, stored, cores, far=out, store=True))
-    moved = {"dram": 0.0, "shared": 0.0}
-    for home, size in (*loaded, (out, stored * count)):
-        moved[home] += cores * size
-    memory = max(load, store, moved["dram"] / arch.dram_bytes_per_cycle)
-    memory = max(memory, moved["shared"] / shared_rate(arch, cores))
-    fill = (load + store + vector + matrix) / count
-    return Estimate(max(matrix, vector, memory) + fill, matrix, vector, memory, moved["dram"])
+    matrix, vector = work_of(layer, arch, tiles)
+    flows = tuple(flows_of(layer, arch, cores, sizes, tiles, (), shared))
+    moved = traffic(arch, cores, flows)
+    stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
+    total = float(pipelined(stages, moved.far.values()))
+    longest, far = float(moved.longest), float(moved.bytes["dram"])
+    need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, slots)
+    return Estimate(total, count * matrix, count * vector, longest, far, need)
+
+
+def buffered(flows: Sequence[Flow], slots: int) -> float:
+    """Bytes of the buffers that `flows` fill or empty: `slots` where they do so again and again."""
+    return float(sum(flow.once.near * (slots if flow.count > 1 else 1) for flow in flows))

@@ -1,0 +1,208 @@
+"""What it takes to copy a box of a tensor between far memory and a buffer on chip.
+
+A transfer falls into the pieces that are contiguous at both ends, at most one per cycle; far memory
+moves whole bursts for each run that is contiguous there; and what has more dimensions than the
+engine walks is several transfers, each with its own start-up and latency. Sizes may be arrays over
+candidates; for one box all this agrees with the instruction (`simmodel.isa.Copy`).
+
+    rows 0..3 of [64, 28, 28]     64 pieces of 4 * 28 elements     channels last: 4 * 28 * 64
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.cost import Stage, copy_rate, far_latency, far_rate, path, rounded, shared_rate
+from compiler.nest.ir import Tensor, order_of
+from simmodel.arch import Arch, CopyEngine
+from simmodel.dtype import size_of
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One box, or one for each candidate."""
+
+    cycles: Any
+    """Of one core, start-up and latency included."""
+    bytes: Any
+    """That far memory moves."""
+    near: Any
+    """Bytes of the buffer on chip."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """The way between far memory and memory on chip, which `cores` cores use at once."""
+
+    arch: Arch
+    cores: int
+    far: str
+    """dram or shared."""
+    near: str
+    store: bool = False
+
+    @property
+    def engine(self) -> CopyEngine:
+        """That copies."""
+        return path(self.arch, *((self.near, self.far) if self.store else (self.far, self.near)))
+
+    def box(
+        self, tensor: Tensor, sizes: Sequence[Any], order: Sequence[int] = (),
+        buffer: Sequence[Any] = (),
+    ) -> Transfer:  # fmt: skip
+        """A box of `tensor`, which lies in far memory as its storage says.
+
+        Args:
+            tensor: what is copied.
+            sizes: positions along each of its axes, with the border that is filled on the way.
+            order: of its axes on chip, slowest first; default as in far memory.
+            buffer: positions that it has room for there; default just these.
+        """
+        inside = [np.minimum(n, extent) for n, extent in zip(sizes, tensor.shape, strict=True)]
+        strides = tensor.storage.strides
+        far = order_of(tensor.shape, strides)
+        there = Joint.of([(inside[a], strides[a], inside[a]) for a in reversed(far)])
+        room = buffer or sizes
+        near = {a: (sizes[a], strides[a], room[a]) for a in reversed(order or far)}
+        joint, item = Joint.of(tuple(near.values())), size_of(tensor.dtype)
+        size, space = there.elements * item, joint.elements * item
+        moved = rounded(self.arch, size, there.run * item, self.far)
+        times = self._times(near, far if self.store else [*near][::-1])
+        return self._timed(size, moved, joint.pieces, times, space)
+
+    def run(self, size: Any) -> Transfer:
+        """`size` contiguous bytes."""
+        return self._timed(size, rounded(self.arch, size, size, self.far), 1, 1, size)
+
+    def _timed(self, size: Any, moved: Any, pieces: Any, times: Any, space: Any) -> Transfer:
+        arch, engine = self.arch, self.engine
+        rate = far_rate(arch, self.far, self.cores, store=self.store)
+        own = np.maximum(size / copy_rate(arch, engine, self.far), pieces)
+        once = engine.startup.cycles(arch.clock) + far_latency(arch, self.far)
+        return Transfer(times * once + np.maximum(own, moved / rate), moved, space)
+
+    def _times(self, near: Mapping[int, Axis], slowest: Sequence[int]) -> Any:
+        """Transfers that the engine's rank makes of one: the slowest dimensions are walked one by
+        one until the rest is within the rank."""
+        rest, times = dict(near), 1  # type: dict[int, Axis], Any
+        for axis in slowest:
+            if len(rest) <= self.engine.rank:
+                break
+            over = Joint.of(tuple(rest.values())).dims > self.engine.rank
+            times = times * np.where(over, rest.pop(axis)[0], 1)
+        return times
+
+
+Axis = tuple[Any, int, Any]
+"""Positions of a box along one axis, the stride at one end, and the room at the other, which lies
+in the order of the axes."""
+
+
+@dataclass(frozen=True)
+class Joint:
+    """A box as both ends of a transfer see it."""
+
+    elements: Any
+    run: Any
+    """Elements that are contiguous at both ends."""
+    dims: Any
+    """Dimensions that the joint walk has."""
+
+    @property
+    def pieces(self) -> Any:
+        """Contiguous pieces of the box."""
+        return self.elements / np.maximum(self.run, 1)
+
+    @classmethod
+    def of(cls, axes: Sequence[Axis]) -> Joint:
+        """The joint walk over `axes`, fastest first."""
+        elements: Any = 1
+        run: Any = 1
+        dims: Any = 0
+        reached: tuple[Any, Any] = (1, 1)
+        pitch: Any = 1
+        contiguous: Any = True
+        for size, stride, room in axes:
+            if isinstance(size, int) and size == 1:
+                pitch = pitch * room
+                continue
+            moves = size > 1
+            joined = (reached[0] == stride) & (reached[1] == pitch)
+            # Only what is contiguous from the first element on is one piece.
+            contiguous = np.where(moves, contiguous & joined, contiguous)
+            dims = dims + (moves & ~(joined & (dims > 0)))
+            elements = elements * size
+            run = np.where(moves & contiguous, run * size, run)
+            ends = stride * size, pitch * size
+            reached = np.where(moves, ends[0], reached[0]), np.where(moves, ends[1], reached[1])
+            pitch = pitch * room
+        return cls(elements, run, np.maximum(dims, 1))
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Transfers that are alike."""
+
+    way: Path
+    count: Any
+    """Of one core, in all tiles."""
+    once: Transfer
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What loads and stores of a tiled layer take."""
+
+    load: Stage
+    """Of one core's busiest load engine."""
+    store: Stage
+    far: Mapping[str, Stage]
+    """Of each far memory, for all cores."""
+    bytes: Mapping[str, Any]
+    """That each far memory moves for all cores."""
+
+    @property
+    def longest(self) -> Any:
+        """Cycles of what is busiest."""
+        longest = np.maximum(self.load[0], self.store[0])
+        for every, _ in self.far.values():
+            longest = np.maximum(longest, every)
+        return longest
+
+
+def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
+    """What `flows` take together, on each of `cores` cores."""
+    rates = {"dram": arch.dram_bytes_per_cycle, "shared": shared_rate(arch, cores)}
+    far: dict[str, Stage] = dict.fromkeys(rates, (0.0, 0.0))
+    engines: dict[tuple[int, bool], Stage] = {}
+    moved: dict[str, Any] = dict.fromkeys(rates, 0.0)
+    for flow in flows:
+        home, rate, once = flow.way.far, rates[flow.way.far], np.minimum(flow.count, 1)
+        size = cores * flow.once.bytes
+        moved[home] = moved[home] + flow.count * size
+        far[home] = _added(far[home], flow.count * size / rate, once * size / rate)
+        key = id(flow.way.engine), flow.way.store
+        cycles = flow.once.cycles
+        engines[key] = _added(engines.get(key, (0.0, 0.0)), flow.count * cycles, once * cycles)
+    load, store = (
+        _longest([stage for (_, stores), stage in engines.items() if stores == direction])
+        for direction in (False, True)
+    )
+    return Traffic(load, store, far, moved)
+
+
+def _added(stage: Stage, every: Any, once: Any) -> Stage:
+    return stage[0] + every, stage[1] + once
+
+
+def _longest(stages: Sequence[Stage]) -> Stage:
+    """Engines side by side."""
+    every: Any = 0.0
+    once: Any = 0.0
+    for cycles, alone in stages:
+        every, once = np.maximum(every, cycles), np.maximum(once, alone)
+    return every, once

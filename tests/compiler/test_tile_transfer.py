@@ -1,0 +1,133 @@
+"""Prices of transfers: what the copy instructions take that are made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from networks import Net
+
+from compiler.cost import pipelined
+from compiler.driver import CompileOptions, CompileResult, compile_model
+from compiler.emit.legal import Names, legal_copy
+from compiler.nest.ir import Storage, Tensor, dense
+from compiler.tile.transfer import Path
+from simmodel.arch import Arch
+from simmodel.isa import Copy, Item, Loop
+from simmodel.region import Address, Operand
+from simmodel.simulate import simulate
+
+
+def taken(item: Item, arch: Arch) -> float:
+    """Cycles of a copy on an idle machine; whole bursts of DRAM at its bandwidth."""
+    if isinstance(item, Loop):
+        return item.count * sum(taken(inner, arch) for inner in item.body)
+    assert isinstance(item, Copy)
+    (far,) = (o for o in (item.src, item.dst) if o.memory == "dram")
+    moved = far.traffic(arch.memories.dram.burst) / arch.dram_bytes_per_cycle
+    return item.startup(arch) + max(item.cycles(arch), moved)
+
+
+def with_dram(arch: Arch, **changes: Any) -> Arch:
+    dram = arch.memories.dram.model_copy(update=changes)
+    return arch.model_copy(update={"memories": arch.memories.model_copy(update={"dram": dram})})
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_box_takes_what_its_copies_take(data: st.DataObject) -> None:
+    limit = data.draw(st.integers(1, 4))
+    arch = machine(copy={"rank": limit, "bandwidth": "8 B/cycle"})
+    if limit < 4:  # copies of a box share no burst; its price takes them for one
+        arch = with_dram(arch, burst=1)
+    rank = data.draw(st.integers(1, 4))
+    shape = tuple(data.draw(st.integers(1, 6)) for _ in range(rank))
+    far, near = (tuple(data.draw(st.permutations(range(rank)))) for _ in range(2))
+    sizes = tuple(data.draw(st.integers(1, extent)) for extent in shape)
+    room = tuple(data.draw(st.integers(n, n + 2)) for n in sizes)
+    store = data.draw(st.booleans())
+    tensor = Tensor("t", shape, "int8", Storage("t", 0, dense(shape, far)))
+    there = Operand("dram", Address(0), sizes, dense(shape, far), "int8")
+    here = Operand("local", Address(0), sizes, dense(room, near), "int8")
+    src, dst = (here, there) if store else (there, here)
+    copies = legal_copy(Copy(engine="store" if store else "load", src=src, dst=dst), arch, Names())
+    found = Path(arch, 1, "dram", "local", store=store).box(tensor, sizes, near, room)
+    assert float(found.cycles) == pytest.approx(sum(taken(item, arch) for item in copies), abs=3)
+
+
+def test_engines_side_by_side_take_the_busiest_one_and_one_tile_of_the_others() -> None:
+    # Three tiles: loads 0-3, 3-6, 6-9; products 3-5, 6-8, 9-11; stores 5-6, 8-9, 11-12.
+    assert pipelined([(9, 3), (6, 2), (3, 1)]) == 12
+    # Products 1-4, 4-7, 7-10; the last store is over at 11.
+    assert pipelined([(3, 1), (9, 3), (3, 1)]) == 11
+    # One tile has nothing to overlap with.
+    assert pipelined([(4, 4), (3, 3), (2, 2)]) == 9
+    # The first load, 50 of 60 cycles, is before the first store; four of these take 40.
+    assert pipelined([(60, 50), (12, 3), (40, 10)]) == 50 + 3 + 40
+    # DRAM serves loads and stores, 30 cycles in all and 4 + 2 for a tile.
+    assert pipelined([(20, 4), (10, 2), (10, 2)], [(30, 6)]) == 4 + 2 + 2 + 24
+
+
+ARRAYS: dict[str, dict[str, Any]] = {
+    "conv": {"kind": "cube", "rows": 8, "cols": 16, "depth": 16, "granularity": "conv"},
+    "gemm": {"kind": "systolic", "rows": 16, "cols": 16, "depth": 1, "granularity": "gemm"},
+    "tile": {"kind": "systolic", "rows": 16, "cols": 16, "depth": 1, "granularity": "tile"},
+}
+
+
+def paced(array: str, bandwidth: int) -> Arch:
+    """A machine on whose DRAM loads and stores take turns, and nothing else waits for another."""
+    matrix = ARRAYS[array] | {"writeback": ["bias", "clip", "requantize"], "rate": {"fp16": 1.0}}
+    local = {"size": 1 << 18, "banks": 8, "bank_width": 64}
+    rate = f"{bandwidth} B/cycle"
+    arch = machine(types=("fp16",), local=local, matrix=matrix, copy={"bandwidth": rate})
+    return with_dram(arch, bandwidth=arch.copy_["load"].bandwidth)
+
+
+def compiled(arch: Arch, kind: str, shape: tuple[int, ...], out: int, kernel: int) -> CompileResult:
+    net = Net()
+    x = net.input(*shape)
+    if kind == "Conv":
+        weight = net.weight(out, shape[1], kernel, kernel)
+        y = net.op("Conv", x, weight, pads=[kernel // 2] * 4)
+    else:
+        y = net.op(kind, x, *([net.weight(shape[-1], out)] if kind == "MatMul" else []))
+    return compile_model(net.model(y), arch, CompileOptions(dtype="fp16"))
+
+
+@pytest.mark.parametrize(
+    ("array", "bandwidth", "kind", "shape", "out", "kernel"),
+    [
+        ("conv", 8, "Conv", (1, 64, 14, 14), 64, 1),
+        ("conv", 64, "Conv", (1, 256, 7, 7), 256, 3),
+        ("gemm", 8, "Conv", (1, 64, 14, 14), 64, 3),
+        ("gemm", 64, "MatMul", (64, 256), 256, 1),
+        ("tile", 8, "MatMul", (64, 256), 256, 1),
+        ("tile", 64, "Conv", (1, 64, 14, 14), 64, 3),
+        ("conv", 8, "Relu", (1, 64, 28, 28), 0, 0),
+    ],
+)
+def test_one_layer_takes_what_it_was_priced_at(
+    array: str, bandwidth: int, kind: str, shape: tuple[int, ...], out: int, kernel: int
+) -> None:
+    arch = paced(array, bandwidth)
+    made = compiled(arch, kind, shape, out, kernel)
+    (decision,) = made.decisions
+    cycles = simulate(made.program, arch).cycles
+    assert decision.schedule.estimate.total == pytest.approx(cycles, rel=0.07)
+
+
+def test_a_network_pays_for_every_piece_of_what_it_loads() -> None:
+    # The input lies in planes, the first product wants channels last: one piece per element.
+    net = Net()
+    x = net.input(1, 64, 16, 16)
+    for _ in range(2):
+        x = net.op("Conv", x, net.weight(64, 64, 3, 3), pads=[1] * 4)
+    arch = paced("conv", 64)
+    made = compile_model(net.model(x), arch, CompileOptions(dtype="fp16"))
+    expected = sum(decision.schedule.estimate.total for decision in made.decisions)
+    # As a group, loops of 3 rows would load 64 * 18 * 16 pieces and more; layers alone are quicker.
+    assert expected == pytest.approx(simulate(made.program, arch).cycles, rel=0.05)
