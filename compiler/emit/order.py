@@ -11,7 +11,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.emit.order_access import Accesses
-from compiler.emit.order_atoms import Atom, Pricer, engines
+from compiler.emit.order_atoms import Atom, Pricer, engines, users_of
 from compiler.emit.order_clock import Clock, issued_by
 from compiler.emit.order_loops import Choice, LoopOrder
 from compiler.emit.order_tokens import after, plays
@@ -56,20 +56,21 @@ class OrderInstructions:
     ) -> tuple[tuple[Item, ...], ...]:
         """The same for every core; what is found for one loop serves its likes on other cores."""
         known: dict[Hashable, Choice] = {}
+        pricer = Pricer(arch, users_of(streams, arch))
         cores = zip(streams, tokens, strict=True)
-        return tuple(self._ordered(tuple(s), arch, counts, known) for s, counts in cores)
+        return tuple(self._ordered(tuple(s), pricer, counts, known) for s, counts in cores)
 
     def _ordered(
         self,
         stream: tuple[Item, ...],
-        arch: Arch,
+        pricer: Pricer,
         tokens: Mapping[str, int],
         known: dict[Hashable, Choice],
     ) -> tuple[Item, ...]:
         if not self.enabled or not plays(stream, tokens):
             return stream
-        atoms = _Sequence(self, arch, Pricer(arch), known).atoms(stream, tokens, {})
-        items = tuple(atom.item for atom in _arranged(atoms, arch, tokens))
+        atoms = _Sequence(self, pricer.arch, pricer, known).atoms(stream, tokens, {})
+        items = tuple(atom.item for atom in _arranged(atoms, pricer.arch, tokens))
         return items if plays(items, tokens) else stream
 
 

@@ -6,6 +6,8 @@ another iteration costs nothing to price.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -65,6 +67,31 @@ def engines(item: Item) -> set[str]:
     return {item.engine}
 
 
+def far_bytes(item: Instruction, arch: Arch) -> int:
+    """Bytes that DRAM moves for it."""
+    burst = arch.memories.dram.burst
+    far = (o for o in (*item.reads(), *item.writes()) if o.memory == "dram")
+    return sum(operand.traffic(burst) for operand in far)
+
+
+def users_of(streams: Sequence[Sequence[Item]], arch: Arch) -> dict[int, int]:
+    """Origin -> streams of `streams` that copy from or to DRAM for it."""
+    found: dict[int, int] = defaultdict(int)
+    for stream in streams:
+        for origin in {origin for item in stream for origin in _copied(item, arch)}:
+            found[origin] += 1
+    return dict(found)
+
+
+def _copied(item: Item, arch: Arch) -> Iterator[int]:
+    """Origins of copies from or to DRAM."""
+    if isinstance(item, Loop):
+        for inner in item.body:
+            yield from _copied(inner, arch)
+    elif item.engine in arch.copy_ and far_bytes(item, arch):
+        yield item.origin
+
+
 OFF_CHIP = {"dram": 0, "shared": 1}
 """How far a memory is from the engines: less is farther; what is not listed is near."""
 
@@ -74,6 +101,8 @@ class Pricer:
     """Makes atoms on one machine."""
 
     arch: Arch
+    users: Mapping[int, int]
+    """Origin -> cores that use DRAM for it, at the same time and alike."""
 
     def atom(self, item: Item) -> Atom:
         """An item that needs no attention inside."""
@@ -116,8 +145,8 @@ class Pricer:
         start = item.startup(arch)
         work = item.cycles(arch) - item.overlap(arch)  # most follow their like
         if item.engine in arch.copy_:
-            far = [o.distinct for o in (*item.reads(), *item.writes()) if o.memory == "dram"]
-            work = max(work, int(sum(far) * arch.core_count / arch.dram_bytes_per_cycle))
+            users = self.users.get(item.origin, 1)
+            work = max(work, int(far_bytes(item, arch) * users / arch.dram_bytes_per_cycle))
         return max(1, start + work)
 
     def _loads(self, item: Instruction) -> bool:

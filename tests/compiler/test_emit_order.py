@@ -17,6 +17,7 @@ from archgen.reference import run_node
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.order import OrderInstructions
 from compiler.emit.order_access import accesses, meet
+from compiler.emit.order_atoms import Pricer, users_of
 from compiler.emit.order_moves import fixed, shifted
 from compiler.emit.order_tokens import plays
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -240,3 +241,14 @@ def test_any_network_on_any_machine(
         same_meaning(model, with_depth(arch, depth), dtype)
     except (DoesNotFit, UnsupportedModel):
         assume(False)
+
+
+def test_dram_is_shared_with_the_cores_that_use_it() -> None:
+    # 512 B at 16 B/cycle: 32 cycles alone, 64 where two of the four cores copy for this layer.
+    arch = machine(cores=4, latency=0)
+    load = Copy(engine="load", dst=box("local", 0, TILE), src=box("dram", 0, TILE), origin=1)
+    other = replace(load, origin=2)
+    users = users_of([(load,), (Loop("t", 2, (load,)),), (other,), ()], arch)
+    assert users == {1: 2, 2: 1}
+    pricer = Pricer(arch, users)
+    assert [pricer.atom(item).cost.cycles for item in (load, other)] == [64, 32]
