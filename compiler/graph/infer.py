@@ -202,7 +202,7 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
     if schema is not None:
         try:
             _standard(node, schema, opsets)
-        except onnx.shape_inference.InferenceError as error:
+        except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             raise ValueError(str(error)) from error
     if schema is None or (domain and not _is_inferred(node)):
         infer_by_runtime(node, opsets)

@@ -180,6 +180,22 @@ def _dropout(node: ir.Node, version: int) -> None:
     make.replace(data, make.constant(np.ones(static_shape(data)), kind))
 
 
+def _dft(node: ir.Node, version: int) -> None:
+    """Since opset 20 the axis is an input, a scalar, and by default the last one of the signal."""
+    if version >= 20:
+        return
+    axis = int_attr(node, "axis", 1)
+    node.attributes.pop("axis", None)
+    number = Rewriter(node).constant(np.asarray(axis, np.int64))
+    _set_inputs(node, [required(node, 0), input_of(node, 1), number])
+
+
+def _stft(node: ir.Node, version: int) -> None:
+    """ONNX's shape inference does not know the default of `onesided`."""
+    del version
+    node.attributes["onesided"] = ir.AttrInt64("onesided", int_attr(node, "onesided", 1))
+
+
 def _scatter(node: ir.Node, version: int) -> None:
     del version
     node.op_type = "ScatterElements"
@@ -250,6 +266,7 @@ UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "Cast"): _cast,
     ("", "CastLike"): _cast,
     ("", "Clip"): _clip,
+    ("", "DFT"): _dft,
     ("", "Dropout"): _dropout,
     ("", "GridSample"): _grid_sample,
     ("", "GroupNormalization"): _group_norm,
@@ -257,6 +274,7 @@ UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "Pad"): _pad,
     ("", "Resize"): _resize,
     ("", "Scatter"): _scatter,
+    ("", "STFT"): _stft,
     ("", "Slice"): _slice,
     ("", "Softmax"): _softmax,
     ("", "Split"): _split,

@@ -49,8 +49,7 @@ def lower(model: ir.Model, real: str) -> NestGraph:
 def _lowered(model: ir.Model, build: Builder) -> NestGraph:
     graph = model.graph
     for value in graph.inputs:
-        kind = build.stored(numpy_type(value))
-        build.create(str(value.name), static_shape(value), kind)
+        build.create(str(value.name), static_shape(value), _stored(value, build))
     for node in graph:
         with on(at_node(node.name, operator_name(node.op_type, node.domain))):
             _lower_node(node, build, model)
@@ -66,11 +65,23 @@ def _output(value: ir.Value, build: Builder) -> str:
     return name
 
 
+def _lowering(node: ir.Node) -> Lowering | None:
+    return TABLE.get(node.op_type) if node.domain in ("", "archgen") else None
+
+
+def _stored(value: ir.Value, build: Builder) -> str:
+    """Element type in memory; double precision that only the host ever touches stays what it is."""
+    nodes = [value.producer(), *(use.node for use in value.uses())]
+    dtype = numpy_type(value)
+    touched = any(node is not None and _lowering(node) is not None for node in nodes)
+    return build.stored(dtype) if touched or NAMES[dtype] != "fp64" else "fp64"
+
+
 def _lower_node(node: ir.Node, build: Builder, model: ir.Model) -> None:
     build.origin = node.metadata_props.get("origin") or str(node.name)
     build.kind = node.op_type
     build.composite = node.metadata_props.get("composite")
-    known = TABLE.get(node.op_type) if node.domain in ("", "archgen") else None
+    known = _lowering(node)
     before = len(build.steps), set(build.tensors)
     try:
         if known is None:
@@ -92,7 +103,7 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
     results = [output for output in node.outputs if output.name]
     for output in results:
         if str(output.name) not in build.tensors:
-            build.create(str(output.name), static_shape(output), build.stored(numpy_type(output)))
+            build.create(str(output.name), static_shape(output), _stored(output, build))
     payload, inputs = payload_of([node], model)
     return HostNode(
         inputs=inputs,

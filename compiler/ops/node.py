@@ -65,6 +65,7 @@ class Node:
         value = self.value(position)
         data = self.data(position)
         if data is not None:
+            numpy_type(value)  # no nest where no memory stores it
             return self.build.constant(str(value.name), data, dtype)
         return self.build.tensors[str(value.name)]
 

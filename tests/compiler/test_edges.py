@@ -171,3 +171,49 @@ def test_dropout_in_training_is_refused(port: str, given: str, reason: str) -> N
     )
     with pytest.raises(UnsupportedModel, match=rf"node 'drop' \(Dropout\): .*{reason}"):
         compile_model(model_of(text, 13), load_arch(INTEGER))
+
+
+def test_an_old_fourier_transform_names_its_axis() -> None:
+    text = "g (float[1,10,10,1] x) => (float[1,10,10,2] y) { y = DFT <axis = 2> (x) }"
+    x = inputs_of(model_of(text, 17))["x"]
+    made = compile_model(
+        model_of(text, 17), load_arch(INTEGER), CompileOptions(stages=stages_for(0))
+    )
+    got = run(made.program, {"x": x}, load_arch(INTEGER), run_node).outputs["y"]
+    want = np.fft.fft(x[..., 0], axis=2)
+    np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], want, atol=1e-3)
+
+
+def test_half_of_a_short_time_spectrum_is_the_default() -> None:
+    text = """g (float[1,32,1] x) => (float[1,5,5,2] y) <int64 step = {6}, int64 frame = {8}> {
+                y = STFT (x, step, , frame)
+              }"""
+    proto, arch = model_of(text, 17), load_arch(INTEGER)
+    made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
+    inputs = inputs_of(proto)
+    got = run(made.program, inputs, arch, run_node).outputs["y"]
+    np.testing.assert_allclose(got, by_runtime(proto, inputs)[0], atol=1e-3)
+
+
+def test_double_values_that_only_the_host_touches_stay_double() -> None:
+    """Which side of a step a number is on may depend on its last digits."""
+    number = 1 + 2.0**-40
+    text = f"""g (double[1] x) => (double[1] y) <double[1] e = {{{number!r}}}> {{
+                 y = Mod <fmod = 1> (x, e)
+               }}"""
+    proto, arch = model_of(text, 13), load_arch(INTEGER)
+    made = compile_model(proto, arch, CompileOptions(stages=stages_for(0)))
+    x = np.array([2 * number])
+    assert run(made.program, {"x": x}, arch, run_node).outputs["y"] == 0
+
+
+def test_constants_that_no_memory_stores_are_refused_in_words() -> None:
+    text = "g (float[3] x) => (float[3] y) <uint64 e = {3}> { [power] y = Pow (x, e) }"
+    with pytest.raises(UnsupportedModel, match=r"node 'power' \(Pow\): e has .* UINT64, and ONNX"):
+        compile_model(model_of(text, 15), load_arch(INTEGER))
+
+
+def test_an_operator_without_definition_at_its_opset_is_refused() -> None:
+    text = "g (float[2] x) => (float[2] y) { [odd] y = Relu <alpha = 1.0> (x) }"
+    with pytest.raises(UnsupportedModel, match=r"node 'odd' \(Relu\): Unrecognized attribute"):
+        compile_model(model_of(text, 17), load_arch(INTEGER))
