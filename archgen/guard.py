@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from archgen.memory import grant, limit
-from archgen.steps import Board, overdue, step_of, tell
+from archgen.steps import Board, overdue, step_at, step_of, tell
 from simmodel.units import show_bytes
 
 Result = TypeVar("Result")
@@ -100,7 +100,7 @@ def _received(reader: Connection[object, bytes], board: Board, memory: int | Non
     if good:
         return content
     if isinstance(content, MemoryError):
-        what = (getattr(content, "__notes__", None) or ["this"])[0]
+        what = step_at(content) or "this"
         bound = show_bytes(memory) if memory is not None else "there is"
         raise Exceeded(f"{what} takes more than {bound} of memory; a larger --memory allows more")
     raise content
@@ -116,7 +116,6 @@ def _work(
     try:
         content = pickle.dumps((True, work()))
     except Exception as mistake:
-        mistake.add_note("".join(traceback.format_exception(mistake)))  # what is sent has no frames
         content = pickle.dumps((False, _portable(mistake)))
     writer.send_bytes(content)
 

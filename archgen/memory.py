@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from archgen.steps import step_at
 from simmodel.units import show_bytes
 
 try:
@@ -103,5 +104,6 @@ def refusal(batch: int, mistake: BaseException) -> str:
             f"a batch of {batch} takes more memory than the {show_bytes(bound)} that a worker "
             "process may have; a larger --memory, fewer --jobs or a smaller batch would help"
         )
-    doing = "".join(f", at {step}" for step in getattr(mistake, "__notes__", ())[:1])
+    step = step_at(mistake)
+    doing = f", at {step}" if step else ""
     return f"{what}{doing}: {mistake}" if str(mistake) else f"{what}{doing}"

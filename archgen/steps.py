@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 STEP_SECONDS = 600.0
 """What a step may take where the user says nothing of time."""
-_LENGTH = 240
+_LENGTH, _AT = 240, "at "
 
 
 class Board(Structure):
@@ -55,11 +55,17 @@ def step(what: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as mistake:
-        if not hasattr(mistake, "__notes__"):
-            mistake.add_note(what)
+        if step_at(mistake) is None:
+            mistake.add_note(f"{_AT}{what}")
         raise
     finally:
         board.since, board.what = before
+
+
+def step_at(mistake: BaseException) -> str | None:
+    """The innermost step in which memory ran out."""
+    notes: list[str] = getattr(mistake, "__notes__", [])
+    return next((note.removeprefix(_AT) for note in notes if note.startswith(_AT)), None)
 
 
 def step_of(board: Board) -> Step | None:

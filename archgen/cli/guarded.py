@@ -15,6 +15,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from archgen.cli.main import complain, is_user_error
 from archgen.cli.options import Size, seconds_of
 from archgen.guard import Bounds, Exceeded, guarded
 
@@ -86,4 +87,8 @@ def _said(work: Callable[[], None]) -> _Said:
         except click.ClickException as mistake:
             mistake.show(err)
             code = mistake.exit_code
+        except Exception as mistake:
+            if is_user_error(mistake) or isinstance(mistake, MemoryError):
+                raise
+            code = complain(mistake)  # here, where its frames are
     return _Said(out.getvalue(), err.getvalue(), code)

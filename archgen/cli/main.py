@@ -85,14 +85,20 @@ def main() -> None:
     try:
         cli(prog_name="archgen")
     except Exception as mistake:
-        if not is_user_error(mistake):
-            report = import_module("archgen.internal")
-            path = report.saved(mistake, {"command": " ".join(sys.argv)})
-            click.echo(f"error: {report.said(mistake)}; please report it with {path}", err=True)
-            sys.exit(1)
-        for line in str(mistake).splitlines():
-            click.echo(f"error: {line}", err=True)
-        sys.exit(2)
+        sys.exit(complain(mistake))
+
+
+def complain(mistake: Exception) -> int:
+    """Say on standard error what went wrong, with a file to attach where archgen is to blame; the
+    exit code."""
+    if not is_user_error(mistake):
+        report = import_module("archgen.internal")
+        path = report.saved(mistake, {"command": " ".join(sys.argv)})
+        click.echo(f"error: {report.said(mistake)}; please report it with {path}", err=True)
+        return 1
+    for line in str(mistake).splitlines():
+        click.echo(f"error: {line}", err=True)
+    return 2
 
 
 def is_user_error(mistake: Exception) -> bool:

@@ -380,7 +380,7 @@ def test_the_winner_is_simulated_once(tmp_path: Path, effort: int, runs: int) ->
 
     path = conv_net(tmp_path / "conv_net.onnx")
     tools = replace(STANDARD, simulate=counting)
-    found = study([PLAIN], [path], verify=False, effort=[effort], tools=tools)
+    found = study([PLAIN], [path], verify=False, effort=[effort], executor="here", tools=tools)
     assert len(counted) == runs
     (row,) = found.frame.to_dict("records")
     assert row["simulate_s"] > 0
