@@ -7,6 +7,7 @@ it happened and to what, and a file holds everything that somebody who mends it 
 from __future__ import annotations
 
 import platform
+import re
 import traceback
 from collections.abc import Iterator, Mapping
 from importlib.metadata import version
@@ -18,14 +19,15 @@ from compiler.passes import PassFailed
 
 _PACKAGES = ("archgen", "compiler", "simmodel")
 _ROOT = Path(__file__).parents[1]
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def said(mistake: BaseException) -> str:
     """`internal error in pass fold-bias on node 'conv_1' (Conv): KeyError: 'z'`, on one line."""
     if isinstance(mistake, PassFailed):
         return _line(f"internal error in pass {mistake}")
-    notes = "".join(f" {note}" for each in _chain(mistake) for note in notes_of(each))
-    return _line(f"internal error in {_place(mistake)}{notes}: {type(mistake).__name__}: {mistake}")
+    where = " ".join([_place(mistake), *_whereabouts(mistake)])
+    return _line(f"internal error in {where}: {type(mistake).__name__}: {mistake}")
 
 
 def written(mistake: BaseException, about: Mapping[str, Any]) -> str:
@@ -45,23 +47,22 @@ def saved(mistake: BaseException, about: Mapping[str, Any]) -> Path:
     return Path(file.name)
 
 
-def notes_of(mistake: BaseException) -> list[str]:
-    """What was added to `mistake` on its way: on which node, in which group."""
-    return list(getattr(mistake, "__notes__", ()))
-
-
-def _chain(mistake: BaseException | None) -> Iterator[BaseException]:
+def _whereabouts(mistake: BaseException | None) -> Iterator[str]:
+    """What was added to `mistake` and its causes on their way: on which node, in which group."""
     while mistake is not None:
-        yield mistake
+        notes: list[str] = getattr(mistake, "__notes__", [])
+        yield from (note for note in notes if note.startswith("on "))
         mistake = mistake.__cause__
 
 
 def _place(mistake: BaseException) -> str:
-    """File and line of the innermost frame that is ours."""
+    """File and line of the innermost frame that is ours, also in what another process told."""
+    told = "".join(traceback.format_exception(mistake))
+    frames = ((Path(file), line) for file, line in _FRAME.findall(told))
     ours = [
-        f"{Path(frame.filename).relative_to(_ROOT).as_posix()}:{frame.lineno}"
-        for frame in traceback.extract_tb(mistake.__traceback__)
-        if any(Path(frame.filename).is_relative_to(_ROOT / package) for package in _PACKAGES)
+        f"{file.relative_to(_ROOT).as_posix()}:{line}"
+        for file, line in frames
+        if any(file.is_relative_to(_ROOT / package) for package in _PACKAGES)
     ]
     return ours[-1] if ours else "archgen"
 

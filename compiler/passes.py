@@ -83,7 +83,8 @@ def run_pass(step: Pass[IR], ir: IR, before: tuple[str, ...] = ()) -> Result[IR]
         raise
     except Exception as cause:
         history = " > ".join(before) or "nothing"
-        where = "".join(f" {note}" for note in getattr(cause, "__notes__", ()))
+        notes: list[str] = getattr(cause, "__notes__", [])
+        where = "".join(f" {note}" for note in notes if note.startswith("on "))
         kind = "" if isinstance(cause, ContractBroken) else f"{type(cause).__name__}: "
         raise PassFailed(
             f"{step.name} ({phase}){where}: {kind}{cause}; ran before it: {history}"
