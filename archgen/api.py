@@ -64,7 +64,11 @@ Array = NDArray[Any]
 
 
 def load_model(
-    spec: str | PathLike[str], *, batch: int | None = None, dims: Mapping[str, int] | None = None
+    spec: str | PathLike[str],
+    *,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None,
 ) -> SourceModel:
     """The network `spec` with every input dimension bound.
 
@@ -72,12 +76,15 @@ def load_model(
         spec: zoo name (`resnet50`, `resnet50:image=160`) or path of an ONNX file.
         batch: samples in one inference; default: what the file fixes, else 1.
         dims: sizes of free input dimensions, by name or as `input:axis`.
+        roles: of inputs by name, where evidence misleads: `batch:1` says which axis the batch is,
+            `data`, `state`, `index`, `mask` or `parameter` what the input is.
 
     Raises:
         ModelError: with what is wrong and what would be right.
     """
     with step(f"opening {fspath(spec)}"):
-        return open_model(spec if isinstance(spec, Path) else fspath(spec), batch, dims)
+        named = spec if isinstance(spec, Path) else fspath(spec)
+        return open_model(named, batch, dims, roles=roles)
 
 
 def compile_model(

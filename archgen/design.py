@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, TypeVar
 from archgen.cache import code_version, content_hash
 from archgen.guard import Bounds, Exceeded, guarded
 from archgen.knobs import Settings
-from archgen.models import ModelError, open_model
+from archgen.models import BatchError, ModelError, open_model
 from archgen.point import Point
 from archgen.run import load_calibration
 from archgen.scheduling import DEFAULT, Scheduling, choices
@@ -53,6 +53,8 @@ class Workload:
     batches: tuple[int, ...] = (1,)
     dims: tuple[tuple[str, int], ...] = ()
     """Sizes of free input dimensions, by name."""
+    roles: tuple[tuple[str, str], ...] = ()
+    """What inputs are, by name: `state`, `batch:1`."""
     calibration: str | None = None
     """Path of an .npz file with one array for each input."""
     place: str = field(default="", compare=False)
@@ -104,6 +106,7 @@ def designed(
     verify: bool = True,
     host: bool = True,
     dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None,
     calibration: Named | None = None,
     fusion: Several[str] = (DEFAULT.fusion,),
     halo: Several[str] = (DEFAULT.halo,),
@@ -123,10 +126,10 @@ def designed(
     )  # fmt: skip
     mistakes += unknown
     samples = fspath(calibration) if calibration else None
-    sizes = tuple(sorted((dims or {}).items()))
+    sizes, said = tuple(sorted((dims or {}).items())), tuple(sorted((roles or {}).items()))
     good = tuple(size for size in dict.fromkeys(batches) if size > 0) or (1,)
     workloads = [
-        spec if isinstance(spec, Workload) else Workload(fspath(spec), good, sizes, samples)
+        spec if isinstance(spec, Workload) else Workload(fspath(spec), good, sizes, said, samples)
         for spec in dict.fromkeys(models)
     ]
     dtypes = (dtype,) if dtype else ()
@@ -238,25 +241,31 @@ def _contents(
             try:
                 keys[workload, batch] = _content(workload, batch, timeout)
             except ModelError as mistake:
-                mistakes[workload.wrong(mistake)] = None
+                mistakes |= dict.fromkeys(map(workload.wrong, mistake.mistakes))
     return keys, list(mistakes)
 
 
 def _content(workload: Workload, batch: int, timeout: float | None) -> str:
     """Content key of a network; of the file alone where opening it takes too much, which will be
     said of each of its points. Raises ModelError."""
-
-    def opened() -> str:
-        with step(f"opening {workload.model}"):
-            return open_model(workload.model, batch, dict(workload.dims)).content_key
-
     path = Path(workload.model)
     if not path.is_file():
-        return opened()
+        return _opened(workload, batch)
     try:
-        return guarded(opened, Bounds(timeout))
+        return guarded(lambda: _opened(workload, batch), Bounds(timeout))
     except Exceeded:
         return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _opened(workload: Workload, batch: int) -> str:
+    """Content key of a network at a batch. Where only the batch is refused it is that of the
+    network as it is: the points there say why, and the others go on."""
+    dims, roles = dict(workload.dims), dict(workload.roles)
+    with step(f"opening {workload.model}"):
+        try:
+            return open_model(workload.model, batch, dims, roles=roles).content_key
+        except BatchError:
+            return open_model(workload.model, None, dims, roles=roles).content_key
 
 
 def _point(
@@ -277,6 +286,7 @@ def _point(
         "batch": batch,
         "dtype": dtype,
         "dims": dict(workload.dims),
+        "roles": dict(workload.roles),
         "verify": design.verify,
         "host": design.host,
         "scheduling": way.columns,
@@ -289,6 +299,7 @@ def _point(
         batch=batch,
         dtype=dtype,
         dims=workload.dims,
+        roles=workload.roles,
         calibration=workload.calibration,
         verify=design.verify,
         host=design.host,

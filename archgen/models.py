@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -18,21 +18,19 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import TensorProto, checker, external_data_helper, shape_inference
+from onnx import TensorProto, checker, external_data_helper
 
+from archgen.binding import bind, seen
 from archgen.damaged import damage
+from archgen.model_errors import BatchError, ModelError
+from archgen.roles import Told
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
-from archgen.zoo.shapes import without_data, without_initializers
+from archgen.zoo.shapes import without_initializers
 
 NEWEST_IR = 13
 NEWEST_OPSET = 26
 
-# Not names: what exporters write for a dimension they know nothing about.
-_ANONYMOUS = ("", "?", "-1", "None")
-
-
-class ModelError(Exception):
-    """A model that cannot be opened, bound or run, and what the user can do about it."""
+__all__ = ["BatchError", "ModelError", "SourceModel", "open_model", "roles_of"]
 
 
 @dataclass(frozen=True)
@@ -57,31 +55,52 @@ def open_model(
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
     options: Mapping[str, Option] | None = None,
+    roles: Mapping[str, str] | None = None,
 ) -> SourceModel:
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file.
 
-    ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; a free
-    first dimension is the batch (1 unless ``batch`` says otherwise). ``options`` are options of a
-    zoo network beside those in ``spec``. Raises ``ModelError``, and nothing else, for any mistake.
+    ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; the
+    axes of inputs that carry the batch are ``batch`` (where free, 1 unless it is given). ``roles``
+    say of inputs what they are, such as ``state`` or ``batch:1`` (`archgen.roles`). ``options`` are
+    options of a zoo network beside those in ``spec``. Raises ``ModelError``, and nothing else, for
+    any mistake; it is a ``BatchError`` where the model runs, but not at this batch.
     """
-    dims, options = dims or {}, options or {}
     if batch is not None and batch < 1:
         raise ModelError(f"batch {batch} must be positive")
+    name, proto = _given(spec, batch, options or {})
+    bind(proto, batch, dims or {}, roles or {}, str(spec))
+    return SourceModel(name, proto)
+
+
+def roles_of(
+    spec: str | Path,
+    dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None,
+) -> Told:
+    """Inputs and outputs of the network that ``spec`` names, and the role of each input; arguments
+    as for `open_model`, but what ``dims`` leave free stays free. Raises ``ModelError``."""
+    _, proto = _given(spec, None, {}, weights=False)
+    return seen(proto, dims or {}, roles or {}, str(spec))
+
+
+def _given(
+    spec: str | Path, batch: int | None, options: Mapping[str, Option], weights: bool = True
+) -> tuple[str, onnx.ModelProto]:
+    """The name of a model and what is in it, as it is in its file."""
     if isinstance(spec, Path) or _is_path(spec):
         if options:
             raise ModelError(f"{spec} is a file: it takes no options ({', '.join(options)})")
-        return SourceModel(Path(spec).stem, _bind(_load(Path(spec)), batch, dims, str(spec)))
+        return Path(spec).stem, _load(Path(spec))
     name, _, text = spec.partition(":")
     merged: dict[str, Any] = {**_parsed_options(name, text), **options}
     if "weights" in merged:
         raise ModelError(f"{name}: a model to be opened keeps its weights")
     try:
-        proto = build(name, batch or 1, **merged)
+        return spec, build(name, batch or 1, weights=weights, **merged)
     except ZooError as mistake:
         hint = "" if name in CATALOG else "; or give the path of an .onnx file"
         raise ModelError(f"{mistake}{hint}") from None
-    return SourceModel(spec, _bind(proto, batch, dims, spec))
 
 
 def _is_path(spec: str) -> bool:
@@ -218,141 +237,3 @@ def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:
         external_data_helper.load_external_data_for_model(proto, str(path.parent))
     except (checker.ValidationError, OSError, ValueError) as mistake:
         raise ModelError(f"{path}: external data cannot be read: {mistake}") from None
-
-
-# Binding input dimensions.
-
-
-@dataclass(frozen=True)
-class _Axis:
-    """One dimension of one input, free unless ``dim`` has a positive value."""
-
-    owner: str
-    index: int
-    dim: onnx.TensorShapeProto.Dimension
-
-    @property
-    def symbol(self) -> str:
-        """The dimension's name; ``input:axis`` when the file gives none."""
-        name = self.dim.dim_param
-        return self.place if name in _ANONYMOUS else str(name)
-
-    @property
-    def place(self) -> str:
-        return f"{self.owner}:{self.index}"
-
-    @property
-    def fixed(self) -> bool:
-        return self.dim.HasField("dim_value") and self.dim.dim_value > 0
-
-
-def _bind(
-    given: onnx.ModelProto, batch: int | None, dims: Mapping[str, int], label: str
-) -> onnx.ModelProto:
-    axes = list(_axes(given.graph, label))
-    _check_dims(axes, dims, label)
-    first = {axis.symbol for axis in axes if axis.index == 0 and not axis.fixed}
-    later = {axis.symbol for axis in axes if axis.index > 0 and not axis.fixed}
-    values = dict.fromkeys(first - later, batch or 1)
-    values |= {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims}
-    values |= dims
-    unbound = [axis for axis in axes if not axis.fixed and axis.symbol not in values]
-    if unbound:
-        raise ModelError(_unbound_message(unbound, label))
-    refix = [axis for axis in axes if axis.index == 0 and axis.fixed]
-    for axis in axes:
-        if not axis.fixed:
-            axis.dim.dim_value = values[axis.symbol]
-    _bind_symbols(given.graph, values)
-    wrong = [axis for axis in refix if batch is not None and axis.dim.dim_value != batch]
-    if batch is not None and wrong:
-        _rebatch(given, wrong, batch, label)
-    return given
-
-
-def _axes(graph: onnx.GraphProto, label: str) -> Iterator[_Axis]:
-    initialized = {tensor.name for tensor in graph.initializer}
-    for value in graph.input:
-        if value.name in initialized:
-            continue
-        if not value.type.HasField("tensor_type"):
-            raise ModelError(f"{label}: input {value.name!r} is not a tensor")
-        if not value.type.tensor_type.HasField("shape"):
-            raise ModelError(f"{label}: input {value.name!r} has no shape, not even a rank")
-        for index, dim in enumerate(value.type.tensor_type.shape.dim):
-            yield _Axis(value.name, index, dim)
-
-
-def _check_dims(axes: list[_Axis], dims: Mapping[str, int], label: str) -> None:
-    free = {axis.symbol for axis in axes if not axis.fixed}
-    places = {axis.place: axis for axis in axes}
-    for name, value in dims.items():
-        if value < 1:
-            raise ModelError(f"--dim {name}={value}: must be positive")
-        if name in free or (name in places and not places[name].fixed):
-            continue
-        if name in places:
-            size = places[name].dim.dim_value
-            raise ModelError(f"--dim {name}={value}: {label} fixes this dimension at {size}")
-        close = get_close_matches(name, free, 1)
-        guess = f"; did you mean {close[0]!r}?" if close else ""
-        known = ", ".join(sorted(free)) or "none"
-        raise ModelError(
-            f"--dim {name}={value}: {label} has no such free dimension{guess} (free: {known})"
-        )
-
-
-def _unbound_message(unbound: list[_Axis], label: str) -> str:
-    lines = [f"{label} has input dimensions of unknown size:"]
-    for axis in unbound:
-        named = "" if axis.symbol == axis.place else f", named {axis.symbol!r}"
-        lines.append(f"  input {axis.owner!r}, axis {axis.index}{named}")
-    symbols = dict.fromkeys(axis.symbol for axis in unbound)
-    shown = " ".join(f"--dim {symbol}=<size>" for symbol in symbols)
-    return "\n".join([*lines, f"bind each with --dim name=value, here: {shown}"])
-
-
-def _bind_symbols(graph: onnx.GraphProto, values: Mapping[str, int]) -> None:
-    """Writes bound values into outputs and annotations; drops annotations that stay unknown."""
-    for value in (*graph.output, *graph.value_info):
-        for dim in value.type.tensor_type.shape.dim:
-            if dim.dim_param in values and dim.dim_param not in _ANONYMOUS:
-                dim.dim_value = values[dim.dim_param]
-            elif dim.HasField("dim_value") and dim.dim_value < 0:
-                dim.Clear()
-    known = [value for value in graph.value_info if _is_known(value)]
-    del graph.value_info[:]
-    graph.value_info.extend(known)
-
-
-def _is_known(value: onnx.ValueInfoProto) -> bool:
-    return all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
-
-
-def _rebatch(proto: onnx.ModelProto, fixed: list[_Axis], batch: int, label: str) -> None:
-    """Changes a fixed batch of 1 when shape inference carries the new one to every output."""
-    sizes = ", ".join(f"{axis.owner!r} at {axis.dim.dim_value}" for axis in fixed)
-    given = {axis.dim.dim_value for axis in fixed}
-    way = f"Run it as it is (--batch {min(given)}), or export" if len(given) == 1 else "Export"
-    refusal = ModelError(
-        f"{label} fixes its first dimension: {sizes}; it cannot run at batch {batch}. "
-        f"{way} it with a dynamic batch dimension"
-    )
-    if any(axis.dim.dim_value != 1 for axis in fixed):
-        raise refusal
-    for axis in fixed:
-        axis.dim.dim_value = batch
-    del proto.graph.value_info[:]
-    for output in proto.graph.output:
-        output.type.tensor_type.ClearField("shape")
-    try:
-        inferred = shape_inference.infer_shapes(
-            without_data(proto), strict_mode=True, data_prop=True
-        )
-    except shape_inference.InferenceError:
-        raise refusal from None
-    for output, value in zip(proto.graph.output, inferred.graph.output, strict=True):
-        dims = value.type.tensor_type.shape.dim
-        if not dims or dims[0].dim_value != batch:
-            raise refusal
-        output.CopyFrom(value)

@@ -29,6 +29,8 @@ class Point:
     batch: int
     dtype: str
     dims: tuple[tuple[str, int], ...] = ()
+    roles: tuple[tuple[str, str], ...] = ()
+    """What a user says of inputs, by name."""
     calibration: str | None = None
     """Path of an .npz file with one array for each input."""
     verify: bool = True

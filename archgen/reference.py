@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -26,6 +26,7 @@ from archgen.files import read_sealed, write_sealed
 from archgen.locks import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError
+from archgen.roles import Role, tell
 from archgen.steps import step
 from archgen.zoo.shapes import without_initializers
 
@@ -221,81 +222,66 @@ def _node_session(model: bytes) -> onnxruntime.InferenceSession:
 
 # Inputs.
 
-# Operators that keep the values of their first input: an index is still an index behind them.
-_TRANSPARENT = {
-    *("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice"),
-    *("Expand", "DequantizeLinear"),
-}
 _SMALL_INTEGERS = 8
 
 
 def sample_inputs(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
-    """Seeded inputs for ``proto``, whose input shapes are fixed.
+    """Seeded inputs for ``proto``, whose input shapes are fixed, by the role of each.
 
-    Floats are standard normal, indices of a Gather uniform over what it gathers from, masks (bool,
-    or ``mask`` in the name) ones, bytes uniform over their range, other integers below 8.
+    Data are standard normal, bytes uniform over their range, other integers below 8; a state is
+    normal with deviation 1/2, so that what reads it is checked; indices are uniform over what every
+    operator that indexes by them can take; masks hide nothing; of parameters, weights are normal,
+    sizes 1, and others positive. `archgen.roles.role.Fill` has all of it.
     """
-    initialized = {tensor.name for tensor in proto.graph.initializer}
-    rows = _gathered_rows(proto.graph)
+    told = tell(proto)
     samples: dict[str, Array] = {}
-    for value in proto.graph.input:
-        if value.name in initialized:
-            continue
-        kind = value.type.tensor_type
-        dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        shape = [dim.dim_value for dim in kind.shape.dim]
-        random = np.random.default_rng([seed, zlib.crc32(value.name.encode())])
-        samples[value.name] = _sample(value.name, dtype, shape, rows.get(value.name), random)
+    for name, port in told.inputs.items():
+        dtype = helper.tensor_dtype_to_np_dtype(port.elem_type)
+        shape = [extent if isinstance(extent, int) else 0 for extent in port.dims]
+        random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        samples[name] = _sample(told.roles[name], dtype, shape, random)
     return samples
 
 
 def _sample(
-    name: str,
-    dtype: np.dtype[Any],
-    shape: Sequence[int],
-    rows: int | None,
-    random: np.random.Generator,
+    role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
 ) -> Array:
-    if dtype.kind == "b" or "mask" in name.lower():
-        return np.ones(shape, dtype)
     if dtype.kind == "O":
         return np.full(shape, "text", dtype)
-    if dtype.kind not in "iu":
-        return np.asarray(random.standard_normal(shape)).astype(dtype)
-    if rows is not None:
-        return np.asarray(random.integers(0, rows, shape)).astype(dtype)
+    if dtype.kind == "b" or role.fill == "ones":
+        return np.ones(shape, dtype)
+    if role.fill == "zeros":
+        return np.zeros(shape, dtype)
+    if role.fill == "range":
+        low, high = _within(dtype, role.low, role.high)
+        return np.asarray(random.integers(low, high, shape, endpoint=True)).astype(dtype)
+    if dtype.kind in "iu":
+        return _integers(role, dtype, shape, random)
+    if role.fill == "positive":
+        return np.asarray(1 - random.uniform(0, 0.5, shape)).astype(dtype)
+    deviation = {"small noise": 0.5, "weights": 1 / math.sqrt(_terms(shape))}.get(role.fill, 1.0)
+    return np.asarray(random.standard_normal(shape) * deviation).astype(dtype)
+
+
+def _integers(
+    role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
+) -> Array:
+    if role.fill == "positive":
+        return np.asarray(random.integers(1, _SMALL_INTEGERS, shape)).astype(dtype)
     if dtype.itemsize == 1:
         limits = np.iinfo(dtype)
         return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
     return np.asarray(random.integers(0, _SMALL_INTEGERS, shape)).astype(dtype)
 
 
-def _gathered_rows(graph: onnx.GraphProto) -> dict[str, int]:
-    """For each graph input that ends up as index of a Gather from constant data: its extent."""
-    extents = _constant_shapes(graph)
-    origin = {value.name: value.name for value in graph.input}
-    rows: dict[str, int] = {}
-    for node in graph.node:
-        if node.op_type == "Gather" and node.input[1] in origin and node.input[0] in extents:
-            axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-            extent = extents[node.input[0]][axis]
-            source = origin[node.input[1]]
-            rows[source] = min(extent, rows.get(source, extent))
-        elif node.op_type in _TRANSPARENT and node.input[0] in origin:
-            origin[node.output[0]] = origin[node.input[0]]
-        elif node.op_type in _TRANSPARENT and node.input[0] in extents:
-            _propagate(node.input[0], node.output, extents)
-    return rows
+def _within(dtype: np.dtype[Any], low: int, high: int) -> tuple[int, int]:
+    """The part of a range that an integer type has."""
+    if dtype.kind not in "iu":
+        return low, high
+    limits = np.iinfo(dtype)
+    return max(low, int(limits.min)), min(high, int(limits.max))
 
 
-def _propagate(source: str, outputs: Iterable[str], extents: dict[str, list[int]]) -> None:
-    for name in outputs:
-        extents[name] = extents[source]
-
-
-def _constant_shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
-    shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            shapes[node.output[0]] = list(node.attribute[0].t.dims)
-    return shapes
+def _terms(shape: Sequence[int]) -> int:
+    """Products in one sum, about: of a matrix its rows, of a kernel all but its first axis."""
+    return max(1, shape[0] if len(shape) == 2 else math.prod(shape[1:]))

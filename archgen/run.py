@@ -105,12 +105,13 @@ class Models:
     def of(self, point: Point) -> Kept:
         """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
         integer = point.dtype == "int8"
-        wanted = (point.model, point.batch, point.dims, integer, point.calibration)
+        asked = (point.model, point.batch, point.dims, point.roles)
+        wanted = (*asked, integer, point.calibration)
         if wanted in self._kept:
             self._kept.move_to_end(wanted)
             return self._kept[wanted]
         with step(f"opening {point.model}"):
-            source = open_model(point.model, point.batch, dict(point.dims))
+            source = open_model(point.model, point.batch, dict(point.dims), roles=dict(point.roles))
             check_sizes(source, point.arch, point.dtype)
         made = prepare(source, point.dtype, load_calibration(point.calibration))
         with step(f"loading {made.name}"):

@@ -75,6 +75,8 @@ class Network(Part):
     batches: Several[PositiveInt] | None = None
     dims: dict[str, PositiveInt] = Field(default_factory=dict)
     """Sizes of free input dimensions."""
+    roles: dict[str, str] = Field(default_factory=dict)
+    """What inputs are, where evidence misleads: `{cache: state, x: batch:1}`."""
     calibration: str | None = None
     """.npz file with samples for quantization."""
 

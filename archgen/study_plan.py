@@ -246,6 +246,7 @@ class Maker:
             self._model(network.model),
             tuple(dict.fromkeys(network.batches or file.batches)),
             tuple(sorted({**file.dims, **network.dims}.items())),
+            tuple(sorted(network.roles.items())),
             os.path.normpath(self.path.parent / given) if given else None,
             self._place(path),
         )

@@ -70,6 +70,7 @@ def study(
     verify: bool = True,
     host: bool = True,
     dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None,
     calibration: Named | None = None,
     fusion: Several[str] = (DEFAULT.fusion,),
     halo: Several[str] = (DEFAULT.halo,),
@@ -98,23 +99,22 @@ def study(
         jobs: worker processes; more than 1 needs `if __name__ == "__main__":` in a script.
         verify: execute the instructions and compare all outputs with ONNX Runtime's.
         host: whether operators may be left to the host processor.
-        dims: sizes of free input dimensions by name.
+        dims, roles: sizes of free dimensions, what inputs are: as for `archgen.load_model`.
         calibration: .npz file with samples for quantization, one array for each input.
         fusion, halo, objective, effort: of `archgen.scheduling`; a point for each combination.
         passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
         out, plots: folder for stored points, frames and, unless told not to, plots; None: nowhere.
-        fresh: run points again that `out` already has.
         timeout, memory: seconds for a point and bytes for a worker process; default: no run of the
             model may take more than ten minutes, no worker more than its share of the machine.
         executor: `local`, `here` (this process, without bounds), or a cluster: `dask:tcp://...`.
-        trace: also keep each run as `runs/*.pftrace.gz`, for the Perfetto viewer.
+        fresh, trace: run points of `out` again; keep each run as `*.pftrace.gz`, for Perfetto.
         observe, tools: what is called after each point; compiler and machine to use.
 
     Raises:
         StudyError: with every mistake in these arguments at once, before anything runs.
     """
     design = designed(
-        archs, models, batches, dtype, verify=verify, host=host, dims=dims,
+        archs, models, batches, dtype, verify=verify, host=host, dims=dims, roles=roles,
         calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
         passes=passes,
     )  # fmt: skip

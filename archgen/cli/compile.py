@@ -24,10 +24,12 @@ from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import (
     as_dims,
     as_efforts,
+    as_roles,
     calibration_option,
     dim_option,
     dtype_option,
     host_option,
+    role_option,
     scheduling_options,
 )
 from archgen.explanation import explanation
@@ -75,6 +77,7 @@ class _Shown:
 @dtype_option
 @host_option
 @dim_option
+@role_option
 @calibration_option
 @scheduling_options
 @click.option("--report", is_flag=True, help="Explain every decision instead.")
@@ -102,6 +105,7 @@ def compile(
     dtype: str | None,
     host: bool,
     dims: Sequence[tuple[str, int]],
+    roles: Sequence[tuple[str, str]],
     calibration: str | None,
     report: bool,
     as_json: bool,
@@ -141,10 +145,10 @@ def compile(
         mistakes.append(f"dtype {dtype}: {machine.name} runs networks of {known}")
     if model is None:
         raise OptionError(mistakes)
-    sizes = as_dims(dims)
+    sizes, said = as_dims(dims), as_roles(roles)
 
     def work() -> None:
-        network = _tried(lambda: load_model(model, batch=batch, dims=sizes), mistakes)
+        network = _tried(lambda: load_model(model, batch=batch, dims=sizes, roles=said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         _answer(network, machine, dtype, calibration, host, scheduling, shown)

@@ -26,14 +26,14 @@ VERBS = {
     "results": "list the finished points of a study",
     "compare": "what got better or worse between two studies, and why",
     "compile": "print the program that the compiler makes",
-    "models": "list the networks of the zoo",
+    "models": "list the networks of the zoo, or the inputs of a model and their roles",
     "explain": "fields, columns, plots, stalls, laws: the words of files and results",
     "schema": "JSON Schema of architecture files",
 }
 """Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""
 
 USER_ERRORS = {
-    "archgen.models": ("ModelError",),
+    "archgen.model_errors": ("ModelError",),
     "archgen.schema.mistakes": ("ArchError",),
     "archgen.store": ("StoreError",),
     "archgen.workers": ("WorkersGone",),

@@ -1,26 +1,84 @@
-"""`archgen models`: the networks that come with archgen."""
+"""`archgen models`: the networks that come with archgen, and the inputs of any network.
+
+The one idea: before a network is studied, its user sees which of its dimensions are free, which
+axis takes the batch, what each input is held to be, and why; and what to write to say otherwise.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import click
+from onnx import helper
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from archgen.cli.guarded import printed
+from archgen.cli.options import as_dims, as_roles, dim_option, role_option
+from archgen.guard import Bounds
+from archgen.models import roles_of
+from archgen.roles import Told
+from archgen.roles.net import Port
+from archgen.roles.role import Role
 from archgen.zoo.catalog import CATALOG
 
 _LEAST_WIDTH = 120
 
 
 @click.command()
-def models() -> None:
-    """List the networks of the zoo with their options.
+@click.argument("names", nargs=-1, metavar="[MODEL]...")
+@dim_option
+@role_option
+def models(
+    names: tuple[str, ...], dims: Sequence[tuple[str, int]], roles: Sequence[tuple[str, str]]
+) -> None:
+    """List the networks of the zoo with their options, or the inputs of MODEL.
 
     Sizes are the published ones at batch 1 and default options. An option is set after a colon:
 
     \b
     archgen study soma-edge --model resnet50:image=160,classes=10
+
+    MODEL is a network of the zoo or an ONNX file. For each input its type, shape and role are
+    shown, the axis of the batch, and the evidence: who reads it how, or what its dimensions are
+    called. What --dim and --role say is taken in:
+
+    \b
+    archgen models net.onnx --dim sequence=128 --role cache=state:none
     """
+    sizes, said = as_dims(dims), as_roles(roles)
+    if not names and (sizes or said):
+        raise click.UsageError("--dim and --role are about a MODEL, and none is given")
+    if not names:
+        _console().print(_zoo())
+        return
+
+    def work() -> None:
+        for name in names:
+            _show(name, roles_of(name, sizes, said))
+
+    printed(work, Bounds())
+
+
+def _console() -> Console:
+    console = Console()
+    console.width = max(console.width, _LEAST_WIDTH)
+    return console
+
+
+def _show(name: str, told: Told) -> None:
+    console = _console()
+    console.print(f"{escape(name)}: inputs", highlight=False)
+    console.print(_inputs(told))
+    console.print("outputs", highlight=False)
+    console.print(_outputs(told))
+    for line in _advice(told):
+        console.print(escape(line), highlight=False, soft_wrap=True)
+
+
+def _zoo() -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
     table.add_column("MMACs", justify="right", no_wrap=True)
@@ -31,6 +89,68 @@ def models() -> None:
         options = ", ".join(f"{key}={value}" for key, value in entry.options.items())
         sizes = f"{entry.macs / 1e6:,.0f}", f"{entry.parameters / 1e6:.2f}"
         table.add_row(name, *sizes, options, entry.description)
-    console = Console()
-    console.width = max(console.width, _LEAST_WIDTH)
-    console.print(table)
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _inputs(told: Told) -> Table:
+    table = _table("name", "type", "shape", "role", "batch axis", "evidence", "samples")
+    for name, port in told.inputs.items():
+        role = told.roles[name]
+        evidence = escape(f"{role.evidence}; {role.axis_evidence}")
+        table.add_row(*_port(port), role.kind, _axis(role.axis), evidence, _samples(role))
+    return table
+
+
+def _outputs(told: Told) -> Table:
+    table = _table("name", "type", "shape", "batch axis")
+    for name, port in told.outputs.items():
+        table.add_row(*_port(port), _axis(told.output_axes.get(name)))
+    return table
+
+
+def _port(port: Port) -> tuple[str, str, str]:
+    kind = str(helper.tensor_dtype_to_np_dtype(port.elem_type))
+    return escape(port.name), kind, escape(f"[{', '.join(map(str, port.dims))}]")
+
+
+def _axis(axis: int | None) -> str:
+    return "-" if axis is None else str(axis)
+
+
+def _samples(role: Role) -> str:
+    return f"{role.low} to {role.high}" if role.fill == "range" else role.fill
+
+
+def _advice(told: Told) -> Iterator[str]:
+    """What is to be given, what a batch changes, and how to say otherwise."""
+    carried = {name: role.axis for name, role in told.roles.items() if role.axis is not None}
+    batch = {told.inputs[name].dims[axis] for name, axis in carried.items()}
+    free = dict.fromkeys(
+        dim
+        for name, port in told.inputs.items()
+        for dim in port.dims
+        if isinstance(dim, str) and dim not in batch and not told.is_unread(name)
+    )
+    if free:
+        yield f"to be given: {' '.join(f'--dim {dim}=<size>' for dim in free)}"
+    if carried:
+        axes = sorted(set(carried.values()))
+        places = "; ".join(
+            f"axis {axis} of {', '.join(name for name in carried if carried[name] == axis)}"
+            for axis in axes
+        )
+        fixed = sorted(extent for extent in batch if isinstance(extent, int))
+        held = f" (the file fixes {', '.join(map(str, fixed))})" if fixed else ""
+        yield f"--batch N changes {places}{held}"
+    else:
+        yield "no input has a batch axis: it runs at batch 1"
+    if told.inputs:
+        first = next(iter(told.inputs))
+        yield f"to say otherwise: --role {first}=batch:AXIS, --role {first}=state, ..."

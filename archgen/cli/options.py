@@ -103,6 +103,43 @@ def as_dims(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
 dim_option = click.option(
     "--dim", "dims", multiple=True, type=Dimension(), help="Size of a free input dimension."
 )
+
+
+class InputRole(click.ParamType[tuple[str, str]]):
+    """`name=role`: what an input is; the model knows which inputs and roles there are."""
+
+    name = "name=role"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        """Name and role."""
+        if isinstance(value, tuple):
+            return str(value[0]), str(value[1])
+        name, equals, role = str(value).rpartition("=")
+        if not name or not equals or not role:
+            self.fail(
+                f"{value!r}: expected name=role, such as cache=state or x=batch:1", param, ctx
+            )
+        return name, role
+
+
+def as_roles(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Roles by input; ClickException for an input that is given two different ones."""
+    roles: dict[str, str] = {}
+    for name, role in pairs:
+        if roles.setdefault(name, role) != role:
+            raise click.UsageError(f"--role {name} is given twice: {roles[name]} and {role}")
+    return roles
+
+
+role_option = click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    type=InputRole(),
+    help="What an input is: batch:AXIS, data, state, index, mask or parameter.",
+)
 dtype_option = click.option(
     "--dtype",
     type=click.Choice(DTYPES),

@@ -14,10 +14,12 @@ from archgen.cli.options import (
     Batches,
     as_dims,
     as_efforts,
+    as_roles,
     calibration_option,
     dim_option,
     dtype_option,
     host_option,
+    role_option,
     scheduling_options,
 )
 from archgen.cli.running import OUT, running, running_options, watched
@@ -63,6 +65,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
 )
 @host_option
 @dim_option
+@role_option
 @calibration_option
 @scheduling_options
 @running_options
@@ -136,7 +139,8 @@ def _plain(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
     return designed(
         archs, given["models"], given["batches"], given["dtype"],
         verify=given["verify"], host=given["host"],
-        dims=as_dims(given["dims"]), calibration=given["calibration"],
+        dims=as_dims(given["dims"]), roles=as_roles(given["roles"]),
+        calibration=given["calibration"],
         fusion=given["fusion"], halo=given["halo"], objective=given["objective"],
         effort=as_efforts(given["effort"]), passes=given.get("passes", ((),)),
     )  # fmt: skip
@@ -166,10 +170,12 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
 
 def _changed(load: Workload, said: Mapping[str, Any]) -> Workload:
     dims = {**dict(load.dims), **as_dims(said.get("dims", ()))}
+    roles = {**dict(load.roles), **as_roles(said.get("roles", ()))}
     return replace(
         load,
         batches=said.get("batches", load.batches),
         dims=tuple(sorted(dims.items())),
+        roles=tuple(sorted(roles.items())),
         calibration=said.get("calibration", load.calibration),
     )
 

@@ -35,11 +35,11 @@ _SMALL = 1024
 def known_shapes(model: onnx.ModelProto) -> dict[str, Shape]:
     """Shape by name of every value of the main graph whose shape can be told."""
     light = without_data(model)
-    _use_stand_ins(light.graph)
+    use_stand_ins(light.graph)
     constants = {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in light.graph.initializer
-        if _has_data(tensor)
+        if has_data(tensor)
     }
     while True:
         inferred = shape_inference.infer_shapes(light, data_prop=True)
@@ -92,7 +92,8 @@ _STAND_INS = {
 }
 
 
-def _use_stand_ins(graph: onnx.GraphProto) -> None:
+def use_stand_ins(graph: onnx.GraphProto) -> None:
+    """Puts the standard operator of equal shapes in the place of quantized ones outside of it."""
     for node in graph.node:
         if node.domain == "com.microsoft" and node.op_type in _STAND_INS:
             kind, operands = _STAND_INS[node.op_type]
@@ -102,7 +103,8 @@ def _use_stand_ins(graph: onnx.GraphProto) -> None:
             node.input.extend(inputs)
 
 
-def _has_data(tensor: TensorProto) -> bool:
+def has_data(tensor: TensorProto) -> bool:
+    """Whether `tensor` is small and has its values in it."""
     size = math.prod(tensor.dims)
     if size > _SMALL or tensor.data_location == TensorProto.EXTERNAL:
         return False

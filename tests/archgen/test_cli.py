@@ -13,6 +13,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from host_only import small_model
+from role_nets import DECODER, PICTURE, STREAMING, net, saved
 
 import archgen
 from archgen.cli.main import USER_ERRORS, VERBS, cli, main
@@ -81,6 +82,48 @@ def test_models_lists_the_zoo() -> None:
     assert all(name in text for name in CATALOG)
 
 
+def test_models_shows_inputs_roles_and_what_is_to_be_given(tmp_path: Path) -> None:
+    path = str(saved(net(DECODER), tmp_path))
+    text = " ".join(
+        invoke("models", path, "--dim", "new=1", "--role", "past_key=data").output.split()
+    )
+    for part in (
+        "past_value float32 [batch, 2, past, 4] state 0 Concat makes output",
+        "past_key float32 [batch, 2, past, 4] data 0 as stated",
+        "position_ids int64 [batch, 1] index 0",
+        "0 to 19",
+        "logits float32",
+        "to be given: --dim all=<size> --dim past=<size>",
+        "--batch N changes axis 0 of input_ids, attention_mask,",
+        "--role input_ids=batch:AXIS",
+    ):
+        assert part in text
+    picture = invoke("models", str(saved(net(PICTURE), tmp_path))).output
+    assert "no input has a batch axis: it runs at batch 1" in picture
+    assert "axis 0 of input" in invoke("models", "squeezenet:image=32").output
+
+
+def test_models_says_all_that_is_wrong(tmp_path: Path) -> None:
+    path = str(saved(net(DECODER), tmp_path))
+    result = command(
+        "models", path, "--dim", "old=1", "--role", "pastkey=state", "--role", "x=data"
+    )
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    for part in ("--dim old=1", "did you mean 'past_key'", "--role x=data: there is no such input"):
+        assert part in result.stderr
+    assert invoke("models", "--dim", "n=1").exit_code == 2
+
+
+def test_compile_takes_roles(tmp_path: Path) -> None:
+    path = str(saved(net(STREAMING), tmp_path))
+    options = ("compile", "soma-edge", "-m", path, "--effort", "0")
+    assert invoke(*options, "-b", "2").exit_code == 0
+    refused = command(*options, "-b", "2", "--role", "conv_cache=state:none")
+    assert refused.returncode == 2
+    assert "it cannot run at batch 2" in refused.stderr
+
+
 def test_explain_columns_prints_every_definition() -> None:
     text = invoke("explain", "columns").output
     assert all(known.name in text for known in COLUMNS)
@@ -134,6 +177,8 @@ def test_an_internal_error_is_one_line_and_a_file(
         ["--dtype", "int9"],
         ["--jobs", "0"],
         ["--dim", "n=1", "--dim", "n=2"],
+        ["--role", "x"],
+        ["--role", "x=state", "--role", "x=mask"],
     ],
 )
 def test_wrong_options_are_usage_errors(arguments: list[str], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from host_only import HOST_ONLY, small_model
+from role_nets import LEFT_OVER, STREAMING, net, saved
 
 from archgen.cache import code_version
 from archgen.columns import COLUMNS, LAYER_COLUMNS, column
@@ -85,6 +86,28 @@ def test_what_goes_wrong_is_a_row(
     assert reason in result.frame["reason"][0]
     assert pd.isna(result.frame["latency_cycles"][0])
     assert result.good is good
+
+
+def test_a_batch_that_a_model_cannot_have_is_an_answer(tmp_path: Path) -> None:
+    fixed = saved(net(LEFT_OVER.replace("float[1,", "float[4,")), tmp_path, "fixed")
+    result = study([FP16], [fixed, model(tmp_path)], [1, 4], tools=HOST_ONLY)
+    assert result.frame["status"].tolist() == ["unsupported", "ok", "ok", "ok"]
+    assert "Run it as it is (--batch 4)" in result.frame["reason"][0]
+    assert result.good
+
+
+def test_roles_reach_the_run_and_are_part_of_what_a_point_is(tmp_path: Path) -> None:
+    path = saved(net(STREAMING), tmp_path)
+    out = tmp_path / "out"
+    made = [
+        study([FP16], [path], roles=roles, out=out, plots=False, tools=HOST_ONLY).outcomes[0]
+        for roles in ({}, {"conv_cache": "parameter"}, {"conv_cache": "parameter"})
+    ]
+    assert [outcome.row["verified"] for outcome in made] == [True] * 3
+    assert [outcome.reused for outcome in made] == [False, False, True]
+    assert made[0].key != made[1].key == made[2].key
+    batched = study([FP16], [path], [2], roles={"conv_cache": "state:none"}, tools=HOST_ONLY)
+    assert "'frame' at 1; it cannot run at batch 2" in batched.frame["reason"][0]
 
 
 def test_a_type_that_one_machine_lacks_is_an_answer(tmp_path: Path) -> None:

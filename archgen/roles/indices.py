@@ -1,0 +1,300 @@
+"""Which values operators that index can take, followed back to the inputs.
+
+The one idea: a limit on what an operator reads is a limit on what that was computed from. It goes
+backward through what keeps values (Cast, Reshape, Concat and the like) and through arithmetic with
+constants (an offset is taken off, a Mod or Clip inside the limit lifts it). What cannot be told is
+taken to be 0, which is an index of everything that has elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import onnx
+
+from archgen.roles.net import Net, attribute, is_standard, said
+
+INFINITE = math.inf
+
+_MOST = 64
+"""Limits of one value: more come from long chains of arithmetic, not from more operators."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Values from `low` to `high` for each position of the last axis, or one pair for all."""
+
+    pairs: tuple[tuple[float, float], ...]
+    evidence: str
+
+    @property
+    def all(self) -> tuple[float, float]:
+        """What suits every position."""
+        return max(low for low, _ in self.pairs), min(high for _, high in self.pairs)
+
+    def mapped(self, change: Callable[[float, float], tuple[float, float]]) -> Limits:
+        """Each pair changed."""
+        return replace(self, pairs=tuple(change(low, high) for low, high in self.pairs))
+
+    def merged(self) -> Limits:
+        """One pair for all positions."""
+        return replace(self, pairs=(self.all,))
+
+
+def limits_of(net: Net) -> dict[str, list[Limits]]:
+    """For each value that ends up as an index: what each of its uses can take."""
+    wanted: dict[str, dict[Limits, None]] = {}
+    for node in reversed(net.nodes):
+        for slot, name in enumerate(node.input):
+            if name and (found := _site(node, slot, net)) is not None:
+                wanted.setdefault(name, {})[found] = None
+        for result in dict.fromkeys(node.output):
+            for limits in tuple(wanted.get(result, ())):
+                for slot, passed in _back(node, limits, net):
+                    if len(kept := wanted.setdefault(node.input[slot], {})) < _MOST:
+                        kept[passed] = None
+    return {name: list(found) for name, found in wanted.items()}
+
+
+def range_of(found: list[Limits]) -> tuple[int, int]:
+    """Least and largest value that suits all uses; not negative where that is possible."""
+    low = max(limits.all[0] for limits in found)
+    high = min(limits.all[1] for limits in found)
+    if high >= 0:
+        low = max(low, 0)
+    if high < low or high == INFINITE:
+        high = low
+    return (0, 0) if low == -INFINITE else (math.ceil(low), math.floor(high))
+
+
+# Where values are indices.
+
+
+def _site(node: onnx.NodeProto, slot: int, net: Net) -> Limits | None:
+    find = _SITES.get((node.op_type, slot))
+    if find is None or (node.op_type == "RotaryEmbedding" and is_standard(node) != (slot == 3)):
+        return None
+    return find(node, net)
+
+
+def _index(node: onnx.NodeProto, net: Net, table: int, axis: int) -> Limits:
+    """Positions of an axis of an operand; counted from the end when negative."""
+    extent = net.extent(node.input[table], axis)
+    evidence = f"indices of {said(node)}, {extent or '?'} positions"
+    return Limits((_positions(extent),), evidence)
+
+
+def _positions(extent: object) -> tuple[float, float]:
+    return (-extent, extent - 1) if isinstance(extent, int) and extent > 0 else (0, 0)
+
+
+def _along(node: onnx.NodeProto, net: Net) -> Limits:
+    return _index(node, net, 0, attribute(node, "axis", 0))
+
+
+def _tuples(node: onnx.NodeProto, net: Net) -> Limits:
+    """The last axis of the indices has a position of each of the first axes."""
+    first = attribute(node, "batch_dims", 0)
+    depth = net.extent(node.input[1], -1)
+    count = depth if isinstance(depth, int) else 1
+    extents = [net.extent(node.input[0], first + k) for k in range(count)]
+    shown = " x ".join(str(extent or "?") for extent in extents)
+    evidence = f"indices of {said(node)}, {shown} positions"
+    return Limits(tuple(map(_positions, extents)), evidence)
+
+
+def _rows(table: int) -> Callable[[onnx.NodeProto, Net], Limits]:
+    def found(node: onnx.NodeProto, net: Net) -> Limits:
+        return _index(node, net, table, 0)
+
+    return found
+
+
+def _classes(node: onnx.NodeProto, net: Net) -> Limits:
+    low, high = _index(node, net, 0, 1).all
+    extent = net.extent(node.input[0], 1)
+    return Limits(((max(low, 0), high),), f"labels of {said(node)}, {extent or '?'} classes")
+
+
+def _one_hot(node: onnx.NodeProto, net: Net) -> Limits:
+    depth = net.constants.get(node.input[1])
+    high = int(depth[0]) - 1 if depth is not None and len(depth) else 0
+    return Limits(((0, high),), f"indices of {said(node)}, {high + 1} positions")
+
+
+def _lengths(axis: int) -> Callable[[onnx.NodeProto, Net], Limits]:
+    def found(node: onnx.NodeProto, net: Net) -> Limits:
+        where = attribute(node, "time_axis", axis) if node.op_type == "ReverseSequence" else axis
+        extent = net.extent(node.input[0], where)
+        high = extent if isinstance(extent, int) else 1
+        return Limits(((1, high),), f"lengths for {said(node)}, at most {extent or '?'}")
+
+    return found
+
+
+def _written(node: onnx.NodeProto, net: Net) -> Limits:
+    """TensorScatter: where an update begins so that it ends inside the cache."""
+    axis = attribute(node, "axis", -2)
+    room, new = net.extent(node.input[0], axis), net.extent(node.input[1], axis)
+    high = room - new if isinstance(room, int) and isinstance(new, int) else 0
+    return Limits(((0, max(high, 0)),), f"positions of {said(node)}, {room or '?'} of them")
+
+
+_SITES: dict[tuple[str, int], Callable[[onnx.NodeProto, Net], Limits]] = {
+    ("Gather", 1): _along,
+    ("GatherElements", 1): _along,
+    ("ScatterElements", 1): _along,
+    ("Scatter", 1): _along,
+    ("GatherBlockQuantized", 1): _rows(0),
+    ("GatherND", 1): _tuples,
+    ("ScatterND", 1): _tuples,
+    ("OneHot", 0): _one_hot,
+    ("NegativeLogLikelihoodLoss", 1): _classes,
+    ("SoftmaxCrossEntropyLoss", 1): _classes,
+    ("EmbedLayerNormalization", 0): _rows(2),
+    ("EmbedLayerNormalization", 1): _rows(4),
+    ("RoiAlign", 2): _rows(0),
+    ("ReverseSequence", 1): _lengths(0),
+    ("LSTM", 4): _lengths(0),
+    ("GRU", 4): _lengths(0),
+    ("RNN", 4): _lengths(0),
+    ("TensorScatter", 2): _written,
+    ("RotaryEmbedding", 3): _rows(1),  # of ONNX: data, cosines, sines, positions
+    ("RotaryEmbedding", 1): _rows(2),  # of com.microsoft: data, positions, cosines, sines
+}
+
+
+# How limits go backward.
+
+_SAME = {
+    *("Cast", "CastLike", "Identity", "Dropout", "Expand", "Each", "Stack"),
+    *("QuantizeLinear", "DequantizeLinear"),
+}
+_MOVED = {
+    *("Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice", "Split", "Tile"),
+    *("Pad", "ReduceMax", "ReduceMin", "Floor", "Ceil", "Round", "Gather", "GatherElements"),
+    *("GatherND", "Compress", "TopK", "Trilu"),
+}
+"""Their first operand's values, in other places."""
+
+Passed = list[tuple[int, Limits]]
+
+
+def _back(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
+    """Limits of the operands of `node` that keep its result inside of `limits`."""
+    kind, given = node.op_type, node.input
+    if kind in _SAME:
+        return [(0, limits)]
+    if kind in _MOVED:
+        return [(0, limits.merged())] if given and given[0] else []
+    if kind == "Concat":
+        return _pieces(node, limits, net)
+    if kind in ("Max", "Min", "Clip"):
+        return _clipped(node, limits, net)
+    if kind == "Where":
+        return [(slot, limits.merged()) for slot in _chosen(node, net)]
+    if kind in ("ScatterND", "ScatterElements"):
+        return [(slot, limits.merged()) for slot in (0, 2)]
+    if kind == "Neg":
+        return [(0, limits.mapped(lambda low, high: (-high, -low)))]
+    if kind in ("Add", "Sub", "Mul", "Div", "Mod") and len(given) == 2:
+        return _arithmetic(node, limits, net)
+    return []
+
+
+def _pieces(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
+    """A Concat along the last axis hands each operand the limits of its positions."""
+    rank = net.rank(node.output[0])
+    extents = [net.extent(name, -1) for name in node.input]
+    axis = attribute(node, "axis", 0)
+    last = rank is not None and axis % rank == rank - 1
+    whole = [extent for extent in extents if isinstance(extent, int)]
+    if not last or len(whole) < len(extents) or sum(whole) != len(limits.pairs):
+        return [(slot, limits.merged()) for slot in range(len(node.input))]
+    passed, start = [], 0
+    for slot, extent in enumerate(whole):
+        pairs = limits.pairs[start : start + extent]
+        passed += [(slot, replace(limits, pairs=pairs))] if pairs else []
+        start += extent
+    return passed
+
+
+def _chosen(node: onnx.NodeProto, net: Net) -> tuple[int, ...]:
+    """Operands of a Where that are used for values that are not negative: `x < 0 ? x + n : x` is
+    how exporters count from the end."""
+    asked = net.makers.get(node.input[0])
+    if asked is None or asked.op_type not in ("Less", "GreaterOrEqual"):
+        return (1, 2)
+    bounds = _bounds(asked, net, 1)
+    if bounds != (0.0, 0.0):
+        return (1, 2)
+    return (2,) if asked.op_type == "Less" else (1,)
+
+
+def _bounds(node: onnx.NodeProto, net: Net, slot: int) -> tuple[float, float] | None:
+    """Least and largest value of a constant operand."""
+    value = net.constants.get(node.input[slot]) if slot < len(node.input) else None
+    return None if value is None or not len(value) else (float(value.min()), float(value.max()))
+
+
+def _clipped(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
+    """What a constant bound takes care of is no limit on the operand."""
+    low, high = limits.all
+    floor, ceiling = -INFINITE, INFINITE
+    if node.op_type == "Clip":
+        bounds = _bounds(node, net, 1), _bounds(node, net, 2)
+        floor = bounds[0][0] if bounds[0] else attribute(node, "min", floor)
+        ceiling = bounds[1][1] if bounds[1] else attribute(node, "max", ceiling)
+        free = [0]
+    else:
+        known = {slot: _bounds(node, net, slot) for slot in range(len(node.input))}
+        free = [slot for slot, pair in known.items() if pair is None]
+        for pair in filter(None, known.values()):
+            if node.op_type == "Max":
+                floor = max(floor, pair[0])
+            else:
+                ceiling = min(ceiling, pair[1])
+    # Where both bounds are inside, all values do; those between the bounds try all positions.
+    low = floor if low <= floor <= high else low
+    high = ceiling if low <= ceiling <= high else high
+    return [(slot, Limits(((low, high),), limits.evidence)) for slot in free]
+
+
+def _arithmetic(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
+    constant = {slot: _bounds(node, net, slot) for slot in (0, 1)}
+    free = [slot for slot in (0, 1) if constant[slot] is None]
+    if len(free) == 2:
+        # Only 0 is sure to leave the other operand where it is, or to be inside by itself.
+        zero = Limits(((0, 0),), limits.evidence)
+        both = node.op_type in ("Add", "Sub", "Mul")
+        return [(slot, zero) for slot in ((0, 1) if both else (0,))]
+    if not free:
+        return []
+    slot = free[0]
+    least, most = constant[1 - slot] or (0.0, 0.0)
+    change = _CHANGES.get((node.op_type, slot))
+    if change is None or (node.op_type in ("Mul", "Div", "Mod") and least <= 0):
+        return [(slot, Limits(((0, 0),), limits.evidence))]
+    return [(slot, limits.merged().mapped(lambda low, high: change(low, high, least, most)))]
+
+
+Change = Callable[[float, float, float, float], tuple[float, float]]
+
+
+def _wrapped(low: float, high: float, least: float, most: float) -> tuple[float, float]:
+    """A Mod inside the limits takes everything; twice round, so that it does something."""
+    return (0, 2 * least - 1) if low <= 0 and most - 1 <= high else (max(low, 0), high)
+
+
+_CHANGES: dict[tuple[str, int], Change] = {
+    ("Add", 0): lambda low, high, least, most: (low - least, high - most),
+    ("Add", 1): lambda low, high, least, most: (low - least, high - most),
+    ("Sub", 0): lambda low, high, least, most: (low + most, high + least),
+    ("Sub", 1): lambda low, high, least, most: (most - high, least - low),
+    ("Mul", 0): lambda low, high, least, most: (math.ceil(low / most), math.floor(high / most)),
+    ("Mul", 1): lambda low, high, least, most: (math.ceil(low / most), math.floor(high / most)),
+    ("Div", 0): lambda low, high, least, most: (low * least, high * least + least - 1),
+    ("Mod", 0): _wrapped,
+}

@@ -1,0 +1,309 @@
+"""What inputs are held to be, which axis the batch binds, and what values they are given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, parser
+from role_nets import (
+    DECODER,
+    GRAPH_NET,
+    LEFT_OVER,
+    PICTURE,
+    SPEECH,
+    STREAMING,
+    net,
+    saved,
+)
+
+from archgen.models import BatchError, ModelError, SourceModel, open_model, roles_of
+from archgen.quantize import quantize
+from archgen.reference import run_reference, sample_inputs
+from archgen.roles import tell
+
+
+def shapes(model: SourceModel) -> dict[str, list[int]]:
+    return {
+        value.name: [dim.dim_value for dim in value.type.tensor_type.shape.dim]
+        for value in model.proto.graph.input
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (STREAMING, "frame=data:0 conv_cache=state:1"),
+        (GRAPH_NET, "x=data edge_index=index"),
+        (SPEECH, "input=index:0 input_lengths=data:0 scales=parameter"),
+        (LEFT_OVER, "image=data:0 mean_0=parameter w_1=parameter"),
+        (PICTURE, "image=data"),
+        (DECODER, "input_ids=index:0 attention_mask=mask:0 position_ids=index:0 "
+                  "past_key=state:0 past_value=state:0"),
+    ],
+)  # fmt: skip
+def test_roles_are_found_by_what_operators_do(text: str, expected: str) -> None:
+    found = tell(net(text)).roles
+    assert " ".join(f"{name}={role.shown}" for name, role in found.items()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "kind", "axis"),
+    [
+        (STREAMING, "conv_cache", "makes output 'conv_cache_out' of it", "reads it as its batch"),
+        (GRAPH_NET, "edge_index", "indices of Gather", "takes single positions of it"),
+        (GRAPH_NET, "x", "nothing speaks", "no batch: Gather is indexed along it"),
+        (LEFT_OVER, "w_1", "nothing reads it", ""),
+        (PICTURE, "image", "", "no batch: Conv works over a neighbourhood along it"),
+        (DECODER, "past_key", "Concat makes output 'present_key' of it", "called 'batch'"),
+        (DECODER, "attention_mask", "adds it to scores of attention", ""),
+    ],
+)
+def test_roles_say_why(text: str, name: str, kind: str, axis: str) -> None:
+    role = tell(net(text)).roles[name]
+    assert kind in role.evidence
+    assert axis in role.axis_evidence
+
+
+def test_a_state_of_fixed_size_runs_as_it_is_and_in_a_batch(tmp_path: Path) -> None:
+    path = saved(net(STREAMING), tmp_path)
+    assert shapes(open_model(path, batch=1)) == {"frame": [1, 4, 10], "conv_cache": [2, 1, 4, 2]}
+    batched = open_model(path, batch=3)
+    assert shapes(batched) == {"frame": [3, 4, 10], "conv_cache": [2, 3, 4, 2]}
+    made = run_reference(batched.proto, sample_inputs(batched.proto))
+    assert made["y"].shape == (3, 4, 10)
+    assert made["conv_cache_out"].shape == (2, 3, 4, 2)
+
+
+def test_inputs_that_nothing_reads_are_no_batch(tmp_path: Path) -> None:
+    path = saved(net(LEFT_OVER), tmp_path)
+    assert shapes(open_model(path, batch=1))["mean_0"] == [16]
+    assert shapes(open_model(path, batch=2)) == {
+        "image": [2, 3, 8, 8], "mean_0": [16], "w_1": [4, 3, 3, 3]
+    }  # fmt: skip
+
+
+def test_a_free_picture_is_not_of_height_one(tmp_path: Path) -> None:
+    path = saved(net(PICTURE), tmp_path)
+    with pytest.raises(ModelError) as caught:
+        open_model(path, batch=1)
+    assert "axis 0, named 'height' (no batch: Conv works over" in str(caught.value)
+    assert "--dim height=<size> --dim width=<size>" in str(caught.value)
+    sizes = {"height": 9, "width": 7}
+    assert shapes(open_model(path, batch=1, dims=sizes)) == {"image": [9, 7]}
+
+
+def test_a_model_without_a_batch_is_refused_at_others_alone(tmp_path: Path) -> None:
+    path = saved(net(PICTURE), tmp_path)
+    with pytest.raises(BatchError) as caught:
+        open_model(path, batch=2, dims={"height": 9, "width": 7})
+    text = str(caught.value)
+    assert "has no input with a batch axis" in text
+    assert "Run it at --batch 1, or say which axis it is, such as --role image=batch:0" in text
+
+
+def test_another_fixed_batch_says_which_it_has(tmp_path: Path) -> None:
+    path = saved(net(LEFT_OVER.replace("float[1,", "float[4,")), tmp_path)
+    assert shapes(open_model(path, batch=4))["image"] == [4, 3, 8, 8]
+    with pytest.raises(BatchError, match=r"'image' at 4.*Run it as it is \(--batch 4\)"):
+        open_model(path, batch=2)
+
+
+def test_the_dimensions_of_unread_inputs_need_no_size(tmp_path: Path) -> None:
+    path = saved(net(LEFT_OVER.replace("float[16]", "float[m, k]")), tmp_path)
+    assert shapes(open_model(path, batch=2))["mean_0"] == [1, 1]
+
+
+SEQUENCE_FIRST = """
+tagger (float[time, people, 4] x) => (float[time, people, 3] y)
+<float[4, 3] w>
+{ h = MatMul (x, w)
+  y = Softmax <axis = 0> (h) }
+"""
+
+
+def test_the_batch_may_be_another_axis(tmp_path: Path) -> None:
+    path = saved(net(SEQUENCE_FIRST), tmp_path)
+    with pytest.raises(ModelError, match="named 'people'"):
+        open_model(path, batch=3, dims={"time": 5})
+    model = open_model(path, batch=3, dims={"time": 5}, roles={"x": "batch:1"})
+    assert shapes(model) == {"x": [5, 3, 4]}
+    named = saved(net(SEQUENCE_FIRST.replace("people", "batch")), tmp_path, "named")
+    assert shapes(open_model(named, batch=3, dims={"time": 5})) == {"x": [5, 3, 4]}
+
+
+def test_what_is_stated_goes_over_evidence_and_into_the_model(tmp_path: Path) -> None:
+    path = saved(net(STREAMING), tmp_path)
+    plain = open_model(path, batch=1)
+    stated = open_model(path, batch=1, roles={"conv_cache": "parameter"})
+    assert stated.content_key != plain.content_key
+    assert tell(stated.proto).roles["conv_cache"].shown == "parameter"
+    assert (sample_inputs(stated.proto)["conv_cache"] > 0).all()
+    again = saved(stated.proto, tmp_path, "stated")
+    assert roles_of(again).roles["conv_cache"].shown == "parameter"
+    assert roles_of(again, roles={"conv_cache": "state:1"}).roles["conv_cache"].shown == "state:1"
+
+
+def test_everything_wrong_with_roles_and_dims_is_said_at_once(tmp_path: Path) -> None:
+    path = saved(net(STREAMING), tmp_path)
+    roles = {
+        "conv_cach": "state",
+        "frame": "stat",
+        "conv_cache": "batch:4",
+        "x": "mask:one",
+    }
+    with pytest.raises(ModelError) as caught:
+        open_model(path, dims={"n": 3}, roles=roles)
+    said = [line.replace(str(path), "net.onnx") for line in caught.value.mistakes]
+    inputs = " (inputs: frame, conv_cache)"
+    assert said == [
+        "--dim n=3: net.onnx has no such free dimension (free: none)",
+        "--role conv_cach=state: there is no such input; did you mean 'conv_cache'?"
+        f"{inputs} (net.onnx)",
+        "--role frame=stat: unknown role 'stat'; did you mean 'state'?; known: 'batch', 'data', "
+        "'state', 'index', 'mask' and 'parameter' (net.onnx)",
+        "--role conv_cache=batch:4: there is no axis 4: the input has 4 (net.onnx)",
+        f"--role x=mask:one: there is no such input{inputs} (net.onnx)",
+        "--role x=mask:one: 'one' is no axis: expected a number or none, such as batch:1 "
+        "(net.onnx)",
+    ]
+
+
+# Values.
+
+
+def test_a_graph_network_is_given_edges_between_its_nodes(tmp_path: Path) -> None:
+    model = open_model(saved(net(GRAPH_NET), tmp_path), dims={"N": 5, "E": 40})
+    inputs = sample_inputs(model.proto)
+    assert set(np.unique(inputs["edge_index"])) == set(range(5))
+    assert run_reference(model.proto, inputs)["y"].shape == (5, 3)
+    quantized = quantize(model, None, tmp_path)
+    same = sample_inputs(quantized.proto)
+    assert all(np.array_equal(same[name], inputs[name]) for name in inputs)
+
+
+def test_a_decoder_is_given_places_and_words_it_has(tmp_path: Path) -> None:
+    model = open_model(saved(net(DECODER), tmp_path), batch=2, dims={"new": 1, "past": 7, "all": 8})
+    inputs = sample_inputs(model.proto)
+    assert inputs["position_ids"].max() < 16
+    assert (inputs["attention_mask"] == 1).all()
+    assert 0 < inputs["past_key"].std() < 1
+    assert run_reference(model.proto, inputs)["logits"].shape == (2, 1, 8)
+
+
+def test_scales_are_positive(tmp_path: Path) -> None:
+    model = open_model(saved(net(SPEECH), tmp_path), dims={"phonemes": 6})
+    scales = sample_inputs(model.proto)["scales"]
+    assert (scales > 0.5).all()
+    assert (scales <= 1).all()
+    assert np.isfinite(run_reference(model.proto, sample_inputs(model.proto))["y"]).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "low", "high"),
+    [
+        ("y = Gather <axis = 1> (t, x)", 0, 4),
+        ("i = Add (x, three) y = Gather (t, i)", 0, 5),
+        ("i = Sub (x, three) y = Gather (t, i)", 0, 11),
+        ("i = Mul (x, three) y = Gather (t, i)", 0, 2),
+        ("i = Div (x, three) y = Gather (t, i)", 0, 26),
+        ("i = Mod (x, three) y = Gather (t, i)", 0, 5),
+        ("i = Neg (x) y = Gather (t, i)", 0, 9),
+        ("i = Clip (x, three, eight) y = Gather (t, i)", 3, 8),
+        ("i = Min (x, eight) y = Gather (t, i)", 0, 8),
+        ("i = Cast <to = 6> (x) j = Abs (x) y = Gather (t, i)", 0, 8),
+        ("a = Gather (t, x) y = Gather <axis = 1> (t, x)", 0, 4),
+        ("n = Less (x, zero) p = Add (x, nine) i = Where (n, p, x) y = Gather (t, i)", 0, 8),
+        ("i = Unsqueeze (x, last) y = GatherND (t, i)", 0, 8),
+        ("i = Unsqueeze (x, last) m = Mod (i, three) p = Concat <axis = -1> (m, i) "
+         "y = GatherND (t, p)", 0, 4),
+        ("y = OneHot <axis = -1> (x, eight, values)", 0, 7),
+    ],
+)  # fmt: skip
+def test_indices_stay_where_operators_can_take_them(body: str, low: int, high: int) -> None:
+    constants = "int64 zero = {0}, int64 three = {3}, int64 eight = {8}, int64 nine = {9}"
+    lists = "int64[1] last = {-1}, float[2] values, float[9, 5] t"
+    proto = net(f"g (int64[400] x) => (y)\n<{constants}, {lists}>\n{{ {body} }}")
+    role = tell(proto).roles["x"]
+    assert (role.kind, role.low, role.high) == ("index", low, high)
+    assert "y" in run_reference(proto, sample_inputs(proto))
+
+
+def test_indices_are_followed_into_branches_and_functions() -> None:
+    branch = parser.parse_graph("branch () => (float[4, 2] z) { z = Gather (t, x) }")
+    proto = net("g (bool on, int64[4] x) => (float[4, 2] y)\n<float[6, 2] t>\n{ a = Identity (t) }")
+    node = helper.make_node("If", ["on"], ["y"], then_branch=branch, else_branch=branch)
+    proto.graph.node.append(node)
+    found = tell(proto).roles
+    assert (found["x"].kind, found["x"].high) == ("index", 5)
+    assert found["on"].evidence == "chooses the branch of If"
+    inside = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "own" : 1]>\n'
+        "g (int64[4] x) => (float[4, 2] y) <float[6, 2] t> { y = own.pick (t, x) }\n"
+        '<domain: "own", opset_import: ["" : 17]> pick (t, x) => (y) { y = Gather (t, x) }'
+    )
+    assert tell(inside).roles["x"].high == 5
+
+
+def test_a_number_that_is_compared_is_the_one() -> None:
+    proto = net(
+        "g (float[1, 4] x, int64 rate) => (bool[1] y)\n<int64[1] wide = {16000}>\n"
+        "{ y = Equal (rate, wide) z = Relu (x) }"
+    )
+    assert int(sample_inputs(proto)["rate"]) == 16000
+
+
+# Only the batch.
+
+EXTENTS = st.integers(2, 5)
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> tuple[onnx.ModelProto, dict[str, int]]:
+    """Data with a free batch beside an input of any shape that is read in any of some ways."""
+    rank = draw(st.integers(1, 3))
+    fixed = [draw(EXTENTS) for _ in range(rank)]
+    reading = draw(st.sampled_from(["unread", "softmax", "sum", "first", "product"]))
+    free = draw(st.booleans())
+    dims: list[int | str] = list(fixed)
+    if free:
+        dims[0] = draw(st.sampled_from(["side", "count", "?"]))
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    other = helper.make_tensor_value_info("other", TensorProto.FLOAT, dims)
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    zero = onnx.numpy_helper.from_array(np.array(0), "zero")
+    whole = onnx.numpy_helper.from_array(np.ones((1, fixed[0]), np.float32), "whole")
+    nodes += {
+        "unread": [],
+        "softmax": [helper.make_node("Softmax", ["other"], ["z"], axis=0)],
+        "sum": [helper.make_node("ReduceMax", ["other"], ["z"], axes=[0])],
+        "first": [helper.make_node("Gather", ["other", "zero"], ["z"], axis=0)],
+        "product": [helper.make_node("MatMul", ["whole", "other"], ["z"])] if rank == 2 else [],
+    }[reading]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])]
+    outputs += [onnx.ValueInfoProto(name="z")] if len(nodes) > 1 else []
+    graph = helper.make_graph(nodes, "g", [x, other], outputs, [zero, whole])
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    given = {"other:0": fixed[0]} if free and len(nodes) > 1 else {}
+    return proto, given
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(made=networks(), batch=st.integers(1, 6))
+def test_binding_changes_no_axis_but_the_batch(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: tuple[onnx.ModelProto, dict[str, int]],
+    batch: int,
+) -> None:
+    proto, dims = made
+    path = saved(proto, tmp_path_factory.mktemp("nets"))
+    told = roles_of(path)
+    bound = shapes(open_model(path, batch, dims))
+    assert bound["x"] == [batch, 4]
+    assert told.roles["other"].axis is None
+    for extent, size in zip(told.inputs["other"].dims, bound["other"], strict=True):
+        assert size == (extent if isinstance(extent, int) else dims.get("other:0", 1))
