@@ -247,13 +247,22 @@ def _inline_branch(node: ir.Node) -> None:
 
 
 def _refuse_unknown_shapes(graph: ir.Graph) -> None:
-    unknown = []
-    for value in [*graph.inputs, *(out for node in graph for out in node.outputs)]:
-        if value.name and (value.shape is None or not value.shape.is_static()):
-            producer = value.producer()
-            by = "graph input" if producer is None else f"{producer.op_type} {producer.name}"
-            unknown.append(f"{value.name} ({by}): {value.shape}")
-    if unknown:
-        raise UnsupportedModel(
-            f"{graph.name}: {len(unknown)} values have no static shape: " + "; ".join(unknown)
-        )
+    """Raise UnsupportedModel for values without a static shape, naming where that begins."""
+    inputs = [value for value in graph.inputs if not _is_static(value)]
+    unknown = [value for node in graph for value in node.outputs if not _is_static(value)]
+    if not inputs and not unknown:
+        return
+    causes = [f"graph input {value.name!r} {value.shape}" for value in inputs]
+    for value in unknown:
+        node = value.producer()
+        if node is not None and all(v is None or _is_static(v) for v in node.inputs):
+            causes.append(f"{_at(node)}: {value.name!r} {value.shape or 'has no shape at all'}")
+    raise UnsupportedModel(
+        f"{graph.name}: {len(inputs) + len(unknown)} values have no static shape, because of: "
+        + "; ".join(causes)
+        + "; bind free dimensions (--dim name=size), or export sizes as constants"
+    )
+
+
+def _is_static(value: ir.Value) -> bool:
+    return not value.name or (value.shape is not None and value.shape.is_static())

@@ -96,7 +96,10 @@ def numpy_type(value: ir.Value) -> np.dtype[Any]:
         raise NoNest(f"{value.name} has no element type")
     dtype = np.dtype(value.dtype.numpy())
     if dtype not in NAMES:
-        raise NoNest(f"{value.name} has elements of type {value.dtype.name}")
+        stored = ", ".join(NAMES.values())
+        raise NoNest(
+            f"{value.name} has elements of type {value.dtype.name}; memories store {stored}"
+        )
     return dtype
 
 
