@@ -13,11 +13,16 @@ import onnx
 import onnx_ir as ir
 
 from compiler.graph.infer import schema_of
-from compiler.graph.rewrite import COMPOSITE, ORIGIN, fresh_name, origin_of, replace_value
+from compiler.graph.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_of, replace_value
 from compiler.graph.types import type_proto
 
-BY_DEFINITION = frozenset({"Attention", "MeanVarianceNormalization", "RotaryEmbedding"})
+BY_DEFINITION = frozenset(
+    {"Attention", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding"}
+)
 """Operators that are compiled as what defines them."""
+
+SIZED = frozenset({"CenterCropPad"})
+"""Those whose definition has static shapes only where the second input is a constant."""
 
 
 def inline(node: ir.Node, version: int) -> bool:
@@ -29,6 +34,8 @@ def inline(node: ir.Node, version: int) -> bool:
     """
     graph = node.graph
     if node.domain not in ("", "ai.onnx") or node.op_type not in BY_DEFINITION or graph is None:
+        return False
+    if node.op_type in SIZED and const(node.inputs[1]) is None:
         return False
     found = _definition(node, version)
     if found is None:

@@ -164,6 +164,10 @@ INLINED = {
         "g (float[1,2,2,4] x) => (float[1,2,2,4] y) <float[2,2] m = {0, -1, -2, 0}> "
         "{ y = Attention <scale = 0.5> (x, x, x, m) }",
     ),
+    "constant sizes": (
+        18,
+        "g (float[5,4] x) => (float[3,6] y) <int64[2] s = {3, 6}> { y = CenterCropPad (x, s) }",
+    ),
     "constant angles": (
         23,
         "g (float[1,2,2,4] x) => (float[1,2,2,4] y) "
