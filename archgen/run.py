@@ -232,7 +232,8 @@ class Workbench:
 
 def _products_elsewhere(compiled: Compiled) -> str:
     """Which products the host computes and why: it is far slower at them than a matrix engine."""
-    left = [each for each in compiled.report.get("host", ()) if each["operator"] in PRODUCTS]
+    host = compiled.report.get("host", ())
+    left = [each for each in host if each["operator"].removeprefix("Q") in PRODUCTS]
     if not left:
         return ""
     first = left[0]

@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 def evaluate(model: ir.Model, inputs: Mapping[str, Array]) -> dict[str, Array]:
     """The outputs of `model` by name, for inputs by name."""
-    run = ReferenceEvaluator(ir.to_proto(model), new_ops=[QConv, QMatMul, Silu])
+    run = ReferenceEvaluator(ir.to_proto(model), new_ops=[QConv, QConvTranspose, QMatMul, Silu])
     names = [str(value.name) for value in model.graph.outputs]
     with np.errstate(all="ignore"):
         return dict(zip(names, run.run(names, dict(inputs)), strict=True))
@@ -100,6 +100,38 @@ class QConv(OpRun):
         channel = (-1, *(1,) * (w.ndim - 2))
         if b is not None:
             total = total + b.astype(np.int64).reshape(channel)
+        return (a.requantize(total, a.numbers("w_scale"), "x_scale", channel),)
+
+
+class QConvTranspose(OpRun):
+    """The integer convolution, transposed: that of the input with zeros between its elements."""
+
+    op_domain = "archgen"
+
+    def _run(self, x: Array, w: Array, b: Array | None = None, **_: object) -> tuple[Array]:
+        a = _Attributes(self.onnx_node)
+        rank, group = w.ndim - 2, a.integer("group")
+        pads, strides, extra = (
+            a.integers("pads"),
+            a.integers("strides"),
+            a.integers("output_padding"),
+        )
+        reach = [(k - 1) * d for k, d in zip(w.shape[2:], a.integers("dilations"), strict=True)]
+        extents = [(n - 1) * s + 1 for n, s in zip(x.shape[2:], strides, strict=True)]
+        data: Ints = np.zeros((*x.shape[:2], *extents), np.int64)
+        apart: Any = (..., *(slice(None, None, step) for step in strides))
+        data[apart] = x.astype(np.int64) - a.integer("x_zero")
+        taps = np.flip(w.astype(np.int64), tuple(range(2, w.ndim)))
+        taps = taps.reshape(group, -1, *w.shape[1:]).swapaxes(1, 2)
+        taps = taps.reshape(-1, w.shape[0] // group, *w.shape[2:])
+        taps = taps - np.asarray(a.integers("w_zero")).reshape(-1, *(1,) * (w.ndim - 1))
+        around = [*reach, *(n + more for n, more in zip(reach, extra, strict=True))]
+        total = convolve(data, taps, [1] * rank, around, a.integers("dilations"), group)
+        ends = [n - pads[rank + i] for i, n in enumerate(total.shape[2:])]
+        inside: Any = (..., *(slice(pads[i], ends[i]) for i in range(rank)))
+        channel = (-1, *(1,) * rank)
+        bias = np.zeros(1, np.int64) if b is None else b.astype(np.int64)
+        total = total[inside] + bias.reshape(channel)
         return (a.requantize(total, a.numbers("w_scale"), "x_scale", channel),)
 
 

@@ -1,14 +1,15 @@
 """Convolutions and matrix products between quantized tensors, as the integer operators they are.
 
-QConv(x, w, [b]) and QMatMul(a, b, [bias]) of domain archgen multiply int8 or uint8 numbers, add an
-int32 bias, and give y_type: "int8" or "uint8" (requantized by y_scale and y_zero, clamped to
-clip_lo..clip_hi), "float32" (the real numbers) or "int32" (the accumulators). A Relu or Clip
-before the quantization is a clamp of the integers, exactly, because quantization is monotonic.
+QConv(x, w, [b]), QConvTranspose(x, w, [b]) and QMatMul(a, b, [bias]) of domain archgen multiply
+int8 or uint8 numbers, add an int32 bias, and give y_type: "int8" or "uint8" (requantized by y_scale
+and y_zero, clamped to clip_lo..clip_hi), "float32" (the real numbers) or "int32" (the
+accumulators). A Relu or Clip before the quantization is a clamp of the integers, exactly, because
+quantization is monotonic.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -36,7 +37,8 @@ WINDOW = ("kernel_shape", "strides", "pads", "dilations", "group")
 
 @dataclass(frozen=True)
 class IntegerOperators(GraphPass):
-    """Conv, MatMul and Gemm between DequantizeLinear and QuantizeLinear become integer operators.
+    """Conv, ConvTranspose, MatMul and Gemm between DequantizeLinear and QuantizeLinear become
+    integer operators.
 
         a = DequantizeLinear(x, xs, xz)
         k = DequantizeLinear(w, ws, wz)
@@ -50,9 +52,11 @@ class IntegerOperators(GraphPass):
     """
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Rewrite one Conv, MatMul, Gemm, ConvInteger or MatMulInteger."""
+        """Rewrite one Conv, ConvTranspose, MatMul, Gemm, ConvInteger or MatMulInteger."""
         if is_op(node, "Conv"):
-            return _conv(node)
+            return _conv(node, WINDOW, axis=0)
+        if is_op(node, "ConvTranspose"):
+            return _conv(node, (*WINDOW, "output_padding"), axis=1)
         if is_op(node, "MatMul", "Gemm"):
             return _matmul(node)
         if is_op(node, "ConvInteger"):
@@ -148,26 +152,36 @@ def _scales(how: Quantization) -> list[float]:
     return [float(scale) for scale in how.scales]
 
 
-def _conv(node: ir.Node) -> bool:
-    x, w = _operand(node.inputs[0]), _operand(node.inputs[1], axis=0)
+def _conv(node: ir.Node, window: tuple[str, ...], axis: int) -> bool:
+    """A convolution whose weights have their output channels on `axis`."""
+    x, w = _operand(node.inputs[0]), _operand(node.inputs[1], axis)
     if x is None or w is None or const(w.value) is None:
         return False
+    how = _by_output(w.how, int_attr(node, "group", 1) if axis else 1)
     bias = input_of(node, 2)
-    integers = _integer_bias(bias, x.how, w.how)
+    integers = _integer_bias(bias, x.how, how)
     extra = bias if integers is None else None
     tail = _tail(node) if extra is None else _float_tail(node)
     make = Rewriter(tail.last, tail.nodes)
-    attributes: dict[str, AttrValue] = {name: node.attributes[name].value for name in WINDOW}
+    attributes: dict[str, AttrValue] = {name: node.attributes[name].value for name in window}
     attributes |= {"x_zero": x.how.zero, "x_scale": x.how.scale}
-    attributes |= {"w_zero": _zeros(w.how), "w_scale": _scales(w.how), **tail.attributes}
+    attributes |= {"w_zero": _zeros(how), "w_scale": _scales(how), **tail.attributes}
     inputs = [x.value, w.value] if integers is None else [x.value, w.value, integers]
     shape = static_shape(node.outputs[0])
-    made = make.op("QConv", inputs, attributes, domain=ARCHGEN, out=(tail.dtype, shape))
+    out = (tail.dtype, shape)
+    made = make.op(f"Q{node.op_type}", inputs, attributes, domain=ARCHGEN, out=out)
     if extra is not None:
         channel = make.axes([-1, *(1,) * (len(shape) - 2)])
         made = make.op("Add", [made, make.op("Reshape", [extra, channel])])
     make.replace(made)
     return True
+
+
+def _by_output(how: Quantization, groups: int) -> Quantization:
+    """By output channel, where weights have those of one group on their axis."""
+    if how.per_tensor:
+        return how
+    return replace(how, scales=np.tile(how.scales, groups), zeros=np.tile(how.zeros, groups))
 
 
 def _float_tail(node: ir.Node) -> _Tail:

@@ -39,7 +39,7 @@ def conv(node: Node) -> None:
 
 def quantized_conv(node: Node) -> None:
     """Convolution of integers with requantization."""
-    codes = _codes(node, "x", "w")
+    codes = codes_of(node, "x", "w")
     x = node.tensor(0)
     _conv(node, x, 1, codes)
 
@@ -156,7 +156,7 @@ def matmul(node: Node) -> None:
 
 def quantized_matmul(node: Node) -> None:
     """Matrix product of integers with requantization."""
-    _matmul(node, _codes(node, "a", "b"))
+    _matmul(node, codes_of(node, "a", "b"))
 
 
 def _matmul(node: Node, codes: dict[str, Any]) -> None:
@@ -201,7 +201,7 @@ def _batched(t: Tensor, shape: tuple[int, ...], inner: tuple[Affine, Affine]) ->
     return Access(t.name, (*lead, *inner))
 
 
-def _codes(node: Node, left: str, right: str) -> dict[str, Any]:
+def codes_of(node: Node, left: str, right: str) -> dict[str, Any]:
     """Zero points, the output's type and the factors from sums to output steps."""
     kind = str(node.attribute("y_type", "int8"))
     a_scale = float(node.attribute(f"{left}_scale"))

@@ -132,10 +132,10 @@ def operations(node: ir.Node) -> int:
         assert x is not None and w is not None and r is not None
         steps = math.prod(static_shape(x)[:2])
         return 2 * steps * (_elements(w) + _elements(r))
-    if node.op_type in ("Conv", "QConv", "ConvInteger", "ConvTranspose"):
+    if node.op_type in ("Conv", "QConv", "ConvInteger", "ConvTranspose", "QConvTranspose"):
         w = node.inputs[1]
         assert w is not None
-        pixels = node.inputs[0] if node.op_type == "ConvTranspose" else node.outputs[0]
+        pixels = node.inputs[0] if node.op_type.endswith("Transpose") else node.outputs[0]
         assert pixels is not None
         return 2 * _elements(pixels) * (_elements(w) // max(1, static_shape(w)[0]))
     if node.op_type in ("MatMul", "QMatMul", "MatMulInteger", "Gemm"):

@@ -50,11 +50,13 @@ class _Writer:
         return name
 
     def dequantized(self, position: int, prefix: str, axis: int) -> str:
-        """Real numbers of an operand, whose zero points have its own element type."""
+        """Real numbers of an operand, whose zero points have its own element type. Weights of
+        groups that share an axis share what stands on it."""
         value = self.node.inputs[position]
         assert value is not None and value.dtype is not None
-        scale = np.asarray(self.attribute(f"{prefix}_scale", 1.0), np.float32).reshape(-1)
-        zero = np.asarray(self.attribute(f"{prefix}_zero", 0), np.int64).reshape(-1)
+        extent = static_shape(value)[axis]
+        scale = np.asarray(self.attribute(f"{prefix}_scale", 1.0), np.float32).reshape(-1)[:extent]
+        zero = np.asarray(self.attribute(f"{prefix}_zero", 0), np.int64).reshape(-1)[:extent]
         count = max(scale.size, zero.size)
         shape = () if count == 1 else (count,)
         scale = np.broadcast_to(scale, count).reshape(shape)
@@ -107,12 +109,20 @@ def _silu(write: _Writer) -> None:
 
 
 def _conv(write: _Writer) -> None:
-    operands = [write.dequantized(0, "x", 1), write.dequantized(1, "w", 0)]
+    _window("Conv", write, 0)
+
+
+def _conv_transpose(write: _Writer) -> None:
+    _window("ConvTranspose", write, 1)
+
+
+def _window(kind: str, write: _Writer, axis: int) -> None:
+    operands = [write.dequantized(0, "x", 1), write.dequantized(1, "w", axis)]
     if len(write.node.inputs) > 2:
         operands.append(write.bias(("x", "w")))
-    window = {name: write.attribute(name) for name in WINDOW}
+    window = {name: write.attribute(name) for name in (*WINDOW, "output_padding")}
     given = {name: value for name, value in window.items() if value is not None}
-    write.finish(write.op("Conv", operands, **given))
+    write.finish(write.op(kind, operands, **given))
 
 
 def _matmul(write: _Writer) -> None:
@@ -126,4 +136,6 @@ def _matmul(write: _Writer) -> None:
     write.finish(product)
 
 
-_WRITERS = {"Silu": _silu, "QConv": _conv, "QMatMul": _matmul}
+_WRITERS = {
+    "Silu": _silu, "QConv": _conv, "QConvTranspose": _conv_transpose, "QMatMul": _matmul,
+}  # fmt: skip

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from compiler.nest.build import plain
 from compiler.nest.ir import Array, Tensor
-from compiler.ops.contraction import channels_last, windows
+from compiler.ops.contraction import channels_last, codes_of, windows
 from compiler.ops.geometry import Geometry
 from compiler.ops.node import Lowering, Node, NoNest
+from simmodel.dtype import is_float
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,15 @@ def _phase(phase: int, stride: int, kernel: int, pad: int, extents: tuple[int, i
 
 def conv_transpose(node: Node) -> None:
     """Transposed convolution in one or two spatial dimensions, with groups."""
+    _transposed(node, {})
+
+
+def quantized_conv_transpose(node: Node) -> None:
+    """Transposed convolution of integers with requantization."""
+    _transposed(node, codes_of(node, "x", "w"))
+
+
+def _transposed(node: Node, codes: dict[str, Any]) -> None:
     x, kernel = node.tensor(0), node.constant(1)
     spatial = len(x.shape) - 2
     dilations = node.attribute("dilations") or (1,) * spatial
@@ -51,7 +62,8 @@ def conv_transpose(node: Node) -> None:
     strides = tuple(node.attribute("strides") or (1,) * spatial)
     pads = tuple(node.attribute("pads") or (0,) * 2 * spatial)
     shape = node.shape()
-    out = node.build.create(node.out, shape, node.dtype(), channels_last(len(shape)))
+    dtype = codes.get("dtype", node.dtype())
+    out = node.build.create(node.out, shape, dtype, channels_last(len(shape)))
     node.build.composite = node.build.composite or node.out
     kernel = _outputs_first(kernel, int(node.attribute("group", 1)))
     for phases in itertools.product(*(range(s) for s in strides)):
@@ -60,7 +72,7 @@ def conv_transpose(node: Node) -> None:
             for a, phase in enumerate(phases)
         ]
         if all(axis.count for axis in axes):
-            _lower_phase(node, x, out, kernel, axes, strides)
+            _lower_phase(node, x, out, kernel, axes, strides, codes)
 
 
 def _outputs_first(kernel: Array, groups: int) -> Array:
@@ -77,6 +89,7 @@ def _lower_phase(
     kernel: Array,
     axes: list[_Phase],
     strides: tuple[int, ...],
+    codes: dict[str, Any],
 ) -> None:
     steps = out.storage.strides
     name = ".".join([out.name, "phase", *(str(axis.first) for axis in axes)])
@@ -86,20 +99,36 @@ def _lower_phase(
     view = node.build.view(name, shape, replace(out.storage, offset=offset, strides=moved), out)
     taps = kernel[np.ix_(*map(range, kernel.shape[:2]), *(axis.taps for axis in axes))]
     if taps.size == 0:
-        _fill(node, view)
+        _fill(node, view, codes)
         return
     pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
     weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
-    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, None), {}, 2)
+    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, None), codes, 2)
 
 
-def _fill(node: Node, view: Tensor) -> None:
+def _fill(node: Node, view: Tensor, codes: dict[str, Any]) -> None:
     """Outputs that no tap reaches hold the bias."""
     bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
-    column = bias.reshape(-1, *(1,) * (len(view.shape) - 2))
+    column = _finished(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 2))
     value = node.build.constant(f"{node.out}.untouched", column)
     access = node.build.access(value, view.shape)
     node.build.add(plain(view.name, view.shape, "move", (access,)))
 
 
-TABLE: dict[str, Lowering] = {"ConvTranspose": conv_transpose}
+def _finished(bias: Array, codes: dict[str, Any]) -> Array:
+    """What requantization makes of sums that are the bias alone."""
+    if not codes:
+        return bias
+    steps: Array = bias.astype(np.float32) * codes["factor"]
+    if is_float(codes["dtype"]):
+        return steps
+    zero, info = codes["zero"], np.iinfo(codes["dtype"])
+    whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
+    integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
+    return integers
+
+
+TABLE: dict[str, Lowering] = {
+    "ConvTranspose": conv_transpose,
+    "QConvTranspose": quantized_conv_transpose,
+}

@@ -84,6 +84,12 @@ def bordered(net: Net) -> str:
     return net.op("Relu", net.op("Mul", padded, net.weight(1, 13, 1, 11)))
 
 
+def transposed_conv(net: Net) -> str:
+    x = net.op("Conv", net.input(1, 5, 6, 4), net.weight(6, 5, 1, 1))
+    up = net.op("ConvTranspose", x, net.weight(6, 7, 3, 2), strides=[2, 3], pads=[1, 0, 0, 1])
+    return net.op("Relu", up)
+
+
 def resized(net: Net) -> str:
     scales = net.const([1, 1, 2, 2], "f4")
     up = net.op(
@@ -132,6 +138,7 @@ NETWORKS: dict[str, Grow] = {
     "conv-depthwise-point": conv((1, 5, 7, 11), (5, 1, 1, 1), group=5, bias=False),
     "conv-depthwise-strided": conv((1, 6, 9, 9), (6, 1, 3, 3), group=6, strides=[2, 2]),
     "conv-1d": conv((2, 4, 17), (9, 4, 3), pads=[1, 1], strides=[2]),
+    "conv-transposed": transposed_conv,
     "conv-large-prime": conv((1, 31, 5, 5), (127, 31, 1, 1)),
     "max-pool": one("MaxPool", 1, 7, 9, 8, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 1, 1]),
     "average-pool": one("AveragePool", 1, 5, 9, 8, kernel_shape=[3, 3], pads=[1, 1, 0, 1]),
@@ -162,9 +169,9 @@ NETWORKS: dict[str, Grow] = {
     "constant-twice": constant_twice,
 }  # fmt: skip
 QUANTIZED = (
-    "conv", "conv-odd", "conv-grouped", "conv-depthwise", "conv-1d", "max-pool", "average-pool",
-    "global-average", "matmul", "residual", "branches", "softmax", "own-transpose",
-    "bordered",
+    "conv", "conv-odd", "conv-grouped", "conv-depthwise", "conv-1d", "conv-transposed",
+    "max-pool", "average-pool", "global-average", "matmul", "residual", "branches", "softmax",
+    "own-transpose", "bordered",
 )  # fmt: skip
 
 

@@ -468,24 +468,23 @@ def quantized(
 ) -> onnx.ModelProto:
     """QuantizeLinear x, op with weights by channel, `tail`, QuantizeLinear: all in QDQ form."""
     weights = {
-        "xs": np.float32(0.03), "xz": np.uint8(120), "w": w, "wz": np.zeros(len(w.T), np.int8),
-        "ws": np.linspace(0.01, 0.02, len(w.T), dtype=np.float32),
+        "xs": np.float32(0.03), "xz": np.uint8(120), "w": w,
         "ys": np.float32(0.05), "yz": np.uint8(7), "six": np.float32(6), "nil": np.float32(0),
     }  # fmt: skip
-    axis = w.ndim - 1
-    if op == "Conv":
-        axis = 0
-        weights |= {"wz": np.zeros(len(w), np.int8)}
-        weights |= {"ws": np.linspace(0.01, 0.02, len(w), dtype=np.float32)}
-        weights |= {"b": np.arange(len(w), dtype=np.int32) * 10 - 20}
-        weights |= {"bs": weights["xs"] * weights["ws"], "bz": np.zeros(len(w), np.int32)}
+    axis = {"Conv": 0, "ConvTranspose": 1}.get(op, w.ndim - 1)
+    count = w.shape[axis]
+    weights |= {"ws": np.linspace(0.01, 0.02, count, dtype=np.float32), "wz": np.zeros(count, "i1")}
+    if op != "MatMul":
+        unit = np.tile(weights["xs"] * weights["ws"], attributes.get("group", 1) if axis else 1)
+        weights |= {"b": np.arange(len(unit), dtype=np.int32) * 10 - 20}
+        weights |= {"bs": unit, "bz": np.zeros(len(unit), np.int32)}
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
         helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
         helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["k"], axis=axis),
     ]
     operands = ["d", "k"]
-    if op == "Conv":
+    if op != "MatMul":
         nodes.append(helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["c"], axis=0))
         operands.append("c")
     nodes.append(helper.make_node(op, operands, ["o"], **attributes))
@@ -510,18 +509,34 @@ def quantized(
         quantized("Conv", (1, 4, 6, 5), RNG.integers(-99, 99, (6, 2, 1, 1), np.int8), "Clip",
                   group=2),
         quantized("MatMul", (9, 7), RNG.integers(-99, 99, (7, 5), np.int8), "Relu"),
+        quantized("ConvTranspose", (1, 3, 6, 5), RNG.integers(-99, 99, (3, 4, 2, 3), np.int8),
+                  "Identity", strides=[2, 1], pads=[0, 1, 1, 0], output_padding=[1, 0]),
+        quantized("ConvTranspose", (1, 4, 6, 5), RNG.integers(-99, 99, (4, 3, 1, 1), np.int8),
+                  "Clip", strides=[2, 2], group=2),
     ],
-    ids=["conv", "clip", "depthwise", "groups", "matmul"],
+    ids=["conv", "clip", "depthwise", "groups", "matmul", "transposed", "untouched"],
 )  # fmt: skip
 def test_quantized_products_are_within_one_step(model: onnx.ModelProto) -> None:
     shape = tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
     feeds = {"x": 2 * real(*shape)}
     graph = lowered(model)
-    assert any(step.kind in ("QConv", "QMatMul") for step in graph.steps)
+    assert any(step.kind.startswith(("QConv", "QMatMul")) for step in graph.steps)
     got, want = run(graph, feeds)["y"].astype(int), reference(model, feeds)[0].astype(int)
     assert len(np.unique(want)) > 10
     assert np.abs(got - want).max() <= 1
     assert np.mean(got != want) < 0.05
+
+
+def test_a_quantized_product_on_the_host_is_made_of_standard_operators() -> None:
+    model = quantized(
+        "ConvTranspose", (1, 4, 6, 5), RNG.integers(-99, 99, (4, 3, 2, 2), np.int8), "Relu",
+        dilations=[2, 1], group=2,
+    )  # fmt: skip
+    graph = lower(prepare(load(model, "g")), "fp32")
+    assert "QConvTranspose" in [step.kind for step in graph.steps if isinstance(step, HostNode)]
+    feeds = {"x": 2 * real(1, 4, 6, 5)}
+    got, want = run(graph, feeds, on_host)["y"], reference(model, feeds)[0]
+    np.testing.assert_array_equal(got, want)
 
 
 def test_quantization_by_computed_parameters() -> None:
