@@ -174,9 +174,23 @@ def _run(
         extra_options={
             "WeightSymmetric": True,
             "OpTypesToExcludeOutputQuantization": ["MatMul"],
+            "TensorQuantOverrides": {name: [{"symmetric": True}] for name in _by_tensor(proto)},
         },
     )
     return onnx.load_model(str(target))
+
+
+def _by_tensor(proto: onnx.ModelProto) -> list[str]:
+    """Weights that get one scale for all channels: those of a ConvTranspose in groups have the
+    channels of one group on their axis, which ONNX Runtime fits to no bias."""
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    grouped = (
+        node
+        for node in proto.graph.node
+        if node.op_type == "ConvTranspose"
+        and any(a.name == "group" and a.i > 1 for a in node.attribute)
+    )
+    return [node.input[1] for node in grouped if len(node.input) > 2 and node.input[1] in constants]
 
 
 class _Samples(CalibrationDataReader):  # type: ignore[misc]

@@ -185,18 +185,29 @@ def test_a_gemm_may_have_a_bias_of_any_shape(tmp_path: Path, shape: tuple[int, .
     assert "left float" not in result.note
 
 
-def test_an_operator_that_cannot_be_quantized_stays_float(tmp_path: Path) -> None:
+def test_a_transposed_convolution_may_have_groups_and_a_bias(tmp_path: Path) -> None:
     nodes = [
         node("Conv", ["x", "w"], ["a"]),
-        node("ConvTranspose", ["a", "k", "b"], ["t"], name="up", group=2, strides=[2, 2]),
-        node("Conv", ["t", "v"], ["y"]),
+        node("ConvTranspose", ["a", "k", "b"], ["y"], group=2, strides=[2, 2]),
     ]
     weights = {"w": reals(4, 4, 3, 3), "k": reals(4, 3, 2, 2), "b": reals(6)}
-    source = network([1, 4, 6, 6], nodes, {**weights, "v": reals(2, 6, 1, 1)})
+    result = made(network([1, 4, 6, 6], nodes, weights), tmp_path)
+    assert operands(result.proto, "ConvTranspose") == [BOTH]
+    assert "left float" not in result.note
+
+
+def test_an_operator_that_cannot_be_quantized_stays_float(tmp_path: Path) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Gemm", ["a", "v", "b"], ["g"], name="rows"),
+        node("MatMul", ["g", "u"], ["y"]),
+    ]
+    weights = {"w": reals(8, 6), "v": reals(6, 5), "b": reals(3, 5), "u": reals(5, 8)}
+    source = network([3, 8], nodes, weights)
     result = made(source, tmp_path)
-    assert operands(result.proto, "Conv") == [BOTH] * 2
-    assert operands(result.proto, "ConvTranspose") == [["DequantizeLinear", "k"]]
-    assert "left float, as it cannot be quantized: ConvTranspose 'up' (" in result.note
+    assert operands(result.proto, "MatMul") == [BOTH] * 2
+    assert operands(result.proto, "Gemm") == [["MatMul", "v"]]
+    assert "left float, as it cannot be quantized: Gemm 'rows' (" in result.note
     assert quantize(source, None, tmp_path).note == result.note  # from the cache
 
 
