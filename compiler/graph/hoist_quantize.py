@@ -94,9 +94,9 @@ def _hoist(node: ir.Node, readers: list[ir.Node], wanted: Quantization) -> None:
     make = Rewriter(node, (node, *readers))
     count = data_inputs(node)
     floats = [required(node, i) for i in range(count)]
-    # Once for each value: a Concat may join one with itself.
-    made = {value: _integers(make, value, readers[0], wanted) for value in dict.fromkeys(floats)}
-    data = [made[value] for value in floats]
+    for value in dict.fromkeys(floats):
+        _quantize(make, value, readers[0], wanted)
+    data = [_integers(value, wanted) for value in floats]
     attributes: dict[str, AttrValue] = {k: attr.value for k, attr in node.attributes.items()}
     inputs = [*data, *node.inputs[count:]]
     if is_op(node, "Pad"):
@@ -113,12 +113,12 @@ def _replace(reader: ir.Node, new: ir.Value, make: Rewriter) -> None:
     make.graph.remove(reader, safe=True)
 
 
-def _integers(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantization) -> ir.Value:
-    """`value` quantized: the integers that it comes from, or one QuantizeLinear right behind the
-    operator that makes it, which takes the place of others like it."""
+def _quantize(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantization) -> None:
+    """One QuantizeLinear right behind the operator that makes `value`, in place of others like it;
+    none where `value` comes from such integers."""
     source = dequantized(value)
     if source is not None and source[1].same_as(wanted):
-        return source[0]
+        return
     twins = list(_twins(value, wanted))
     attributes: dict[str, AttrValue] = {k: attr.value for k, attr in like.attributes.items()}
     if not wanted.per_tensor:
@@ -127,7 +127,15 @@ def _integers(make: Rewriter, value: ir.Value, like: ir.Node, wanted: Quantizati
     _move_behind(make.graph, made, value.producer())
     for twin in twins:
         _replace(twin, made.outputs[0], make)
-    return made.outputs[0]
+
+
+def _integers(value: ir.Value, wanted: Quantization) -> ir.Value:
+    """The integers that `value` comes from, or is quantized to. Asked when all are there: one
+    QuantizeLinear may have taken the place of another that `value` comes from."""
+    source = dequantized(value)
+    if source is not None and source[1].same_as(wanted):
+        return source[0]
+    return next(_twins(value, wanted)).outputs[0]
 
 
 def _twins(value: ir.Value, wanted: Quantization) -> Iterator[ir.Node]:
