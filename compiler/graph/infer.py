@@ -204,8 +204,30 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
             _standard(node, schema, opsets)
         except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError) as error:
             raise ValueError(str(error)) from error
+        _check_channels(node)
     if schema is None or (domain and not _is_inferred(node)):
         infer_by_runtime(node, opsets)
+
+
+def _check_channels(node: ir.Node) -> None:
+    """Raise ValueError where weights do not take the channels that a convolution is given, which
+    ONNX's inference does not ask."""
+    if node.domain or node.op_type not in ("Conv", "ConvTranspose"):
+        return
+    known = [value.shape for value in node.inputs[:2] if value is not None]
+    if len(known) < 2 or any(shape is None or not shape.is_static() for shape in known):
+        return
+    data, weights = (_shape(node, index) for index in (0, 1))
+    given = node.attributes.get("group")
+    groups = 1 if given is None else given.as_int()
+    transposed = node.op_type == "ConvTranspose"
+    taken = weights[0] if transposed else weights[1] * groups
+    made = taken if transposed else weights[0]
+    if data[1] != taken or groups < 1 or made % groups:
+        raise ValueError(
+            f"weights {list(weights)} in {groups} groups take {taken} channels; "
+            f"the input {list(data)} has {data[1]}"
+        )
 
 
 def _is_inferred(node: ir.Node) -> bool:

@@ -224,6 +224,34 @@ def test_contradicting_shapes_are_refused() -> None:
         load(model_of(text, 17), "wrong")
 
 
+CONTRADICTIONS = {
+    "channels": (
+        "g (float[1,13,8,8] x, float[5,11,1,1] w) => (float[1,5,8,8] y) { y = Conv (x, w) }",
+        r"take 11 channels; the input \[1, 13, 8, 8\] has 13",
+    ),
+    "groups": (
+        "g (float[1,4,8,8] x, float[3,2,1,1] w) => (float[1,3,8,8] y) "
+        "{ y = Conv <group = 2> (x, w) }",
+        "in 2 groups",
+    ),
+    "transposed": (
+        "g (float[1,4,8,8] x, float[3,2,1,1] w) => (float[1,2,8,8] y) { y = ConvTranspose (x, w) }",
+        "take 3 channels",
+    ),
+    "attribute": (
+        "g (float[2,3] x) => (float[2,3] y) { y = Mul <auto_pad = \"VALID\"> (x, x) }",
+        "Unrecognized attribute: auto_pad",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_nodes_that_contradict_their_operator_are_refused(name: str) -> None:
+    text, reason = CONTRADICTIONS[name]
+    with pytest.raises(UnsupportedModel, match=reason):
+        load(model_of(text, 17), "g")
+
+
 def test_opsets_before_seven_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="opset 6"):
         load(model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", 6), "old")
