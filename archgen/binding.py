@@ -70,6 +70,8 @@ def bind(
         raise ModelError(_unbound_message(unbound, told, label))
     if batch is not None and batch > 1 and not carrying:
         raise BatchError(_no_batch_message(batch, told, label))
+    if batch is not None and batch > 1:
+        _check_outputs(batch, carrying, told, label)
     fixed = [axis for axis in carrying if axis.fixed]
     for axis in axes:
         if not axis.fixed:
@@ -184,6 +186,20 @@ def _is_known(value: onnx.ValueInfoProto) -> bool:
 
 
 # Another batch than the file's.
+
+
+def _check_outputs(batch: int, carrying: list[_Axis], told: Told, label: str) -> None:
+    """Exporters leave an input's batch free and yet fix it inside; the outputs tell."""
+    if any(axis.fixed for axis in carrying):
+        return
+    for name, place in told.output_axes.items():
+        extent = told.outputs[name].dims[place] if place is not None else None
+        if isinstance(extent, int) and extent != batch:
+            raise BatchError(
+                f"{label} leaves the batch of its inputs free, but fixes that of its output "
+                f"{name!r} at {extent}; it cannot run at batch {batch}. Run it at "
+                f"--batch {extent}, or export it so that the output follows"
+            )
 
 
 def _no_batch_message(batch: int, told: Told, label: str) -> str:

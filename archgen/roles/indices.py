@@ -274,6 +274,8 @@ def _arithmetic(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
         return []
     slot = free[0]
     least, most = constant[1 - slot] or (0.0, 0.0)
+    if node.op_type == "Mul" and least == most == 0:
+        return []  # 0 whatever the operand is
     change = _CHANGES.get((node.op_type, slot))
     if change is None or (node.op_type in ("Mul", "Div", "Mod") and least <= 0):
         return [(slot, Limits(((0, 0),), limits.evidence))]

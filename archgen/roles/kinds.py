@@ -144,7 +144,8 @@ def mask(net: Net, port: Port) -> tuple[str, bool] | None:
     for node, slot, name in _forward(net, port.name, _CARRIERS, _MASKING):
         if node.op_type == "Where" and slot == 0 and chooses:
             return f"{said(node)} chooses by it", False
-        if node.op_type == "Add" and _is_score(net, node.input[1 - slot]):
+        scores = node.op_type == "Add" and _is_score(net, node.input[1 - slot])
+        if scores and _is_weighed(net, node.output[0]):
             return f"{said(node)} adds it to scores of attention", name == _plain(net, port, name)
     return ("its name says so", False) if named else None
 
@@ -157,6 +158,12 @@ def _plain(net: Net, port: Port, name: str) -> str | None:
             return None
         name = maker.input[0]
     return name if name == port.name else None
+
+
+def _is_weighed(net: Net, name: str) -> bool:
+    """Whether a value is what a Softmax makes weights of."""
+    read = _forward(net, name, _CARRIERS, _MASKING | {"Div"})
+    return any(node.op_type == "Softmax" for node, _, _ in read)
 
 
 def _is_score(net: Net, name: str) -> bool:

@@ -182,6 +182,16 @@ def _as_stated(found: Role, stated: StatedRole | None) -> Role:
 
 # Which axis is the batch.
 
+_MADE_UP = re.compile(r"unk|dyn|dim|:|[0-9]", re.IGNORECASE)
+"""Names of dimensions that exporters make up, one for each input."""
+
+
+def _are_two(one: int | str | None, other: int | str | None) -> bool:
+    """Whether two free extents have names that people gave them, and different ones."""
+    named = [name for name in (one, other) if isinstance(name, str) and not _MADE_UP.search(name)]
+    return len(named) == 2 and named[0] != named[1]
+
+
 Answer = tuple[int | None, str]
 
 
@@ -252,6 +262,9 @@ class _Axes:
             return None, f"no batch: its first extent is {extent}, not {self._settled_extent()}"
         if isinstance(extent, str) and self._is_length(port, extent):
             return None, f"no batch: its first axis is called {extent!r}"
+        settled = self._settled_extent()
+        if _are_two(settled, extent):
+            return None, f"no batch: its first axis is called {extent!r}, the batch {settled!r}"
         arrives = self.flow.arrives((port.name, 0))
         if arrives is not None:
             name, axis = arrives

@@ -173,6 +173,79 @@ def test_everything_wrong_with_roles_and_dims_is_said_at_once(tmp_path: Path) ->
     ]
 
 
+TWO_SIZES = """
+regions (float[N, 3, 16, 16] image, float[R, 4] rois, int64[R] which) => (float[R, 3, 2, 2] y)
+{ y = RoiAlign <output_height = 2, output_width = 2> (image, rois, which) }
+"""
+GIVEN_WEIGHTS = """
+given (float[1, 4] x, float[4, 8] w, float[8] b) => (float[1, 8] y)
+{ a = MatMul (x, w)
+  y = Add (a, b) }
+"""
+BIAS = """
+scores (float[batch, 4, 8] q, float[batch, 4, 8] k, float[1, 4, 4] bias) => (float[batch, 4, 4] p)
+{ t = Transpose <perm = [0, 2, 1]> (k)
+  s = MatMul (q, t)
+  m = Add (s, bias)
+  p = Softmax (m) }
+"""
+VOICE = """
+voice (float[1, 1, 4] x, float[2, 1, 8] state) => (float[1, 1, 1, 8] y, float[2, 1, 8] stateN)
+<float[1, 32, 4] w, float[1, 32, 8] r, int64 zero = {0}, int64 one = {1}, int64[1] first = {0}>
+{ h0 = Gather <axis = 0> (state, zero)
+  c0 = Gather <axis = 0> (state, one)
+  h = Unsqueeze (h0, first)
+  c = Unsqueeze (c0, first)
+  y, yh, yc = LSTM <hidden_size = 8> (x, w, r, , , h, c)
+  stateN = Concat <axis = 0> (yh, yc) }
+"""
+WHOLE_SET = """
+set (float[n, 4] x) => (float[n, 4] y)
+{ t = Transpose (x)
+  s = MatMul (x, t)
+  p = Softmax <axis = -1> (s)
+  y = MatMul (p, x) }
+"""
+IN_PLACE = """
+cached (float[1, 1, 8] x, float[1, 16, 8] cache, int64[1] pos) => (float[1, 16, 8] new_cache)
+<int64[1, 1, 1] none = {0}, int64[3] single = {1, 1, 1}>
+{ i = Reshape (pos, single)
+  z = Mul (i, none)
+  at = Concat <axis = -1> (z, i)
+  new_cache = ScatterND (cache, at, x) }
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (TWO_SIZES, "image=data:0 rois=data which=index"),
+        (GIVEN_WEIGHTS, "x=data:0 w=parameter b=parameter"),
+        (BIAS, "q=data:0 k=data:0 bias=mask"),
+        (VOICE, "x=data:1 state=state:1"),
+        (WHOLE_SET, "x=data"),
+    ],
+)
+def test_roles_of_further_networks(text: str, expected: str) -> None:
+    found = tell(net(text)).roles
+    assert " ".join(f"{name}={role.shown}" for name, role in found.items()) == expected
+
+
+def test_a_cache_written_in_place_is_a_state_and_has_positions() -> None:
+    found = tell(net(IN_PLACE)).roles
+    assert found["cache"].kind == "state"
+    assert (found["pos"].kind, found["pos"].high) == ("index", 15)
+
+
+def test_an_output_that_fixes_the_batch_is_told(tmp_path: Path) -> None:
+    proto = net(BIAS)
+    proto.graph.output[0].type.tensor_type.shape.dim[0].dim_value = 1
+    path = saved(proto, tmp_path)
+    assert shapes(open_model(path, batch=1))["q"] == [1, 4, 8]
+    with pytest.raises(BatchError, match=r"fixes that of its output 'p' at 1.*at --batch 1"):
+        open_model(path, batch=2)
+
+
 # Values.
 
 
