@@ -82,18 +82,30 @@ COLUMNS = (
     Column("latency_cycles", "whole", "cycles", "first fetch to last result in DRAM, simulated"),
     Column("latency_ms", "real", "ms", "latency_cycles at the architecture's clock"),
     Column("throughput_ips", "real", "samples/s", "batch / latency"),
-    Column("macs", "whole", "MACs", "multiply-accumulates of the model, padding excluded"),
+    Column(
+        "macs",
+        "whole",
+        "MACs",
+        "multiply-accumulates that the model's outputs take, padding excluded",
+    ),
+    Column(
+        "executed_macs",
+        "whole",
+        "MACs",
+        "multiply-accumulates executed; beyond macs: what no output takes, or the same again",
+    ),
     Column(
         "matrix_utilization",
         "real",
         "fraction",
-        "macs / (latency_cycles x peak MACs per cycle of all cores for this dtype)",
+        "macs of the matrix engines / (latency_cycles x peak MACs per cycle of all cores)",
     ),
     Column(
         "roofline_cycles",
         "whole",
         "cycles",
-        "lower bound: the longer of macs at peak rate and least DRAM traffic at peak bandwidth",
+        "lower bound: the longer of macs of the matrix engines at peak rate and the DRAM traffic "
+        "that outputs take at peak bandwidth",
     ),
     Column("efficiency", "real", "fraction", "roofline_cycles / latency_cycles"),
     Column("bound", "text", "", "which side of the roofline is the longer: compute or bandwidth"),

@@ -26,6 +26,7 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
         "latency_ms": metrics.latency_ms,
         "throughput_ips": metrics.throughput,
         "macs": program.macs,
+        "executed_macs": metrics.executed_macs,
         "matrix_utilization": metrics.matrix_utilization,
         "roofline_cycles": math.ceil(metrics.roofline_cycles),
         "efficiency": metrics.efficiency,

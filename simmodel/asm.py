@@ -1,7 +1,7 @@
 """Assembly: programs as text that a person reads and writes, and that parses back to the same.
 
     program  = 'program' field* record* core*
-    record   = ('origin' | 'buffer' | 'input' | 'output') field*
+    record   = ('demand' | 'origin' | 'buffer' | 'input' | 'output') field*
              | 'barrier' name count | 'payload' base64
              | 'constant' name address type '[' extents ']' 'used' bytes 'hash' string
     core     = 'core' number, then indented: ('token' name count)* item*
@@ -59,6 +59,8 @@ def print_program(program: Program) -> str:
     """`program` as text; `parse_program(text, constant_data(program))` gives it back."""
     head = f"program name={_name(program.name)} arch={_name(program.arch)}"
     lines = [head + (f" macs={program.macs}" if program.macs else "")]
+    if program.demand is not None:
+        lines.append(f"demand{_fields(program.demand)}")
     for word in ("origin", "buffer", "input", "output"):
         lines += [f"{word}{_fields(record)}" for record in getattr(program, f"{word}s")]
     lines += [f"barrier {_name(name)} {count}" for name, count in program.barriers.items()]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from simmodel.asm_line import DEPTH, Line, ParseError, typed_shape, value
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
-from simmodel.program import Buffer, Constant, Origin, Port, Program
+from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
 
 _BY_MNEMONIC = {cls.MNEMONIC: cls for cls in INSTRUCTIONS}
 
@@ -195,6 +195,8 @@ class _ProgramReader:
         if word in kinds:
             built = _build(line, kinds[word], _fields(line, kinds[word]))
             self.lists[f"{word}s"].append(built)
+        elif word == "demand":
+            self.values["demand"] = _build(line, Demand, _fields(line, Demand))
         elif word == "barrier":
             self.barriers |= [(line.name("a barrier"), line.integer("a count"))]
         elif word == "token":
@@ -209,7 +211,9 @@ class _ProgramReader:
             self.core(line)
         else:
             line.at -= 1
-            raise line.error(f"{', '.join(kinds)}, barrier, payload, constant, core or token")
+            raise line.error(
+                f"{', '.join(kinds)}, demand, barrier, payload, constant, core or token"
+            )
         line.finish()
 
     def core(self, line: Line) -> None:

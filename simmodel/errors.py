@@ -16,5 +16,9 @@ class TooLong(NotRunnable):
     """A stream stands for more instructions than can be listed."""
 
 
+class Impossible(RuntimeError):
+    """A run did less than its outputs take: it or the demand is wrong, and so are all figures."""
+
+
 class HostFailed(ValueError):
     """A payload gave other results than the host call has places for."""

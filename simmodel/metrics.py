@@ -1,9 +1,9 @@
 """Figures of merit of one run: what an architect compares.
 
-Only here do cycles become seconds. The roofline is the time below which no schedule can get: all
-multiply-accumulates at the chip's peak, or all compulsory bytes (constants once, inputs once,
-outputs once, as far as they move at all) at DRAM's peak, whichever is longer. `efficiency` says how
-near the run came to it.
+Only here do cycles become seconds. The roofline is the time below which no schedule can get: the
+multiply-accumulates that the outputs take at the chip's peak, or all compulsory bytes (what outputs
+take of constants and inputs, and outputs, each once) at DRAM's peak, whichever is longer.
+`efficiency` says how near the run came to it. What a program does beyond that counts for nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from simmodel.arch import Arch
+from simmodel.errors import Impossible
 from simmodel.isa import Item, Loop, MatrixInstruction
 from simmodel.program import Buffer, Port, Program
 from simmodel.trace import CAUSES, Trace
@@ -30,8 +31,11 @@ class Metrics:
     """Inferences per second, each batch starting when the previous one has ended."""
     dtype: str
     """Element type of the matrix engine's operands, whose peak the next figures refer to."""
+    executed_macs: int
+    """Multiply-accumulates of all engines, what no output takes included."""
     matrix_utilization: float
-    """The model's multiply-accumulates over what all matrix engines could do meanwhile, 0..1."""
+    """Multiply-accumulates that the outputs take of the matrix engines, over what all of them could
+    do meanwhile, 0..1."""
     matrix_busy: float
     """Share of the matrix engines' cycles spent in instructions, start-up included, 0..1."""
     dram_read_bytes: int
@@ -39,8 +43,8 @@ class Metrics:
     dram_write_bytes: int
     """Bytes that DRAM took, in whole bursts."""
     compulsory_bytes: int
-    """Constants, inputs and outputs, each once, without packing; of these what moves at all: an
-    output that is an input seen otherwise does not."""
+    """What outputs take of constants and inputs, and outputs, each once, without packing: an output
+    that is an input seen otherwise does not move."""
     stalls: dict[str, float]
     """Idle cycles of the matrix engine by cause, averaged over cores, as a share of latency."""
     roofline_cycles: float
@@ -58,12 +62,15 @@ class Metrics:
 
 
 def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metrics:
-    """Metrics of `trace`, the run of `program` on `arch`; `batch` inferences ran in it."""
+    """Metrics of `trace`, the run of `program` on `arch`; `batch` inferences ran in it.
+
+    Raises:
+        Impossible: it did less than the program's demand.
+    """
     cycles = max(1, trace.cycles)
     dtype = _dtype(program, arch)
-    peak = arch.peak_macs(dtype)
     needed = compulsory_bytes(program, trace)
-    compute = program.macs / peak if peak else 0.0
+    compute = _compute_cycles(program, trace, arch, dtype)
     memory = needed / arch.dram_bytes_per_cycle
     seconds = cycles / arch.clock
     return Metrics(
@@ -71,6 +78,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
         latency_ms=seconds * 1e3,
         throughput=batch / seconds,
         dtype=dtype,
+        executed_macs=trace.macs,
         matrix_utilization=compute / cycles,
         matrix_busy=trace.busy("matrix") / (cycles * arch.core_count),
         dram_read_bytes=trace.traffic["dram.read"],
@@ -86,19 +94,44 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
     )
 
 
+def _compute_cycles(program: Program, trace: Trace, arch: Arch, dtype: str) -> float:
+    """Cycles of all matrix engines for the products that the outputs take, at their peaks."""
+    products = program.demand.products if program.demand else ((dtype, program.macs),)
+    if program.demand:
+        _reached("multiply-accumulates", trace.macs, sum(macs for _, macs in products))
+    rates = ((macs, arch.peak_macs(name)) for name, macs in products)
+    return sum(macs / peak for macs, peak in rates if peak)
+
+
+def _reached(what: str, done: int, least: int) -> None:
+    if done < least:
+        raise Impossible(f"the run did {done} {what}, its outputs take at least {least}")
+
+
 def compulsory_bytes(program: Program, trace: Trace) -> int:
-    """Bytes that must cross DRAM's pins at least once: constants, inputs, and outputs that are not
-    inputs seen otherwise; never more than the run in `trace` read and wrote."""
+    """Bytes that must cross DRAM's pins at least once: what outputs take of constants and inputs,
+    and outputs that are not inputs seen otherwise.
+
+    Where a program does not say what its outputs take, all constants and ports count, as far as
+    the run in `trace` read and wrote that much.
+
+    Raises:
+        Impossible: the run moved less.
+    """
+    read, written = trace.traffic["dram.read"], trace.traffic["dram.write"]
+    if program.demand is not None:
+        _reached("bytes of reads from DRAM", read, program.demand.read)
+        _reached("bytes of writes to DRAM", written, program.demand.written)
+        return program.demand.read + program.demand.written
     constants = sum(constant.used or constant.data.nbytes for constant in program.constants)
-    read = constants + sum(port.operand.distinct for port in program.inputs)
     given = [_place(port) for port in program.inputs]
     made = (
         port.operand.distinct
         for port in program.outputs
         if not any(low <= _place(port)[0] < high for low, high in given)
     )
-    written = sum(made)
-    return min(read, trace.traffic["dram.read"]) + min(written, trace.traffic["dram.write"])
+    ports = sum(port.operand.distinct for port in program.inputs)
+    return min(constants + ports, read) + min(sum(made), written)
 
 
 def _place(port: Port) -> tuple[int, int]:

@@ -81,6 +81,18 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class Demand:
+    """The least that any program for the same outputs does, whatever its schedule."""
+
+    products: tuple[tuple[str, int], ...]
+    """Element type -> multiply-accumulates of the matrix engine."""
+    read: int
+    """Bytes of constants and inputs that come from DRAM, each once, without packing."""
+    written: int
+    """Bytes of outputs that go to DRAM, each once."""
+
+
+@dataclass(frozen=True)
 class Program:
     """Instruction streams and everything that they refer to."""
 
@@ -99,4 +111,6 @@ class Program:
     payloads: tuple[bytes, ...] = ()
     """Serialized models that host calls run."""
     macs: int = 0
-    """Multiply-accumulates of the model, padding excluded."""
+    """Multiply-accumulates that the model's outputs take, padding excluded."""
+    demand: Demand | None = None
+    """None: not known, as in programs written by hand."""

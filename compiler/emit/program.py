@@ -26,13 +26,15 @@ from compiler.emit.sync import THRIFT, Synchronizer
 from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Shared
-from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
+from compiler.nest.demand import Demanded, demanded
+from compiler.nest.ir import Array, HostNode, Nest, NestGraph, Tensor
 from compiler.plan.ir import Plan
 from compiler.plan.ranges import Range
+from compiler.tile.machine import route
 from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from simmodel.dtype import product_type, size_of
 from simmodel.isa import HOST, Arrive, Await, HostCall, Instruction, Item, Loop
-from simmodel.program import Buffer, Constant, Origin, Port, Program
+from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,7 @@ class ProgramEmitter:
             else:
                 self._group(number, step, packs)
         streams = self._streams()
-        macs = sum(s.macs for step in self.steps if isinstance(step, Placed)
-                   for layer in step.plan.layers for s in layer.tiled.layer.nests)  # fmt: skip
+        least = demanded(self.graph)
         return Program(
             name=self.graph.name,
             arch=self.arch.name,
@@ -100,8 +101,21 @@ class ProgramEmitter:
             outputs=tuple(self.port(name) for name in self.graph.outputs),
             origins=tuple(self.origins),
             payloads=tuple(self.payloads),
-            macs=macs,
+            macs=sum(least.macs.values()),
+            demand=self._demand(least),
         )
+
+    def _demand(self, least: Demanded) -> Demand:
+        """What the outputs take of the matrix engine, by element type, and of DRAM."""
+        products: dict[str, int] = {}
+        tensors = self.graph.tensors
+        for step in self.graph.steps:
+            if not isinstance(step, Nest) or not least.macs[step.tensor]:
+                continue
+            if route(step, tensors, self.arch).engine == "matrix":
+                kind = product_type(tensors[step.operands[0].tensor].dtype)
+                products[kind] = products.get(kind, 0) + least.macs[step.tensor]
+        return Demand(tuple(products.items()), least.read, least.written)
 
     def _streams(self) -> tuple[tuple[Item, ...], ...]:
         """All cores' instructions, with as many tokens as there are; DoesNotFit where these are

@@ -24,6 +24,7 @@ from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.nest.interp import run
 from simmodel.arch import Arch
 from simmodel.functional import execute
+from simmodel.metrics import measure
 from simmodel.simulate import simulate
 from simmodel.trace import Trace
 from simmodel.verify import verify
@@ -174,6 +175,7 @@ def check(
         np.testing.assert_allclose(actual[name], meant[name], 0, tight, err_msg=name)
     trace = simulate(program, arch)
     conserved(compiled, trace)
+    assert measure(trace, program, arch).efficiency <= 1  # and did what the outputs take
     return Checked(compiled, trace)
 
 

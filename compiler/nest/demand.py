@@ -1,0 +1,169 @@
+"""What the outputs of a network demand: elements of every tensor, and the products behind them.
+
+From the outputs backwards, a nest computes the elements of its result that somebody reads, and
+reads what these take. Elements are marked in their buffers, so slices, transposes and joined
+tensors need no rules of their own. What is marked splits into products of index sets, one set for
+each dimension; affine accesses lead from such a product to another one.
+
+A program may do more than that: what it computes and moves is counted where it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from compiler.nest.ir import Access, Nest, NestGraph, Tensor
+from simmodel.dtype import size_of
+
+Bools = NDArray[np.bool_]
+Indices = NDArray[np.int64]
+Sets = tuple[Indices, ...]
+"""Positions along each dimension; together they stand for all combinations."""
+
+
+@dataclass(frozen=True)
+class Demanded:
+    """The least work that gives all outputs, whatever the schedule."""
+
+    macs: dict[str, int]
+    """Nest, by its result -> multiply-accumulates; 0 for what is no sum of products."""
+    read: int
+    """Bytes of inputs and constants that nests read, each once."""
+    written: int
+    """Bytes of outputs that nests compute, each once."""
+
+
+class Marks:
+    """A set of elements of each buffer."""
+
+    def __init__(self, graph: NestGraph) -> None:
+        self._sizes = graph.buffers
+        self._marks: dict[str, Bools] = {}
+
+    def seen(self, tensor: Tensor) -> Bools | None:
+        """Marks of the elements of `tensor`, in its shape; None: there are none in its buffer."""
+        marks = self._marks.get(tensor.storage.buffer)
+        return None if marks is None else _view(marks, tensor)
+
+    def add(self, tensor: Tensor, sets: Sets) -> None:
+        """Mark a product of positions of `tensor`."""
+        buffer, size = tensor.storage.buffer, self._sizes[tensor.storage.buffer]
+        marks = self._marks.get(buffer)
+        if marks is not None and marks.strides == (0,):
+            return
+        full = all(len(chosen) == n for chosen, n in zip(sets, tensor.shape, strict=True))
+        if full and tensor.elements == size and 0 not in _moving(tensor):
+            self._marks[buffer] = np.broadcast_to(np.True_, (size,))  # takes no memory
+            return
+        if marks is None:
+            marks = self._marks[buffer] = np.zeros(size, np.bool_)
+        _view(marks, tensor)[np.ix_(*sets)] = True
+
+    def common(self, other: Marks, buffer: str) -> int:
+        """Elements of `buffer` that are marked here and there."""
+        mine, theirs = self._marks.get(buffer), other._marks.get(buffer)
+        if mine is None or theirs is None:
+            return 0
+        return int(np.count_nonzero(mine & theirs))
+
+
+def _moving(tensor: Tensor) -> list[int]:
+    """Strides of the dimensions along which there is more than one element."""
+    return [s for n, s in zip(tensor.shape, tensor.storage.strides, strict=True) if n > 1]
+
+
+def _view(marks: Bools, tensor: Tensor) -> Bools:
+    storage, step = tensor.storage, marks.strides[0]
+    strides = [stride * step for stride in storage.strides]
+    return as_strided(marks[storage.offset :], tensor.shape, strides)
+
+
+def demanded(graph: NestGraph) -> Demanded:
+    """What the outputs of `graph` take."""
+    wanted, loaded, made, results = (Marks(graph) for _ in range(4))
+    for name in graph.outputs:
+        for marks in (wanted, results):
+            marks.add(graph.tensors[name], _whole(graph.tensors[name]))
+    macs: dict[str, int] = {}
+    for step in reversed(graph.steps):
+        if isinstance(step, Nest):
+            macs[step.tensor] = _computed(step, graph, wanted, loaded, made)
+        elif any(_any(wanted.seen(graph.tensors[name])) for name in step.outputs):
+            for name in step.inputs:
+                wanted.add(graph.tensors[name], _whole(graph.tensors[name]))
+    given = set(graph.inputs)
+    given |= {name for name, tensor in graph.tensors.items() if tensor.data is not None}
+    return Demanded(
+        macs, _bytes(graph, given, loaded, wanted), _bytes(graph, graph.outputs, made, results)
+    )
+
+
+def _bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:
+    """Bytes of the buffers of tensors `names` that are marked in both sets."""
+    tensors = [graph.tensors[name] for name in names]
+    sizes = {tensor.storage.buffer: size_of(tensor.dtype) for tensor in tensors}
+    return sum(one.common(two, buffer) * size for buffer, size in sizes.items())
+
+
+def _whole(tensor: Tensor) -> Sets:
+    return tuple(np.arange(extent) for extent in tensor.shape)
+
+
+def _any(marks: Bools | None) -> bool:
+    return marks is not None and bool(marks.any())
+
+
+def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: Marks) -> int:
+    """Mark what `nest` reads for what is wanted of it; its multiply-accumulates."""
+    target = graph.tensors[nest.tensor]
+    marks = wanted.seen(target)
+    if marks is None:
+        return 0
+    inner = tuple(np.arange(dim.extent) for dim in nest.dims[nest.rank :])
+    results = 0
+    for piece in pieces(marks):
+        results += math.prod(map(len, piece))
+        made.add(target, piece)
+        for access in nest.reads:
+            source = graph.tensors[access.tensor]
+            sets = _needed(access, (*piece, *inner), source.shape)
+            wanted.add(source, sets)
+            loaded.add(source, sets)
+    return results * (nest.macs // max(1, math.prod(nest.shape)))
+
+
+def _needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
+    """Positions of a tensor of `shape` that `access` reads while the loops take on their values."""
+    found = []
+    for affine, extent in zip(access.index, shape, strict=True):
+        at = np.array([affine.constant])
+        for dim, factor in affine.terms:
+            at = np.unique(at[:, None] + factor * loops[dim])
+        found.append(at[(at >= 0) & (at < extent)])
+    return tuple(found)
+
+
+def pieces(marks: Bools) -> Iterator[Sets]:
+    """Products of index sets, apart from each other, that are together what is marked."""
+    if marks.all():
+        yield tuple(np.arange(extent) for extent in marks.shape)
+        return
+    axes = range(marks.ndim)
+    sets = tuple(np.flatnonzero(marks.any(axis=tuple(a for a in axes if a != b))) for b in axes)
+    if not all(map(len, sets)):
+        return
+    if marks[np.ix_(*sets)].all():
+        yield sets
+        return
+    rows = marks.reshape(marks.shape[0], -1)
+    patterns, which = np.unique(rows, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        same = np.flatnonzero(which.ravel() == number)
+        for rest in pieces(pattern.reshape(marks.shape[1:])):
+            yield (same, *rest)
