@@ -24,7 +24,7 @@ from compiler.tile.roles import Roles
 from compiler.tile.transfer import Flow, Path, Transfer, traffic
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
-from simmodel.isa.cycles import fold_interval, product_cycles, streams
+from simmodel.isa.cycles import product_cycles, streams
 from simmodel.isa.matrix import tile_limits
 
 
@@ -210,13 +210,13 @@ def price(problem: Problem, choice: Choice) -> Price:
     ) * choice.k  # fmt: skip
     w_bytes = problem.taps * choice.n * choice.k * size_of(problem.weight.dtype)
     need, fits = _fits(problem, choice, turns, tail, (a_size, w_bytes))
-    cycles = np.maximum(_product(problem, choice), _streamed(problem, choice, a_size, turns))
-    startup = arch.matrix.startup.cycles(arch.clock)
+    inner, gap = _product(problem, choice)
+    inner = np.maximum(inner, _streamed(problem, choice, a_size, turns))
     tiles = problem.repeats * turns.tiles
-    matrix = tiles * turns.deep * (cycles + startup)
+    matrix = tiles * turns.deep * inner + gap
     vector = tiles * tail.cycles
     moved = traffic(arch, problem.cores, tuple(_flows(problem, choice, turns)))
-    stages = (moved.load, (matrix, cycles + startup), (vector, tail.cycles), moved.store)
+    stages = (moved.load, (matrix, inner + gap), (vector, tail.cycles), moved.store)
     total = pipelined(stages, moved.far.values())
     load, store = moved.load[0], moved.store[0]
     return Price(
@@ -392,18 +392,21 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
     return flows.longest()
 
 
-def _product(problem: Problem, choice: Choice) -> Any:
-    """Matrix cycles of one tile (or of one piece of its reduction)."""
+def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
+    """Matrix cycles of one tile (or of one piece of its reduction), start-ups included: right
+    behind another one, and what it takes longer behind a gap."""
     matrix = problem.arch.matrix
     dtype = product_type(problem.source.dtype)
-    if matrix.granularity == "conv":
-        return product_cycles(matrix, dtype, choice.pixels, choice.n, choice.k, problem.taps)
-    if matrix.granularity == "gemm":
-        return product_cycles(matrix, dtype, choice.pixels, choice.n, choice.k) * problem.taps
-    rows, cols = tile_limits(problem.arch)
-    length = np.minimum(choice.pixels, matrix.max_pixels or np.iinfo(np.int64).max)
-    pieces = -(-choice.pixels // length) * -(-choice.n // cols) * -(-choice.k // rows)
     startup = matrix.startup.cycles(problem.arch.clock)
-    inner = np.array([fold_interval(matrix, dtype, int(m), cols, rows) for m in length])
-    first = product_cycles(matrix, dtype, length, cols, rows) - inner
-    return pieces * problem.taps * (inner + startup) + first
+    m, n, k, count, positions = choice.pixels, choice.n, choice.k, 1, problem.taps
+    if matrix.granularity != "conv":
+        count, positions = problem.taps, 1
+    if matrix.granularity == "tile":
+        rows, cols = tile_limits(problem.arch)
+        m = np.minimum(m, matrix.max_pixels or np.iinfo(np.int64).max)
+        count = count * -(-choice.pixels // m) * -(-n // cols) * -(-k // rows)
+        n, k = np.full_like(m, cols), np.full_like(m, rows)
+    alone, inner = (
+        product_cycles(matrix, dtype, m, n, k, positions, behind=behind) for behind in (False, True)
+    )
+    return count * (inner + startup), alone - inner

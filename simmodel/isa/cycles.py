@@ -3,7 +3,8 @@
 The systolic formulas are the standard ones for output-, weight- and input-stationary arrays: every
 fold pays the full array for fill and drain (Samajdar et al., SCALE-Sim, ISPASS 2020). Without
 `fold_overlap` the folds simply add up; with it, the stationary operand of the next fold is loaded
-behind the running product, so inner folds cost only their streaming time.
+behind the running product, so inner folds cost only their streaming time, and so does the first one
+of a product that follows another without a gap.
 
 All functions take ints or integer arrays alike: the machine asks for one instruction, the
 compiler's search for thousands of candidates at once.
@@ -23,7 +24,9 @@ def _ceil(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def product_cycles(matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions: int = 1) -> Any:
+def product_cycles(
+    matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions: int = 1, *, behind: bool = False
+) -> Any:
     """Cycles for an (m x k) by (k x n) product, `positions` times into the same result.
 
     Args:
@@ -32,6 +35,7 @@ def product_cycles(matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions
         m, n, k: output pixels, output channels, reduction length of each position.
         positions: kernel positions; packed into the reduction axis where the engine can
             (`im2col`), else each pays its own folds.
+        behind: right behind another product: where folds overlap, those of neighbours do as well.
 
     Returns:
         Whole cycles, without the engine's start-up: an int, or an array for arrays.
@@ -41,12 +45,16 @@ def product_cycles(matrix: Matrix, dtype: str, m: Any, n: Any, k: Any, positions
         k, positions = k * positions, 1
     if rate > 1:
         k = _whole(np.ceil(k / rate))
-    count = _systolic if matrix.kind == "systolic" else _cube
-    once = count(matrix, m, n, k, positions)
+    if matrix.kind == "systolic":
+        once = _systolic(matrix, m, n, k, positions, behind=behind)
+    else:
+        once = _cube(matrix, m, n, k, positions)
     return _whole(np.ceil(once / rate)) if rate < 1 else once
 
 
-def depthwise_cycles(matrix: Matrix, dtype: str, pixels: int, channels: int, taps: int) -> int:
+def depthwise_cycles(
+    matrix: Matrix, dtype: str, pixels: int, channels: int, taps: int, *, behind: bool = False
+) -> int:
     """Cycles of a depthwise product: each channel's own `taps` inputs times its own weights.
 
     A cube gives each of its columns a channel and that channel's inputs. A systolic array has one
@@ -54,6 +62,12 @@ def depthwise_cycles(matrix: Matrix, dtype: str, pixels: int, channels: int, tap
     taps. That is a product with block-diagonal weights, without the folds that hold zeros alone.
     Where weights or inputs stay, a fold holds as many channels as the rows have room for; where
     sums stay, the taps of all channels of a fold pass one after another.
+
+    Args:
+        matrix: the engine.
+        dtype: element type of both operands.
+        pixels, channels, taps: output pixels, channels, kernel positions.
+        behind: as in `product_cycles`.
 
     Returns:
         Whole cycles, without the engine's start-up.
@@ -71,19 +85,8 @@ def depthwise_cycles(matrix: Matrix, dtype: str, pixels: int, channels: int, tap
     groups = -(-channels // together)
     together = -(-channels // groups)
     inner = math.ceil(taps * together / max(rate, 1.0))
-    once = int(_systolic(matrix, pixels, together, inner, groups * positions))
+    once = int(_systolic(matrix, pixels, together, inner, groups * positions, behind=behind))
     return math.ceil(once / min(rate, 1.0))
-
-
-def fold_interval(matrix: Matrix, dtype: str, m: int, n: int, k: int) -> int:
-    """Cycles from one array-sized product to the next of the same kind, overlapped or not."""
-    once = product_cycles(matrix, dtype, m, n, k)
-    if matrix.kind != "systolic" or not matrix.fold_overlap:
-        return int(once)
-    stream = {"output-stationary": k, "weight-stationary": m, "input-stationary": n}
-    rate = next((r for t, r in matrix.rate.items() if t == dtype), 1.0)
-    busy = max(stream[matrix.dataflow], matrix.rows)
-    return min(int(once), math.ceil(busy / min(rate, 1.0)))
 
 
 def _whole(value: Any) -> Any:
@@ -94,7 +97,7 @@ def _cube(matrix: Matrix, m: Any, n: Any, k: Any, positions: int) -> Any:
     return _ceil(m, matrix.rows) * _ceil(n, matrix.cols) * _ceil(k, matrix.depth) * positions
 
 
-def _systolic(matrix: Matrix, m: Any, n: Any, k: Any, positions: int) -> Any:
+def _systolic(matrix: Matrix, m: Any, n: Any, k: Any, positions: int, *, behind: bool) -> Any:
     rows, cols = matrix.rows, matrix.cols
     if matrix.dataflow == "output-stationary":
         folds, stream, load = _ceil(m, rows) * _ceil(n, cols), k, 0
@@ -107,7 +110,7 @@ def _systolic(matrix: Matrix, m: Any, n: Any, k: Any, positions: int) -> Any:
     if not matrix.fold_overlap:
         return folds * fold
     busy = np.maximum(stream, rows) if isinstance(stream, np.ndarray) else max(stream, rows)
-    return (folds - 1) * busy + fold
+    return folds * busy if behind else (folds - 1) * busy + fold
 
 
 def streams(matrix: Matrix, m: Any, n: Any, k: Any) -> tuple[Any, Any]:

@@ -23,7 +23,7 @@ from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.base import Array, Flow, Instruction, View, access_latency, encode, granule
 from simmodel.isa.contract import Breaches, alike, distinct, ordered, shaped, typed, windowed
 from simmodel.isa.contraction import contraction, exact_type
-from simmodel.isa.cycles import depthwise_cycles, fold_interval, product_cycles, streams
+from simmodel.isa.cycles import depthwise_cycles, product_cycles, streams
 from simmodel.region import Operand
 
 INFINITY = math.inf
@@ -90,8 +90,16 @@ class MatrixInstruction(Instruction):
         return arch.matrix.startup.cycles(arch.clock) + access_latency(arch, (self.a, self.w))
 
     def cycles(self, arch: Arch) -> int:
+        return self.lasts(arch)
+
+    def overlap(self, arch: Arch) -> int:
+        return self.lasts(arch) - self.lasts(arch, behind=True)
+
+    def lasts(self, arch: Arch, *, behind: bool = False) -> int:
+        """Cycles of the array; `behind`: right behind another product."""
         m, n, k, positions = self.extents()
-        return int(product_cycles(arch.matrix, product_type(self.a.dtype), m, n, k, positions))
+        dtype = product_type(self.a.dtype)
+        return int(product_cycles(arch.matrix, dtype, m, n, k, positions, behind=behind))
 
     def traffic(self, arch: Arch) -> tuple[Flow, ...]:
         m, n, k, positions = self.extents()
@@ -223,10 +231,6 @@ class Tile(Gemm):
 
     MNEMONIC: ClassVar[str] = "matrix.tile"
 
-    def overlap(self, arch: Arch) -> int:
-        m, n, k, _ = self.extents()
-        return self.cycles(arch) - fold_interval(arch.matrix, product_type(self.a.dtype), m, n, k)
-
     def unencodable(self, arch: Arch) -> str | None:
         _, n, k, _ = self.extents()
         rows, cols = tile_limits(arch)
@@ -313,9 +317,10 @@ class DepthwiseConv(Windowed):
         i, j, c = self.w.shape[-3:]
         return self.dst.shape[-3] * self.dst.shape[-2], c, 1, i * j
 
-    def cycles(self, arch: Arch) -> int:
+    def lasts(self, arch: Arch, *, behind: bool = False) -> int:
         pixels, channels, _, taps = self.extents()
-        return depthwise_cycles(arch.matrix, product_type(self.a.dtype), pixels, channels, taps)
+        dtype = product_type(self.a.dtype)
+        return depthwise_cycles(arch.matrix, dtype, pixels, channels, taps, behind=behind)
 
     def sums(self, a: Array, w: Array) -> Array:
         seen = self.windowed(a)

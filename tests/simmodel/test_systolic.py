@@ -8,10 +8,12 @@ than the number of cycles.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from programs import KIB, box, machine, memories, program
 
-from simmodel.isa import DepthwiseConv, Gemm
+from simmodel.isa import Conv, DepthwiseConv, Gemm, Instruction
 from simmodel.isa.cycles import depthwise_cycles, product_cycles
 from simmodel.simulate import simulate
 
@@ -91,6 +93,27 @@ def test_overlapping_folds_hide_the_loading_of_the_next(dataflow: str) -> None:
     m, n, k = streamed.get(dataflow, (64, 100, 64))
     fold = product_cycles(plain, "int8", m, n, k) // 4
     assert product_cycles(overlapped, "int8", m, n, k) == 3 * 100 + fold
+
+
+def convolution(pixels: int, n: int, k: int) -> Conv:
+    """One instruction for 1 x 1 kernels."""
+    a, w = box("local", 0, 1, pixels, k), box("local", pixels * k, 1, 1, k, n)
+    return Conv(engine="matrix", a=a, w=w, dst=box("local", pixels * k + k * n, 1, pixels, n))
+
+
+@pytest.mark.parametrize(("make", "grain"), [(product, "gemm"), (convolution, "conv")])
+def test_folds_of_neighbours_overlap_as_those_of_one_product(
+    make: Callable[[int, int, int], Instruction], grain: str
+) -> None:
+    wide = memories(local={"banks": 64, "bank_width": 64, "size": 8192 * KIB})
+    matrix = {**array("weight-stationary", 32, overlap=True), "granularity": grain}
+    arch = machine(matrix=matrix, memories=wide)
+    # 2 x 2 folds of load 32, stream 100, and 62 to fill and drain: 3 x 100 + 194, then 4 x 100.
+    once = make(100, 64, 64)
+    assert (once.cycles(arch), once.overlap(arch)) == (494, 94)
+    assert simulate(program((once, once, once)), arch).cycles == 494 + 400 + 400
+    apart = machine(matrix={**matrix, "fold_overlap": False}, memories=wide)
+    assert simulate(program((once, once)), apart).cycles == 2 * 4 * 194
 
 
 def depthwise(size: int, channels: int, kernel: int) -> DepthwiseConv:
