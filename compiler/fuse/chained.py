@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.fuse.dependence import Dependences, members, union
+from compiler.fuse.dependence import Dependences, Ties, members, union
 
 
-def chained(net: Dependences) -> tuple[int, ...]:
+def chained(net: Ties) -> tuple[int, ...]:
     """Positions in an order in which the parts can run: the newest that is ready comes next.
 
     before:

@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -50,13 +51,61 @@ def made_by(part: Part) -> tuple[str, ...]:
     return part.outputs if isinstance(part, HostNode) else (part.result.name,)
 
 
-@dataclass(frozen=True)
-class Dependences:
+@dataclass(frozen=True, kw_only=True)
+class Ties(ABC):
+    """Parts of anything, in an order in which they can run, and who waits for whom."""
+
+    before: tuple[int, ...]
+    """For each part: the parts that must run before it, directly."""
+
+    @abstractmethod
+    def made(self, position: int) -> tuple[tuple[int, int], ...]:
+        """Of each tensor that a part makes: bytes and readers."""
+
+    @cached_property
+    def after(self) -> tuple[int, ...]:
+        """For each part: the parts that wait for it, directly."""
+        found = [0] * len(self.before)
+        for position, needs in enumerate(self.before):
+            for need in members(needs):
+                found[need] |= 1 << position
+        return tuple(found)
+
+    @cached_property
+    def ancestors(self) -> tuple[int, ...]:
+        """For each part: everything that must have run before it."""
+        found: list[int] = []
+        for needs in self.before:
+            found.append(needs | union(found[need] for need in members(needs)))
+        return tuple(found)
+
+    @cached_property
+    def descendants(self) -> tuple[int, ...]:
+        """For each part: everything that can run only after it."""
+        found = [0] * len(self.before)
+        for position in reversed(range(len(self.before))):
+            users = self.after[position]
+            found[position] = users | union(found[user] for user in members(users))
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps(Ties):
+    """Groups of a network's parts, and what passes between them."""
+
+    results: tuple[tuple[tuple[int, int], ...], ...]
+    """Of each group, see `made`."""
+
+    def made(self, position: int) -> tuple[tuple[int, int], ...]:
+        """Of each tensor that a group makes for others: bytes and readers."""
+        return self.results[position]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dependences(Ties):
     """The parts of a network in an order in which they can run, and what ties them together."""
 
     parts: tuple[Part, ...]
-    before: tuple[int, ...]
-    """For each part: the parts that must run before it, directly."""
     apart: tuple[int, ...]
     """For each part: those that it exchanges bytes with which only memory can hand over."""
     readers: dict[str, int]
@@ -79,36 +128,29 @@ class Dependences:
         """Every host node."""
         return ((1 << len(self.parts)) - 1) & ~self.layers
 
-    @cached_property
-    def after(self) -> tuple[int, ...]:
-        """For each part: the parts that wait for it, directly."""
-        found = [0] * len(self.parts)
-        for position, needs in enumerate(self.before):
-            for need in members(needs):
-                found[need] |= 1 << position
-        return tuple(found)
-
-    @cached_property
-    def ancestors(self) -> tuple[int, ...]:
-        """For each part: everything that must have run before it."""
-        found: list[int] = []
-        for needs in self.before:
-            found.append(needs | union(found[need] for need in members(needs)))
-        return tuple(found)
-
-    @cached_property
-    def descendants(self) -> tuple[int, ...]:
-        """For each part: everything that can run only after it."""
-        found = [0] * len(self.parts)
-        for position in reversed(range(len(self.parts))):
-            users = self.after[position]
-            found[position] = users | union(found[user] for user in members(users))
-        return tuple(found)
-
     def made(self, position: int) -> tuple[tuple[int, int], ...]:
         """Of each tensor that a part makes: bytes and readers."""
         names = made_by(self.parts[position])
         return tuple((self.sizes[name], self.readers[name]) for name in names)
+
+    def steps(self, groups: Sequence[int]) -> Steps:
+        """Disjoint `groups` that cover all parts, in an order in which they can run, as parts."""
+        home = {part: 1 << index for index, mask in enumerate(groups) for part in members(mask)}
+
+        def homes(mask: int) -> int:
+            return union(home[part] for part in members(mask))
+
+        needs = [union(self.before[i] for i in members(mask)) & ~mask for mask in groups]
+        results = (
+            tuple(
+                (size, homes(readers & ~mask))
+                for i in members(mask)
+                for size, readers in self.made(i)
+                if readers & ~mask
+            )
+            for mask in groups
+        )
+        return Steps(before=tuple(homes(need) for need in needs), results=tuple(results))
 
     def hull(self, mask: int) -> int:
         """`mask` with all that lies on a path between two of its parts."""

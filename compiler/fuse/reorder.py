@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.fuse.chained import chained
-from compiler.fuse.dependence import Dependences, members, union
+from compiler.fuse.dependence import Ties, members, union
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,14 @@ class Reorder:
     states: int = 100_000
     """States after which only a thirty-second of `width` is kept: a limit of time."""
 
-    def apply(self, net: Dependences, mask: int | None = None) -> Order:
+    def apply(self, net: Ties, mask: int | None = None) -> Order:
         """The best order of the parts in `mask`, by default all.
 
         The order of `net` stays where none with a smaller peak is found. Bytes that come from
         outside of `mask` do not count; a result counts while it is made, and until its last reader
         in `mask` has run.
         """
-        mask = (1 << len(net.parts)) - 1 if mask is None else mask
+        mask = (1 << len(net.before)) - 1 if mask is None else mask
         live = _Live(net, mask)
         simple = [tuple(members(mask)), tuple(i for i in chained(net) if mask >> i & 1)]
         known = min(simple, key=live.peak)  # the given order where both are alike
@@ -78,7 +78,7 @@ class Reorder:
 class _Live:
     """What is live in each state."""
 
-    net: Dependences
+    net: Ties
     mask: int
 
     @cached_property

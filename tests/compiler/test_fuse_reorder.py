@@ -6,9 +6,10 @@ from itertools import permutations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers import lines, network
+from layers import lines, network, shown
 
 from compiler.fuse.dependence import Dependences, dependences, made_by
+from compiler.fuse.partition import Unfused
 from compiler.fuse.reorder import Reorder
 
 
@@ -122,3 +123,19 @@ def peak_of(net: Dependences, order: tuple[int, ...]) -> int:
             for time in range(moment[part], last + 1):
                 bytes_at[time] += size
     return max(bytes_at)
+
+
+def test_groups_run_in_the_order_that_was_found() -> None:
+    # Listed side by side, a and b would both wait; one branch after the other needs half of that.
+    text = ("a = x", "b = x", "c = a", "d = b", "y = c d")
+    parts, graph = network(*text, sizes={"a": 100, "b": 100})
+    apart = Unfused().apply(parts, graph, lambda group: 1.0)
+    assert shown(apart) == "{a} {c} {b} {d} {y}"
+
+
+def test_between_groups_counts_what_leaves_them() -> None:
+    net = net_of("a = x", "b = x", "c = a", "d = b", "y = c d", a=100, b=100, c=20)
+    steps = net.steps((0b00101, 0b01010, 0b10000))  # {a c} {b d} {y}
+    assert steps.before == (0, 0, 0b011)
+    assert steps.made(0) == ((20, 0b100),)
+    assert Reorder().apply(steps).peak == 30  # what c and d hand to y
