@@ -41,6 +41,7 @@ from archgen.timeline import tables
 from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.graph.unknown import refuse_unknown_operators
 from compiler.nest.memo import Memo
 from compiler.recompute import Recomputed, recompute
 from simmodel.arch import Arch
@@ -77,7 +78,11 @@ def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
 def prepare(
     source: SourceModel, dtype: str, calibration: Mapping[str, Array] | None = None
 ) -> Prepared:
-    """`source` for element type `dtype`: quantized for int8, as it is otherwise."""
+    """`source` for element type `dtype`: quantized for int8, as it is otherwise.
+
+    Raises UnsupportedModel for operators that nobody knows, and ModelError where quantizing fails.
+    """
+    refuse_unknown_operators(source.proto, source.name)
     if dtype != "int8":
         return Prepared(source.name, source.proto, source.content_key, "")
     with step(f"quantizing {source.name}"):

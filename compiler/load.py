@@ -24,7 +24,7 @@ from onnx_ir.passes.common import (
 
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.graph.fold import folded
-from compiler.graph.infer import infer_node, unknown_operator
+from compiler.graph.infer import infer_node
 from compiler.graph.inline import inline
 from compiler.graph.rewrite import (
     ARCHGEN,
@@ -37,6 +37,7 @@ from compiler.graph.rewrite import (
     replace_value,
     required,
 )
+from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
 
 
@@ -46,6 +47,7 @@ def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     Every extent of every graph input must be a number. Raises UnsupportedModel with the full list
     of values whose shape stays unknown, or with the operator that contradicts its definition.
     """
+    refuse_unknown_operators(proto, name)
     try:
         model = ir.from_proto(proto)
     except ir.serde.SerdeError as error:
@@ -64,7 +66,6 @@ def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     graph.opset_imports[ARCHGEN] = 1
     graph.sort()
     _name_nodes(graph)
-    _refuse_unknown_operators(graph)
     _forget_shapes(graph)
     _walk(model, version)
     remove_dead(graph)
@@ -83,17 +84,6 @@ def _inline_functions(model: ir.Model) -> None:
         raise UnsupportedModel(
             f"{model.graph.name}: its functions cannot be inlined: {said}; export it without them"
         ) from error
-
-
-def _refuse_unknown_operators(graph: ir.Graph) -> None:
-    """Raise UnsupportedModel for all nodes that nobody could give a meaning."""
-    unknown = [
-        f"{_at(node)}: {reason}"
-        for node in graph.all_nodes()
-        if (reason := unknown_operator(node)) is not None
-    ]
-    if unknown:
-        raise UnsupportedModel(f"{graph.name}: " + "; ".join(dict.fromkeys(unknown)))
 
 
 def _name_nodes(graph: ir.Graph) -> None:

@@ -14,7 +14,7 @@ from functools import cache
 import onnx
 import onnx_ir as ir
 
-from compiler.graph.runtime import infer_by_runtime, operators_of_runtime
+from compiler.graph.runtime import infer_by_runtime
 from compiler.graph.types import small_constant, type_proto
 
 Rule = Callable[[ir.Node], tuple[ir.DataType, tuple[int, ...]]]
@@ -169,20 +169,6 @@ STANDARD_RULES: dict[str, Rule] = {
 
 
 RULES = {"": STANDARD_RULES, "com.microsoft": MICROSOFT_RULES, "archgen": ARCHGEN_RULES}
-
-
-def unknown_operator(node: ir.Node) -> str | None:
-    """Why nothing is known of the operator of `node`, and what would help; None: something is."""
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    if node.op_type in RULES.get(domain, {}) or domain == "archgen":
-        return None
-    known = operators_of_runtime()
-    if node.op_type in known.get(domain, ()) or onnx.defs.has(node.op_type, domain):
-        return None
-    remedy = "export it as standard operators or register it (docs/extending.md)"
-    if domain not in known and not domain.startswith("ai.onnx"):
-        return f"the domain is unknown here and to ONNX Runtime; {remedy}"
-    return f"neither this compiler nor ONNX Runtime has this operator; {remedy}"
 
 
 def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:

@@ -9,7 +9,9 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from archgen.models import SourceModel
 from archgen.reference import run_node
+from archgen.run import prepare
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
 from compiler.effort import stages_for
@@ -123,6 +125,22 @@ def test_an_unknown_domain_is_refused_with_all_its_nodes() -> None:
     for node, operator in (("foo", "Frobnicate"), ("bar", "Defrobnicate")):
         assert f"node '{node}' (com.acme.{operator}): the domain is unknown here" in said
     assert "register it (docs/extending.md)" in said
+    with pytest.raises(UnsupportedModel, match="node 'foo'"):  # before ONNX Runtime quantizes
+        prepare(SourceModel("net", network([strange, relu, more], [X], ["y"])), "int8")
+
+
+def test_an_unknown_operator_inside_a_branch_or_a_function_is_refused() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 21, "own" : 1, "com.acme" : 1]>
+      net (float[2] x, bool c) => (float[2] y) {
+        a = own.known (x)
+        y = If (c) <then_branch = t () => (float[2] p) { p = com.acme.Inner (a) },
+                    else_branch = e () => (float[2] q) { q = Neg (a) }>
+      }
+      <domain: "own", opset_import: ["" : 21, "com.acme" : 1]>
+      known (a) => (b) { [deep] b = com.acme.Deep (a) }"""
+    said = refused(onnx.parser.parse_model(text))
+    assert "(com.acme.Inner)" in said and "node 'deep' (com.acme.Deep)" in said
+    assert "own.known" not in said
 
 
 def test_an_unknown_operator_of_a_known_domain_is_refused() -> None:
