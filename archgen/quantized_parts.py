@@ -62,7 +62,7 @@ def between_quantizations(proto: onnx.ModelProto) -> list[str]:
         if node.name in open_ones or node.op_type == "QuantizeLinear":
             continue
         if begins or inside.intersection(node.input):
-            inside.update(node.output)
+            inside.update(filter(None, node.output))
             names.append(node.name)
     return [*names, *(node.name for node in _clamps_before_quantization(graph))]
 

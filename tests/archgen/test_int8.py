@@ -18,6 +18,7 @@ from archgen import int8 as recipe
 from archgen.models import ModelError, SourceModel
 from archgen.point import Point
 from archgen.quantize import Quantized, quantize
+from archgen.quantized_parts import between_quantizations
 from archgen.reference import run_reference, sample_inputs
 from archgen.run import Workbench
 from archgen.schema import load_arch
@@ -104,6 +105,18 @@ def test_chosen_quantizations_stay_as_they_are(tmp_path: Path) -> None:
     scales = [each.input[1] for each in graph.node if each.op_type == "QuantizeLinear"]
     assert scales == ["s"] * 3
     assert [each.op_type for each in graph.node].count("Relu") == 1
+
+
+def test_absent_inputs_and_outputs_join_nothing() -> None:
+    nodes = [
+        *through_integers("x"),
+        node("MaxPool", ["x_d"], ["p", ""], "inside", kernel_shape=[2, 2]),
+        node("Clip", ["x", "", "s"], ["c"], "outside"),
+        node("Add", ["p", "c"], ["y"], "sum"),
+    ]
+    source = network([1, 1, 2, 2], nodes, CODE)
+    names = between_quantizations(source.proto)
+    assert "inside" in names and "sum" in names and "outside" not in names
 
 
 def test_weights_that_are_integers_keep_their_scales(tmp_path: Path) -> None:
