@@ -240,12 +240,17 @@ class Walker:
         if extent % outer.size:
             raise Unwalkable(f"{outer.size} does not divide {extent}")
         turns = extent // outer.size
-        first, second = (
-            self._tiles(inner, _cut(part, outer.axis, start + turn * outer.size, outer.size))
-            for turn in (0, 1 if turns > 1 else 0)
-        )
         still = frozenset(self.group.kept)
-        return Walked(first, turns, _strides(first, second, still), rolled, still)
+        walks = {
+            turn: self._tiles(inner, _cut(part, outer.axis, start + turn * outer.size, outer.size))
+            for turn in (0, min(1, turns - 1), turns - 1)
+        }
+        strides = _strides(walks[0], walks[min(1, turns - 1)], still)
+        # Positions grow evenly until a border cuts them: what is even at both ends is throughout.
+        even = {n: tuple((turns - 1) * s for s in step) for n, step in strides.items()}
+        if _strides(walks[0], walks[turns - 1], still) != even:
+            raise Unwalkable("the outer loop is not regular")
+        return Walked(walks[0], turns, strides, rolled, still)
 
     def _tiles(self, loop: OuterLoop | None, part: Box) -> tuple[Moment, ...]:
         done: dict[str, Hold] = {}

@@ -12,10 +12,15 @@ from networks import Net, check
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.reference import run_node
-from compiler.driver import CompileOptions, compile_model
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.fuse.dependence import dependences
+from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.strategies import STRATEGIES
 from compiler.nest.bounds import Box, clipped, union
+from compiler.ops.lower import lower
 from compiler.stages import Stages
+from compiler.tile.ir import OuterLoop
+from compiler.tile.walk import Unwalkable, Walker
 from simmodel.arch import Arch
 from simmodel.functional import execute
 from simmodel.verify import verify
@@ -156,3 +161,15 @@ def test_what_the_vector_engine_cannot_fill_has_no_border_on_chip(rolling: bool)
     for options in (None, anything(0, rolling=rolling, slots=2)):
         compiled = compile_model(unsigned(), arch, options)
         verify(compiled.program, arch)
+
+
+def test_turns_of_the_batch_in_the_border_are_not_like_the_others() -> None:
+    net = Net()
+    y = net.op("Relu", padded(net, net.op("Neg", net.input(3, 5, 6)), 2, 0, 0, 2, 0, 0))
+    model = net.model(net.op("Mul", y, y))
+    graph = lower(prepared(model, "net"), "fp32")
+    parts = FuseTails(tails=False).apply(graph)
+    group = dependences(parts, graph).group((1 << len(parts)) - 1)
+    loops = (OuterLoop(0, 1), OuterLoop(1, 1))
+    with pytest.raises(Unwalkable, match="not regular"):
+        Walker(group, frozenset()).walk(loops, ((0, 7), (0, 5), (0, 6)))
