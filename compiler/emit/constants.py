@@ -43,22 +43,25 @@ class Packed:
     """Ranges of columns, each cut into tiles of its own; one behind the other."""
 
     def operand(self, region: Region, places: Places) -> Operand:
-        """The block of `region`: contiguous, in the tensor's logical dimensions."""
+        """The block of `region`, in the tensor's logical dimensions: contiguous within each
+        position of the batch."""
         size = size_of(self.dtype)
         offset, terms = 0, ()  # type: tuple[int, Terms]
-        stride = math.prod(n for a, n in enumerate(self.shape) if a not in self.batch)
-        for axis in reversed(self.batch):
-            span = region.ranges[axis]
-            offset += span.start * stride
-            terms = summed(terms, scaled(span.terms, stride))
-            stride *= self.shape[axis]
-        offset, terms = self._inside(region, offset, terms)
         shape = tuple(span.size for span in region.ranges)
         strides = [0] * len(shape)
         step = size
         for axis in reversed(self.order):
             strides[axis] = step
             step *= shape[axis]
+        stride = math.prod(n for a, n in enumerate(self.shape) if a not in self.batch)
+        for axis in reversed(self.batch):
+            span = region.ranges[axis]
+            offset += span.start * stride
+            terms = summed(terms, scaled(span.terms, stride))
+            if span.size > 1:
+                strides[axis] = stride * size
+            stride *= self.shape[axis]
+        offset, terms = self._inside(region, offset, terms)
         base = places.dram[self.buffer]
         address = Address(base + offset * size, scaled(terms, size))
         return Operand("dram", address, shape, tuple(strides), self.dtype)

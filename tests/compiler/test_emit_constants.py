@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -45,14 +46,18 @@ def group_of(name: str) -> Layer:
 
 @pytest.mark.parametrize("cut", [(10, 12), (4, 12), (10, 5), (3, 4), (1, 1)])
 @pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("together", [False, True], ids=["one-by-one", "together"])
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_every_block_is_where_its_operand_says(name: str, cores: int, cut: tuple[int, int]) -> None:
+def test_every_block_is_where_its_operand_says(
+    name: str, together: bool, cores: int, cut: tuple[int, int]
+) -> None:
+    """Blocks of each position of the batch, or of all positions in one transfer."""
     group = group_of(name)
     head, found = group.head, roles(group.head)
     assert found.col is not None and found.k is not None
     width, deep = head.shape[found.col], head.dims[found.k].extent
     parts = boxes(head.shape, {found.col: cores}, {})
-    loops = [TileLoop(d, 1) for d in found.batch if head.shape[d] > 1]
+    loops = [TileLoop(d, 1) for d in found.batch if head.shape[d] > 1 and not together]
     share = max(part[found.col][1] for part in parts)
     if cut[0] < share:
         loops.append(TileLoop(found.col, cut[0]))
@@ -93,11 +98,14 @@ def tile_at(
 
 
 def check(tile: Tile, pack: Packed, flat: Array, data: Array) -> None:
-    """The block that `tile` loads is contiguous and holds the weights that it needs."""
+    """The block that `tile` loads is contiguous for each position of the batch, and holds the
+    weights that it needs."""
     key = keys_of(tile.plan.tiled.layer.head)[1]
     region = tile.needs.regions[key]
     operand = pack.operand(region, Places({}, {pack.buffer: 0}))
     seen = np.ndarray(operand.shape, flat.dtype, flat, operand.address.base, operand.strides)
     box = tuple(slice(r.start, r.start + r.size) for r in region.ranges)
     np.testing.assert_array_equal(seen, data[box])
-    assert operand.run == operand.distinct == operand.bytes
+    assert operand.distinct == operand.bytes
+    positions = math.prod(operand.shape[axis] for axis in pack.batch)
+    assert operand.run % (operand.bytes // positions) == 0
