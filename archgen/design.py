@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from archgen.cache import code_version, content_hash
+from archgen.extensions import Extension, ExtensionError, checked, extension
 from archgen.guard import Bounds, Exceeded, guarded
 from archgen.knobs import Settings
 from archgen.models import BatchError, ModelError, open_model
@@ -76,6 +77,7 @@ class Design:
     ways: tuple[Scheduling, ...] = (DEFAULT,)
     verify: bool = True
     host: bool = True
+    extensions: tuple[Extension, ...] = ()
     only: tuple[Pattern, ...] = ()
     skip: tuple[Pattern, ...] = ()
     timeout: float | None = None
@@ -113,6 +115,7 @@ def designed(
     objective: Several[str] = (DEFAULT.objective,),
     effort: Several[int] = (DEFAULT.effort,),
     passes: Sequence[Settings] = ((),),
+    extensions: Several[Named] = (),
 ) -> Design:
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
     archs, models, batches = _listed(archs), _listed(models), _listed(batches)
@@ -134,9 +137,22 @@ def designed(
     ]
     dtypes = (dtype,) if dtype else ()
     mistakes += [*_no_dtypes(machines, dtypes), *_no_samples(workloads)]
+    files, wrong = extended(_listed(extensions))
+    mistakes += wrong
     if mistakes:
         raise StudyError([*mistakes, *_unopened(workloads)])
-    return Design(tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host)
+    return Design(tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host, files)
+
+
+def extended(paths: Iterable[Named]) -> tuple[tuple[Extension, ...], list[str]]:
+    """The extensions in these files, and what is wrong with those that are none."""
+    found, mistakes = [], []
+    for path in paths:
+        try:
+            found.append(extension(path))
+        except ExtensionError as mistake:
+            mistakes.append(str(mistake))
+    return tuple(found), mistakes
 
 
 def _listed(given: Several[Item]) -> Sequence[Item]:
@@ -193,6 +209,7 @@ def contents_of(design: Design) -> Contents:
     contents, mistakes = _contents(design.workloads, design.timeout)
     dtypes = [design.wrong("dtypes", said) for said in _no_dtypes(design.machines, design.dtypes)]
     mistakes = [*dtypes, *_no_samples(design.workloads), *mistakes]
+    mistakes += checked(design.extensions, design.timeout)
     if mistakes:
         raise StudyError(mistakes)
     return contents
@@ -289,6 +306,7 @@ def _point(
         "roles": dict(workload.roles),
         "verify": design.verify,
         "host": design.host,
+        "extensions": [each.content for each in design.extensions],
         "scheduling": way.columns,
         "calibration": hashlib.sha256(samples.read_bytes()).hexdigest() if samples else None,
     }
@@ -303,6 +321,7 @@ def _point(
         calibration=workload.calibration,
         verify=design.verify,
         host=design.host,
+        extensions=design.extensions,
         scheduling=way,
         settings=tuple((s.field, s.value) for s in machine.settings),
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from archgen.extensions import Extension
 from archgen.scheduling import DEFAULT, Scheduling
 from simmodel.arch import Arch
 
@@ -36,6 +37,8 @@ class Point:
     verify: bool = True
     host: bool = True
     """Whether operators may be left to the host processor."""
+    extensions: tuple[Extension, ...] = ()
+    """Files that register what it is compiled with, beside what is shipped."""
     scheduling: Scheduling = DEFAULT
     settings: tuple[tuple[str, Scalar], ...] = ()
     """Fields of the architecture that a sweep has set, with their values."""

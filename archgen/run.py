@@ -25,6 +25,7 @@ from archgen.drift import with_outputs, with_stored
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
+from archgen.extensions import ExtensionError, activate
 from archgen.fed import cut, feedable, run_cut
 from archgen.internal import said, written
 from archgen.memory import refusal
@@ -136,11 +137,14 @@ def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
     try:
         # Numbers that overflow are wrong or not; the comparison says so, not a warning.
         with np.errstate(all="ignore"):
+            activate(point.extensions)
             return work()
     except DoesNotFit as answer:
         return _refused(point, "does_not_fit", str(answer))
     except (UnsupportedModel, ModelError, MissingSource) as answer:
         return _refused(point, "unsupported", str(answer))
+    except ExtensionError as mistake:
+        return failure(point, str(mistake))
     except MemoryError as mistake:
         return failure(point, refusal(point.batch, mistake))
     except Exception as mistake:

@@ -113,6 +113,8 @@ class StudyFile(Part):
     dims: dict[str, PositiveInt] = Field(default_factory=dict)
     """Sizes of free input dimensions of all networks."""
     calibration: str | None = None
+    extensions: Several[str] | None = None
+    """Python files that register operators, functions or passes (docs/extending.md)."""
     timeout: PositiveFloat | None = None
     """Seconds that a point may take before it is given up."""
     explore: Explore | None = None

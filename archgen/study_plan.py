@@ -13,7 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
-from archgen.design import Design, StudyError, Workload, twice
+from archgen.design import Design, StudyError, Workload, extended, twice
+from archgen.extensions import Extension
 from archgen.knobs import Settings
 from archgen.scheduling import Scheduling, choices
 from archgen.schema.load import load_all
@@ -104,6 +105,7 @@ class Maker:
             host=file.host,
             only=tuple(file.only),
             skip=tuple(file.skip),
+            extensions=tuple(self._extensions(file)),
             timeout=file.timeout,
             name=file.name or self.path.stem,
             description=file.description,
@@ -250,6 +252,12 @@ class Maker:
             os.path.normpath(self.path.parent / given) if given else None,
             self._place(path),
         )
+
+    def _extensions(self, file: StudyFile) -> Iterator[Extension]:
+        for index, name in enumerate(file.extensions or ()):
+            found, wrong = extended([os.path.normpath(self.path.parent / name)])
+            self.say(self._item(("extensions",), index), wrong)
+            yield from found
 
     def _model(self, spec: str) -> str:
         is_path = spec.endswith(".onnx") or "/" in spec

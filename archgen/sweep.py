@@ -16,6 +16,7 @@ from archgen.about import about
 from archgen.cache import cache_dir
 from archgen.design import Design, Named, Several, StudyError, Workload, designed, points
 from archgen.executors import cluster, is_cluster
+from archgen.extensions import foreign
 from archgen.files import tidy
 from archgen.knobs import Settings
 from archgen.point import Outcome, Point
@@ -77,6 +78,7 @@ def study(
     objective: Several[str] = (DEFAULT.objective,),
     effort: Several[int] = (DEFAULT.effort,),
     passes: Sequence[Settings] = ((),),
+    extensions: Several[Named] = (),
     out: Named | None = None,
     fresh: bool = False,
     timeout: float | None = None,
@@ -94,15 +96,14 @@ def study(
     Args:
         archs: architecture files, patterns, shipped names, or loaded `Arch`.
         models: zoo names (`resnet50`, `resnet50:image=160`) or paths of ONNX files.
-        batches: batch sizes, in samples.
-        dtype: element type of the networks; default: the first type of each architecture.
+        batches, dtype: samples; element type, by default the first of each architecture.
         jobs: worker processes; more than 1 needs `if __name__ == "__main__":` in a script.
-        verify: execute the instructions and compare all outputs with ONNX Runtime's.
-        host: whether operators may be left to the host processor.
+        verify, host: compare all outputs with ONNX Runtime's; let the host run operators.
         dims, roles: sizes of free dimensions, what inputs are: as for `archgen.load_model`.
         calibration: .npz file with samples for quantization, one array for each input.
         fusion, halo, objective, effort: of `archgen.scheduling`; a point for each combination.
         passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
+        extensions: files that register operators and the like (docs/extending.md).
         out, plots: folder for stored points, frames and, unless told not to, plots; None: nowhere.
         timeout, memory: seconds for a point and bytes for a worker process; default: no run of the
             model may take more than ten minutes, no worker more than its share of the machine.
@@ -116,7 +117,7 @@ def study(
     design = designed(
         archs, models, batches, dtype, verify=verify, host=host, dims=dims, roles=roles,
         calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
-        passes=passes,
+        passes=passes, extensions=extensions,
     )  # fmt: skip
     running = Running(jobs, out, fresh, timeout, memory, executor, trace=trace, plots=plots)
     return run_study(design, running, observe, tools)
@@ -202,15 +203,32 @@ def workers_for(running: Running, design: Design, tools: Tools, count: int) -> W
     """Who runs the points of `design`, of which there are at most `count`; StudyError where nobody
     can be reached."""
     if is_cluster(running.executor):
+        _refuse_foreign(running, count)
         return cluster(running.executor, tools)
     if running.executor not in (LOCAL, HERE):
         known = "local, here, dask:local or dask:tcp://host:port"
         raise StudyError([f"executor {running.executor!r}: must be {known}"])
     jobs = max(1, min(running.jobs, count))
+    _refuse_foreign(running, jobs)
     bounded = bool(running.timeout or design.timeout or running.memory)
     if running.executor == HERE or (jobs == 1 and not bounded and not can_guard()):
         return InProcess(tools)
     return LocalProcesses(tools, jobs, running.memory)
+
+
+def _refuse_foreign(running: Running, jobs: int) -> None:
+    """Raises StudyError where the study's own process has registered what other processes, or the
+    keys of stored results, do not know."""
+    known = foreign()
+    alone = jobs == 1 and (running.executor == HERE or can_guard())
+    if known and not (alone and running.out is None):
+        raise StudyError(
+            [
+                f"{', '.join(known)}: registered in this process alone, which neither other "
+                "processes (jobs) nor stored results (out) can tell; put what registers it into a "
+                "file and give that (extensions=[FILE], --extension FILE)"
+            ]
+        )
 
 
 def stored_or_run(

@@ -28,11 +28,13 @@ from archgen.cli.options import (
     calibration_option,
     dim_option,
     dtype_option,
+    extension_option,
     host_option,
     role_option,
     scheduling_options,
 )
 from archgen.explanation import explanation
+from archgen.extensions import activate, extension
 from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
 from archgen.guard import Bounds
 from archgen.models import ModelError, SourceModel
@@ -79,6 +81,7 @@ class _Shown:
 @dim_option
 @role_option
 @calibration_option
+@extension_option
 @scheduling_options
 @click.option("--report", is_flag=True, help="Explain every decision instead.")
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
@@ -107,6 +110,7 @@ def compile(
     dims: Sequence[tuple[str, int]],
     roles: Sequence[tuple[str, str]],
     calibration: str | None,
+    extensions: Sequence[str],
     report: bool,
     as_json: bool,
     after: str | None,
@@ -148,6 +152,7 @@ def compile(
     sizes, said = as_dims(dims), as_roles(roles)
 
     def work() -> None:
+        activate(tuple(map(extension, extensions)))
         network = _tried(lambda: load_model(model, batch=batch, dims=sizes, roles=said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)

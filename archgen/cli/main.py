@@ -35,6 +35,7 @@ VERBS = {
 USER_ERRORS = {
     "archgen.model_errors": ("ModelError",),
     "archgen.schema.mistakes": ("ArchError",),
+    "archgen.extensions": ("ExtensionError",),
     "archgen.store": ("StoreError",),
     "archgen.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),

@@ -145,6 +145,13 @@ dtype_option = click.option(
     type=click.Choice(DTYPES),
     help="Element type of the network [default: the architecture's first].",
 )
+extension_option = click.option(
+    "--extension",
+    "extensions",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    help="Python file that registers operators, functions or passes. May be repeated.",
+)
 calibration_option = click.option(
     "--calibration",
     type=click.Path(dir_okay=False),

@@ -18,6 +18,7 @@ from archgen.cli.options import (
     calibration_option,
     dim_option,
     dtype_option,
+    extension_option,
     host_option,
     role_option,
     scheduling_options,
@@ -67,6 +68,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
 @dim_option
 @role_option
 @calibration_option
+@extension_option
 @scheduling_options
 @running_options
 @click.option(
@@ -143,6 +145,7 @@ def _plain(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
         calibration=given["calibration"],
         fusion=given["fusion"], halo=given["halo"], objective=given["objective"],
         effort=as_efforts(given["effort"]), passes=given.get("passes", ((),)),
+        extensions=given["extensions"],
     )  # fmt: skip
 
 
@@ -163,6 +166,7 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
         made,
         workloads=tuple(_changed(load, said) for load in made.workloads),
         dtypes=made.dtypes or design.dtypes,
+        extensions=made.extensions or design.extensions,
         only=design.only, skip=design.skip, timeout=design.timeout,
         name=design.name, description=design.description, source=design.source,
     )  # fmt: skip

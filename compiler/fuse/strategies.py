@@ -7,12 +7,16 @@ from compiler.fuse.branchx import BranchX
 from compiler.fuse.line import Line
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy, Unfused
+from simmodel.registry import Registry
 
-STRATEGIES: dict[str, type[PartitionStrategy]] = {
-    "none": Unfused,
-    "line": Line,
-    "branch": Branch,
-    "branchx": BranchX,
-    "optimal": Optimal,
-}
+STRATEGIES: dict[str, type[PartitionStrategy]] = Registry(
+    "strategy",
+    {
+        "none": Unfused,
+        "line": Line,
+        "branch": Branch,
+        "branchx": BranchX,
+        "optimal": Optimal,
+    },
+)
 """From no fusion to the cheapest; every field of a strategy has a default."""

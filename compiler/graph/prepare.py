@@ -20,7 +20,7 @@ from compiler.graph.normalize_gemm import NormalizeGemm
 from compiler.graph.sink_dequantize import SinkDequantize
 from compiler.passes import Observer, run_passes
 
-GRAPH_PASSES: tuple[GraphPass, ...] = (
+GRAPH_PASSES: list[GraphPass] = [
     ExpandQlinear(),  # first: one form of quantized models for everything below
     NormalizeConv(),  # padding must be explicit before any can be added to it
     FoldPad(),
@@ -37,8 +37,8 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants
     NormalizeAxes(),  # last: the axes and shapes of whatever is left
-)
-"""Every graph pass, in order."""
+]
+"""Every graph pass, in order; extensions put theirs where they belong."""
 
 
 def prepare(model: ir.Model, observe: Observer[ir.Model] | None = None) -> ir.Model:

@@ -12,26 +12,30 @@ import onnx_ir as ir
 from compiler.nest.ir import Array, Tensor
 from compiler.ops.node import Lowering, Node, NoNest, numpy_type
 from simmodel.dtype import NAMES, is_float
+from simmodel.registry import Registry
 
-UNARY = {
+UNARY = Registry("operator", {
     "Relu": "relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Erf": "erf", "Exp": "exp",
     "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Neg": "neg", "Abs": "abs",
     "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sign": "sign", "Sin": "sin",
     "Cos": "cos", "Softplus": "softplus", "Mish": "mish", "HardSwish": "hard_swish",
     "Silu": "silu", "Swish": "silu", "Not": "not",
-}  # fmt: skip
-BINARY = {
+})  # fmt: skip
+BINARY = Registry("operator", {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min",
     "Sum": "add", "Pow": "pow", "PRelu": "prelu", "Equal": "equal", "Less": "less",
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
     "And": "and", "Or": "or", "Xor": "xor",
-}  # fmt: skip
-PARAMETERS = {
-    "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
-    "Elu": ("elu", (("alpha", 1.0),)),
-    "Selu": ("selu", (("alpha", 1.6732632), ("gamma", 1.0507010))),
-    "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
-}
+})  # fmt: skip
+PARAMETERS = Registry(
+    "operator",
+    {
+        "LeakyRelu": ("leaky_relu", (("alpha", 0.01),)),
+        "Elu": ("elu", (("alpha", 1.0),)),
+        "Selu": ("selu", (("alpha", 1.6732632), ("gamma", 1.0507010))),
+        "HardSigmoid": ("hard_sigmoid", (("alpha", 0.2), ("beta", 0.5))),
+    },
+)
 
 
 def unary(node: Node) -> None:

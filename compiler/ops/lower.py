@@ -15,15 +15,19 @@ from compiler.ops import contraction, elementwise, movement, reduce, resize, tra
 from compiler.ops.node import Lowering, Node, NoNest, numpy_type, static_shape
 from compiler.ops.payload import operations, payload_of
 from simmodel.dtype import NAMES
+from simmodel.registry import Registry
 
-TABLE: dict[str, Lowering] = {
-    **elementwise.TABLE,
-    **contraction.TABLE,
-    **reduce.TABLE,
-    **movement.TABLE,
-    **resize.TABLE,
-    **transposed.TABLE,
-}
+TABLE: dict[str, Lowering] = Registry(
+    "operator",
+    {
+        **elementwise.TABLE,
+        **contraction.TABLE,
+        **reduce.TABLE,
+        **movement.TABLE,
+        **resize.TABLE,
+        **transposed.TABLE,
+    },
+)
 """Operator type -> how it becomes nests."""
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from simmodel.dtype import NUMPY
 from simmodel.isa.base import Array
+from simmodel.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -99,71 +100,83 @@ def _rounded(dtype: str) -> Callable[[Array], Array]:
     return lambda x: x.astype(NUMPY[dtype]).astype(np.float32)
 
 
-UNARY: dict[str, Function] = {
-    "move": Function("simple", lambda x: x),
-    "relu": Function("simple", lambda x: np.maximum(x, 0)),
-    "abs": Function("simple", np.abs),
-    "neg": Function("simple", np.negative),
-    "sign": Function("simple", np.sign),
-    "floor": Function("simple", np.floor),
-    "ceil": Function("simple", np.ceil),
-    "round": Function("simple", np.rint),
-    "not": Function("simple", _truth(np.logical_not)),
-    "round_fp16": Function("simple", _rounded("fp16"), rounds_to="fp16"),
-    "round_bf16": Function("simple", _rounded("bf16"), rounds_to="bf16"),
-    "square": Function("multiply", np.square),
-    "leaky_relu": Function("multiply", _leaky_relu, ("alpha",)),
-    "hard_sigmoid": Function("multiply", _hard_sigmoid, ("alpha", "beta")),
-    "hard_swish": Function("multiply", lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5)),
-    "reciprocal": Function("divide", np.reciprocal),
-    "sqrt": Function("divide", np.sqrt),
-    "rsqrt": Function("divide", _rsqrt),
-    "exp": Function("special", np.exp),
-    "log": Function("special", np.log),
-    "erf": Function("special", erf),
-    "tanh": Function("special", np.tanh),
-    "sigmoid": Function("special", _sigmoid),
-    "silu": Function("special", lambda x: x * _sigmoid(x)),
-    "gelu": Function("special", _gelu),
-    "gelu_tanh": Function("special", _gelu_tanh),
-    "softplus": Function("special", _softplus),
-    "mish": Function("special", lambda x: x * np.tanh(_softplus(x))),
-    "elu": Function("special", _elu, ("alpha",)),
-    "selu": Function("special", _selu, ("alpha", "gamma")),
-    "sin": Function("special", np.sin),
-    "cos": Function("special", np.cos),
-}
+UNARY: dict[str, Function] = Registry(
+    "function of one operand",
+    {
+        "move": Function("simple", lambda x: x),
+        "relu": Function("simple", lambda x: np.maximum(x, 0)),
+        "abs": Function("simple", np.abs),
+        "neg": Function("simple", np.negative),
+        "sign": Function("simple", np.sign),
+        "floor": Function("simple", np.floor),
+        "ceil": Function("simple", np.ceil),
+        "round": Function("simple", np.rint),
+        "not": Function("simple", _truth(np.logical_not)),
+        "round_fp16": Function("simple", _rounded("fp16"), rounds_to="fp16"),
+        "round_bf16": Function("simple", _rounded("bf16"), rounds_to="bf16"),
+        "square": Function("multiply", np.square),
+        "leaky_relu": Function("multiply", _leaky_relu, ("alpha",)),
+        "hard_sigmoid": Function("multiply", _hard_sigmoid, ("alpha", "beta")),
+        "hard_swish": Function("multiply", lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5)),
+        "reciprocal": Function("divide", np.reciprocal),
+        "sqrt": Function("divide", np.sqrt),
+        "rsqrt": Function("divide", _rsqrt),
+        "exp": Function("special", np.exp),
+        "log": Function("special", np.log),
+        "erf": Function("special", erf),
+        "tanh": Function("special", np.tanh),
+        "sigmoid": Function("special", _sigmoid),
+        "silu": Function("special", lambda x: x * _sigmoid(x)),
+        "gelu": Function("special", _gelu),
+        "gelu_tanh": Function("special", _gelu_tanh),
+        "softplus": Function("special", _softplus),
+        "mish": Function("special", lambda x: x * np.tanh(_softplus(x))),
+        "elu": Function("special", _elu, ("alpha",)),
+        "selu": Function("special", _selu, ("alpha", "gamma")),
+        "sin": Function("special", np.sin),
+        "cos": Function("special", np.cos),
+    },
+)
 
-BINARY: dict[str, Function] = {
-    "add": Function("simple", np.add),
-    "sub": Function("simple", np.subtract),
-    "max": Function("simple", np.maximum),
-    "min": Function("simple", np.minimum),
-    "mul": Function("multiply", np.multiply),
-    "div": Function("divide", np.divide),
-    "pow": Function("special", np.power),
-    "prelu": Function("multiply", lambda x, slope: np.where(x >= 0, x, slope * x)),
-    "equal": Function("simple", _truth(np.equal)),
-    "less": Function("simple", _truth(np.less)),
-    "less_equal": Function("simple", _truth(np.less_equal)),
-    "greater": Function("simple", _truth(np.greater)),
-    "greater_equal": Function("simple", _truth(np.greater_equal)),
-    "and": Function("simple", _truth(np.logical_and)),
-    "or": Function("simple", _truth(np.logical_or)),
-    "xor": Function("simple", _truth(np.logical_xor)),
-}
+BINARY: dict[str, Function] = Registry(
+    "function of two operands",
+    {
+        "add": Function("simple", np.add),
+        "sub": Function("simple", np.subtract),
+        "max": Function("simple", np.maximum),
+        "min": Function("simple", np.minimum),
+        "mul": Function("multiply", np.multiply),
+        "div": Function("divide", np.divide),
+        "pow": Function("special", np.power),
+        "prelu": Function("multiply", lambda x, slope: np.where(x >= 0, x, slope * x)),
+        "equal": Function("simple", _truth(np.equal)),
+        "less": Function("simple", _truth(np.less)),
+        "less_equal": Function("simple", _truth(np.less_equal)),
+        "greater": Function("simple", _truth(np.greater)),
+        "greater_equal": Function("simple", _truth(np.greater_equal)),
+        "and": Function("simple", _truth(np.logical_and)),
+        "or": Function("simple", _truth(np.logical_or)),
+        "xor": Function("simple", _truth(np.logical_xor)),
+    },
+)
 
-TERNARY: dict[str, Function] = {
-    "select": Function("simple", _select),
-    "fma": Function("multiply", lambda x, y, z: x * y + z),
-}
+TERNARY: dict[str, Function] = Registry(
+    "function of three operands",
+    {
+        "select": Function("simple", _select),
+        "fma": Function("multiply", lambda x, y, z: x * y + z),
+    },
+)
 
-REDUCE: dict[str, Function] = {
-    "sum": Function("simple", np.sum),
-    "max": Function("simple", np.max),
-    "min": Function("simple", np.min),
-    "prod": Function("multiply", np.prod),
-}
+REDUCE: dict[str, Function] = Registry(
+    "reduction",
+    {
+        "sum": Function("simple", np.sum),
+        "max": Function("simple", np.max),
+        "min": Function("simple", np.min),
+        "prod": Function("multiply", np.prod),
+    },
+)
 
 COMBINE: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,

@@ -1,0 +1,163 @@
+"""Extensions: they reach every worker and every key; what one process alone knows is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper
+
+from archgen.cli.main import cli
+from archgen.design import StudyError
+from archgen.extensions import activate, extension, foreign
+from archgen.results import Study, open_study
+from archgen.sweep import study
+from compiler.ops import elementwise
+from compiler.ops.lower import TABLE
+from simmodel.isa.functions import UNARY, Function
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+MACHINES = ["tpu-v3-like", "neuroncore-v2-like"]
+SINH = """
+import numpy as np
+from compiler.ops import elementwise
+from compiler.ops.lower import TABLE
+from simmodel.isa.functions import UNARY, Function
+
+UNARY["sinh"] = Function("{cost}", np.sinh)
+elementwise.UNARY["Sinh"] = "sinh"
+TABLE["Sinh"] = elementwise.unary
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """y = Sinh(Relu(x)); what is shipped leaves Sinh to the host."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sinh", ["r"], ["y"])]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8192]) for n in "xy"]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:])
+    path = tmp_path / "net.onnx"
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return path
+
+
+def written(folder: Path, cost: str = "special") -> Path:
+    path = folder / "sinh.py"
+    path.write_text(SINH.format(cost=cost))
+    return path
+
+
+def run(model: Path, *extensions: Path, jobs: int = 1, out: Path | None = None) -> Study:
+    return study(
+        MACHINES, [model], jobs=jobs, effort=[0], verify=False, out=out, plots=False,
+        extensions=extensions,
+    )  # fmt: skip
+
+
+def host(found: Study) -> list[int]:
+    return [int(count) for count in found.frame["host_ops"]]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_extension_reaches_every_worker_and_leaves_nothing(
+    tmp_path: Path, model: Path, jobs: int
+) -> None:
+    assert host(run(model, written(tmp_path), jobs=jobs)) == [0, 0]
+    assert "Sinh" not in TABLE
+    assert foreign() == []
+
+
+def test_results_are_stored_for_the_extension_as_it_is(tmp_path: Path, model: Path) -> None:
+    out = tmp_path / "out"
+    plain = run(model, out=out)
+    assert host(plain) == [1, 1]
+    first = run(model, written(tmp_path), out=out)
+    assert (first.reused, host(first)) == (0, [0, 0])
+    assert run(model, written(tmp_path), out=out).reused == 2
+    changed = run(model, written(tmp_path, cost="simple"), out=out)
+    assert changed.reused == 0
+    before, after = first.frame["latency_cycles"], changed.frame["latency_cycles"]
+    assert (after != before).all()
+    assert run(model, out=out).reused == 2
+
+
+def test_what_an_extension_imports_from_beside_it_is_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("from deeper import y\n")
+    (tmp_path / "deeper.py").write_text("y = 1\n")
+    path = tmp_path / "ext.py"
+    path.write_text("import numpy, mine\n")
+    before = extension(path)
+    assert extension(path) == before
+    (tmp_path / "deeper.py").write_text("y = 2\n")
+    assert extension(path).content != before.content
+
+
+def test_extensions_here_are_those_of_the_study_and_no_others(tmp_path: Path) -> None:
+    one = extension(written(tmp_path))
+    activate((one,))
+    assert "Sinh" in TABLE
+    activate(())
+    assert "Sinh" not in TABLE
+    assert "sinh" not in UNARY
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1 +", "is not Python"),
+        ("from compiler.ops.lower import TABEL", "ImportError"),
+        ("raise ValueError('no')", "ValueError: no"),
+        (None, "No such file"),
+    ],
+)
+def test_a_broken_extension_is_wrong_input(
+    tmp_path: Path, model: Path, text: str | None, said: str
+) -> None:
+    path = tmp_path / "broken.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(StudyError, match=r"extension .*broken.py: ") as caught:
+        run(model, path)
+    assert said in str(caught.value)
+
+
+def test_a_study_file_and_the_command_line_name_extensions(tmp_path: Path, model: Path) -> None:
+    written(tmp_path)
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        f"archs: {MACHINES[0]}\nmodels: {model.name}\nextensions: sinh.py\nverify: false\n"
+        "compiler: {effort: 0}\n"
+    )
+    arguments = ["--no-plots", "--out", str(tmp_path / "out"), "--jobs", "1"]
+    result = CliRunner().invoke(cli, ["study", str(file), *arguments])
+    assert result.exit_code == 0, result.output
+    assert host(open_study(tmp_path / "out")) == [0]
+    given = ["-m", str(model), "--effort", "0", "--extension", str(tmp_path / "sinh.py")]
+    made = CliRunner().invoke(cli, ["compile", MACHINES[0], *given])
+    assert "0 host calls" in made.stderr
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """Sinh, as a script registers it in its own process."""
+    UNARY["sinh"] = Function("special", abs)
+    elementwise.UNARY["Sinh"] = "sinh"
+    TABLE["Sinh"] = elementwise.unary
+    yield
+    del UNARY["sinh"], elementwise.UNARY["Sinh"], TABLE["Sinh"]
+
+
+@pytest.mark.usefixtures("registered")
+def test_what_one_process_registered_is_refused_where_others_or_keys_matter(
+    tmp_path: Path, model: Path
+) -> None:
+    said = r"function of one operand 'sinh', operator 'Sinh': registered in this process alone"
+    with pytest.raises(StudyError, match=said):
+        run(model, jobs=2)
+    with pytest.raises(StudyError, match=r"give that \(extensions=\[FILE\], --extension FILE\)"):
+        run(model, out=tmp_path / "out")
+    assert host(run(model)) == [0, 0]
