@@ -114,7 +114,7 @@ def legal_vector(instruction: VectorFamily, arch: Arch, names: Names) -> list[It
     """
     limit = arch.vector.max_extent
     if isinstance(instruction, Window):
-        return _chunked(instruction, len(instruction.dst.shape) - 1, limit, names)
+        return _peeled(instruction, Window.RANK, limit, names)
     whole = _sorted_axes(instruction)
     return _peeled(merged(whole), arch.vector.rank, limit, names)
 
@@ -158,7 +158,9 @@ def _peeled(instruction: Instruction, rank: int, limit: int | None, names: Names
 
 
 def _innermost(instruction: Instruction) -> int:
-    """The dimension that the engine walks fastest."""
+    """The dimension that the engine walks fastest: of a window always its channels."""
+    if isinstance(instruction, Window):
+        return len(instruction.dst.shape) - 1
     lead = instruction.a if isinstance(instruction, Reduce) else instruction.writes()[0]
     extents = [max(column) for column in _extents(instruction)]
     moving = [axis for axis, extent in enumerate(extents) if extent > 1]

@@ -283,6 +283,8 @@ class Window(VectorInstruction):
 
     MNEMONIC: ClassVar[str] = "vector.window"
     TABLE: ClassVar[dict[str, Function]] = REDUCE
+    RANK: ClassVar[int] = 3
+    """Dimensions of each operand: whatever else a result has is looped over."""
 
     a: Operand
     w: Operand | None = None

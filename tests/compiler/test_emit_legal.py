@@ -58,6 +58,7 @@ def effect(items: list[Item], memory: Memory) -> None:
 def same(wide: Instruction, items: list[Item], arch: Arch) -> None:
     for instruction, _ in flat(items, {}):
         assert instruction.unencodable(arch) is None
+        assert not list(instruction.contract())
     before, after = fresh(), fresh()
     effect([wide], before)
     effect(items, after)

@@ -151,7 +151,7 @@ def _stopped(outcome: Outcome) -> Verdict:
             return Verdict("reference", _NUMBERS.sub("", reason.split(":")[-1])[:80], reason[:600])
         return Verdict("unsupported", "", reason[:300])
     trace = str(outcome.details.get("traceback", ""))
-    if reason.startswith("VerifyError"):
+    if "VerifyError: " in reason:
         rules = sorted(set(_KIND.findall(reason)))
         return Verdict("rejected", " ".join(rules), reason[:600])
     return Verdict("crash", cause_of(trace) if trace else reason[:60], reason[:600])
