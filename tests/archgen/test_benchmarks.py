@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -136,4 +137,42 @@ def test_table_aligns_numbers_to_the_right() -> None:
         "a     1,000,000",
         "bc            -",
         "d         0.500",
+    ]
+
+
+SAMPLE = 100
+"""Node tests that are run here; all of them are in `.ci/run`."""
+
+
+def test_a_sample_of_onnx_node_tests_has_not_become_worse() -> None:
+    """One case of every other operator type, those whose names have the smallest checksums."""
+    nodes = module("onnx_nodes")
+    committed = nodes.floor()
+    chosen = {}
+    for case in sorted(nodes.cases(), key=lambda case: zlib.crc32(case.name.encode())):
+        if committed.get(case.name, ("refused",))[0] != "refused":
+            chosen.setdefault(case.operator, case)
+    sample = sorted(chosen.values(), key=lambda case: zlib.crc32(case.name.encode()))[:SAMPLE]
+    assert len(sample) == SAMPLE
+    assert not list(nodes.worse(map(nodes.row, sample), committed))
+
+
+def test_the_committed_table_of_node_tests_has_no_crash_and_nothing_wrong() -> None:
+    nodes = module("onnx_nodes")
+    words = [word for answers in nodes.floor().values() for word in answers]
+    assert len(words) > 3000
+    assert set(words) == {"native", "host", "refused"}
+
+
+def test_a_case_below_the_floor_is_named() -> None:
+    nodes = module("onnx_nodes")
+    fell, held = (
+        nodes.Row(name, "Relu", (nodes.Answer(word, "why"), nodes.Answer("native")))
+        for name, word in (("test_fell", "host"), ("test_held", "native"))
+    )
+    broke = nodes.Row("test_new", "Relu", (nodes.Answer("crash", "why"), nodes.Answer("refused")))
+    committed = {"test_fell": ("native", "native"), "test_held": ("host", "native")}
+    assert list(nodes.worse([fell, held, broke], committed)) == [
+        "test_fell (plain): native -> host: why",
+        "test_new (plain): refused -> crash: why",
     ]
