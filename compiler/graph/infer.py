@@ -49,6 +49,38 @@ def _standard(node: ir.Node, schema: onnx.defs.OpSchema, opsets: Mapping[str, in
         result = inferred.get(value.name or "")
         if result is not None:
             _take(value, result)
+    if node.op_type in POOLS:
+        _without_windows_of_border(node)
+
+
+POOLS = frozenset(("AveragePool", "LpPool", "MaxPool"))
+
+
+def _without_windows_of_border(node: ir.Node) -> None:
+    """Pools that round up have no window that begins behind the input, in the border at its end:
+    ONNX's operators say so, its inference counts them."""
+    source = node.inputs[0]
+    ceil, pads, strides, auto = (
+        node.attributes.get(name) for name in ("ceil_mode", "pads", "strides", "auto_pad")
+    )
+    if source is None or source.shape is None or ceil is None or not ceil.as_int():
+        return
+    if auto is not None and auto.as_string().startswith("SAME"):
+        return
+    sizes = source.shape.dims[2:]
+    before = list(pads.as_ints()) if pads is not None else [0] * (2 * len(sizes))
+    steps = list(strides.as_ints()) if strides is not None else [1] * len(sizes)
+    for value in node.outputs:
+        if value.shape is None or len(value.shape) != len(source.shape):
+            continue
+        made = list(value.shape.dims)
+        for axis, (size, step, pad) in enumerate(zip(sizes, steps, before, strict=False), 2):
+            windows = made[axis]
+            if not isinstance(size, int) or not isinstance(windows, int):
+                continue
+            if (windows - 1) * step >= size + pad:
+                made[axis] = windows - 1
+        value.shape = ir.Shape(made)
 
 
 def _take(value: ir.Value, proto: onnx.TypeProto) -> None:
