@@ -15,7 +15,7 @@ import fuzz
 import numpy as np
 import onnx
 import pytest
-from fuzzing.broken import MACHINE
+from fuzzing.broken import MACHINE, judged_file
 from fuzzing.cases import Case, case_of
 from fuzzing.forked import each
 from fuzzing.graphs import graph
@@ -26,10 +26,20 @@ from fuzzing.shrink import shrunk
 from archgen.standard import STANDARD
 from compiler.errors import DoesNotFit
 
+BROKEN, SHARE = 30, 10
+"""Damaged files, and how many of them are one test."""
+
 
 @pytest.fixture(autouse=True)
 def cache(own_cache: None) -> None:
     """Nothing is remembered from one test to the next."""
+
+
+@pytest.mark.parametrize("first", range(0, BROKEN, SHARE))
+def test_damaged_files_end_in_words(first: int) -> None:
+    found = {seed: judged_file(seed) for seed in range(first, first + SHARE)}
+    failed = [f"seed {seed}: {line}" for seed, line in found.items() if line["kind"] != "right"]
+    assert not failed, "\n".join(failed)
 
 
 def test_graphs_have_any_operator_and_are_models() -> None:
