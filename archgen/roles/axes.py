@@ -78,6 +78,8 @@ def _record(moves: Moves, lying: dict[str, Places], flow: Flow) -> None:
         for token in lying.get(given[slot], {}).get(axis, ()):
             flow.mixed.setdefault(token, f"{said(moves.node)} {how}")
     for slot, axis in moves.batch:
+        if slot >= len(given):
+            continue
         tokens = lying.get(given[slot], {}).get(axis, frozenset())
         if slot == 0 and moves.dims(0) and axis < len(moves.dims(0)):
             tokens = frozenset(t for t in tokens if _whole(moves, t, moves.dims(0)[axis]))

@@ -53,6 +53,8 @@ def limits_of(net: Net) -> dict[str, list[Limits]]:
         for result in dict.fromkeys(node.output):
             for limits in tuple(wanted.get(result, ())):
                 for slot, passed in _back(node, limits, net):
+                    if slot >= len(node.input):
+                        continue
                     if len(kept := wanted.setdefault(node.input[slot], {})) < _MOST:
                         kept[passed] = None
     return {name: list(found) for name, found in wanted.items()}
@@ -81,7 +83,7 @@ def _site(node: onnx.NodeProto, slot: int, net: Net) -> Limits | None:
 
 def _index(node: onnx.NodeProto, net: Net, table: int, axis: int) -> Limits:
     """Positions of an axis of an operand; counted from the end when negative."""
-    extent = net.extent(node.input[table], axis)
+    extent = net.extent(node.input[table], axis) if table < len(node.input) else None
     evidence = f"indices of {said(node)}, {extent or '?'} positions"
     return Limits((_positions(extent),), evidence)
 
@@ -119,7 +121,7 @@ def _classes(node: onnx.NodeProto, net: Net) -> Limits:
 
 
 def _one_hot(node: onnx.NodeProto, net: Net) -> Limits:
-    depth = net.constants.get(node.input[1])
+    depth = net.constants.get(node.input[1]) if len(node.input) > 1 else None
     high = int(depth[0]) - 1 if depth is not None and len(depth) else 0
     return Limits(((0, high),), f"indices of {said(node)}, {high + 1} positions")
 

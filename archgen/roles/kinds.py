@@ -177,7 +177,7 @@ def _is_score(net: Net, name: str) -> bool:
         scaled = maker.op_type in ("Mul", "Div") and net.weights.intersection(maker.input)
         if not scaled and maker.op_type not in _CARRIERS:
             return False
-        name = next(n for n in maker.input if n not in net.weights or not scaled)
+        name = next((n for n in maker.input if n not in net.weights or not scaled), "")
     return False
 
 

@@ -198,7 +198,7 @@ def _reduce(moves: Moves) -> None:
 def _indexed(moves: Moves, axis: int, slot: int) -> None:
     """Positions of `axis` are taken by an operand; who takes the only one, or counts all of them
     by the shape alone, may as well mean the batch."""
-    index = moves.node.input[slot]
+    index = moves.node.input[slot] if slot < len(moves.node.input) else ""
     if index in moves.net.valued:
         moves.mix(0, axis, "is indexed along it")
     elif index in moves.net.weights and moves.dims(0)[axis : axis + 1] != (1,):

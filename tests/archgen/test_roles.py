@@ -330,6 +330,15 @@ def test_a_number_that_is_compared_is_the_one() -> None:
     assert int(sample_inputs(proto)["rate"]) == 16000
 
 
+@pytest.mark.parametrize("text", [STREAMING, GRAPH_NET, DECODER, IN_PLACE, VOICE])
+def test_operators_without_their_operands_are_nobodys_fault(text: str) -> None:
+    for index in range(len(net(text).graph.node)):
+        for kept in (0, 1):
+            proto = net(text)
+            del proto.graph.node[index].input[kept:]
+            assert set(tell(proto).roles) == {value.name for value in proto.graph.input}
+
+
 # Only the batch.
 
 EXTENTS = st.integers(2, 5)
