@@ -15,13 +15,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from archgen.cli.guarded import printed
+from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, as_roles, dim_option, role_option
 from archgen.guard import Bounds
 from archgen.models import roles_of
 from archgen.roles import Told
 from archgen.roles.net import Port
 from archgen.roles.role import Role
+from archgen.steps import step
 from archgen.zoo.catalog import CATALOG
 
 _LEAST_WIDTH = 120
@@ -31,8 +32,13 @@ _LEAST_WIDTH = 120
 @click.argument("names", nargs=-1, metavar="[MODEL]...")
 @dim_option
 @role_option
+@bounds_options
 def models(
-    names: tuple[str, ...], dims: Sequence[tuple[str, int]], roles: Sequence[tuple[str, str]]
+    names: tuple[str, ...],
+    dims: Sequence[tuple[str, int]],
+    roles: Sequence[tuple[str, str]],
+    timeout: float | None,
+    memory: int | None,
 ) -> None:
     """List the networks of the zoo with their options, or the inputs of MODEL.
 
@@ -57,9 +63,11 @@ def models(
 
     def work() -> None:
         for name in names:
-            _show(name, roles_of(name, sizes, said))
+            with step(f"opening {name}"):
+                told = roles_of(name, sizes, said)
+            _show(name, told)
 
-    printed(work, Bounds())
+    printed(work, Bounds(timeout, memory))
 
 
 def _console() -> Console:

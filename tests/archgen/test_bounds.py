@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
 from archgen import guard, steps
+from archgen.cli import models
 from archgen.cli.main import cli
 from archgen.guard import Bounds, Exceeded, fork_context, guarded
 from archgen.memory import grant, machine_memory
@@ -150,3 +151,13 @@ def test_a_file_that_takes_too_long_to_open_is_a_point_that_failed(tmp_path: Pat
     found = study([FLOATS], [model], [2], timeout=2, tools=HOST_ONLY).frame
     assert found["status"].tolist() == ["failed"]
     assert "no result after 2 s (--timeout), at opening" in found["reason"][0]
+
+
+def test_models_gives_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*given: object) -> None:
+        time.sleep(600)
+
+    monkeypatch.setattr(models, "roles_of", endless)
+    result = CliRunner().invoke(cli, ["models", "net.onnx", "--timeout", "0.5"])
+    assert result.exit_code == 1
+    assert "no result after 0.5 s (--timeout), at opening net.onnx" in result.stderr
