@@ -21,7 +21,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
-from archgen.drift import with_outputs, with_stored
+from archgen.drift import with_losses, with_outputs, with_stored
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
@@ -44,7 +44,7 @@ from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.nest.memo import Memo
-from compiler.recompute import Recomputed, recompute
+from compiler.recompute import Made, Recomputed, recompute
 from simmodel.arch import Arch
 from simmodel.trace import Trace
 
@@ -210,10 +210,12 @@ class Workbench:
         made = self._recomputed(compiled, inputs, run.probed)
         fed = feedable(made.fed)
         cut_model = cut(model.proto, fed)
-        expected = self._fed_reference(model, cut_model, inputs, fed)
-        verdict = compare({**run.outputs, **made.made}, expected, cut_model, point.dtype, whole)
+        expected = self._fed_reference(model, cut_model, made.inputs, fed)
+        rest = {name: Made(values, None) for name, values in run.outputs.items()}
+        verdict = compare({**rest, **made.made}, expected, whole)
         verdict = with_stored(verdict, made.stored)
         verdict = with_outputs(verdict, run.outputs, fed)
+        verdict = with_losses(verdict, made.losses)
         return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
 
     def _recomputed(
@@ -221,8 +223,8 @@ class Workbench:
     ) -> Recomputed:
         """The model's values as the program had them, and what it stored beside what it should."""
         if compiled.recipe is None:
-            return Recomputed({}, {}, ())
-        return recompute(compiled.recipe, inputs, probed, self._memo)
+            return Recomputed(dict(inputs), {}, {}, ())
+        return recompute(compiled.recipe, inputs, probed, self._memo, run_node)
 
     def _fed_reference(
         self,
@@ -232,7 +234,7 @@ class Workbench:
         fed: Mapping[str, Array],
     ) -> dict[str, Array]:
         """`run_cut`, remembered: machines that compute the same integers need it once."""
-        key = f"{model.key} {content_key(fed)}"
+        key = f"{model.key} {content_key(inputs)} {content_key(fed)}"
         if key != self._fed[0]:
             with step(f"running parts of {model.name} in ONNX Runtime"):
                 self._fed = key, run_cut(cut_model, model.proto, inputs, fed)
@@ -254,10 +256,11 @@ def _verdict_row(verdict: Comparison) -> Row:
     return {
         "verified": verdict.verified,
         "compared": verdict.compared,
+        "unchecked": verdict.unchecked,
         "operator_error": _finite(verdict.excess),
         "max_step_error": _finite(verdict.max_step_error),
         "max_abs_error": _finite(verdict.max_abs_error),
-        "tolerance": verdict.tolerance,
+        "tolerance": _finite(verdict.tolerance),
     }
 
 

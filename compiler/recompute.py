@@ -1,27 +1,31 @@
 """What the nests make of a program's own stored values, so that what stays on chip is seen too.
 
-The one idea: a step's nests are computed again from what the program had in DRAM when the step
-began. That gives every value inside the step, and what the step should have stored; the next step
-starts from what the program did store, so differences cannot add up over steps.
+The one idea: each operator is computed again from the values that the program had before it, twice.
 
-Integers come out equal, bit for bit. Sums of floats depend on the order in which they are added
-up, so such nests are computed twice, the second time in fp64: how far both are apart at the end of
-a step is what the order may change there, roundings to shorter types on the way included. As these
-are rare, the second time the largest value of every such tensor is one unit off.
+- As the machine computes it, in the machine's element types: what a step stores must equal this but
+  for the order in which floats are added up. That the program does what its nests mean.
+- As the model means it, in fp32 and with constants as the model has them: what the reference makes
+  of the same values must equal this but for fp32 roundings. That the nests mean what the model
+  means. Values that the model does not name (inside a Softmax) stay as wide until the next name.
+
+What either may be off by is derived element by element (`compiler.nest.error`). No error adds up:
+every value that the model names is replaced by what the program had there before anybody reads it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 
-from compiler.nest.interp import views
-from compiler.nest.ir import Array, Nest, NestGraph
+from compiler.host_error import host_error, moved_by, tied
+from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order
+from compiler.nest.interp import Host, views
+from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph
 from compiler.nest.memo import Memo
-from simmodel.dtype import NUMPY
+from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
 
 Known = Mapping[str, Sequence[tuple[str, str]]]
 """Tensor -> (name, element type) of each value of the model that it holds."""
@@ -36,10 +40,13 @@ class Stage:
     stored: tuple[str, ...]
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Element types on chip of what is not stored; default as in memory."""
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """Element types of partial sums, by the tensor that they become; default fp32."""
+    host: HostNode | None = None
 
     @property
     def made(self) -> tuple[str, ...]:
-        """Every tensor that it computes."""
+        """Every tensor that it computes, in order."""
         return tuple(nest.tensor for nest in self.nests) or self.stored
 
 
@@ -59,22 +66,35 @@ class Stored:
     name: str
     actual: Array
     expected: Array
-    other: Array | None
-    """As `expected`, with sums in fp64; None where no order of additions plays a role."""
-    products: int
-    """Products added up for one element, at worst, since a value was stored."""
+    error: Array | None
+    """What each element may be off by, in steps of the stored values; None: they are equal."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """One value of the model, as its operators mean it."""
+
+    values: Array
+    error: Array | None
+    """What each element of a reference may be off by; None: they are equal."""
+    rounded: str | None = None
+    """Element type that the reference is rounded to before; None: it is not."""
 
 
 @dataclass(frozen=True)
 class Recomputed:
     """All values of a program."""
 
+    inputs: dict[str, Array]
+    """Of the network, as the program had them."""
     fed: dict[str, Array]
     """By their names in the model: as stored, or recomputed where they stay on chip. The readers
     of a value were given these."""
-    made: dict[str, Array]
-    """The same values as recomputed, stored ones too: what each operator made of what it read."""
+    made: dict[str, Made]
+    """The same values, made of what each operator read."""
     stored: tuple[Stored, ...]
+    losses: tuple[str, ...] = ()
+    """What the element types could not hold, in words."""
 
 
 def recompute(
@@ -82,6 +102,7 @@ def recompute(
     inputs: Mapping[str, Array],
     stored: Mapping[str, Array],
     memo: Memo | None = None,
+    host: Host | None = None,
 ) -> Recomputed:
     """All values that the model names, and each stored tensor beside what it should be.
 
@@ -90,31 +111,191 @@ def recompute(
         inputs: the network's inputs by name, in their shapes.
         stored: every tensor that a step stores, raw, by name.
         memo: where results of nests are kept from call to call.
+        host: runs operators of the host again, where they read what the model does not name.
     """
-    memo = memo or Memo()
-    tensors, remade = _tensors(recipe), views(recipe.graph)
-    for name in recipe.graph.inputs:
-        tensors[name][...] = inputs[name]
-    found = Recomputed({}, {}, ())
-    pairs: list[Stored] = []
-    for stage, names in zip(recipe.stages, _seen(recipe), strict=True):
-        pairs += (judged := tuple(_judged(recipe, stage, tensors, stored, memo)))
+    return _Recomputation(recipe, memo or Memo(), host).run(inputs, stored)
+
+
+class _Values:
+    """All tensors of a graph in one arithmetic, and what they may be off by."""
+
+    def __init__(self, tensors: dict[str, Array], graph: NestGraph) -> None:
+        self.tensors = tensors
+        self._graph = graph
+        self._errors: dict[str, Array] = {}
+
+    def error_of(self, name: str) -> Array | None:
+        """What the stored values of a tensor may be off by; None: nothing."""
+        storage = self._graph.tensors[name].storage
+        flat = self._errors.get(storage.buffer)
+        if flat is None:
+            return None
+        strides = tuple(s * flat.itemsize for s in storage.strides)
+        shape = self._graph.tensors[name].shape
+        return np.ndarray(shape, flat.dtype, flat, storage.offset * flat.itemsize, strides)
+
+    def errors(self, nest: Nest) -> dict[str, Array | None]:
+        """Of what `nest` reads."""
+        return {access.tensor: self.error_of(access.tensor) for access in nest.reads}
+
+    def set_error(self, name: str, error: Array | None) -> None:
+        """What a tensor may be off by from now on."""
+        buffer = self._graph.tensors[name].storage.buffer
+        if error is not None and buffer not in self._errors:
+            self._errors[buffer] = np.zeros(self._graph.buffers[buffer], np.float32)
+        view = self.error_of(name)
+        if view is not None:
+            view[...] = 0.0 if error is None else error
+
+
+class _Recomputation:
+    """One run through a recipe."""
+
+    def __init__(self, recipe: Recipe, memo: Memo, host: Host | None) -> None:
+        self.recipe = recipe
+        self.memo = memo
+        self.host = host
+        self.inner = _read_within(recipe)
+        self.unfed: dict[str, tuple[Array, Array | None]] = {}
+        self.machine = _Values(_as_on_machine(recipe), recipe.graph)
+        self.model = _Values(_as_in_model(recipe.graph), recipe.graph)
+        for tensor in recipe.graph.tensors.values():
+            if tensor.uncertain:
+                # Weights that are 0 are neighbours of those that are not, and may be off as well.
+                self.model.set_error(tensor.name, np.full(tensor.shape, tensor.uncertain))
+        self.against = _reference_arithmetic(recipe)
+        self.pairs: list[Stored] = []
+        self.fed: dict[str, Array] = {}
+        self.made: dict[str, Made] = {}
+        self.losses = list(lost_constants(recipe.graph))
+
+    def run(self, inputs: Mapping[str, Array], stored: Mapping[str, Array]) -> Recomputed:
+        graph = self.recipe.graph
+        given: dict[str, Array] = {}
+        for name in graph.inputs:
+            self.machine.tensors[name][...] = inputs[name]
+            given[name] = self.machine.tensors[name].astype(inputs[name].dtype)
+            self.model.tensors[name][...] = self.machine.tensors[name]
+        seen = _seen(self.recipe)
+        for stage in self.recipe.stages:
+            if stage.nests:
+                for nest in stage.nests:
+                    self._compute(nest, stage, stored)
+                    self._name(seen.get(nest.tensor, ()))
+                for nest in stage.nests:
+                    self.machine.set_error(nest.tensor, None)
+                continue
+            again = self._take_host(stage, stored)
+            for name in stage.stored:
+                self._name(seen.get(name, ()), as_stored=not again)
+        return Recomputed(given, self.fed, self.made, tuple(self.pairs), tuple(self.losses))
+
+    def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
+        """A nest in both arithmetics. What the program stored takes the place of what the machine
+        should have made at once: operators behind it start from there."""
+        name, machine, model = nest.tensor, self.machine, self.model
+        self.memo.run(nest, machine.tensors)
+        how = against_order(stage.sums.get(name, "fp32"))
+        error = self.memo.error(nest, machine.tensors, machine.errors(nest), how)
+        read, errors = self._as_model_reads(nest.reads, nest.origin)
+        tensors = {**read, name: model.tensors[name]}
+        self.memo.run(nest, tensors)
+        self._note_losses(nest)
+        model.set_error(name, self.memo.error(nest, tensors, errors, self.against))
+        if name not in stage.stored:
+            machine.set_error(name, error)
+            return
+        expected = machine.tensors[name].copy()
+        self.pairs.append(Stored(name, stored[name], expected, error))
+        machine.tensors[name][...] = stored[name]
+        machine.set_error(name, None)
+
+    def _as_model_reads(
+        self, reads: Sequence[Access], origin: str
+    ) -> tuple[dict[str, Array], dict[str, Array | None]]:
+        """What an operator of the node `origin` reads in the model's arithmetic, and its errors: a
+        value that the same node made is as wide as it was made, although the model names it."""
+        found: dict[str, Array] = {}
+        errors: dict[str, Array | None] = {}
+        for access in reads:
+            name = access.tensor
+            own = name in self.unfed and self.inner.get(name, "") in origin.split("+")
+            unfed = self.unfed[name] if own else None
+            found[name] = self.model.tensors[name] if unfed is None else unfed[0]
+            errors[name] = self.model.error_of(name) if unfed is None else unfed[1]
+        return found, errors
+
+    def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
+        """What the host made; whether it is made again, because it read what the program has
+        rounded and the model does not name."""
         for name in stage.stored:
-            tensors[name][...] = remade[name][...] = stored[name]
-        for pair in judged:
-            remade[pair.name][...] = pair.expected
-        inside = set(stage.made) - set(stage.stored)
-        for name in inside:
-            remade[name][...] = tensors[name]
+            self.machine.tensors[name][...] = stored[name]
+            self.model.tensors[name][...] = stored[name]
+            self.model.set_error(name, host_error(self.model.tensors[name]))
+        node = stage.host
+        if node is None or self.host is None:
+            return False
+        read, errors = self._as_model_reads([Access(n, ()) for n in node.inputs], node.origin)
+        wide = [read[name] for name in node.inputs]
+        spreads = [errors[name] for name in node.inputs]
+        if all(_equal(self.machine.tensors[name], read[name]) for name in node.inputs):
+            if any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored):
+                self._widen(node, tied(self.host, node.payload, wide))
+            return False
+        values, moved = moved_by(self.host, node.payload, wide, spreads)
+        for name, made in zip(node.outputs, values, strict=True):
+            self.model.tensors[name][...] = made
+            self.model.set_error(name, host_error(self.model.tensors[name]))
+        self._widen(node, moved)
+        return True
+
+    def _widen(self, node: HostNode, moved: Sequence[Array]) -> None:
+        """Add to what the results of a host operator may be off by."""
+        for name, more in zip(node.outputs, moved, strict=True):
+            known = self.model.error_of(name)
+            self.model.set_error(name, more if known is None else known + more)
+
+    def _name(self, names: Sequence[str], *, as_stored: bool = False) -> None:
+        """The model's values that `names` hold are complete: their readers get what the program
+        had."""
         for name in names:
-            for known, dtype in recipe.known[name]:
-                found.fed[known] = tensors[name].astype(NUMPY[dtype])
-                alike = name in inside
-                found.made[known] = found.fed[known] if alike else remade[name].astype(NUMPY[dtype])
-    return replace(found, stored=tuple(pairs))
+            values, error = self.model.tensors[name], self.model.error_of(name)
+            stored = self.recipe.graph.tensors[name].dtype
+            for known, dtype in self.recipe.known[name]:
+                kind = NUMPY[dtype]
+                self.fed[known] = self.machine.tensors[name].astype(kind)
+                rounded = stored if as_stored else None
+                self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
+            if not self.recipe.known[name]:
+                continue
+            if name in self.inner:
+                self.unfed[name] = values.copy(), None if error is None else error.copy()
+            values[...] = self.machine.tensors[name]
+            self.model.set_error(name, None)
+
+    def _note_losses(self, nest: Nest) -> None:
+        """Say where the machine's element type makes something infinite or undefined of what the
+        model's does not."""
+        ours, theirs = self.machine.tensors[nest.tensor], self.model.tensors[nest.tensor]
+        if NAMES[ours.dtype] not in FLOATS:
+            return
+        lost = ~np.isfinite(ours) & np.isfinite(theirs)
+        count = int(np.count_nonzero(lost))
+        if not count:
+            return
+        undefined = int(np.count_nonzero(np.isnan(ours) & lost))
+        kind = NAMES[ours.dtype]
+        largest = float(np.abs(theirs[lost]).max())
+        what = "undefined" if undefined == count else "infinite or undefined"
+        what = "infinite" if not undefined else what
+        limit = float(ml_dtypes.finfo(ours.dtype).max)  # type: ignore[no-untyped-call]
+        why = f", up to {largest:.3g} where {kind} ends at {limit:.3g}" if largest > limit else ""
+        self.losses.append(
+            f"{kind} makes {count} of {ours.size} values of {nest.origin} {what}{why}"
+        )
 
 
-def _tensors(recipe: Recipe) -> dict[str, Array]:
+def _as_on_machine(recipe: Recipe) -> dict[str, Array]:
     """Arrays for all tensors: views of shared buffers, or wider where a step keeps them so."""
     tensors = views(recipe.graph)
     for stage in recipe.stages:
@@ -124,117 +305,89 @@ def _tensors(recipe: Recipe) -> dict[str, Array]:
     return tensors
 
 
-def _judged(
-    recipe: Recipe,
-    stage: Stage,
-    tensors: Mapping[str, Array],
-    stored: Mapping[str, Array],
-    memo: Memo,
-) -> Iterator[Stored]:
-    """Compute the nests of `stage` into `tensors`; what it should have stored.
-
-    What it did store takes the place of that at once: operators behind it start from there.
-    """
-    history = _histories(recipe, stage, tensors)
-    other: dict[str, Array] = {}
-    if any(history[name].inexact for name in stage.stored if stage.nests):
-        for nest in stage.nests:
-            memo.run(nest, tensors, fine=_adds_floats(nest, tensors))
-            if nest.tensor in stage.stored:
-                other[nest.tensor] = _replaced(tensors[nest.tensor], stored[nest.tensor])
-            elif history[nest.tensor].inexact:
-                _disturb(tensors[nest.tensor])
-    for nest in stage.nests:
-        memo.run(nest, tensors)
-        name = nest.tensor
-        if name in stage.stored:
-            expected = _replaced(tensors[name], stored[name])
-            before = history[name]
-            second = other[name] if before.inexact else None
-            yield Stored(name, stored[name], expected, second, before.products)
+def _as_in_model(graph: NestGraph) -> dict[str, Array]:
+    """Arrays for all tensors: floats in fp32, constants as the model has them."""
+    return views(graph, wide=True)
 
 
-def _replaced(values: Array, new: Array) -> Array:
-    """A copy of `values`, which become `new`."""
-    old = values.copy()
-    values[...] = new
-    return old
+def _reference_arithmetic(recipe: Recipe) -> Arithmetic:
+    """Roundings of a reference that computes in the model's own element types."""
+    kinds = {kind for values in recipe.known.values() for _, kind in values if kind in FLOATS}
+    if not kinds or "fp32" in kinds or "fp64" in kinds:
+        return AGAINST_REFERENCE
+    unit = max(EPSILON[kind] for kind in kinds)
+    return Arithmetic(2 * unit, 2 * unit, AGAINST_REFERENCE.sums, AGAINST_REFERENCE.integers)
 
 
-@dataclass(frozen=True)
-class _History:
-    """What happened to a value since the step began, or since a value on the way was stored."""
-
-    inexact: bool = False
-    """Whether the order of additions can change it."""
-    products: int = 1
-    """Products added up for one element, at worst."""
+def _equal(left: Array, right: Array) -> bool:
+    return np.array_equal(left.astype(right.dtype), right, equal_nan=right.dtype.kind == "f")
 
 
-def _histories(recipe: Recipe, stage: Stage, tensors: Mapping[str, Array]) -> dict[str, _History]:
-    """Of each tensor that `stage` makes. It may be read by other names: buffers tell them."""
-    found: dict[str, _History] = {}
-    held: dict[str, _History] = {}
-    for nest in stage.nests:
-        buffers = [recipe.graph.tensors[a.tensor].storage.buffer for a in nest.reads]
-        before = [held[buffer] for buffer in buffers if buffer in held]
-        own = nest.macs // max(1, math.prod(nest.shape))
-        made = _History(
-            _adds_floats(nest, tensors) or any(each.inexact for each in before),
-            max(1, own, *(each.products for each in before)),
-        )
-        found[nest.tensor] = made
-        if nest.tensor in stage.stored:
-            continue
-        buffer = recipe.graph.tensors[nest.tensor].storage.buffer
-        beside = held.get(buffer, _History())
-        products = max(made.products, beside.products)
-        held[buffer] = _History(made.inexact or beside.inexact, products)
+def _read_within(recipe: Recipe) -> dict[str, str]:
+    """Tensors that operators made from one node of the model hand on, and that node."""
+    makers = {nest.tensor: nest.origin for stage in recipe.stages for nest in stage.nests}
+    found: dict[str, str] = {}
+    for stage in recipe.stages:
+        reads = [(a.tensor, nest.origin) for nest in stage.nests for a in nest.reads]
+        if stage.host is not None:
+            reads += [(name, stage.host.origin) for name in stage.host.inputs]
+        for name, origin in reads:
+            if name in makers and makers[name] in origin.split("+"):
+                found[name] = makers[name]
     return found
 
 
-def _adds_floats(nest: Nest, tensors: Mapping[str, Array]) -> bool:
-    if nest.reduce not in ("sum", "prod"):
-        return False
-    integers = all(tensors[access.tensor].dtype.kind in "biu" for access in nest.operands)
-    return not (integers and nest.function == "mul" and nest.reduce == "sum")
+def _in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> Array | None:
+    """What values may be off by when they are converted to `kind`."""
+    if error is None or kind == values.dtype:
+        return None if error is None else error.copy()
+    wide = values.astype(np.float64)
+    middle = wide.astype(kind).astype(np.float64)
+    with np.errstate(all="ignore"):
+        ends = ((wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1))
+        changes = [np.abs(end - middle) for end in ends]
+        widest = np.fmax(*changes)
+    unsure = np.isnan(widest) & (error > 0)
+    return np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))
 
 
-def _disturb(values: Array) -> None:
-    """Move the largest of `values` by one unit in the last place towards 0."""
-    if values.size == 0 or values.dtype.kind == "b":
-        return
-    sizes = np.abs(values.astype(np.float32))
-    where = np.unravel_index(int(np.argmax(sizes)), values.shape)
-    if values.dtype.kind in "iu":
-        values[where] -= np.sign(values[where])
-    else:
-        values[where] = np.nextafter(values[where], values.dtype.type(0))
+def lost_constants(graph: NestGraph) -> Iterator[str]:
+    """Constants that vanish in their element type, in words."""
+    for tensor in graph.tensors.values():
+        if tensor.data is None or tensor.exact is None or tensor.storage.buffer != tensor.name:
+            continue
+        vanished = (tensor.data == 0) & (tensor.exact != 0)
+        if vanished.any() and not np.any(tensor.data):
+            value = float(tensor.exact[vanished].flat[0])
+            yield f"{tensor.name}: {value:.3g} is 0 in {tensor.dtype}"
 
 
-def _seen(recipe: Recipe) -> list[list[str]]:
-    """For each stage the tensors to look at when it has ended: what it made, as far as the model
-    names it; and where a part of a buffer is no value of the model, one that covers the buffer."""
-    tensors = recipe.graph.tensors
-    seen = [[name for name in stage.made if recipe.known.get(name)] for stage in recipe.stages]
-    last: dict[str, int] = {}
+def _seen(recipe: Recipe) -> dict[str, list[str]]:
+    """For each tensor that is made, those to look at then: itself, as far as the model names it;
+    and where a part of a buffer is no value of the model, one that covers the buffer, as soon as
+    all of it is made."""
+    graph = recipe.graph
+    made = [name for stage in recipe.stages for name in stage.made]
+    seen = {name: [name] if recipe.known.get(name) else [] for name in made}
+    last: dict[str, str] = {}
     missing: set[str] = set()
-    for number, stage in enumerate(recipe.stages):
-        for name in stage.made:
-            buffer = tensors[name].storage.buffer
-            last[buffer] = number
-            missing.update(() if recipe.known.get(name) else (buffer,))
+    for name in made:
+        buffer = graph.tensors[name].storage.buffer
+        last[buffer] = name
+        missing.update(() if recipe.known.get(name) else (buffer,))
     for name, values in recipe.known.items():
-        if values and name in tensors and _covers(recipe.graph, name, missing):
-            buffer = tensors[name].storage.buffer
+        if not values or name not in graph.tensors:
+            continue
+        buffer = graph.tensors[name].storage.buffer
+        if buffer in missing and _covers(graph, name):
             missing.remove(buffer)
             seen[last[buffer]].append(name)
     return seen
 
 
-def _covers(graph: NestGraph, name: str, buffers: Collection[str]) -> bool:
+def _covers(graph: NestGraph, name: str) -> bool:
+    """Whether a tensor is the whole of its buffer."""
     tensor = graph.tensors[name]
-    buffer = tensor.storage.buffer
-    if buffer not in buffers or min(tensor.storage.strides, default=1) <= 0:
+    if min(tensor.storage.strides, default=1) <= 0:
         return False
-    return tensor.elements == graph.buffers[buffer]
+    return tensor.elements == graph.buffers[tensor.storage.buffer]

@@ -36,7 +36,7 @@ def recipe(graph: NestGraph, steps: Sequence[Step], known: Known) -> Recipe:
 def stage(step: Step) -> Stage:
     """What `step` computes, and what it stores."""
     if not isinstance(step, Placed):
-        return Stage((), step.outputs)
+        return Stage((), step.outputs, host=step)
     group = step.plan.schedule.group
     nests = tuple(nest for layer in group.layers for nest in layer.nests)
     kinds = {
@@ -45,6 +45,12 @@ def stage(step: Step) -> Stage:
         for compute in layer.computes
         if compute.nest.tensor not in group.stored
     }
+    sums = {
+        compute.nest.tensor: step.plan.buffers[name].dtype
+        for layer in step.plan.layers
+        for compute in layer.computes
+        for name in (*compute.scratch, *filter(None, (compute.sums,)))
+    }
     # What lies in slices, in memories of several clusters, is not to be seen as a whole.
     whole = (n for n in group.stored if n not in group.shared or group.shared[n].slices == 1)
-    return Stage(nests, tuple(whole), kinds)
+    return Stage(nests, tuple(whole), kinds, sums)

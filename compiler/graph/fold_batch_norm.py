@@ -34,20 +34,38 @@ class FoldBatchNorm(GraphPass):
         data = required(node, 0)
         linear = absorbing_producer(data)
         if linear is not None:
-            absorb(linear, *affine, source=node)
+            absorb(linear, *affine.parts, source=node, terms=affine.terms)
             return True
         make = Rewriter(node)
         rank = 1 if data.shape is None else len(data.shape)
-        factor, shift = (make.like(v.reshape(-1, *(1,) * (rank - 2)), data) for v in affine)
+        shape = (-1, *(1,) * (rank - 2))
+        factor = make.like(affine.factor.reshape(shape), data)
+        shift = make.like(affine.shift.reshape(shape), data, affine.terms)
         make.replace(make.op("Add", [make.op("Mul", [data, factor]), shift]))
         return True
 
 
-def _affine(node: ir.Node) -> tuple[Floats, Floats] | None:
+@dataclass(frozen=True)
+class _Affine:
+    """x * factor + shift, per channel."""
+
+    factor: Floats
+    shift: Floats
+    terms: float
+    """Magnitude of what `shift` was added up from."""
+
+    @property
+    def parts(self) -> tuple[Floats, Floats]:
+        return self.factor, self.shift
+
+
+def _affine(node: ir.Node) -> _Affine | None:
     arrays = [const(value) for value in node.inputs[1:5]]
     present = [array.astype(np.float64) for array in arrays if array is not None]
     if len(present) != 4:
         return None
     scale, bias, mean, variance = present
     factor = scale / np.sqrt(variance + float_attr(node, "epsilon", 1e-5))
-    return factor, bias - mean * factor
+    moved = mean * factor
+    terms = float(np.abs(bias).max(initial=0.0) + np.abs(moved).max(initial=0.0))
+    return _Affine(factor, bias - moved, terms)

@@ -20,6 +20,7 @@ from compiler.graph.rewrite import (
     required,
     sole_consumer,
     static_shape,
+    terms_of,
 )
 
 Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -45,11 +46,13 @@ def channels_of(node: ir.Node) -> int:
     return static_shape(node.outputs[0])[1]
 
 
-def absorb(linear: ir.Node, factor: Floats, shift: Floats, source: ir.Node) -> None:
+def absorb(
+    linear: ir.Node, factor: Floats, shift: Floats, source: ir.Node, terms: float = 0.0
+) -> None:
     """Make `linear` compute what `source`, y * factor + shift per channel, made of its result.
 
     `factor` and `shift` have one element per output channel. The readers of `source` then read
-    `linear`, and `source` is removed.
+    `linear`, and `source` is removed. `terms`: magnitude of what `shift` was added up from.
     """
     make = Rewriter(linear, (linear, source))
     weight, bias = required(linear, 1), input_of(linear, 2)
@@ -62,7 +65,9 @@ def absorb(linear: ir.Node, factor: Floats, shift: Floats, source: ir.Node) -> N
     if bool((factor != 1).any()):
         linear.replace_input_with(1, make.like(scaled, weight))
     linear.resize_inputs(3)
-    linear.replace_input_with(2, make.like(moved, weight))
+    terms += float(np.abs(old * factor).max(initial=0.0) + np.abs(shift).max(initial=0.0))
+    terms += terms_of(bias) * float(np.abs(factor).max(initial=0.0))
+    linear.replace_input_with(2, make.like(moved, weight, terms))
     linear.metadata_props[ORIGIN] = origin_of(linear, source)
     forget_names(linear.outputs[0])
     after = Rewriter(source, (linear, source))

@@ -132,6 +132,15 @@ def fresh_name(graph: ir.Graph, stem: str) -> str:
     return f"{stem}__{count}"
 
 
+TERMS = "terms"
+"""Key, in the metadata of a constant, of the magnitude of what it was added up from."""
+
+
+def terms_of(value: ir.Value | None) -> float:
+    """Magnitude of the terms that a folded constant was added up from; 0 for one of the model."""
+    return 0.0 if value is None else float(value.meta.get(TERMS, 0.0))
+
+
 def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
     """Register `array` (kept as it is, not copied) as a new initializer of `graph`."""
     name = fresh_name(graph, stem)
@@ -178,9 +187,11 @@ class Rewriter:
             values = values.astype(dtype.numpy(), copy=False)
         return add_constant(self.graph, f"{self.stem}_const", values)
 
-    def like(self, array: npt.ArrayLike, value: ir.Value) -> ir.Value:
-        """A new initializer of the element type of `value`."""
-        return self.constant(array, value.dtype)
+    def like(self, array: npt.ArrayLike, value: ir.Value, terms: float = 0.0) -> ir.Value:
+        """A new initializer of the element type of `value`; `terms` as in `terms_of`."""
+        made = self.constant(array, value.dtype)
+        made.meta[TERMS] = terms
+        return made
 
     def axes(self, axes: Sequence[int]) -> ir.Value:
         """A new initializer holding axes or a shape."""

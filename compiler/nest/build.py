@@ -63,25 +63,29 @@ class Builder:
         self.tensors[name] = tensor
         return tensor
 
-    def constant(self, name: str, data: Array, dtype: str | None = None) -> Tensor:
-        """A constant with `data`, converted to `dtype` (default: as stored in memory)."""
+    def constant(
+        self, name: str, data: Array, dtype: str | None = None, uncertain: float = 0.0
+    ) -> Tensor:
+        """A constant with `data`, converted to `dtype` (default: as stored in memory); `uncertain`
+        as in `Tensor`."""
         dtype = dtype or self.stored(data.dtype)
         key = name if dtype == self.stored(data.dtype) else f"{name}:{dtype}"
         if key in self.tensors:
             return self.tensors[key]
+        data = np.asarray(data, order="C")
         raw = np.asarray(within(data, dtype), dtype=NUMPY[dtype], order="C")
         self.create(key, raw.shape, dtype)
-        self.tensors[key] = replace(self.tensors[key], data=raw)
+        exact = data if rounds(data, raw) else None
+        self.tensors[key] = replace(self.tensors[key], data=raw, exact=exact, uncertain=uncertain)
         return self.tensors[key]
 
     def view(self, name: str, shape: tuple[int, ...], storage: Storage, like: Tensor) -> Tensor:
         """Another name and shape for elements of `like`'s buffer."""
-        data = None
-        if like.data is not None:
-            offset = (storage.offset - like.storage.offset) * like.data.itemsize
-            steps = tuple(s * like.data.itemsize for s in storage.strides)
-            data = np.ndarray(shape, like.data.dtype, like.data, offset, steps)
-        tensor = Tensor(name, shape, like.dtype, storage, data)
+        data, exact = (
+            None if values is None else _seen(values, shape, storage, like.storage.offset)
+            for values in (like.data, like.exact)
+        )
+        tensor = Tensor(name, shape, like.dtype, storage, data, exact)
         self.tensors[name] = tensor
         return tensor
 
@@ -132,6 +136,20 @@ class Builder:
         return NestGraph(
             self.name, self.tensors, self.buffers, tuple(self.steps), inputs, outputs, ports
         )
+
+
+def _seen(values: Array, shape: tuple[int, ...], storage: Storage, start: int) -> Array:
+    """Elements of `values`, the first of which lies at `start`, through `storage`."""
+    offset = (storage.offset - start) * values.itemsize
+    steps = tuple(s * values.itemsize for s in storage.strides)
+    return np.ndarray(shape, values.dtype, values, offset, steps)
+
+
+def rounds(data: Array, raw: Array) -> bool:
+    """Whether some of the real values `data` are others in `raw`."""
+    if not np.issubdtype(data.dtype, np.floating) or raw.dtype == data.dtype:
+        return False
+    return not np.array_equal(raw.astype(data.dtype), data, equal_nan=True)
 
 
 def within(data: Array, dtype: str) -> Array:

@@ -77,7 +77,8 @@ def _as_fp32(tensors: dict[str, Tensor], buffers: dict[str, int], constant: Acce
     name = f"{tensor.name}:fp32"
     storage = replace(tensor.storage, buffer=name, offset=0)
     buffers[name] = buffers[tensor.storage.buffer]
+    data = tensor.data if tensor.exact is None else tensor.exact
     tensors[name] = replace(
-        tensor, name=name, dtype="fp32", storage=storage, data=tensor.data.astype("float32")
+        tensor, name=name, dtype="fp32", storage=storage, data=data.astype("float32"), exact=None
     )
     return replace(constant, tensor=name)

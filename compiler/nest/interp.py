@@ -9,14 +9,14 @@ the encoding are exactly those of the machine's instructions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from compiler.nest.bounds import clipped, needed
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
-from simmodel.dtype import NUMPY
+from simmodel.dtype import NUMPY, is_float
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import BINARY, REDUCE, TERNARY, UNARY, Function
@@ -53,14 +53,27 @@ def run(
     return {name: _read(graph, name, tensors[name]) for name in graph.outputs}
 
 
-def views(graph: NestGraph) -> dict[str, Array]:
-    """Every tensor as a writable view of its buffer; buffers are zero but for constants."""
+def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
+    """Every tensor as a view of its buffer; buffers are zero but for constants, which are not to
+    be written.
+
+    `wide`: floats in fp32 instead of their types, and constants as the model has them.
+    """
     kinds = {t.storage.buffer: t.dtype for t in graph.tensors.values()}
+    if wide:
+        kinds = {name: "fp32" if is_float(kind) else kind for name, kind in kinds.items()}
     buffers = {name: np.zeros(n, NUMPY[kinds[name]]) for name, n in graph.buffers.items()}
-    result = {name: _view(t, buffers[t.storage.buffer]) for name, t in graph.tensors.items()}
+    made = {t.storage.buffer for t in graph.tensors.values() if t.data is None}
+    result: dict[str, Array] = {}
     for name, tensor in graph.tensors.items():
-        if tensor.data is not None:
-            result[name][...] = tensor.data
+        data = tensor.data if tensor.exact is None or not wide else tensor.exact
+        kind = NUMPY[kinds[tensor.storage.buffer]]
+        if data is not None and tensor.storage.buffer not in made:
+            result[name] = data.astype(kind, copy=False)  # weights are large: no copy
+            continue
+        result[name] = _view(tensor, buffers[tensor.storage.buffer])
+        if data is not None:
+            result[name][...] = data
     return result
 
 
@@ -85,29 +98,23 @@ def _run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -
         tensors[name][...] = values
 
 
-def run_nest(nest: Nest, tensors: Mapping[str, Array], fine: bool = False) -> None:
+def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
     """Compute `nest` into `tensors[nest.tensor]`, which is written in place.
 
-    Args:
-        nest: what to compute.
-        tensors: arrays as stored.
-        fine: whether floats are added up in fp64: a machine adds up fp32, in an order of its own.
-
-    Raises:
-        ValueError: a read outside a tensor has no pad.
+    `tensors` are arrays as stored. Raises ValueError where a read outside a tensor has no pad.
     """
     out = tensors[nest.tensor]
     if out.size == 0:
         return
-    if _raw_move(nest, tensors[nest.operands[0].tensor].dtype, out.dtype):
-        out[...] = _over_loops(tensors[nest.operands[0].tensor], nest.operands[0], nest).copy()
+    if raw_move(nest, tensors[nest.operands[0].tensor].dtype, out.dtype):
+        out[...] = over_loops(tensors[nest.operands[0].tensor], nest.operands[0], nest).copy()
         return
     with np.errstate(all="ignore"):
-        values = _values(nest, tensors, fine)
-    encode(values, _code(nest.scale, nest.zero), out)
+        values = _values(nest, tensors)
+    encode(values, code(nest.scale, nest.zero), out)
 
 
-def _raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
+def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.generic]) -> bool:
     """Whether bytes are copied as they are."""
     access = nest.operands[0]
     plain = (access.scale, access.zero) == (nest.scale, nest.zero) and access.pad is None
@@ -116,24 +123,23 @@ def _raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.gene
     return nest.function == "move" and source == target and plain and unclipped and untouched
 
 
-def _values(nest: Nest, tensors: Mapping[str, Array], fine: bool) -> Array:
+def _values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
     """Real values of the result, before they are encoded."""
     if nest.function == "mul" and nest.reduce == "sum":
-        values = _products(nest, tensors, fine)
+        values = _products(nest, tensors)
     else:
         operands = [
-            _over_loops(_real(tensors[access.tensor], access), access, nest)
+            over_loops(real(tensors[access.tensor], access), access, nest)
             for access in nest.operands
         ]
         values = _function(nest).apply(*operands, *nest.parameters)
         if nest.reduce is not None:
             axes = tuple(range(nest.rank, len(nest.dims)))
-            wide = values.astype(np.float64) if fine else values
-            values = REDUCE[nest.reduce].apply(wide, axis=axes).astype(values.dtype)
+            values = REDUCE[nest.reduce].apply(values, axis=axes).astype(values.dtype)
     if nest.bias is not None:
-        values = values + _per_output(nest.bias, nest, tensors).astype(values.dtype)
+        values = values + per_output(nest.bias, nest, tensors).astype(values.dtype)
     if nest.multiplier is not None:
-        values = values.astype(np.float32) * _per_output(nest.multiplier, nest, tensors)
+        values = values.astype(np.float32) * per_output(nest.multiplier, nest, tensors)
     if nest.low > -math.inf or nest.high < math.inf:
         values = np.clip(values, nest.low, nest.high)
     return values
@@ -143,31 +149,39 @@ def _function(nest: Nest) -> Function:
     return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
 
 
-def _products(nest: Nest, tensors: Mapping[str, Array], fine: bool) -> Array:
+def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
     """The exact sum of products; fp32 of floats, fp64 of integers."""
     left, right = nest.operands
     arrays, names = [], []
-    used = [{d for d in range(len(nest.dims)) if access.uses(d)} for access in nest.operands]
-    neither = set(range(len(nest.dims))) - used[0] - used[1]
-    inner = set(range(nest.rank, len(nest.dims)))
-    for access, own in ((left, used[0] | inner | neither), (right, used[1] | inner)):
+    for access, own in zip(nest.operands, within_loops(nest), strict=True):
         raw = tensors[access.tensor]
-        values = _over_loops(_centred(raw, access), access, nest)
-        loops = sorted(own)
+        values = over_loops(centred(raw, access), access, nest)
         index = tuple(slice(None) if d in own else 0 for d in range(len(nest.dims)))
         arrays.append(values[index])
-        names.append("".join(chr(ord("a") + d) for d in loops))
-    out = "".join(chr(ord("a") + d) for d in range(nest.rank))
-    floats = fine and np.issubdtype(arrays[0].dtype, np.floating)
-    wide = [values.astype(np.float64) for values in arrays] if floats else arrays
-    total = contraction(wide[0], names[0], wide[1], names[1], out)
+        names.append(letters(own))
+    out = letters(range(nest.rank))
+    total = contraction(arrays[0], names[0], arrays[1], names[1], out)
     exact = np.float32 if np.issubdtype(arrays[0].dtype, np.floating) else np.float64
     factor = (left.scale or 1.0) * (right.scale or 1.0)
     total = total.astype(exact, copy=False)
     return total if factor == 1.0 else total * np.float32(factor)
 
 
-def _centred(raw: Array, access: Access) -> Array:
+def within_loops(nest: Nest) -> tuple[list[int], list[int]]:
+    """The loops over which each operand of a sum of products stretches: each loop belongs to one
+    of them, those of the reduction to both."""
+    used = [{d for d in range(len(nest.dims)) if access.uses(d)} for access in nest.operands]
+    neither = set(range(len(nest.dims))) - used[0] - used[1]
+    inner = set(range(nest.rank, len(nest.dims)))
+    return sorted(used[0] | inner | neither), sorted(used[1] | inner)
+
+
+def letters(loops: Iterable[int]) -> str:
+    """Names of loops for `contract`."""
+    return "".join(chr(ord("a") + loop) for loop in loops)
+
+
+def centred(raw: Array, access: Access) -> Array:
     """raw - zero; padded positions become the pad value in raw steps."""
     if np.issubdtype(raw.dtype, np.integer):
         values: Array = raw.astype(np.int32) - access.zero
@@ -176,25 +190,25 @@ def _centred(raw: Array, access: Access) -> Array:
     return values
 
 
-def _real(raw: Array, access: Access) -> Array:
-    return decode(raw, _code(access.scale, access.zero))
+def real(raw: Array, access: Access) -> Array:
+    return decode(raw, code(access.scale, access.zero))
 
 
-def _code(scale: float | None, zero: int) -> Operand:
+def code(scale: float | None, zero: int) -> Operand:
     """An operand that carries nothing but its encoding."""
     return Operand("", Address(0), (), (), "fp32", scale, zero)
 
 
-def _per_output(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> Array:
+def per_output(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> Array:
     raw = tensors[access.tensor]
     exact = np.issubdtype(raw.dtype, np.integer) and (access.scale, access.zero) == (None, 0)
-    values = raw if exact else _real(raw, access)
-    seen = _over_loops(values, access, nest)
+    values = raw if exact else real(raw, access)
+    seen = over_loops(values, access, nest)
     first: Array = seen[tuple(slice(None) if d < nest.rank else 0 for d in range(seen.ndim))]
     return first
 
 
-def _over_loops(values: Array, access: Access, nest: Nest) -> Array:
+def over_loops(values: Array, access: Access, nest: Nest) -> Array:
     """`values` at the positions of `access`: one axis per loop, none of them copied."""
     loops = [(0, dim.extent) for dim in nest.dims]
     box = needed(access, loops)

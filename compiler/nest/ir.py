@@ -161,6 +161,10 @@ class Tensor:
     storage: Storage
     data: Array | None = field(default=None, compare=False)
     """Raw values, for constants."""
+    exact: Array | None = field(default=None, compare=False, repr=False)
+    """What the model has in their place, where they had to be rounded to their type."""
+    uncertain: float = field(default=0.0, compare=False)
+    """What a constant that no model has, but an operator's rule, may be off by elsewhere."""
 
     @property
     def elements(self) -> int:

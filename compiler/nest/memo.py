@@ -1,14 +1,16 @@
-"""Results of nests, remembered by content: machines that compute the same values share them."""
+"""Results of nests and their errors, remembered by content: machines that compute the same values
+share them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.nest.error import Arithmetic, forward_error, repeated
 from compiler.nest.interp import run_nest
 from compiler.nest.ir import Array, Nest
 
@@ -21,25 +23,50 @@ class Memo:
     """Bytes kept."""
     held: int = 0
     """Bytes."""
-    kept: OrderedDict[bytes, Array] = field(default_factory=OrderedDict, repr=False)
+    kept: OrderedDict[bytes, Array | None] = field(default_factory=OrderedDict, repr=False)
 
-    def run(self, nest: Nest, tensors: Mapping[str, Array], fine: bool = False) -> None:
+    def run(self, nest: Nest, tensors: Mapping[str, Array]) -> None:
         """`run_nest`, remembered."""
-        key = _content(nest, tensors, fine)
         out = tensors[nest.tensor]
+
+        def computed() -> Array:
+            run_nest(nest, tensors)
+            return out.copy()
+
+        known = self._known(_content(nest, tensors, ""), computed)
+        assert known is not None
+        out[...] = known
+
+    def error(
+        self,
+        nest: Nest,
+        tensors: Mapping[str, Array],
+        errors: Mapping[str, Array | None],
+        how: Arithmetic,
+    ) -> Array | None:
+        """`forward_error`, remembered where operands are exact."""
+        if any(error is not None for error in errors.values()):
+            return forward_error(nest, tensors, errors, how)
+        if repeated(nest, tensors, errors, how):
+            return None
+        key = _content(nest, tensors, repr(how))
+        return self._known(key, lambda: forward_error(nest, tensors, errors, how))
+
+    def _known(self, key: bytes, make: Callable[[], Array | None]) -> Array | None:
+        """What `make` gives, made once."""
         if key in self.kept:
             self.kept.move_to_end(key)
-            out[...] = self.kept[key]
-            return
-        run_nest(nest, tensors, fine)
-        self.kept[key] = out.copy()
-        self.held += out.nbytes
+            return self.kept[key]
+        made = self.kept[key] = make()
+        self.held += 0 if made is None else made.nbytes
         while self.held > self.limit:
-            self.held -= self.kept.popitem(last=False)[1].nbytes
+            gone = self.kept.popitem(last=False)[1]
+            self.held -= 0 if gone is None else gone.nbytes
+        return made
 
 
-def _content(nest: Nest, tensors: Mapping[str, Array], fine: bool) -> bytes:
-    digest = hashlib.sha256(f"{nest} {fine} {tensors[nest.tensor].dtype}".encode())
+def _content(nest: Nest, tensors: Mapping[str, Array], what: str) -> bytes:
+    digest = hashlib.sha256(f"{what} {nest} {tensors[nest.tensor].dtype}".encode())
     for name in dict.fromkeys(access.tensor for access in nest.reads):
         values = np.ascontiguousarray(tensors[name])
         digest.update(f"{values.dtype}{values.shape}".encode())

@@ -248,16 +248,18 @@ def _finish(
     extents = tuple(out.shape[axis] for axis in channel)
     index = tuple(at(axis) for axis in channel)
 
-    def per_channel(name: str, data: Array, dtype: str) -> Access:
+    def per_channel(name: str, data: Array, dtype: str, uncertain: float = 0.0) -> Access:
         full = np.broadcast_to(data.reshape(-1), (math.prod(extents),)).reshape(extents)
-        return Access(node.build.constant(name, np.ascontiguousarray(full), dtype).name, index)
+        data = np.ascontiguousarray(full)
+        return Access(node.build.constant(name, data, dtype, uncertain).name, index)
 
     factor = codes.get("factor")
     added = None
     if node.has(bias):
         accumulator = codes.get("accumulator", "fp32")
         name = f"{node.value(bias).name}.bias{'x'.join(map(str, extents))}"
-        added = per_channel(name, node.constant(bias), accumulator)
+        uncertain = node.uncertain(bias)
+        added = per_channel(name, node.constant(bias), accumulator, uncertain)
     nest = Nest(
         tensor=out.name,
         dims=tuple(dims),

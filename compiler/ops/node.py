@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from compiler.graph.rewrite import terms_of
 from compiler.nest.build import Builder
 from compiler.nest.ir import Array, Tensor
-from simmodel.dtype import NAMES
+from simmodel.dtype import EPSILON, NAMES
 
 
 class NoNest(Exception):
@@ -66,8 +67,12 @@ class Node:
         data = self.data(position)
         if data is not None:
             numpy_type(value)  # no nest where no memory stores it
-            return self.build.constant(str(value.name), data, dtype)
+            return self.build.constant(str(value.name), data, dtype, self.uncertain(position))
         return self.build.tensors[str(value.name)]
+
+    def uncertain(self, position: int) -> float:
+        """What constant input `position` may be off by, where terms were added up for it."""
+        return 4 * EPSILON["fp32"] * terms_of(self.value(position))
 
     @property
     def out(self) -> str:

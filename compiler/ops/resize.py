@@ -12,7 +12,7 @@ import numpy as np
 from compiler.nest.ir import Access, Affine, Array, Dim, Nest, Tensor, at
 from compiler.ops.movement import order_like, repeated, take
 from compiler.ops.node import Lowering, Node, NoNest
-from simmodel.dtype import is_float
+from simmodel.dtype import EPSILON, is_float
 
 
 def resize(node: Node) -> None:
@@ -139,11 +139,17 @@ def _factor(positions: Array | None, given: int) -> int | None:
     return factor if same else None
 
 
+_ROUNDINGS = 4
+"""Of a position."""
+
+
 def _product(node: Node, x: Tensor, axis: int, matrix: Array, name: str) -> Tensor:
     """name[..., i, ...] = sum k: x[..., k, ...] * matrix[i, k]."""
     shape = (*x.shape[:axis], len(matrix), *x.shape[axis + 1 :])
     out = node.build.create(name, shape, node.dtype(), order_like(x))
-    m = node.build.constant(f"{name}.weights", matrix.astype(np.float32))
+    # Libraries find positions in fp32; a weight moves by up to twice as much as its position.
+    uncertain = 2 * _ROUNDINGS * EPSILON["fp32"] * max(x.shape[axis], len(matrix))
+    m = node.build.constant(f"{name}.weights", matrix.astype(np.float32), None, uncertain)
     rank = len(shape)
     dims = [Dim(f"d{a}", n) for a, n in enumerate(shape)]
     dims.append(Dim("k", x.shape[axis]))

@@ -40,4 +40,5 @@ def _as_one(recipe: Recipe, run: list[Stage], ahead: Iterable[Stage]) -> Stage:
         tuple(nest for stage in run for nest in stage.nests),
         tuple(n for stage in run for n in stage.stored if tensors[n].storage.buffer in buffers),
         {name: kind for stage in run for name, kind in stage.kinds.items()},
+        {name: kind for stage in run for name, kind in stage.sums.items()},
     )

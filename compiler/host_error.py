@@ -1,0 +1,74 @@
+"""How far the result of a host operator may be off from the same operator in a reference.
+
+The one idea: a host operator is a black box, so its errors are measured. It is run again with what
+it reads, or its own constants, moved by as much as they may be off; what moves with them may move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from compiler.nest.interp import Host
+from compiler.nest.ir import Array
+from simmodel.dtype import EPSILON, FLOATS, NAMES
+
+_ROUNDINGS = 32.0
+"""Of fp32, in an operator that the reference computes among others."""
+
+
+def host_error(values: Array) -> Array | None:
+    """What real results may be off by before they are rounded to their type in memory; None for
+    integers."""
+    if NAMES[values.dtype] not in FLOATS:
+        return None
+    unit = _ROUNDINGS * EPSILON["fp32"]
+    sizes = np.abs(values.astype(np.float64))
+    largest = float(sizes[np.isfinite(sizes)].max(initial=0.0))
+    return unit * (sizes + largest)
+
+
+def moved_by(
+    host: Host, payload: bytes, given: Sequence[Array], errors: Sequence[Array | None]
+) -> tuple[list[Array], list[Array]]:
+    """Results of a host operator, and how far each element moves with what it is given."""
+    results = host(payload, list(given))
+    moved = [np.zeros(np.shape(values)) for values in results]
+    for sign in (-1, 1):
+        ends = [
+            values if error is None else (values + sign * error).astype(values.dtype)
+            for values, error in zip(given, errors, strict=True)
+        ]
+        _widen(moved, results, host(payload, ends))
+    return results, moved
+
+
+def tied(host: Host, payload: bytes, given: Sequence[Array]) -> list[Array]:
+    """How far each element of a host operator moves with roundings of its real constants: integers
+    that lie at a tie may go either way."""
+    results = host(payload, list(given))
+    moved = [np.zeros(np.shape(values)) for values in results]
+    for sign in (-1, 1):
+        other = _nudged(payload, 1 + sign * _ROUNDINGS * EPSILON["fp32"])
+        if other is not None:
+            _widen(moved, results, host(other, list(given)))
+    return moved
+
+
+def _widen(moved: list[Array], results: Sequence[Array], others: Sequence[Array]) -> None:
+    for position, (values, other) in enumerate(zip(results, others, strict=True)):
+        change = np.abs(other.astype(np.float64) - values.astype(np.float64))
+        moved[position] = np.fmax(moved[position], change)
+
+
+def _nudged(payload: bytes, factor: float) -> bytes | None:
+    """A payload with its real constants multiplied by `factor`; None where it has none."""
+    model = onnx.load_model_from_string(payload)
+    real = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    for tensor in real:
+        values = numpy_helper.to_array(tensor) * np.float32(factor)
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    return model.SerializeToString() if real else None

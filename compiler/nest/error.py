@@ -1,0 +1,415 @@
+"""How far the result of one nest may be off: the forward error of its floating-point operations.
+
+The one idea: the nest is evaluated at its actual operands, and the error of each element follows
+from them alone: from what its operands may be off by, how often a sum is rounded and how large its
+terms are, how steep the function is right there, and whether a rounding, a clip or an overflow lies
+within reach. So every element has a bound of its own, and a huge neighbour excuses nothing.
+
+- Sums: K terms are added up in an unknown order. Each rounding is one unit of a partial sum, which
+  is at most the sum of magnitudes A: K units of A at most, and as roundings are of random sign
+  (Higham and Mary, 2019) `GROWTH` sqrt(K) of them where that is less.
+- Errors of operands are independent: sums add up their squares.
+- Functions: the largest change when the operands move by their errors, and a rounding of their own.
+- The result: clipped and encoded at both ends of what it may be, so a value that no tie is near
+  keeps its integer exactly, and one that may overflow may be infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product as combinations
+
+import numpy as np
+
+from compiler.nest.interp import (
+    centred,
+    code,
+    letters,
+    over_loops,
+    per_output,
+    raw_move,
+    real,
+    within_loops,
+)
+from compiler.nest.ir import Access, Array, Nest
+from simmodel.dtype import EPSILON
+from simmodel.isa.base import encode
+from simmodel.isa.contraction import contraction
+from simmodel.isa.functions import BINARY, REDUCE, TERNARY, UNARY, Function
+
+GROWTH = 8.0
+"""Deviations of a sum of roundings that are excused."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What is rounded on the way, in units relative to the value that is rounded."""
+
+    unit: float
+    """Of each operation on real values; 0: they are repeated exactly."""
+    special: float
+    """Of functions that libraries approximate."""
+    sums: float
+    """Of each addition of a sum of real values."""
+    integers: float
+    """Of each addition of a sum of integers; 0: they are exact."""
+
+
+AGAINST_REFERENCE = Arithmetic(*(2 * EPSILON["fp32"],) * 4)
+"""A nest against a library's operator: both compute in fp32, each in an order of its own, the
+library also where the nest has integers."""
+
+
+def against_order(sums: str) -> Arithmetic:
+    """A program against its own nests: the same operations, sums in another order, partial sums
+    in the type `sums`."""
+    return Arithmetic(0.0, 2 * EPSILON["fp32"], 2 * EPSILON.get(sums, EPSILON["fp32"]), 0.0)
+
+
+@dataclass(frozen=True)
+class _Bounded:
+    """Real values and what they may be off by; no error: exact."""
+
+    values: Array
+    error: Array | None
+
+    def wider(self, more: Array) -> _Bounded:
+        """The same values, `more` uncertain."""
+        return _Bounded(self.values, more if self.error is None else self.error + more)
+
+
+def forward_error(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: Arithmetic,
+) -> Array | None:
+    """What each element of `nest`'s result may be off by, in steps of its stored values.
+
+    Args:
+        nest: an operator.
+        tensors: its operands as stored, and its result: only the type of that matters.
+        errors: for each operand, in its shape, what its stored values may be off by; None or
+            missing: they are exact.
+        how: which roundings are excused.
+
+    Returns:
+        An array in the shape of the result; infinite where anything may come out. None: exact.
+    """
+    out = tensors[nest.tensor]
+    if out.size == 0 or repeated(nest, tensors, errors, how):
+        return None
+    with np.errstate(all="ignore"):
+        first = nest.operands[0]
+        if raw_move(nest, tensors[first.tensor].dtype, out.dtype):
+            moved = errors.get(first.tensor)
+            return None if moved is None else over_loops(moved, _unpadded(first), nest).copy()
+        found = _finished(nest, tensors, errors, how, _reduced(nest, tensors, errors, how))
+        return None if found.error is None else _encoded(nest, found, out)
+
+
+def repeated(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: Arithmetic,
+) -> bool:
+    """Whether nothing is uncertain about a nest, so that nothing needs to be evaluated."""
+    if how.unit or any(errors.get(access.tensor) is not None for access in nest.reads):
+        return False
+    if nest.function == "mul" and nest.reduce == "sum":
+        return _whole(nest, tensors) and not how.integers
+    special = _function(nest).cost == "special" and how.special
+    return nest.reduce not in ("sum", "prod") and not special
+
+
+def _function(nest: Nest) -> Function:
+    return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
+
+
+def _operand(
+    access: Access,
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: Arithmetic,
+) -> _Bounded:
+    """Real values of an operand over all loops, in fp64."""
+    values = over_loops(real(tensors[access.tensor], access), access, nest).astype(np.float64)
+    error = _error_of(access, nest, errors)
+    found = _Bounded(values, error)
+    scaled = access.scale is not None and how.unit
+    return found.wider(how.unit * np.abs(values)) if scaled else found
+
+
+def _error_of(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
+    """Errors of an operand in real units, over all loops."""
+    stored = errors.get(access.tensor)
+    if stored is None:
+        return None
+    spread = over_loops(stored, _unpadded(access), nest).astype(np.float64)
+    return spread * (access.scale or 1.0)
+
+
+def _unpadded(access: Access) -> Access:
+    """`access` to errors: a value read outside a tensor is exact."""
+    pad = None if access.pad is None else 0.0
+    return Access(access.tensor, access.index, pad)
+
+
+# Functions and reductions.
+
+
+def _reduced(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: Arithmetic,
+) -> _Bounded:
+    """The result before bias, multiplier, clip and encoding."""
+    if nest.function == "mul" and nest.reduce == "sum":
+        return _products(nest, tensors, errors, how)
+    operands = [_operand(access, nest, tensors, errors, how) for access in nest.operands]
+    found = _applied(nest, operands, how)
+    if nest.reduce is None:
+        return found
+    axes = tuple(range(nest.rank, len(nest.dims)))
+    count = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+    return _REDUCTIONS[nest.reduce](found, axes, count, how)
+
+
+def _applied(nest: Nest, operands: Sequence[_Bounded], how: Arithmetic) -> _Bounded:
+    """The function of a nest at its operands."""
+    function = _function(nest)
+    values = function.apply(*(each.values for each in operands), *nest.parameters)
+    values = np.asarray(values, np.float64)
+    found = _Bounded(values, _moved(nest, function, operands, values))
+    own = how.special if function.cost == "special" else how.unit
+    if not own or nest.function in _EXACT:
+        return found
+    return found.wider(own * _ROUNDINGS * _sizes(nest, [o.values for o in operands], values))
+
+
+def _moved(
+    nest: Nest, function: Function, operands: Sequence[_Bounded], values: Array
+) -> Array | None:
+    """Largest change of a function when its operands move by their errors."""
+    if all(each.error is None for each in operands):
+        return None
+    ends = [
+        (each.values,) if each.error is None
+        else (each.values - each.error, each.values + each.error)
+        for each in operands
+    ]  # fmt: skip
+    largest = np.zeros(values.shape)
+    for corner in combinations(*ends):
+        change = np.abs(function.apply(*corner, *nest.parameters) - values)
+        largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
+    undefined = ~np.isfinite(values)
+    if undefined.any():
+        largest = np.where(undefined & _same_ends(function, nest, ends, values), 0.0, largest)
+    crossed = _POLES.get(nest.function)
+    if crossed is not None:
+        pole = operands[crossed]
+        if pole.error is not None:
+            largest = np.where(np.abs(pole.values) <= pole.error, np.inf, largest)
+    return largest
+
+
+def _same_ends(
+    function: Function, nest: Nest, ends: Sequence[tuple[Array, ...]], values: Array
+) -> Array:
+    """Where every corner gives the very same value, infinite or undefined ones too."""
+    same = np.ones(values.shape, bool)
+    for corner in combinations(*ends):
+        other = function.apply(*corner, *nest.parameters)
+        same &= (other == values) | (np.isnan(other) & np.isnan(values))
+    return same
+
+
+_POLES = {"reciprocal": 0, "rsqrt": 0, "div": 1}
+"""The operand at whose sign change a function is unbounded."""
+
+_EXACT = frozenset({
+    "move", "relu", "abs", "neg", "sign", "floor", "ceil", "round", "not", "max", "min", "equal",
+    "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "select",
+})  # fmt: skip
+"""Functions whose result is never rounded."""
+
+_ROUNDINGS = 4.0
+"""Roundings within one function, also of a library's approximation."""
+
+_THROUGH_ONE = frozenset({"sigmoid", "tanh", "erf", "softplus", "elu", "selu", "sin", "cos"})
+_THROUGH_OPERAND = frozenset({"silu", "gelu", "gelu_tanh", "mish", "hard_swish", "add", "sub"})
+"""Functions that libraries compute through values of the size of 1, or of an operand, which cancel:
+these are rounded as well."""
+
+
+def _sizes(nest: Nest, operands: Sequence[Array], values: Array) -> Array:
+    """Magnitude of what is rounded in a function."""
+    size: Array = np.abs(values)
+    if nest.function in _THROUGH_ONE:
+        size = size + math.prod(max(1.0, abs(p)) for p in nest.parameters)
+    elif nest.function in _THROUGH_OPERAND:
+        size = size + np.abs(operands[0])  # where it cancels, the other one is as large
+    elif nest.function == "fma":
+        size = size + np.abs(operands[0] * operands[1]) + np.abs(operands[2])
+    return size
+
+
+def _added(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
+    values = found.values.sum(axis=axes)
+    error = _rounded_sum(np.abs(found.values).sum(axis=axes), count, how.sums)
+    return _Bounded(values, _joined(error, _quadrature(found.error, axes)))
+
+
+def _multiplied(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
+    values = found.values.prod(axis=axes)
+    error = _rounded_sum(np.abs(values), count, how.sums)
+    if found.error is None:
+        return _Bounded(values, error)
+    grown = (np.abs(found.values) + found.error).prod(axis=axes)
+    return _Bounded(values, _joined(error, grown - np.abs(values)))
+
+
+def _largest(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
+    del count, how
+    return _extreme(found, axes, np.max)
+
+
+def _smallest(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
+    del count, how
+    return _extreme(found, axes, np.min)
+
+
+def _extreme(found: _Bounded, axes: tuple[int, ...], choose: Callable[..., Array]) -> _Bounded:
+    """A maximum or minimum moves at most to that of what the values may be."""
+    values = choose(found.values, axis=axes)
+    if found.error is None:
+        return _Bounded(values, None)
+    up = choose(found.values + found.error, axis=axes)
+    down = choose(found.values - found.error, axis=axes)
+    return _Bounded(values, np.fmax(np.abs(up - values), np.abs(values - down)))
+
+
+_REDUCTIONS: dict[str, Callable[[_Bounded, tuple[int, ...], int, Arithmetic], _Bounded]] = {
+    "sum": _added, "prod": _multiplied, "max": _largest, "min": _smallest,
+}  # fmt: skip
+assert _REDUCTIONS.keys() == REDUCE.keys()
+
+
+def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
+    """What `count` additions in any order may be off by, for the sum of magnitudes."""
+    if not unit:
+        return None
+    roundings = min(count + 1.0, GROWTH * math.sqrt(count) + 1.0)
+    return roundings * unit * magnitude
+
+
+def _quadrature(error: Array | None, axes: tuple[int, ...]) -> Array | None:
+    return None if error is None else np.sqrt(np.square(error).sum(axis=axes))
+
+
+def _joined(left: Array | None, right: Array | None) -> Array | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left + right
+
+
+def _products(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: Arithmetic,
+) -> _Bounded:
+    """A sum of products, without an array over all loops."""
+    used = within_loops(nest)
+    names = [letters(loops) for loops in used]
+    out = letters(range(nest.rank))
+    sides, spreads = [], []
+    for access, loops in zip(nest.operands, used, strict=True):
+        index = tuple(slice(None) if d in loops else 0 for d in range(len(nest.dims)))
+        raw = centred(tensors[access.tensor], access)
+        sides.append(over_loops(raw, access, nest)[index])
+        error = errors.get(access.tensor)
+        spread = None if error is None else over_loops(error, _unpadded(access), nest)
+        spreads.append(None if spread is None else spread[index].astype(np.float64))
+    factor = math.prod(access.scale or 1.0 for access in nest.operands)
+    values = contraction(sides[0], names[0], sides[1], names[1], out).astype(np.float64)
+    error = None
+    if unit := how.integers if _whole(nest, tensors) else how.sums:
+        sizes = [np.abs(side).astype(np.float32) for side in sides]
+        total = contraction(sizes[0], names[0], sizes[1], names[1], out).astype(np.float64)
+        error = _rounded_sum(total, math.prod(d.extent for d in nest.dims[nest.rank :]), unit)
+    for mine, other in ((0, 1), (1, 0)):
+        spread = spreads[mine]
+        if spread is not None:
+            weights = np.square(sides[other].astype(np.float64))
+            squares = contraction(np.square(spread), names[mine], weights, names[other], out)
+            error = _joined(error, np.sqrt(squares))
+    return _Bounded(values * factor, None if error is None else error * factor)
+
+
+def _whole(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether a sum of products is one of integers."""
+    return all(np.issubdtype(tensors[a.tensor].dtype, np.integer) for a in nest.operands)
+
+
+# The result.
+
+
+def _finished(
+    nest: Nest,
+    tensors: Mapping[str, Array],
+    errors: Mapping[str, Array | None],
+    how: Arithmetic,
+    found: _Bounded,
+) -> _Bounded:
+    """With bias and multiplier, clipped."""
+    if nest.bias is not None:
+        more = per_output(nest.bias, nest, tensors).astype(np.float64)
+        error = _joined(found.error, _late_error(nest.bias, nest, errors))
+        found = _Bounded(found.values + more, error)
+        if how.unit:
+            found = found.wider(how.unit * (np.abs(found.values) + np.abs(more)))
+    if nest.multiplier is not None:
+        factor = per_output(nest.multiplier, nest, tensors).astype(np.float64)
+        error = None if found.error is None else found.error * np.abs(factor)
+        late = _late_error(nest.multiplier, nest, errors)
+        moved = None if late is None else late * np.abs(found.values)
+        found = _Bounded(found.values * factor, _joined(error, moved))
+    if nest.scale is not None or nest.multiplier is not None or nest.function == "move":
+        found = found.wider(_ROUNDINGS * how.unit * np.abs(found.values)) if how.unit else found
+    return found
+
+
+def _late_error(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
+    error = _error_of(access, nest, errors)
+    if error is None:
+        return None
+    return error[tuple(slice(None) if d < nest.rank else 0 for d in range(error.ndim))]
+
+
+def _encoded(nest: Nest, found: _Bounded, out: Array) -> Array | None:
+    """Largest change of the stored value within the error."""
+    assert found.error is not None
+    middle = _stored(nest, found.values, out)
+    largest = np.zeros(out.shape)
+    for end in (found.values - found.error, found.values + found.error):
+        change = np.abs(_stored(nest, end, out) - middle)
+        largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
+    largest = np.where(np.isnan(found.error), np.inf, largest)
+    fixed = ~np.isfinite(middle) & (found.error == 0)
+    largest = np.where(fixed, 0.0, largest)
+    return largest.astype(np.float32) if largest.any() else None
+
+
+def _stored(nest: Nest, values: Array, out: Array) -> Array:
+    """`values` as the type of `out` holds them, as fp64."""
+    if nest.low > -math.inf or nest.high < math.inf:
+        values = np.clip(values, nest.low, nest.high)
+    stored = np.empty(out.shape, out.dtype)
+    encode(values, code(nest.scale, nest.zero), stored)
+    return stored.astype(np.float64)
