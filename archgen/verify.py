@@ -137,16 +137,27 @@ def _summary(
 
 def judge(name: str, made: Made, reference: Array) -> Judged:
     """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
+    excused = np.zeros(reference.shape) if made.error is None else made.error
     if made.rounded is not None:
+        excused = _rounded_error(reference, excused, NUMPY[made.rounded])
         reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
     integer = reference.dtype.kind in "biu"
     if reference.size == 0:
         return Judged(name, 0.0, 0.0, integer, proves=True)
     errors = differences(made.values, reference)
-    excused = np.zeros(reference.shape) if made.error is None else made.error
     at = int(np.argmax(_shares(errors, excused)))
     error, tolerance = float(errors.flat[at]), float(excused.flat[at])
     return Judged(name, error, tolerance, integer, _proves(reference, excused))
+
+
+def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> Array:
+    """What values may be off by after they are rounded to `kind`."""
+    wide = values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        middle = wide.astype(kind).astype(np.float64)
+        ends = [(wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1)]
+    changes: Array = np.fmax(*(differences(end, middle) for end in ends))
+    return changes
 
 
 def differences(actual: Array, reference: Array) -> Array:

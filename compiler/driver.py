@@ -109,7 +109,8 @@ def prepared(proto: onnx.ModelProto, name: str, observe: Observer = unobserved) 
     model = load(proto, name)
     observe("load", model)
     model = prepare(model, _named(observe))
-    model.meta[_SOURCE] = frozenset(name for node in proto.graph.node for name in node.output)
+    names = [name for node in proto.graph.node for name in node.output]
+    model.meta[_SOURCE] = {name: position for position, name in enumerate(names)}
     return model
 
 
@@ -162,11 +163,12 @@ def _named(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:
 
 
 def _known(model: ir.Model) -> Known:
-    """Each value's names in the source model, and its element type."""
-    source: frozenset[str] = model.meta.get(_SOURCE, frozenset())
+    """Each value's names in the source model, in its order, and its element type."""
+    source: dict[str, int] = model.meta.get(_SOURCE, {})
     return {
         str(value.name): [
-            (name, NAMES[value.dtype.numpy()]) for name in names_of(value) if name in source
+            (name, NAMES[value.dtype.numpy()])
+            for name in sorted(source.keys() & set(names_of(value)), key=source.__getitem__)
         ]
         for node in model.graph
         for value in node.outputs

@@ -28,7 +28,7 @@ from compiler.nest.memo import Memo
 from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
 
 Known = Mapping[str, Sequence[tuple[str, str]]]
-"""Tensor -> (name, element type) of each value of the model that it holds."""
+"""Tensor -> (name, element type) of each value of the model that it holds, in the model's order."""
 
 
 @dataclass(frozen=True)
@@ -238,20 +238,24 @@ class _Recomputation:
         read, errors = self._as_model_reads([Access(n, ()) for n in node.inputs], node.origin)
         wide = [read[name] for name in node.inputs]
         spreads = [errors[name] for name in node.inputs]
+        if any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored):
+            ties = tied(self.host, node.payload, wide)
+        else:
+            ties = ()
         if all(_equal(self.machine.tensors[name], read[name]) for name in node.inputs):
-            if any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored):
-                self._widen(node, tied(self.host, node.payload, wide))
+            self._widen(node, ties)
             return False
         values, moved = moved_by(self.host, node.payload, wide, spreads)
         for name, made in zip(node.outputs, values, strict=True):
             self.model.tensors[name][...] = made
             self.model.set_error(name, host_error(self.model.tensors[name]))
         self._widen(node, moved)
+        self._widen(node, ties)
         return True
 
     def _widen(self, node: HostNode, moved: Sequence[Array]) -> None:
         """Add to what the results of a host operator may be off by."""
-        for name, more in zip(node.outputs, moved, strict=True):
+        for name, more in zip(node.outputs, moved, strict=False):
             known = self.model.error_of(name)
             self.model.set_error(name, more if known is None else known + more)
 
@@ -261,9 +265,12 @@ class _Recomputation:
         for name in names:
             values, error = self.model.tensors[name], self.model.error_of(name)
             stored = self.recipe.graph.tensors[name].dtype
-            for known, dtype in self.recipe.known[name]:
+            for position, (known, dtype) in enumerate(self.recipe.known[name]):
                 kind = NUMPY[dtype]
                 self.fed[known] = self.machine.tensors[name].astype(kind)
+                if position:  # made of the first by an operator that changes nothing
+                    self.made[known] = Made(self.fed[known], None)
+                    continue
                 rounded = stored if as_stored else None
                 self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
             if not self.recipe.known[name]:
