@@ -137,7 +137,8 @@ COLUMNS = (
         "verified",
         "truth",
         "",
-        "whether the executed instructions gave the reference's outputs; missing: not checked",
+        "whether the executed instructions gave the reference's outputs; missing: not checked, as "
+        "nothing was executed or an output could have been anything",
     ),
     Column(
         "compared",
@@ -146,10 +147,17 @@ COLUMNS = (
         "results that were compared, each with what the reference makes of the same inputs",
     ),
     Column(
+        "unchecked",
+        "whole",
+        "values",
+        "of these, how many could have been anything: what their operators round excuses it",
+    ),
+    Column(
         "operator_error",
         "real",
         "fraction",
-        "largest difference in them, as a fraction of what the format excuses; above 1 is wrong",
+        "largest difference of an element, as a fraction of what its operators' roundings excuse "
+        "there; above 1 is wrong",
     ),
     Column("max_step_error", "real", "steps", "largest difference in an integer result"),
     Column(
@@ -162,7 +170,7 @@ COLUMNS = (
         "tolerance",
         "real",
         "output units",
-        "excused in the output that is furthest off, from the inputs of the operators before it",
+        "excused at the element of an output that comes nearest to it",
     ),
     Column(
         "compile_s",

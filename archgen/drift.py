@@ -3,7 +3,8 @@
 The one idea: a program and its nests do the same operations, so only the order in which floats are
 added up can differ (`compiler.nest.error`). Without such sums values are equal, bit for bit. With
 them no element is off by more than its bound; and as roundings are independent, their root mean
-square stays below half of that of the bounds, which finds what is small but everywhere.
+square stays below half of that of the bounds, or one step of the type, which finds what is small
+but everywhere.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from archgen.verify import Comparison, differences, judge, listed
 from compiler.recompute import Made, Stored
+from simmodel.dtype import EPSILON, NAMES
 
 Array = NDArray[Any]
 _USUAL = 0.5
@@ -84,11 +86,22 @@ def drift(pair: Stored) -> Drift:
     known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
     mean = _root_mean_square(differences(pair.actual, pair.expected)[known])
     count = max(1, int(np.count_nonzero(known)))
-    usual = min(1.0, _USUAL + 1 / math.sqrt(count)) * _root_mean_square(pair.error[known])
+    factor = min(1.0, _USUAL + 1 / math.sqrt(count))
+    single = np.minimum(pair.error, _steps(pair.expected))  # a tie goes either way
+    usual = _root_mean_square(np.maximum(factor * pair.error, single)[known])
     share = mean / usual if usual else 0.0
     if share <= worst.excess:
         return Drift(pair.name, worst.error, worst.tolerance, worst.excess)
     return Drift(pair.name, mean, usual, share)
+
+
+def _steps(values: Array) -> Array:
+    """Distance of neighbouring values of the type of `values`."""
+    unit = EPSILON.get(NAMES[values.dtype])
+    if unit is None:
+        return np.ones(values.shape)
+    _, exponent = np.frexp(values.astype(np.float64))
+    return np.ldexp(2 * unit, exponent)
 
 
 def _root_mean_square(values: Array) -> float:

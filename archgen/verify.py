@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.nest.error import beyond
 from compiler.recompute import Made
 from simmodel.dtype import NUMPY
 
@@ -154,22 +155,21 @@ def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> A
     """What values may be off by after they are rounded to `kind`."""
     wide = values.astype(np.float64)
     with np.errstate(all="ignore"):
-        middle = wide.astype(kind).astype(np.float64)
-        ends = [(wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1)]
+        middle = wide.astype(kind)
+        ends = [(wide + sign * error).astype(kind) for sign in (-1, 1)]
     changes: Array = np.fmax(*(differences(end, middle) for end in ends))
     return changes
 
 
 def differences(actual: Array, reference: Array) -> Array:
-    """|actual - reference| as fp64; infinite where one of them is no number and the other is, 0
-    where both are the same that is none."""
-    ours, theirs = actual.astype(np.float64), reference.astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        difference: Array = np.abs(ours - theirs)
+    """|actual - reference| as fp64; infinite where one of them is undefined and the other is not.
+    What is infinite counts as the first number that its type cannot hold."""
+    ours, theirs = beyond(actual), beyond(reference)
+    difference: Array = np.abs(ours - theirs)
     undefined = np.isnan(difference)
     if undefined.any():
-        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
-        difference[undefined] = np.where(same[undefined], 0.0, np.inf)
+        same = np.isnan(ours) & np.isnan(theirs)
+        difference = np.where(undefined, np.where(same, 0.0, np.inf), difference)
     return difference
 
 

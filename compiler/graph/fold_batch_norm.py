@@ -56,6 +56,7 @@ class _Affine:
 
     @property
     def parts(self) -> tuple[Floats, Floats]:
+        """Factor and shift."""
         return self.factor, self.shift
 
 

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product as combinations
 
+import ml_dtypes
 import numpy as np
 
 from compiler.nest.interp import (
@@ -256,7 +257,12 @@ def _sizes(nest: Nest, operands: Sequence[Array], values: Array) -> Array:
         size = size + np.abs(operands[0])  # where it cancels, the other one is as large
     elif nest.function == "fma":
         size = size + np.abs(operands[0] * operands[1]) + np.abs(operands[2])
-    return size
+    return _finite(size)
+
+
+def _finite(sizes: Array) -> Array:
+    """Magnitudes that can be rounded: what is infinite or undefined stays so."""
+    return np.where(np.isfinite(sizes), sizes, 0.0)
 
 
 def _added(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
@@ -305,7 +311,7 @@ def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
     if not unit:
         return None
     roundings = min(count + 1.0, GROWTH * math.sqrt(count) + 1.0)
-    return roundings * unit * magnitude
+    return roundings * unit * _finite(magnitude)
 
 
 def _quadrature(error: Array | None, axes: tuple[int, ...]) -> Array | None:
@@ -400,9 +406,8 @@ def _encoded(nest: Nest, found: _Bounded, out: Array) -> Array | None:
     for end in (found.values - found.error, found.values + found.error):
         change = np.abs(_stored(nest, end, out) - middle)
         largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
-    largest = np.where(np.isnan(found.error), np.inf, largest)
-    fixed = ~np.isfinite(middle) & (found.error == 0)
-    largest = np.where(fixed, 0.0, largest)
+    undefined = np.isnan(middle) & (found.error == 0)
+    largest = np.where(np.isnan(found.error), np.inf, np.where(undefined, 0.0, largest))
     return largest.astype(np.float32) if largest.any() else None
 
 
@@ -412,4 +417,16 @@ def _stored(nest: Nest, values: Array, out: Array) -> Array:
         values = np.clip(values, nest.low, nest.high)
     stored = np.empty(out.shape, out.dtype)
     encode(values, code(nest.scale, nest.zero), stored)
-    return stored.astype(np.float64)
+    return beyond(stored)
+
+
+def beyond(values: Array) -> Array:
+    """`values` in fp64, infinite ones as the first number that their type cannot hold: what
+    overflows is near to what just does not."""
+    wide = values.astype(np.float64)
+    infinite = np.isinf(wide)
+    if not infinite.any():
+        return wide
+    limits = ml_dtypes.finfo(values.dtype)  # type: ignore[no-untyped-call]
+    first = float(limits.max) * (1 + float(limits.eps) / 2)
+    return np.where(infinite, np.copysign(first, wide), wide)

@@ -111,7 +111,8 @@ def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ..
 
 
 def _estimate(priced: Price, index: int) -> Estimate:
-    columns = (
+    # What no candidate moves is one number for all of them.
+    columns = np.broadcast_arrays(
         priced.total, priced.matrix, priced.vector, priced.memory, priced.bytes, priced.need
-    )  # fmt: skip
+    )
     return Estimate(*(float(column[index]) for column in columns))

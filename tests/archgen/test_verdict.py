@@ -26,7 +26,6 @@ from archgen.run import Workbench
 from archgen.schema import load_arch
 from archgen.standard import STANDARD, compile_request
 from archgen.toolchain import Array, Compiled, Request
-from archgen.verify import compare
 from simmodel.functional import run
 from simmodel.order import random_order
 from simmodel.program import Constant, Program
@@ -197,28 +196,3 @@ def test_a_cut_model_computes_from_what_it_is_fed(tmp_path: Path) -> None:
     assert np.array_equal(result["r1"], own["r1"])
     assert not np.allclose(result["y"], own["y"])
     assert [value.name for value in proto.graph.output] == ["y"]
-
-
-def test_truth_values_must_be_equal() -> None:
-    truth = {"y": np.array([True, False, True])}
-    graph = helper.make_graph([helper.make_node("Not", ["x"], ["y"])], "g", [], [])
-    model = helper.make_model(graph)
-    assert compare(truth, truth, model, "fp16").verified is True
-    assert compare({"y": ~truth["y"]}, truth, model, "fp16").verified is False
-
-
-def test_each_rounding_to_integers_excuses_one_step() -> None:
-    nodes = [
-        helper.make_node("QuantizeLinear", ["x", "s"], ["q"]),
-        helper.make_node("DequantizeLinear", ["q", "s"], ["d"]),
-        helper.make_node("QuantizeLinear", ["d", "s"], ["y"]),
-    ]
-    values = {name: np.arange(-50, 50, dtype=np.int8) for name in ("q", "y")}
-    for given, excused in (("x", 2), ("q", 1)):
-        inputs = [helper.make_tensor_value_info(given, TensorProto.FLOAT, [100])]
-        graph = helper.make_graph(nodes[1:] if given == "q" else nodes, "g", inputs, [])
-        for error in (1, 2, 3):
-            actual = {"q": values["q"], "y": values["y"] + np.int8(error)}
-            verdict = compare(actual, values, helper.make_model(graph), "int8")
-            assert verdict.verified is (error <= excused)
-            assert verdict.max_step_error == error

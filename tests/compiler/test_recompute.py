@@ -88,7 +88,7 @@ def test_parts_of_a_concatenation_give_the_whole() -> None:
     result = recompute(recipe, feeds, stored)
     joined = next(name for name, array in result.fed.items() if array.shape[1] == 17)
     np.testing.assert_array_equal(result.fed[joined][:, 12:], feeds["x0"])
-    np.testing.assert_allclose(result.made[joined], result.fed[joined], 1e-5, 1e-6)
+    np.testing.assert_allclose(result.made[joined].values, result.fed[joined], 1e-5, 1e-6)
 
 
 def test_hidden_values_are_those_that_would_be_stored() -> None:
@@ -111,20 +111,21 @@ def test_what_is_stored_on_the_way_is_where_later_operators_start() -> None:
     kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
     whole = recompute(replace(recipe, stages=(Stage(nests, names, kinds),)), feeds, stored)
     parts = recompute(recipe, feeds, stored)
-    assert [pair.products for pair in whole.stored] == [pair.products for pair in parts.stored]
     for one, other in zip(whole.stored, parts.stored, strict=True):
         np.testing.assert_array_equal(one.expected, other.expected, err_msg=one.name)
-        assert (one.other is None) is (other.other is None)
+        assert (one.error is None) is (other.error is None)
 
 
 def test_sums_of_floats_read_by_another_name_are_still_inexact() -> None:
-    recipe, feeds, stored = made("attention", NAMED["plain"], "fp16")
+    """In fp32 no rounding to a shorter type hides what the order of additions changes."""
+    recipe, feeds, stored = made("attention", NAMED["plain"], "fp32")
     nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
     last = recipe.stages[-1].stored
     kinds = {name: kind for stage in recipe.stages for name, kind in stage.kinds.items()}
     (pair,) = recompute(replace(recipe, stages=(Stage(nests, last, kinds),)), feeds, stored).stored
-    assert pair.other is not None
-    assert pair.products == 12
+    assert pair.error is not None
+    assert (pair.error > 0).all()
+    assert pair.error.max() < 1e-3
     assert drift(pair).excess <= 1
 
 
@@ -136,7 +137,7 @@ def test_results_are_remembered_by_content() -> None:
     second = recompute(recipe, feeds, stored, memo)
     assert len(memo.kept) == kept > 0
     for name, values in first.made.items():
-        np.testing.assert_array_equal(second.made[name], values)
+        np.testing.assert_array_equal(second.made[name].values, values.values)
     other = {name: values + 1 for name, values in feeds.items()}
     assert drift(recompute(recipe, other, stored, memo).stored[0]).excess > 1
     memo = Memo(limit=100)

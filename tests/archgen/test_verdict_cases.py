@@ -1,0 +1,251 @@
+"""The verdict itself is judged: right programs are never refused, and mistakes are found.
+
+Hundreds of operators, element types and shapes; for each the program as it is, and programs and
+compilers in which one thing is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from small_nets import NETS, SHAPES, saved
+
+from archgen.point import Point, Row
+from archgen.run import Workbench
+from archgen.scheduling import Scheduling
+from archgen.schema import load_arch
+from archgen.standard import STANDARD
+from archgen.toolchain import Array, Compiled, Request, Toolchain
+from simmodel.arch import Arch
+from simmodel.functional import Run
+from simmodel.program import Constant, Program
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+BENCHMARKS = Path(__file__).parents[2] / "studies" / "benchmarks"
+MACHINES = {
+    "fp32": str(BENCHMARKS / "onnx_nodes.yaml"),
+    "fp16": "ascend-310-like",
+    "bf16": "tpu-v3-like",
+    "int8": "soma-edge",
+}
+STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "int8": "int8"}
+WEIGHED = ("Conv", "Conv-strided", "Conv-depthwise", "ConvTranspose", "MatMul", "Gemm")
+"""Networks with weights."""
+
+
+@cache
+def machine(dtype: str) -> Arch:
+    return load_arch(MACHINES[dtype])
+
+
+def row_of(path: str, dtype: str, tools: Toolchain = STANDARD) -> Row:
+    batch = onnx.load(path).graph.input[0].type.tensor_type.shape.dim[0].dim_value
+    point = Point("key", machine(dtype), path, batch, dtype, scheduling=Scheduling(effort=0))
+    return Workbench(tools).run(point).row
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=["square", "odd"])
+@pytest.mark.parametrize("dtype", MACHINES)
+@pytest.mark.parametrize("name", NETS)
+def test_a_right_program_is_never_refused(
+    tmp_path: Path, name: str, dtype: str, shape: tuple[int, ...]
+) -> None:
+    row = row_of(saved(tmp_path, name, shape), dtype)
+    assert row["status"] == "ok", row.get("reason")
+    assert row["verified"] is True, row["note"]
+
+
+# Mistakes of a program: what its constants hold, what it stores.
+
+
+def with_weights(change: Callable[[Array], Array], kind: str) -> Callable[[Program], Program]:
+    """A program whose largest constant of element type `kind` is changed, as a flat array."""
+
+    def changed(program: Program) -> Program:
+        found = [c for c in program.constants if c.data.dtype.name == kind]
+        largest = max(found, key=lambda constant: constant.data.size)
+
+        def made(constant: Constant) -> Constant:
+            if constant is not largest:
+                return constant
+            flat = constant.data.flatten()
+            return replace(constant, data=change(flat).reshape(constant.data.shape))
+
+        return replace(program, constants=tuple(made(c) for c in program.constants))
+
+    return changed
+
+
+def _largest(data: Array) -> int:
+    return int(np.argmax(np.abs(data.astype(np.float64))))
+
+
+def flipped(data: Array) -> Array:
+    """One bit of the largest weight: the first one behind the exponent, or the third one."""
+    at = _largest(data)
+    raw = data[at : at + 1].view({1: np.uint8, 2: np.uint16, 4: np.uint32}[data.itemsize])
+    raw ^= {"int8": 1 << 5, "float16": 1 << 9, "bfloat16": 1 << 6, "float32": 1 << 22}[
+        data.dtype.name
+    ]
+    return data
+
+
+def larger(data: Array) -> Array:
+    return (data.astype(np.float32) * 1.02).astype(data.dtype)
+
+
+def dropped(data: Array) -> Array:
+    data[_largest(data)] = 0
+    return data
+
+
+def swapped(data: Array) -> Array:
+    """The halves of the weights change places."""
+    half = data.size // 2
+    return np.concatenate([data[half:], data[:half]])
+
+
+def changing(change: Callable[[Program], Program]) -> Toolchain:
+    def compiled(request: Request) -> Compiled:
+        made = STANDARD.compile(request)
+        return replace(made, program=change(made.program), trace=None)
+
+    return replace(STANDARD, compile=compiled)
+
+
+@pytest.mark.parametrize("mistake", [flipped, dropped, swapped], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("dtype", MACHINES)
+@pytest.mark.parametrize("name", WEIGHED)
+def test_wrong_weights_are_found(
+    tmp_path: Path, name: str, dtype: str, mistake: Callable[[Array], Array]
+) -> None:
+    tools = changing(with_weights(mistake, STORED[dtype]))
+    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)
+    assert row["status"] == "ok", row.get("reason")
+    assert row["verified"] is False
+
+
+@pytest.mark.parametrize("dtype", MACHINES)
+@pytest.mark.parametrize("name", WEIGHED)
+def test_a_scale_that_is_two_percent_off_is_found(tmp_path: Path, name: str, dtype: str) -> None:
+    """Of integers the factors, in fp32; of floats the weights."""
+    kind = "float32" if dtype == "int8" else STORED[dtype]
+    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, changing(with_weights(larger, kind)))
+    assert row["verified"] is False
+
+
+def unwritten(run: Run) -> Run:
+    """The last quarter of everything that was stored is as memory was before."""
+
+    def without(values: Array) -> Array:
+        flat = values.flatten()
+        flat[-max(1, flat.size // 4) :] = 0
+        return flat.reshape(values.shape)
+
+    return replace(
+        run,
+        outputs={name: without(values) for name, values in run.outputs.items()},
+        probed={name: without(values) for name, values in run.probed.items()},
+    )
+
+
+@pytest.mark.parametrize("dtype", MACHINES)
+@pytest.mark.parametrize("name", [*WEIGHED, "Sigmoid", "Softmax-last", "LayerNormalization"])
+def test_a_tile_that_is_not_written_is_found(tmp_path: Path, name: str, dtype: str) -> None:
+    def executed(*given: Any) -> Run:
+        return unwritten(STANDARD.execute(*given))
+
+    tools = replace(STANDARD, execute=executed)
+    row = row_of(saved(tmp_path, name, SHAPES[1]), dtype, tools)
+    assert row["status"] == "ok", row.get("reason")
+    assert row["verified"] is False
+
+
+# Mistakes of a compiler: it takes the network for another one.
+
+
+def mistaking(change: Callable[[onnx.ModelProto], None]) -> Toolchain:
+    def load(proto: onnx.ModelProto, name: str) -> Any:
+        copy = onnx.ModelProto()
+        copy.CopyFrom(proto)
+        change(copy)
+        return STANDARD.load(copy, name)
+
+    return replace(STANDARD, load=load)
+
+
+def change_constant(proto: onnx.ModelProto, dims: int, change: Callable[[Array], Array]) -> None:
+    """The first initializer of so many dimensions, changed."""
+    tensor = next(t for t in proto.graph.initializer if len(t.dims) == dims)
+    values = change(numpy_helper.to_array(tensor).copy())
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(values), tensor.name))
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", ["masked-1e9", "masked-lowest", "masked-inf"])
+def test_a_mask_in_another_place_is_found(tmp_path: Path, name: str, dtype: str) -> None:
+    tools = mistaking(lambda proto: change_constant(proto, 2, lambda m: np.roll(m, 1, axis=1)))
+    assert row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)["verified"] is False
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_a_visible_score_is_judged_beside_masked_ones(tmp_path: Path, dtype: str) -> None:
+    """One visible score one per cent off, while its neighbours are masked by -1e9."""
+
+    def moved(mask: Array) -> Array:
+        mask[3, 1] = 0.05
+        return mask
+
+    tools = mistaking(lambda proto: change_constant(proto, 2, moved))
+    assert row_of(saved(tmp_path, "masked-1e9", SHAPES[0]), dtype, tools)["verified"] is False
+
+
+@pytest.mark.parametrize("dtype", MACHINES)
+@pytest.mark.parametrize("name", ["Conv", "MatMul", "Gemm"])
+def test_rows_of_weights_in_another_order_are_found(tmp_path: Path, name: str, dtype: str) -> None:
+    def other(values: Array) -> Array:
+        values[[0, 1]] = values[[1, 0]]
+        return values
+
+    dims = 4 if name == "Conv" else 2
+    tools = mistaking(lambda proto: change_constant(proto, dims, other))
+    assert row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)["verified"] is False
+
+
+def unnamed(tools: Toolchain, name: str) -> Toolchain:
+    """A compiler that says nothing of a value that the network does not have."""
+
+    def compiled(request: Request) -> Compiled:
+        made = tools.compile(request)
+        assert made.recipe is not None
+        known = {
+            tensor: [each for each in names if each[0] != name]
+            for tensor, names in made.recipe.known.items()
+        }
+        return replace(made, recipe=replace(made.recipe, known=known))
+
+    return replace(tools, compile=compiled)
+
+
+def negated(proto: onnx.ModelProto) -> None:
+    """What the first node reads, with another sign."""
+    first = proto.graph.node[0]
+    proto.graph.node.insert(0, helper.make_node("Neg", [first.input[0]], ["negated"]))
+    proto.graph.node[1].input[0] = "negated"
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("name", ["Exp", "Sigmoid", "Softmax-last", "Gelu", "Elu"])
+def test_a_function_of_the_wrong_sign_is_found(tmp_path: Path, name: str, dtype: str) -> None:
+    tools = unnamed(mistaking(negated), "negated")
+    row = row_of(saved(tmp_path, name, SHAPES[0]), dtype, tools)
+    assert row["verified"] is False
