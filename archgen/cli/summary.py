@@ -94,7 +94,7 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
 
 def _verdict(row: Record) -> str:
     if pd.isna(row["verified"]):
-        return ""
+        return "" if pd.isna(row.get("compared")) else "not checked"
     return "NO" if is_wrong(row) else "yes"
 
 
