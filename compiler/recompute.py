@@ -238,10 +238,8 @@ class _Recomputation:
         read, errors = self._as_model_reads([Access(n, ()) for n in node.inputs], node.origin)
         wide = [read[name] for name in node.inputs]
         spreads = [errors[name] for name in node.inputs]
-        if any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored):
-            ties = tied(self.host, node.payload, wide)
-        else:
-            ties = ()
+        whole = any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored)
+        ties = tied(self.host, node.payload, wide) if whole else []
         if all(_equal(self.machine.tensors[name], read[name]) for name in node.inputs):
             self._widen(node, ties)
             return False

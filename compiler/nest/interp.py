@@ -191,6 +191,7 @@ def centred(raw: Array, access: Access) -> Array:
 
 
 def real(raw: Array, access: Access) -> Array:
+    """Real values (fp32) of what an access reads."""
     return decode(raw, code(access.scale, access.zero))
 
 
@@ -200,6 +201,7 @@ def code(scale: float | None, zero: int) -> Operand:
 
 
 def per_output(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """A bias or multiplier over the output loops; integers as they are where they have no code."""
     raw = tensors[access.tensor]
     exact = np.issubdtype(raw.dtype, np.integer) and (access.scale, access.zero) == (None, 0)
     values = raw if exact else real(raw, access)
