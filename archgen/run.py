@@ -211,7 +211,7 @@ class Workbench:
         fed = feedable(made.fed)
         cut_model = cut(model.proto, fed)
         expected = self._fed_reference(model, cut_model, made.inputs, fed)
-        rest = {name: Made(values, None) for name, values in run.outputs.items()}
+        rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
         verdict = compare({**rest, **made.made}, expected, whole)
         verdict = with_stored(verdict, made.stored)
         verdict = with_outputs(verdict, run.outputs, fed)
@@ -250,6 +250,12 @@ def _products_elsewhere(compiled: Compiled) -> str:
     first = left[0]
     counted = f"{len(left)} product{'s' if len(left) > 1 else ''} left to the host, first"
     return f"{counted} {first['operator']} {first['node']!r}: {first['reason']}"
+
+
+def _as_given(compiled: Compiled, name: str, values: Array) -> Made:
+    """An output that no operator makes: a constant or an input, as its type in memory holds it."""
+    tensor = None if compiled.recipe is None else compiled.recipe.graph.tensors.get(name)
+    return Made(values, None, None if tensor is None else tensor.dtype)
 
 
 def _verdict_row(verdict: Comparison) -> Row:
