@@ -1,75 +1,72 @@
-"""Random networks on random machines: right, or refused with a sum that adds up.
+"""Random graphs on random machines: right, or refused with a sum that adds up.
 
-`check` compares ONNX Runtime, the nests and the executed program, after the verifier's proof, and
-simulates to the end. Where the compiler would rather not fuse, doubles of its decisions do.
+The generator is that of `studies/benchmarks/fuzz.py`, which goes on where these seeds end. Where
+the compiler would rather not fuse, doubles of its decisions do.
 """
 
 from __future__ import annotations
 
-import onnx
-from blocks import blocks
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
 from doubles import anything
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from machines import machines
-from networks import check, networks, refused
+from fuzzing.cases import case_of
+from fuzzing.judge import judged
 
-from compiler.driver import CompileOptions
-from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.fuse.strategies import STRATEGIES
-from compiler.plan.make_plan import MakePlan
-from compiler.stages import Stages
-from compiler.tile.choose_tiles import ChooseTiles
-from simmodel.arch import Arch
+from archgen.standard import STANDARD, report
+from archgen.toolchain import Compiled, Request, Toolchain
+from compiler.driver import CompileOptions, compile_model
+from simmodel.verify import verify
 
-
-def examples(count: int) -> settings:
-    """So many, always the same."""
-    return settings(
-        max_examples=count, deadline=None, derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+SEEDS, MORE, SHARE = 50, 60, 5
+HALOS = (None, True, True, False)
+SLOTS = (2, 2, 1, 3)
 
 
-HALOS = st.sampled_from((None, True, True, False))
-SLOTS = st.sampled_from((2, 2, 1, 3))
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
 
 
 def right_or_refused(
-    model: onnx.ModelProto, arch: Arch, dtype: str, options: CompileOptions | None = None
+    seeds: range, folder: Path, tools: Callable[[int], Toolchain] = lambda _: STANDARD
 ) -> None:
-    try:
-        check(model, arch, dtype, options)
-    except (DoesNotFit, UnsupportedModel) as why:
-        refused(why)
+    """No seed fails, and most are right."""
+    kinds: Counter[str] = Counter()
+    failed = []
+    for seed in seeds:
+        found = judged(case_of(seed, quick=True), folder / f"m{seed}", tools=tools(seed))
+        kinds[found.kind] += 1
+        if not found.good:
+            failed.append(f"seed {seed} {found.kind}: {found.signature} | {found.reason}")
+    assert not failed, "\n".join([*failed, "python studies/benchmarks/fuzz.py --quick --only SEED"])
+    assert 2 * kinds["right"] > len(seeds), kinds
 
 
-@examples(140)
-@given(machines(), st.data())
-def test_any_network_on_any_machine(arch: Arch, data: st.DataObject) -> None:
-    dtype = data.draw(st.sampled_from(arch.types))
-    model: onnx.ModelProto = data.draw(networks(dtype == "int8"))
-    right_or_refused(model, arch, dtype)
+@pytest.mark.parametrize("first", range(0, SEEDS, SHARE))
+def test_any_graph_on_any_machine(first: int, tmp_path: Path) -> None:
+    right_or_refused(range(first, first + SHARE), tmp_path)
 
 
-@examples(110)
-@given(machines(), st.data())
-def test_any_groups_with_any_tiles(arch: Arch, data: st.DataObject) -> None:
-    dtype = data.draw(st.sampled_from(arch.types))
-    model = data.draw(blocks(dtype == "int8", most=2))
-    seed = data.draw(st.integers(0, 999))
-    options = anything(seed, rolling=data.draw(HALOS), slots=data.draw(SLOTS))
-    right_or_refused(model, arch, dtype, options)
+@pytest.mark.parametrize("first", range(1000, 1000 + MORE, SHARE))
+def test_any_groups_with_any_tiles(first: int, tmp_path: Path) -> None:
+    right_or_refused(range(first, first + SHARE), tmp_path, careless)
 
 
-@examples(50)
-@given(machines(), st.sampled_from(sorted(STRATEGIES)), st.data())
-def test_any_strategy(arch: Arch, strategy: str, data: st.DataObject) -> None:
-    dtype = data.draw(st.sampled_from(arch.types))
-    model = data.draw(blocks(dtype == "int8", most=2))
-    stages = Stages(
-        partition=STRATEGIES[strategy](),
-        tile=ChooseTiles(rolling=data.draw(HALOS)),
-        plan=MakePlan(slots=data.draw(SLOTS)),
-    )
-    right_or_refused(model, arch, dtype, CompileOptions(stages=stages))
+def careless(seed: int) -> Toolchain:
+    """Tools with a compiler that prefers nothing."""
+    rng = random.Random(seed)
+    options = anything(seed, rolling=rng.choice(HALOS), slots=rng.choice(SLOTS))
+
+    def compiled(request: Request) -> Compiled:
+        made = compile_model(
+            request.model, request.arch, CompileOptions(request.dtype, request.host, options.stages)
+        )
+        verify(made.program, request.arch)
+        return Compiled(made.program, report(made), made.probes, made.recipe)
+
+    return replace(STANDARD, compile=compiled)
