@@ -226,8 +226,8 @@ class _Recomputation:
         return found, errors
 
     def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
-        """What the host made; whether it is made again, because it read what the program has
-        rounded and the model does not name."""
+        """What the host made; whether it is made again, because it read or made what the program
+        has rounded and the model does not name."""
         for name in stage.stored:
             self.machine.tensors[name][...] = stored[name]
             self.model.tensors[name][...] = stored[name]
@@ -240,7 +240,8 @@ class _Recomputation:
         spreads = [errors[name] for name in node.inputs]
         whole = any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored)
         ties = tied(self.host, node.payload, wide) if whole else []
-        if all(_equal(self.machine.tensors[name], read[name]) for name in node.inputs):
+        named = all(self.recipe.known.get(name) for name in node.outputs)
+        if named and all(_equal(self.machine.tensors[name], read[name]) for name in node.inputs):
             self._widen(node, ties)
             return False
         values, moved = moved_by(self.host, node.payload, wide, spreads)
