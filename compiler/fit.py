@@ -86,9 +86,16 @@ class Fitter:
             refusal = why
         found = self.halves(group, before)
         if not found:
-            assert refusal is not None
-            raise refusal
+            raise refusal or self._unscheduled(group)
         return found
+
+    def _unscheduled(self, group: Group) -> CompilerError:
+        """Why a layer has no schedule: by itself, or beside what is kept."""
+        try:
+            self.schedules(replace(group, kept={}, reserved=0))
+        except DoesNotFit as why:
+            return why
+        return self.search.refusal(group)
 
     def _dearer(self, schedule: Schedule, group: Group) -> bool:
         """Whether a schedule costs more than the pieces of its group."""

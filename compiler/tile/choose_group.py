@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
 from compiler.nest.bounds import Box
 from compiler.plan.facts import Facts, Unholdable
@@ -19,7 +21,7 @@ from compiler.tile.clusters import keeps_apart
 from compiler.tile.ir import Estimate, OuterLoop, Schedule
 from compiler.tile.objective import SCORES, Objective
 from compiler.tile.partition import boxes, cut_axes, grids
-from compiler.tile.price_group import GroupPricer
+from compiler.tile.price_group import GroupPricer, Terms
 from compiler.tile.share import Shares
 from compiler.tile.walk import Memory, Unwalkable
 from simmodel.arch import Arch
@@ -64,10 +66,7 @@ class GroupSearch:
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules that fit by their sizes, the best first."""
-        pricer = GroupPricer(
-            group, self.arch, self.slots, self.shares_on, self.memory, self.facts,
-            self.whole,
-        )  # fmt: skip
+        pricer = self._pricer(group)
         found: list[Schedule] = []
         best = math.inf
         for parts in self._splits(group):
@@ -77,6 +76,32 @@ class GroupSearch:
                 found += self._fitting(pricer, parts, family)
             best = min((self.score(schedule.estimate) for schedule in found), default=best)
         return sorted(found, key=lambda schedule: self.score(schedule.estimate))
+
+    def refusal(self, group: Group) -> DoesNotFit:
+        """Why a group has no schedules: the bytes of the way that takes the fewest."""
+        found = min(self._demands(group), key=_total, default=())
+        size = self.arch.memories.local.size
+        if (demand := _total(found)) > size:
+            levers = (f"memories.local.size of at least {demand} B", "a smaller batch or input")
+            where = f"{group.name}: local memory"
+            return DoesNotFit(demand, size, "B", found, levers, where)
+        terms = ((f"way to cut it beside {len(group.kept)} tensors that stay on chip", 1),)
+        return DoesNotFit(1, 0, "tile", terms, (), group.name)
+
+    def _demands(self, group: Group) -> Iterator[Terms]:
+        """Of every way to cut a group, the bytes of local memory that it takes at least."""
+        pricer = self._pricer(group)
+        for parts in self._splits(group):
+            for loops in (loops for family in self._loops(group, parts) for loops in family):
+                with suppress(Unwalkable, Unholdable):
+                    found = pricer.least(parts, loops)
+                    if found:
+                        yield found
+
+    def _pricer(self, group: Group) -> GroupPricer:
+        return GroupPricer(
+            group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.whole
+        )
 
     def _splits(self, group: Group) -> Iterator[tuple[Box, ...]]:
         """Parts for the cores, along the axes that all results can be cut; most cores first."""
@@ -141,6 +166,10 @@ class GroupSearch:
         if cores not in self.shares:
             self.shares[cores] = Shares(self.arch, self.slots, cores, self.held_up)
         return self.shares[cores]
+
+
+def _total(terms: Terms) -> int:
+    return sum(size for _, size in terms)
 
 
 def _has(group: Group, name: str, axis: int, last: tuple[int, ...]) -> bool:

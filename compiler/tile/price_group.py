@@ -31,6 +31,8 @@ TAIL = 0.05
 DENSE = 0.9
 """Share of a memory that can be filled with what is loaded ahead: gaps take the rest."""
 NOTHING = Estimate(0, 0, 0, 0, 0)
+Terms = tuple[tuple[str, int], ...]
+"""What takes memory, and its bytes."""
 
 
 @dataclass
@@ -129,6 +131,29 @@ class GroupPricer:
         streamed = None if rooms is None else candidate.cut(rooms, none)
         found = [made for made in (most, streamed) if made is not None]
         return min(found, key=lambda made: made.estimate.total, default=None)
+
+    def least(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> Terms:
+        """What takes local memory where it is fullest, with the smallest buffers that the layers
+        can do with; nothing where one can do with none.
+
+        Raises:
+            Unwalkable, Unholdable: the group cannot be cut like this.
+        """
+        schedule = Schedule(self.group, self.bare, parts, NOTHING, loops)
+        walked = walk_parts(self.group, loops, telling(parts), self.memory)
+        held = held_tensors(schedule, self.slots, walked, self.facts).values()
+        busiest = max(walked, key=_work_of)
+        needs = _Candidate(self, schedule, busiest, len(parts), frugal=True).least()
+        if needs is None:
+            return ()
+        kept = ("tensors that stay between groups", self.group.reserved)
+        sums = []
+        for position, need in enumerate(needs):
+            there = [b for b in held if alive(b, position, self.count - 1)]
+            own = (f"buffers of {self.group.layers[position].name}", math.ceil(need))
+            terms = (kept, *((b.name, b.bytes * b.slots) for b in there), own)
+            sums.append(tuple(term for term in terms if term[1]))
+        return max(sums, key=lambda terms: sum(size for _, size in terms))
 
     def _staying(self, candidate: _Candidate, left: list[dict[str, float]]) -> Schedule | None:
         """With as many constants loaded as a whole as there is room for."""
@@ -245,6 +270,14 @@ class _Candidate:
         front = self.shares.front(layer, sizes, self.held, resident=resident, shared=shared)
         share = front.smallest()
         return share if share is not None and share.need <= room else None
+
+    def least(self) -> list[float] | None:
+        """Per layer, the bytes that its own buffers take at least; None where one fits in none."""
+        shares = [
+            self._smallest(position, sizes, math.inf, resident=False)
+            for position, sizes in enumerate(self.sizes)
+        ]
+        return [s.need for s in shares if s is not None] if all(shares) else None
 
     def cut(
         self, rooms: list[float], staying: list[bool], apart: list[float] | None = None

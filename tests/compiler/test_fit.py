@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
 import pytest
 from blocks import conv
 from doubles import anything
 from machines import machine
 from networks import Net, check, refused
 
+from compiler.driver import CompileOptions
 from compiler.errors import DoesNotFit
+from compiler.fit import Fitter
+from compiler.fuse.group import Group
+from compiler.fuse.partition import Unfused
+from compiler.keep import KeepTensors
+from compiler.nest.ir import NestGraph
+from compiler.priced import Part, Prices
+from compiler.stages import Stages
 
 
 def chain(layers: int) -> Net:
@@ -47,3 +58,45 @@ def test_what_fits_nowhere_is_refused_with_its_sum() -> None:
     with pytest.raises(DoesNotFit) as why:
         check(model, machine(local=local), "fp32")
     assert "local" in refused(why.value)
+
+
+@dataclass(frozen=True)
+class Crowded(KeepTensors):
+    """What is kept leaves the groups hardly any memory."""
+
+    left: int = 16
+
+    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+        """`parts` with all but `left` bytes reserved where anything is kept."""
+        reserved = fitter.arch.memories.local.size - self.left
+        return tuple(
+            replace(part, reserved=reserved) if isinstance(part, Group) and part.kept else part
+            for part in super().apply(parts, graph, fitter)
+        )
+
+
+def test_what_is_kept_is_given_up_where_a_layer_fits_no_tile_beside_it() -> None:
+    net = chain(3)
+    model = net.model(f"t{net.count}")
+    options = CompileOptions(stages=Stages(partition=Unfused(), keep=Crowded()))
+    compiled = check(model, machine(), "fp32", options).compiled
+    assert not any(made.group.kept for made in compiled.decisions)
+    (note,) = compiled.notes
+    assert note.startswith("nothing is kept between groups, because with it")
+
+
+def test_a_layer_without_room_beside_what_is_kept_is_refused_with_its_sum() -> None:
+    net = chain(2)
+    stages = Stages(partition=Unfused())
+    compiled = check(
+        net.model(f"t{net.count}"), machine(), "fp32", CompileOptions(stages=stages)
+    ).compiled
+    group = next(made.group for made in compiled.decisions if made.group.kept)
+    arch = machine()
+    reserved = arch.memories.local.size - 16
+    with pytest.raises(DoesNotFit) as why:
+        Fitter(arch, stages).fits(replace(group, reserved=reserved), None)
+    assert why.value.bound == arch.memories.local.size < why.value.demand
+    assert sum(size for _, size in why.value.terms) == why.value.demand
+    assert ("tensors that stay between groups", reserved) in why.value.terms
+    assert "local memory" in refused(why.value)
