@@ -118,13 +118,15 @@ class Walked:
     def runs(self) -> tuple[Run, ...]:
         """Tiles in runs that become loops, and others.
 
-        Few tiles are worth more one by one: each can then be ordered with its neighbours.
+        Few tiles are worth more one by one: each can then be ordered with its neighbours. Turns
+        around them would only multiply their code.
         """
+        few = FEW if self.repeats == 1 else 1
         return tuple(
             single
             for run in self.alike
             for single in (
-                [Run(run.first + n, 1) for n in range(run.count)] if run.count <= FEW else [run]
+                [Run(run.first + n, 1) for n in range(run.count)] if run.count <= few else [run]
             )
         )
 

@@ -62,13 +62,18 @@ def sites(items: tuple[Item, ...]) -> int:
 
 @pytest.mark.parametrize("name", ["plain", "fine", "gemms"])
 def test_larger_images_take_no_more_sites(name: str) -> None:
-    """Loops stay loops: four times the pixels, or eight times the batch, hardly any more code."""
+    """Loops stay loops: four times the pixels, or eight times the batch, hardly any more code.
+
+    An image that is cut in no tiles is one body. With a loop over images and one over rows, the
+    first image stands apart, and so do the first, the steady and the last tiles of each.
+    """
     found = []
-    for side, batch in ((12, 1), (24, 1), (48, 1), (12, 8)):
+    for side, batch in ((12, 1), (24, 1), (48, 1), (12, 8), (48, 8)):
         net = small_network(side, batch)
         program = compile_model(net.model(net.result), NAMED[name]).program  # type: ignore[attr-defined]
         found.append(max(sites(stream) for stream in program.cores))
-    assert max(found) <= 4 * found[0], found
+    assert max(found[:3]) <= 2 * found[0], found
+    assert max(found[3:]) <= 2 * 3 * found[0], found
 
 
 @pytest.mark.parametrize("name", NAMED)
