@@ -1,7 +1,8 @@
 """Matrix instructions of one product over one tile, in the machine's granularity.
 
     conv     one instruction for the tile
-    gemm     one instruction per kernel position, sums kept between them
+    gemm     one instruction per kernel position, or per row of them where columns join the
+             reduction; sums kept between them
     tile     loops over array-sized pieces of each of those
 
 The first piece of a reduction starts the sums, the last one finishes them where the engine can.
@@ -16,6 +17,7 @@ from compiler.emit.legal import Names
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.emit.vector import Windows, looped, picked
 from compiler.plan.ir import Compute
+from compiler.tile.joined import joined, joining, side_by_side
 from compiler.tile.roles import Roles, roles
 from simmodel.arch import Arch
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
@@ -170,14 +172,15 @@ class MatrixEmitter:
         return items
 
     def _gemms(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
-        """One product per kernel position."""
+        """One product per kernel position, or per row of them."""
         loops = tile.loops(compute.position)
+        product, together = self._joined(compute, product, found)
         dims: dict[str, list[int | None]] = {
             "a": [found.y, found.x, found.k],
             "w": [found.k, found.col],
             "out": [found.y, found.x, found.col],
         }
-        taps = [tap.dim for tap in found.taps]
+        taps = [tap.dim for tap in found.taps if tap.dim != together]
         positions = _positions([loops[d].size for d in taps])
         items: list[Item] = []
         for number, position in enumerate(positions):
@@ -193,6 +196,20 @@ class MatrixEmitter:
             else:
                 items += self._pixels(self._make(Gemm, moved, dims, first=first, last=last))
         return items
+
+    def _joined(
+        self, compute: Compute, product: Product, found: Roles
+    ) -> tuple[Product, int | None]:
+        """`product` with kernel columns in its reduction and their loop, where both operands have
+        them side by side."""
+        tap = joining(compute.nest, self.arch.matrix)
+        if tap is None or found.k is None:
+            return product, None
+        operands = (product.a, product.w)
+        if not all(side_by_side(operand, tap.dim, found.k) for operand in operands):
+            return product, None
+        a, w = (joined(operand, tap.dim, found.k) for operand in operands)
+        return replace(product, a=a, w=w), tap.dim
 
     def _tiles(
         self, product: Product, dims: dict[str, list[int | None]], *, first: bool, last: bool

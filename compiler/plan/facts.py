@@ -86,7 +86,10 @@ class LayerFacts:
     def innermost(self) -> int | None:
         """Axis of the left operand that a product walks innermost; None for other layers."""
         product = self.engines[0][0] == "matrix"
-        return innermost_axis(self.layer.head) if product else None
+        if not product:
+            return None
+        head = self.layer.head
+        return innermost_axis(self.layer.tensors[head.operands[0].tensor], head, self.arch)
 
     @cached_property
     def constants(self) -> tuple[Constant, ...]:

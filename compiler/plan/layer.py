@@ -17,6 +17,7 @@ from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
 from compiler.plan.ir import Buffer, Compute, LayerPlan
 from compiler.plan.ranges import Key, Range, Region, keys_of, needs
 from compiler.tile.ir import Tiled
+from compiler.tile.joined import worth_turning
 from compiler.tile.machine import Route, adds_up_in_pieces, route, temporary_type
 from compiler.tile.roles import roles
 from simmodel.arch import Arch
@@ -285,29 +286,31 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
     head = layer.head
     product = route(head, layer.tensors, arch).engine == "matrix"
     if product and key == keys_of(head)[0]:
-        order = left_order(tensor, head)
+        order = left_order(tensor, head, arch)
     if product and key[2] and tensor.data is not None:
         order = packed_order(head)
     return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
 
 
-def left_order(tensor: Tensor, head: Nest) -> tuple[int, ...]:
+def left_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
     """Axes of a product's left operand on chip, slowest first: as it is stored, but for the one
     that the engine walks innermost."""
-    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(head)
+    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(tensor, head, arch)
     return order if last is None else (*(axis for axis in order if axis != last), last)
 
 
 FEW = 8
 """Channels that are not worth a transposition: planes are as good for a product, better for the
-vector engine and much better for copies."""
+vector engine and much better for copies; unless kernel columns that join them make up for it."""
 
 
-def innermost_axis(head: Nest) -> int | None:
-    """Axis of a product's left operand that the engine walks innermost; None: any will do."""
+def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
+    """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any will
+    do."""
     found = roles(head)
     dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
-    if dim is not None and found.taps and head.dims[dim].extent < FEW:
+    few = dim is not None and found.taps and head.dims[dim].extent < FEW
+    if few and not worth_turning(tensor, head, arch):
         return None
     return _axis_of(head.operands[0], dim)
 

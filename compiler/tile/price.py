@@ -18,6 +18,7 @@ from compiler.cost import pipelined
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
 from compiler.plan.layer import left_order, vector_steps
+from compiler.tile.joined import joining
 from compiler.tile.machine import Route, cost_class, route, temporary_type
 from compiler.tile.operands import Flows
 from compiler.tile.roles import Roles
@@ -256,7 +257,7 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
     lead = np.where((turns.cols > 1) & (problem.lead_moves_weights | inner), repeats, 1)
     if problem.loads_input:
         way = Path(arch, cores, problem.home(left.tensor), arch.matrix.input)
-        order = left_order(problem.source, problem.head)
+        order = left_order(problem.source, problem.head, arch)
         once = way.box(problem.source, _box(problem, choice, left), order)
         yield Flow(way, repeats * turns.input, once)
     if problem.loads_weights:
@@ -400,7 +401,8 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     startup = matrix.startup.cycles(problem.arch.clock)
     m, n, k, count, positions = choice.pixels, choice.n, choice.k, 1, problem.taps
     if matrix.granularity != "conv":
-        count, positions = problem.taps, 1
+        wide = _together(problem, choice)
+        count, k, positions = problem.taps // wide, k * wide, 1
     if matrix.granularity == "tile":
         rows, cols = tile_limits(problem.arch)
         m = np.minimum(m, matrix.max_pixels or np.iinfo(np.int64).max)
@@ -410,3 +412,18 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
         product_cycles(matrix, dtype, m, n, k, positions, behind=behind) for behind in (False, True)
     )
     return count * (inner + startup), alone - inner
+
+
+def _together(problem: Problem, choice: Choice) -> Any:
+    """Kernel positions that share a product because they lie side by side in both operands."""
+    tap = joining(problem.head, problem.arch.matrix)
+    if tap is None or problem.weight.data is None:
+        return 1
+    shape, order = problem.source.shape, left_order(problem.source, problem.head, problem.arch)
+    moving = [axis for axis in order[:-1] if shape[axis] > 1]
+    if moving[-1:] != [tap.axis]:
+        return 1
+    # Slices of the channels lie side by side where they are loaded as such, but for a smaller one.
+    even = problem.loads_input & (problem.extent(problem.found.k) % choice.k == 0)
+    whole = even | (choice.k == shape[order[-1]])
+    return np.where(whole, problem.head.dims[tap.dim].extent, 1)

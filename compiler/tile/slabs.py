@@ -149,7 +149,7 @@ def flows_of(
             continue
         way = Path(arch, cores, "shared" if name in shared else "dram", "local")
         left = product and name == layer.head.operands[0].tensor
-        near = left_order(tensor, layer.head) if left else ()
+        near = left_order(tensor, layer.head, arch) if left else ()
         once, times = way.box(tensor, [n for _, n in box], near), count
         if tensor.data is not None:
             moving = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]

@@ -1,0 +1,80 @@
+"""Kernel columns in the reduction: engines with `im2col` that are told products or tiles of them.
+
+Cycles by hand, on a cube that takes ten pixels, all filters and 32 products of each in a cycle: 100
+pixels take ten cycles for every 32 that are added up. It is 1024 times slower than that, so that
+memory does not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from networks import Net
+from test_closed_forms import free
+
+from archgen.reference import run_reference
+from compiler.driver import CompileOptions, compile_model, nests, prepared
+from compiler.nest.ir import Nest
+from compiler.tile.joined import worth_turning
+from simmodel.functional import execute
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+SLOW = 1024
+STEP = 10 * SLOW
+CUBE = {"kind": "cube", "rows": 10, "cols": 32, "depth": 32}
+CASES: dict[str, tuple[int, dict[str, Any], bool, int]] = {
+    # 16 channels, 3 x 3: nine products of 16, or three of 48, which are two steps each.
+    "apart": (16, {"kernel_shape": [3, 3], "pads": [1] * 4}, False, 9),
+    "joined": (16, {"kernel_shape": [3, 3], "pads": [1] * 4}, True, 3 * 2),
+    # Three channels join as well, though planes would be as good for products: three of 9.
+    "few": (3, {"kernel_shape": [3, 3], "pads": [1] * 4}, True, 3),
+    # Positions two pixels apart do not lie side by side.
+    "dilated": (16, {"kernel_shape": [3, 3], "pads": [2] * 4, "dilations": [2, 2]}, True, 9),
+    # Rows of windows that begin two pixels apart: strides of the operand, all the same.
+    "strided": (16, {"kernel_shape": [3, 5], "pads": [6, 7, 6, 6], "strides": [2, 2]}, True, 9),
+    "column": (16, {"kernel_shape": [3, 1], "pads": [1, 0, 1, 0]}, True, 3),
+}
+
+
+@pytest.mark.parametrize("grain", ["gemm", "tile"])
+@pytest.mark.parametrize("case", list(CASES))
+def test_columns_of_a_kernel_row_are_one_reduction(case: str, grain: str) -> None:
+    channels, attributes, im2col, steps = CASES[case]
+    arch = free({**CUBE, "granularity": grain, "im2col": im2col})
+    matrix = arch.matrix.model_copy(update={"rate": {"fp16": 1 / SLOW}})
+    arch = arch.model_copy(update={"matrix": matrix})
+    kernel = attributes["kernel_shape"]
+    net = Net()
+    weight = net.weight(32, channels, *kernel)
+    model = net.model(net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes))
+    result = compile_model(model, arch, CompileOptions(dtype="fp16"))
+    verify(result.program, arch)
+    (engine,) = (e for e in simulate(result.program, arch).engines if e.engine == "matrix")
+    assert engine.busy == steps * STEP
+    if grain == "gemm":
+        (decision,) = result.decisions
+        assert decision.schedule.layers[0].estimate.matrix == engine.busy
+    x = net.rng.standard_normal((1, channels, 10, 10)).astype(np.float32)
+    (expected,) = run_reference(model, {"x0": x}).values()
+    (found,) = execute(result.program, {"x0": x}, arch).values()
+    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
+
+
+@pytest.mark.parametrize(("rate", "worth"), [(1.0, False), (1 / SLOW, True)])
+def test_few_channels_are_turned_where_products_cost_more_than_loads(
+    rate: float, worth: bool
+) -> None:
+    """300 values one by one are 300 cycles, in planes 3; six products less are 60, or 60 * SLOW."""
+    arch = free({**CUBE, "granularity": "gemm"})
+    matrix = arch.matrix.model_copy(update={"rate": {"fp16": rate}})
+    arch = arch.model_copy(update={"matrix": matrix})
+    net = Net()
+    x, weight = net.input(1, 3, 10, 10), net.weight(32, 3, 3, 3)
+    model = net.model(net.op("Conv", x, weight, pads=[1] * 4))
+    graph = nests(prepared(model, "m"), arch, "fp16", CompileOptions(dtype="fp16"))
+    (head,) = (step for step in graph.steps if isinstance(step, Nest) and step.contraction)
+    source = graph.tensors[head.operands[0].tensor]
+    assert worth_turning(source, head, arch) == worth
