@@ -392,10 +392,13 @@ def _finished(
 
 
 def _late_error(access: Access, nest: Nest, errors: Mapping[str, Array | None]) -> Array | None:
-    error = _error_of(access, nest, errors)
-    if error is None:
+    """Errors of a bias or multiplier in real units, over the output loops."""
+    stored = errors.get(access.tensor)
+    if stored is None:
         return None
-    return error[tuple(slice(None) if d < nest.rank else 0 for d in range(error.ndim))]
+    seen = over_loops(stored, _unpadded(access), nest)
+    first = seen[tuple(slice(None) if d < nest.rank else 0 for d in range(seen.ndim))]
+    return first.astype(np.float64) * (access.scale or 1.0)
 
 
 def _encoded(nest: Nest, found: _Bounded, out: Array) -> Array | None:
