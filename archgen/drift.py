@@ -22,6 +22,7 @@ from compiler.recompute import Made, Stored
 from simmodel.dtype import EPSILON, NAMES
 
 Array = NDArray[Any]
+_MOST = 0.5
 _USUAL = 0.5
 """Root mean square of errors that is excused, as a fraction of that of their bounds."""
 
@@ -54,10 +55,32 @@ def with_outputs(
     )
 
 
-def with_losses(verdict: Comparison, losses: Iterable[str]) -> Comparison:
-    """`verdict`, and what the element types could not hold."""
+def with_losses(
+    verdict: Comparison,
+    losses: Iterable[str],
+    outputs: Mapping[str, Array],
+    expected: Mapping[str, Array],
+) -> Comparison:
+    """`verdict`, and what the element types could not hold: an output that is mostly infinite or
+    undefined where the reference's is not proves nothing."""
     what = listed(tuple(losses), "losses of the element type")
-    return replace(verdict, note="; ".join(filter(None, (verdict.note, *what))))
+    verdict = replace(verdict, note="; ".join(filter(None, (verdict.note, *what))))
+    empty = [
+        f"{name}: not checked, mostly infinite or undefined"
+        for name, values in outputs.items()
+        if name in expected and _lost(values, expected[name]) > _MOST
+    ]
+    if not empty:
+        return verdict
+    judged = verdict.verified and None
+    return replace(verdict, verified=judged, note="; ".join(filter(None, (*empty, verdict.note))))
+
+
+def _lost(values: Array, expected: Array) -> float:
+    """Share of elements that are no finite numbers though they should be."""
+    if values.shape != expected.shape or expected.dtype.kind != "f" or not values.size:
+        return 0.0
+    return float((~np.isfinite(values) & np.isfinite(expected)).mean())
 
 
 @dataclass(frozen=True)

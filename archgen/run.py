@@ -215,7 +215,7 @@ class Workbench:
         verdict = compare({**rest, **made.made}, expected, whole)
         verdict = with_stored(verdict, made.stored)
         verdict = with_outputs(verdict, run.outputs, fed)
-        verdict = with_losses(verdict, made.losses)
+        verdict = with_losses(verdict, made.losses, run.outputs, whole)
         return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
 
     def _recomputed(

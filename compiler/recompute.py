@@ -358,14 +358,17 @@ def _in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> 
 
 
 def lost_constants(graph: NestGraph) -> Iterator[str]:
-    """Constants that vanish in their element type, in words."""
+    """Constants that vanish in their element type, or are beyond what it holds, in words."""
     for tensor in graph.tensors.values():
         if tensor.data is None or tensor.exact is None or tensor.storage.buffer != tensor.name:
             continue
+        limits = ml_dtypes.finfo(tensor.data.dtype)  # type: ignore[no-untyped-call]
         vanished = (tensor.data == 0) & (tensor.exact != 0)
-        if vanished.any() and not np.any(tensor.data):
-            value = float(tensor.exact[vanished].flat[0])
-            yield f"{tensor.name}: {value:.3g} is 0 in {tensor.dtype}"
+        beyond = np.isfinite(tensor.exact) & (np.abs(tensor.exact) > float(limits.max))
+        if beyond.any() or (vanished.any() and not np.any(tensor.data)):
+            at = int(np.argmax(beyond if beyond.any() else vanished))
+            was, became = float(tensor.exact.flat[at]), float(tensor.data.flat[at])
+            yield f"{tensor.name}: {was:.3g} is {became:.3g} in {tensor.dtype}"
 
 
 def _seen(recipe: Recipe) -> dict[str, list[str]]:

@@ -112,6 +112,17 @@ def _resized(mode: str) -> Callable[[tuple[int, ...]], Made]:
     return lambda shape: (nodes, given, shape)
 
 
+def _epsilon(shape: tuple[int, ...]) -> Made:
+    """A constant that fp16 cannot hold."""
+    return [node("Add", "x tiny")], {"tiny": np.array(1e-12, np.float32)}, shape
+
+
+def _overflow(shape: tuple[int, ...]) -> Made:
+    """Values around 1e6, made by a factor that fp16 can hold."""
+    large = {"large": np.array(6e4, np.float32)}
+    return [node("Mul", "x large", "more"), node("Mul", "more large")], large, shape
+
+
 def _recurrent(kind: str, gates: int) -> Callable[[tuple[int, ...]], Made]:
     def made(shape: tuple[int, ...]) -> Made:
         hidden, extent = 6, shape[1]
@@ -161,6 +172,8 @@ NETS: Mapping[str, Callable[[tuple[int, ...]], Made]] = {
     "masked-inf": _masked(-np.inf),
     "Resize-linear": _resized("linear"),
     "Resize-nearest": _resized("nearest"),
+    "epsilon": _epsilon,
+    "overflow": _overflow,
     "GRU": _recurrent("GRU", 3),
     "LSTM": _recurrent("LSTM", 4),
 }  # fmt: skip

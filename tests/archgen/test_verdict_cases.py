@@ -59,9 +59,22 @@ def row_of(path: str, dtype: str, tools: Toolchain = STANDARD) -> Row:
 def test_a_right_program_is_never_refused(
     tmp_path: Path, name: str, dtype: str, shape: tuple[int, ...]
 ) -> None:
+    if (name, dtype) == ("overflow", "fp16"):
+        return  # looked at below: it is right, and fp16 leaves nothing of it
     row = row_of(saved(tmp_path, name, shape), dtype)
     assert row["status"] == "ok", row.get("reason")
     assert row["verified"] is True, row["note"]
+
+
+def test_what_a_type_cannot_hold_is_named(tmp_path: Path) -> None:
+    note = str(row_of(saved(tmp_path, "epsilon", SHAPES[0]), "fp16")["note"])
+    assert "1e-12 is 0 in fp16" in note
+    note = str(row_of(saved(tmp_path, "masked-1e9", SHAPES[0]), "fp16")["note"])
+    assert "-1e+09 is -6.55e+04 in fp16" in note
+    row = row_of(saved(tmp_path, "overflow", SHAPES[0]), "fp16")
+    assert "infinite" in str(row["note"])
+    assert "where fp16 ends at 6.55e+04" in str(row["note"])
+    assert row["verified"] is None
 
 
 # Mistakes of a program: what its constants hold, what it stores.
