@@ -200,6 +200,8 @@ class Price:
     store: Any
     tiles: Any
     """Pieces of the result."""
+    arrivals: Any
+    """Pieces in which what is loaded most often arrives."""
 
 
 def price(problem: Problem, choice: Choice) -> Price:
@@ -216,13 +218,18 @@ def price(problem: Problem, choice: Choice) -> Price:
     tiles = problem.repeats * turns.tiles
     matrix = tiles * turns.deep * inner + gap
     vector = tiles * tail.cycles
-    moved = traffic(arch, problem.cores, tuple(_flows(problem, choice, turns)))
+    flows = tuple(_flows(problem, choice, turns))
+    moved = traffic(arch, problem.cores, flows)
+    arrivals: Any = 1
+    for flow in flows:
+        arrivals = arrivals if flow.way.store else np.maximum(arrivals, flow.count)
     stages = (moved.load, (matrix, inner + gap), (vector, tail.cycles), moved.store)
     total = pipelined(stages, moved.far.values())
     load, store = moved.load[0], moved.store[0]
     return Price(
-        total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles
-    )
+        total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
+        arrivals,
+    )  # fmt: skip
 
 
 def turns_of(problem: Problem, choice: Choice) -> Turns:

@@ -45,6 +45,8 @@ class Share:
     """Bytes of local memory for the layer's own buffers."""
     pieces: float
     """Pieces of the result, one after another."""
+    arrivals: float
+    """Pieces in which what is loaded most often arrives: those of a reduction count as well."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ class Shares:
         need = np.broadcast_to(np.asarray(priced.need, float), shape)
         fits = np.broadcast_to(np.asarray(priced.fits), shape)
         # Small pieces hold the loads of the layer behind this one up until its last pieces.
-        ahead = self.slots * priced.matrix / np.maximum(priced.tiles, 1)
+        ahead = self.slots * priced.matrix / np.maximum(priced.arrivals, 1)
         total = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
         order = np.argsort(np.where(fits, total, np.inf), kind="stable")
         order = order[: int(fits.sum())]
@@ -172,7 +174,7 @@ class Shares:
             return Share(
                 loops_of(problem, choice, index), at(priced.matrix), at(priced.vector),
                 at(priced.load), at(priced.store), at(priced.bytes) / self.cores,
-                at(priced.need), at(priced.tiles),
+                at(priced.need), at(priced.tiles), at(priced.arrivals),
             )  # fmt: skip
 
         return Front((-need[order]).tolist(), make)
@@ -216,5 +218,5 @@ class Shares:
         need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, self.slots)
         return Share(
             loops, count * matrix, count * vector, float(moved.load[0]), float(moved.store[0]),
-            float(moved.bytes["dram"]) / self.cores, need, count,
+            float(moved.bytes["dram"]) / self.cores, need, count, count,
         )  # fmt: skip

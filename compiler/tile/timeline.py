@@ -104,19 +104,19 @@ class Timeline:
 
     def _layer(self, position: int, share: Share, work: Work) -> None:
         there = max((self.ready.get(name, 0.0) for name in self.inputs[position]), default=0.0)
-        pieces = max(1.0, share.pieces)
+        pieces, arrivals = max(1.0, share.pieces), max(1.0, share.arrivals)
         first = arrived = 0.0
         if position in work.constants:
             free = self.starts.get(min(self.room.get(position, 0), position - 1), 0.0)
             first = self._take("load", free, work.constants[position])[1]
         if share.load:
             begin, arrived = self._take("load", self.begun, share.load)
-            first = max(first, begin + share.load / pieces)
+            first = max(first, begin + share.load / arrivals)
         begun = done = max(there, first)
         if share.matrix:
             start, done = self._take("matrix", done, share.matrix)
             begun = start
-            done = max(done, arrived + share.matrix / pieces)
+            done = max(done, arrived + share.matrix / arrivals)
             self.free["matrix"] = done
             behind = start + share.matrix / pieces
         else:
@@ -125,9 +125,9 @@ class Timeline:
             _, end = self._take("vector", behind, share.vector)
             done = max(end, done + share.vector / pieces)
             self.free["vector"] = done
-        if share.load and pieces > 1:
+        if share.load and arrivals > 1:
             # A stream runs ahead of the work by what its buffers hold, and holds up what follows.
-            paced = done - self.slots * (done - begun) / pieces
+            paced = done - self.slots * (done - begun) / arrivals
             self.free["load"] = max(self.free["load"], paced)
         self.begun = self.starts[position] = begun
         if position in work.moves:
