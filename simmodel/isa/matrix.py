@@ -60,8 +60,10 @@ class MatrixInstruction(Instruction):
         channels = self.dst.shape[-1:]
         yield from alike({"dst": self.dst, "partial": self.partial}, "dst")
         for name, values in (("bias", self.bias), ("multiplier", self.multiplier)):
-            if values is not None and values.shape != (1,) * (len(values.shape) - 1) + channels:
-                yield "shape", f"{name} has shape {values.shape}, expected {channels}"
+            if values is None or values.elements == 1:
+                continue  # one for all channels
+            if values.shape != (1,) * (len(values.shape) - 1) + channels:
+                yield "shape", f"{name} has shape {values.shape}, expected {channels} or (1,)"
         if product_type(self.a.dtype) != product_type(self.w.dtype):
             yield "type", f"a is {self.a.dtype} and w {self.w.dtype}, expected one type"
         sums = accumulator_of(self.a.dtype)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -11,6 +13,9 @@ from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
 from simmodel.functional import execute
 from simmodel.verify import verify
+
+FINISHING = str(Path(__file__).parents[2] / "studies" / "benchmarks" / "onnx_nodes.yaml")
+"""A machine whose matrix engine adds a bias of real values itself."""
 
 SHAPES = [
     ((1, 1, 32), (32, 64)),
@@ -46,3 +51,25 @@ def test_broadcast(left: tuple[int, ...], right: tuple[int, ...], constant: bool
     given = {"a": a} if constant else {"a": a, "b": b}
     expected = run_reference(model, given)["y"]
     np.testing.assert_allclose(execute(program, given, arch)["y"], expected, rtol=5e-3, atol=2e-2)
+
+
+@pytest.mark.parametrize("extents", [(), (1,), (16,)])
+@pytest.mark.parametrize("engine", ["stcp920", "tpu-v3-like", FINISHING])
+def test_one_bias_for_all_columns(engine: str, extents: tuple[int, ...]) -> None:
+    random = np.random.default_rng(0)
+    x, w = (random.standard_normal(shape).astype(np.float32) for shape in ((6, 32), (32, 16)))
+    b = random.standard_normal(extents).astype(np.float32)
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["p"]), helper.make_node("Add", ["p", "b"], ["y"])],
+        "biased",
+        [info("x", TensorProto.FLOAT, x.shape)],
+        [info("y", TensorProto.FLOAT, (6, 16))],
+        [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    arch = load_arch(engine)
+    program = compile_model(model, arch, CompileOptions(arch.types[0])).program
+    verify(program, arch)
+    expected = run_reference(model, {"x": x})["y"]
+    np.testing.assert_allclose(execute(program, {"x": x}, arch)["y"], expected, 0.1, 0.2)
