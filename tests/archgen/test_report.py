@@ -134,10 +134,11 @@ def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
 def test_every_decision_has_what_it_was_chosen_among(tmp_path: Path) -> None:
     (group,) = report(tmp_path, MANY, "--effort", "0")["groups"]
     taken = {each["decision"]: each for each in group["choices"]}
-    assert set(taken) == {"group", "tiles", "halo", "cores"}
+    halo = {"halo"} & set(taken)  # rows of this group may be cut so that none is needed
+    assert set(taken) == {"group", "tiles", "cores"} | halo
     total = group["estimate"]["total"]
     rejected = [each["rejected"] for each in taken.values() if each["rejected"] is not None]
-    assert len(rejected) >= 3
+    assert len(rejected) >= 2 + len(halo)
     for option in rejected:
         assert option["against"] == total
         assert option["cycles"] is None or option["cycles"] >= total
@@ -201,7 +202,7 @@ def test_what_is_kept_between_groups_counts_on_both_sides(tmp_path: Path) -> Non
 
 
 def test_what_was_given_up_is_told(tmp_path: Path) -> None:
-    path, arch = str(conv_net(tmp_path / "conv_net.onnx")), few_tokens(tmp_path, 8)
+    path, arch = str(conv_net(tmp_path / "conv_net.onnx")), few_tokens(tmp_path, 3)
     result = invoke(arch, "-m", path, "--json", "--effort", "0")
     assert result.exit_code == 0, result.output
     assert "too few tokens" in json.loads(result.stdout)["notes"][0]

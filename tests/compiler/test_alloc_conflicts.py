@@ -209,9 +209,9 @@ def blocked(mapping: str) -> Arch:
 
 def compiled(arch: Arch, conflicts: Literal["aware", "blind"]) -> CompileResult:
     net = Net()
-    x = net.input(1, 16, 16, 16)
-    y = net.op("Relu", net.op("Conv", x, net.weight(32, 16, 3, 3), pads=[1] * 4))
-    z = net.op("Relu", net.op("Conv", y, net.weight(32, 32, 3, 3), pads=[1] * 4))
+    x = net.input(1, 16, 24, 24)
+    y = net.op("Relu", net.op("Conv", x, net.weight(16, 16, 3, 3), pads=[1] * 4))
+    z = net.op("Relu", net.op("Conv", y, net.weight(16, 16, 3, 3), pads=[1] * 4))
     model = net.model(net.op("Add", y, z))
     stages = replace(Stages(), alloc=PlaceBuffers(conflicts=conflicts))
     return compile_model(model, arch, CompileOptions(stages=stages))
