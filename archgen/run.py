@@ -43,6 +43,7 @@ from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.graph.unknown import refuse_unknown_operators
+from compiler.host_error import host_error
 from compiler.nest.memo import Memo
 from compiler.recompute import Made, Recomputed, recompute
 from simmodel.arch import Arch
@@ -254,7 +255,9 @@ def _products_elsewhere(compiled: Compiled) -> str:
 
 def _as_given(compiled: Compiled, name: str, values: Array) -> Made:
     """An output that no operator makes: a constant or an input, as its type in memory holds it."""
-    tensor = None if compiled.recipe is None else compiled.recipe.graph.tensors.get(name)
+    if compiled.recipe is None:  # whoever made the program says nothing of its operators
+        return Made(values, host_error(values))
+    tensor = compiled.recipe.graph.tensors.get(name)
     return Made(values, None, None if tensor is None else tensor.dtype)
 
 
