@@ -14,6 +14,9 @@ from compiler.stages import Stages
 SMALL = {"size": 1024, "banks": 1}
 """Local memory in which a layer of `chain` takes many tiles."""
 
+TIGHT = {"size": 8192, "banks": 1}
+"""Local memory in which groups of `chain` take tiles."""
+
 
 def test_ways_are_ever_more_sparing() -> None:
     usual, apart, single = ways(Stages())
@@ -38,7 +41,7 @@ def test_single_buffers_where_tokens_are_too_few_for_double_ones(tokens: int) ->
 def test_groups_are_taken_apart_first() -> None:
     net = chain(4)
     model = net.model(f"t{net.count}")
-    plenty, few = (compile_model(model, machine(tokens=n)) for n in (64, 8))
+    plenty, few = (compile_model(model, machine(tokens=n, local=TIGHT)) for n in (64, 7))
     assert not plenty.notes
     assert len(few.decisions) > len(plenty.decisions)
     assert f"{len(few.decisions) - len(plenty.decisions)} more" in few.notes[0]
@@ -48,7 +51,8 @@ def test_what_was_made_last_is_what_counts() -> None:
     net = chain(4)
     seen: dict[str, object] = {}
     model = net.model(f"t{net.count}")
-    made = compile_model(model, machine(tokens=8), observe=seen.__setitem__)
+    made = compile_model(model, machine(tokens=7, local=TIGHT), observe=seen.__setitem__)
+    assert made.notes  # or nothing was made twice
     steps = seen["alloc"]
     assert isinstance(steps, tuple)
     assert [step.plan for step in steps] == [decision.plan for decision in made.decisions]
