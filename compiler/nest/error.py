@@ -8,7 +8,8 @@ within reach. So every element has a bound of its own, and a huge neighbour excu
 - Sums: K terms are added up in an unknown order. Each rounding is one unit of a partial sum, which
   is at most the sum of magnitudes A: K units of A at most, and as roundings are of random sign
   (Higham and Mary, 2019) `GROWTH` sqrt(K) of them where that is less.
-- Errors of operands are independent: sums add up their squares.
+- Errors of operands are bounds that few of them reach, each for itself: sums add up their squares
+  and excuse `SPREAD` times the root, or what all of them together can do where that is less.
 - Functions: the largest change when the operands move by their errors, and a rounding of their own.
 - The result: clipped and encoded at both ends of what it may be, so a value that no tie is near
   keeps its integer exactly, and one that may overflow may be infinite.
@@ -42,6 +43,10 @@ from simmodel.isa.functions import BINARY, REDUCE, TERNARY, UNARY, Function
 
 GROWTH = 8.0
 """Deviations of a sum of roundings that are excused."""
+SPREAD = 1.5
+"""Root mean squares of the bounds of a sum's terms that are excused. Real errors are a fraction of
+their bounds, as most values lie far from the tie that they might cross; 1 was exceeded by one of
+131 072 elements behind three convolutions."""
 
 
 @dataclass(frozen=True)
@@ -268,7 +273,7 @@ def _finite(sizes: Array) -> Array:
 def _added(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
     values = found.values.sum(axis=axes)
     error = _rounded_sum(np.abs(found.values).sum(axis=axes), count, how.sums)
-    return _Bounded(values, _joined(error, _quadrature(found.error, axes)))
+    return _Bounded(values, _joined(error, _spread(found.error, axes, count)))
 
 
 def _multiplied(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
@@ -314,8 +319,13 @@ def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
     return roundings * unit * _finite(magnitude)
 
 
-def _quadrature(error: Array | None, axes: tuple[int, ...]) -> Array | None:
-    return None if error is None else np.sqrt(np.square(error).sum(axis=axes))
+def _spread(error: Array | None, axes: tuple[int, ...], count: int) -> Array | None:
+    return None if error is None else _reach(count) * np.sqrt(np.square(error).sum(axis=axes))
+
+
+def _reach(count: int) -> float:
+    """Roots of a sum of `count` squares that are excused: no sum exceeds sqrt(count) of them."""
+    return min(SPREAD, math.sqrt(count))
 
 
 def _joined(left: Array | None, right: Array | None) -> Array | None:
@@ -344,17 +354,17 @@ def _products(
         spreads.append(None if spread is None else spread[index].astype(np.float64))
     factor = math.prod(access.scale or 1.0 for access in nest.operands)
     values = contraction(sides[0], names[0], sides[1], names[1], out).astype(np.float64)
-    error = None
+    error, count = None, math.prod(d.extent for d in nest.dims[nest.rank :])
     if unit := how.integers if _whole(nest, tensors) else how.sums:
         sizes = [np.abs(side).astype(np.float32) for side in sides]
         total = contraction(sizes[0], names[0], sizes[1], names[1], out).astype(np.float64)
-        error = _rounded_sum(total, math.prod(d.extent for d in nest.dims[nest.rank :]), unit)
+        error = _rounded_sum(total, count, unit)
     for mine, other in ((0, 1), (1, 0)):
         spread = spreads[mine]
         if spread is not None:
             weights = np.square(sides[other].astype(np.float64))
             squares = contraction(np.square(spread), names[mine], weights, names[other], out)
-            error = _joined(error, np.sqrt(squares))
+            error = _joined(error, _reach(count) * np.sqrt(squares))
     return _Bounded(values * factor, None if error is None else error * factor)
 
 
@@ -415,12 +425,22 @@ def _encoded(nest: Nest, found: _Bounded, out: Array) -> Array | None:
 
 
 def _stored(nest: Nest, values: Array, out: Array) -> Array:
-    """`values` as the type of `out` holds them, as fp64."""
+    """`values` as the type of `out` holds them, as fp64.
+
+    Real values exist in fp32 before they are stored: one beside a tie of `out` is a tie there.
+    """
+    if out.dtype != np.float64 and not _integral(nest, out):
+        values = values.astype(np.float32).astype(np.float64)
     if nest.low > -math.inf or nest.high < math.inf:
         values = np.clip(values, nest.low, nest.high)
     stored = np.empty(out.shape, out.dtype)
     encode(values, code(nest.scale, nest.zero), stored)
     return beyond(stored)
+
+
+def _integral(nest: Nest, out: Array) -> bool:
+    """Whether the result is a sum of integers as it is."""
+    return out.dtype.kind in "iu" and nest.scale is None and nest.multiplier is None
 
 
 def beyond(values: Array) -> Array:

@@ -1,0 +1,86 @@
+"""Forward errors: whatever operands turn out to be within their errors, results are within theirs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from archgen.verify import differences
+from compiler.nest.error import against_order, forward_error
+from compiler.nest.interp import run_nest
+from compiler.nest.ir import Access, Array, Dim, Nest, at
+from simmodel.dtype import NUMPY
+
+EXACT = against_order("fp32")
+
+
+def element_wise(function: str, count: int, operands: int, scale: float | None = None) -> Nest:
+    reads = tuple(Access(f"x{number}", (at(0),)) for number in range(operands))
+    return Nest("y", (Dim("i", count),), 1, function, reads, scale=scale)
+
+
+def stored(nest: Nest, operands: list[Array], kind: str) -> Array:
+    tensors = {f"x{number}": values for number, values in enumerate(operands)}
+    tensors["y"] = np.zeros(operands[0].shape, NUMPY[kind])
+    run_nest(nest, tensors)
+    return tensors["y"]
+
+
+def excused(nest: Nest, operands: list[Array], errors: list[Array | None], kind: str) -> Array:
+    tensors = {f"x{number}": values for number, values in enumerate(operands)}
+    tensors["y"] = np.zeros(operands[0].shape, NUMPY[kind])
+    found = forward_error(nest, tensors, {f"x{n}": e for n, e in enumerate(errors)}, EXACT)
+    return np.zeros(operands[0].shape) if found is None else found
+
+
+def test_a_sum_that_fp32_rounds_to_a_tie_may_go_either_way() -> None:
+    # 1.00048828125 lies halfway between the fp16 numbers 1 and 1 + 2**-10; the one with the even
+    # mantissa is 1. The sum is 3/8 of a step of fp32 above it, which fp32 rounds to the tie; with
+    # another 2/8 it is not.
+    step = np.float32(2**-26)
+    one = np.array([1], np.float32)
+    a = np.array([0.125 + 2**-11 + 3 * step], np.float32)
+    rest = one - np.float32(0.125)
+    nest = element_wise("add", 1, 2)
+    assert stored(nest, [a, rest], "fp16") == 1
+    assert stored(nest, [a + 2 * step, rest], "fp16") == 1 + 2**-10
+    assert excused(nest, [a, rest], [2 * step * one, None], "fp16") == 2**-10
+
+
+def test_errors_of_terms_are_excused_together() -> None:
+    # 3 and 4 in quadrature are 5; one and a half times that exceeds what two terms of 5 can do
+    # together where they are equal, 5 * sqrt(2).
+    terms, bounds = np.array([[1, 1]], np.float32), np.array([[3, 4]], np.float32)
+    read = Access("x0", (at(0), at(1)))
+    nest = Nest("y", (Dim("i", 1), Dim("k", 2)), 1, "move", (read,), "sum")
+    tensors = {"x0": terms, "y": np.zeros(1, np.float32)}
+    found = forward_error(nest, tensors, {"x0": bounds}, EXACT)
+    assert found == pytest.approx(5 * 2**0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["fp32", "bf16", "fp16", "int8"])
+@given(
+    function=st.sampled_from(["add", "sub", "mul", "max", "relu", "abs", "neg", "move"]),
+    seed=st.integers(0, 2**32 - 1),
+    near=st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_operands_may_be_the_result_may_be(
+    kind: str, function: str, seed: int, near: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    operands = 1 if function in ("relu", "abs", "neg", "move") else 2
+    nest = element_wise(function, 256, operands, 0.25 if kind == "int8" else None)
+    values = [rng.normal(0, 4, 256).astype(np.float32) for _ in range(operands)]
+    if near:  # sums of few bits: many of them are ties
+        values = [np.round(v * 16).astype(np.float32) / 16 for v in values]
+    errors = [np.abs(v) * np.float32(2**-22) for v in values]
+    moved = [
+        v + (e * rng.choice([-1, -0.5, 0, 0.5, 1], 256)).astype(np.float32)
+        for v, e in zip(values, errors, strict=True)
+    ]
+    bounds = [np.abs(m - v) for m, v in zip(moved, values, strict=True)]
+    change = differences(stored(nest, moved, kind), stored(nest, values, kind))
+    assert (change <= excused(nest, values, bounds, kind)).all()
