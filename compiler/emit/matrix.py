@@ -67,7 +67,7 @@ class MatrixEmitter:
         product = Product(a, w, sums, out, finish, tile.opens, closes)
         native = nest.depthwise and self.arch.matrix.depthwise
         channel = found.batch[-1] if native else found.col
-        walked = (found.y, found.x, channel)
+        walked = (found.b, found.y, found.x, channel)
         lead = [d for d in range(nest.rank) if d not in walked and out.shape[d] > 1]
         counts = [(self.names.fresh(), out.shape[d]) for d in lead]
         product = _led(product, lead, counts)
@@ -111,11 +111,11 @@ class MatrixEmitter:
 
     def _conv(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
         geometry = Windows.of(compute, tile, found)
-        a = _window_input(compute, tile, product.a, geometry, found.k)
+        a = _window_input(compute, tile, product.a, geometry, (found.b, found.k))
         dims: dict[str, list[int | None]] = {
             "a": [],
             "w": [*geometry.taps, found.k, found.col],
-            "out": [found.y, found.x, found.col],
+            "out": [found.b, found.y, found.x, found.col],
         }
         whole = self._make(
             Conv, product, dims, first=True, last=True, a=a,
@@ -128,11 +128,11 @@ class MatrixEmitter:
     ) -> list[Item]:
         geometry = Windows.of(compute, tile, found)
         channel = found.batch[-1]
-        a = _window_input(compute, tile, product.a, geometry, channel)
+        a = _window_input(compute, tile, product.a, geometry, (found.b, channel))
         dims: dict[str, list[int | None]] = {
             "a": [],
             "w": [*geometry.taps, channel],
-            "out": [found.y, found.x, channel],
+            "out": [found.b, found.y, found.x, channel],
         }
         whole = self._make(
             DepthwiseConv, product, dims, first=True, last=True, a=a,
@@ -142,23 +142,22 @@ class MatrixEmitter:
 
     def _windowed(self, whole: MatrixInstruction) -> list[Item]:
         """`whole` cut into blocks of pixels, as many as one instruction takes."""
-        rows, cols = whole.dst.shape[:2]
-        limit = self.arch.matrix.max_pixels or rows * cols
-        wide = min(cols, limit)
         items: list[Item] = [whole]
-        for axis, size in ((0, max(1, limit // wide)), (1, wide)):
+        for axis, size in enumerate(self._block(whole)):
             items = [piece for item in items for piece in self._bands(item, axis, size)]
         return items
 
     def _bands(self, item: Item, axis: int, size: int) -> list[Item]:
-        """Bands of `size` output positions along row dimension `axis`."""
+        """Bands of `size` output positions along row dimension `axis`: batch, lines, columns."""
         if isinstance(item, Loop):
             body = (piece for inner in item.body for piece in self._bands(inner, axis, size))
             return [replace(item, body=tuple(body))]
         assert isinstance(item, Conv | DepthwiseConv)
         items: list[Item] = []
-        step = item.stride[axis]
-        reach = (item.w.shape[axis] - 1) * item.dilation[axis] + 1
+        step, reach = 1, 1
+        if axis:
+            step = item.stride[axis - 1]
+            reach = (item.w.shape[axis - 1] - 1) * item.dilation[axis - 1] + 1
         extent = item.dst.shape[axis]
         for start, length, count, _, _ in _pieces(extent, size, first=False, last=False):
             variable = self.names.fresh() if count > 1 else ""
@@ -176,9 +175,9 @@ class MatrixEmitter:
         loops = tile.loops(compute.position)
         product, together = self._joined(compute, product, found)
         dims: dict[str, list[int | None]] = {
-            "a": [found.y, found.x, found.k],
+            "a": [found.b, found.y, found.x, found.k],
             "w": [found.k, found.col],
-            "out": [found.y, found.x, found.col],
+            "out": [found.b, found.y, found.x, found.col],
         }
         taps = [tap.dim for tap in found.taps if tap.dim != together]
         positions = _positions([loops[d].size for d in taps])
@@ -216,7 +215,7 @@ class MatrixEmitter:
     ) -> list[Item]:
         """Array-sized pieces: reduction outermost, then columns, then pixels."""
         rows, _ = tile_limits(self.arch)
-        depth = dims["a"][2]
+        depth = dims["a"][-1]
         extent = 1 if depth is None else product.a.shape[depth]
         items: list[Item] = []
         for start, size, count, opens, closes in _pieces(extent, rows, first=first, last=last):
@@ -247,13 +246,20 @@ class MatrixEmitter:
 
     def _pixels(self, part: MatrixInstruction) -> list[Item]:
         """`part` cut into blocks of pixels, as many as one instruction takes."""
-        rows, cols = part.dst.shape[:2]
-        limit = self.arch.matrix.max_pixels or rows * cols
+        return self._blocks(part, 0, *self._block(part))
+
+    def _block(self, part: MatrixInstruction) -> tuple[int, int, int]:
+        """Extents of the largest piece of `part` that one instruction takes: of a batch where all
+        of its lines fit, of lines where whole ones fit."""
+        batch, rows, cols = part.dst.shape[:3]
+        limit = self.arch.matrix.max_pixels or batch * rows * cols
         wide = min(cols, limit)
-        return self._blocks(part, 0, max(1, limit // wide), 1, wide)
+        high = min(rows, max(1, limit // wide)) if wide == cols else 1
+        deep = max(1, limit // (high * wide)) if high == rows else 1
+        return min(batch, deep), high, wide
 
     def _blocks(self, part: MatrixInstruction, axis: int, size: int, *inner: int) -> list[Item]:
-        """Pieces of `size` along row dimension `axis`, then of `inner` along the next."""
+        """Pieces of `size` along row dimension `axis`, then of `inner` along the next ones."""
         items: list[Item] = []
         extent = part.dst.shape[axis]
         for start, length, count, _, _ in _pieces(extent, size, first=False, last=False):
@@ -264,7 +270,7 @@ class MatrixEmitter:
                 if operand is not None:
                     changes[name] = _cut(operand, axis, variable, start, length)
             piece = replace(part, **changes)
-            body: list[Item] = self._blocks(piece, *inner) if inner else [piece]
+            body = self._blocks(piece, axis + 1, *inner) if inner else [piece]
             items += _each_looped(body, [(variable, count)] if count > 1 else [])
         return items
 
@@ -348,13 +354,18 @@ def _per_column(operand: Operand, out_dims: list[int | None]) -> Operand:
 
 
 def _window_input(
-    compute: Compute, tile: Tile, a: Operand, geometry: Windows, channel: int | None
-) -> Operand:
-    """Input [h, w, c] that the tile's windows cover."""
+    compute: Compute, tile: Tile, a: Operand, geometry: Windows,
+    ends: tuple[int | None, int | None],
+) -> Operand:  # fmt: skip
+    """Input [b, h, w, c] that the tile's windows cover; `ends`: loops of the first and last."""
     buffer = tile.plan.buffers[compute.reads[0]]
     strides = [buffer.strides[axis] if axis is not None else a.itemsize for axis in geometry.axes]
-    deep = (1, a.itemsize) if channel is None else (a.shape[channel], a.strides[channel])
-    return replace(a, shape=(*geometry.extent, deep[0]), strides=(strides[0], strides[1], deep[1]))
+    batch, deep = (
+        (1, a.itemsize) if dim is None else (a.shape[dim], a.strides[dim]) for dim in ends
+    )
+    return replace(
+        a, shape=(batch[0], *geometry.extent, deep[0]), strides=(batch[1], *strides, deep[1])
+    )
 
 
 def _spaced(operand: Operand, axis: int, step: int) -> Operand:

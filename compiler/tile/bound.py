@@ -55,10 +55,9 @@ class Bounds:
             return work_of(layer, self.arch, shape)
         found = roles(layer.head)
         problem = Problem(layer, self.arch, found, layer.head.shape, 1, self.slots)
-        y, x, n, k = (
-            np.array([problem.extent(dim)]) for dim in (found.y, found.x, found.col, found.k)
-        )
-        priced = price(problem, Choice(y, x, n, k, np.array([0])))
+        whole = (found.b, found.y, found.x, found.col, found.k)
+        sizes = (np.array([problem.extent(dim)]) for dim in whole)
+        priced = price(problem, Choice(*sizes, np.array([0])))
         return float(priced.matrix[0]), float(np.asarray(priced.vector).ravel()[0])
 
 

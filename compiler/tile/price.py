@@ -90,7 +90,8 @@ class Problem:
     @cached_property
     def lead(self) -> tuple[int, ...]:
         """Output dims walked one position at a time."""
-        walked = (self.found.y, self.found.x, self.found.col)
+        found = self.found
+        walked = (found.b, found.y, found.x, found.col)
         return tuple(d for d in range(self.head.rank) if d not in walked and self.box[d] > 1)
 
     @cached_property
@@ -129,6 +130,7 @@ class Problem:
 class Choice:
     """Tile sizes as arrays over candidates; `order` 0: rows outside columns, 1: inside."""
 
+    b: Any
     y: Any
     x: Any
     n: Any
@@ -138,12 +140,12 @@ class Choice:
     @property
     def pixels(self) -> Any:
         """Output pixels of a tile."""
-        return self.y * self.x
+        return self.b * self.y * self.x
 
     @property
     def outputs(self) -> Any:
         """Result elements of a tile."""
-        return self.y * self.x * self.n
+        return self.pixels * self.n
 
 
 @dataclass(frozen=True)
@@ -208,9 +210,9 @@ def price(problem: Problem, choice: Choice) -> Price:
     """Memory and cycles of every candidate in `choice`."""
     arch = problem.arch
     turns, tail = turns_of(problem, choice), _tail(problem, choice)
-    a_size = problem.covered(choice.y, problem.found.y) * problem.covered(
-        choice.x, problem.found.x
-    ) * choice.k  # fmt: skip
+    found = problem.found
+    window = problem.covered(choice.y, found.y) * problem.covered(choice.x, found.x)
+    a_size = choice.b * window * choice.k
     w_bytes = problem.taps * choice.n * choice.k * size_of(problem.weight.dtype)
     need, fits = _fits(problem, choice, turns, tail, (a_size, w_bytes))
     inner, gap = _product(problem, choice)
@@ -235,7 +237,8 @@ def price(problem: Problem, choice: Choice) -> Price:
 def turns_of(problem: Problem, choice: Choice) -> Turns:
     """Loop counts, and loads that follow from which loops move which operand."""
     found = problem.found
-    rows = -(-problem.extent(found.y) // choice.y) * -(-problem.extent(found.x) // choice.x)
+    sizes = ((found.b, choice.b), (found.y, choice.y), (found.x, choice.x))
+    rows = math.prod(-(-problem.extent(dim) // size) for dim, size in sizes)
     cols = -(-problem.extent(found.col) // choice.n)
     deep = -(-problem.extent(found.k) // choice.k)
     every = rows * cols * deep
@@ -317,7 +320,10 @@ def _box(problem: Problem, choice: Choice, access: Access) -> list[Any]:
 def _size(problem: Problem, choice: Choice, dim: int) -> Any:
     """Positions of one loop of the head within a tile."""
     found = problem.found
-    cut = {found.y: choice.y, found.x: choice.x, found.col: choice.n, found.k: choice.k}
+    cut = {
+        found.b: choice.b, found.y: choice.y, found.x: choice.x, found.col: choice.n,
+        found.k: choice.k,
+    }  # fmt: skip
     if dim in cut:
         return cut[dim]
     return 1 if dim < problem.head.rank else problem.head.dims[dim].extent

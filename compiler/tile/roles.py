@@ -36,9 +36,15 @@ class Roles:
     taps: tuple[Tap, ...]
     inner: tuple[int, ...]
     y: int | None
-    """Row loop that an instruction walks as its first."""
+    """Row loop that an instruction walks as its second: lines."""
     x: int | None
-    """Row loop that an instruction walks as its second."""
+    """Row loop that an instruction walks as its last: columns."""
+
+    @property
+    def b(self) -> int | None:
+        """Row loop that an instruction walks as its first, where there is a third: the batch."""
+        others = [d for d in self.rows if d not in (self.y, self.x)]
+        return others[-1] if others else None
 
     @property
     def col(self) -> int | None:

@@ -71,28 +71,30 @@ def _cheapest(problem: Problem, parts: tuple[Box, ...], columns: Sequence[str]) 
 
 
 def choices(problem: Problem) -> Choice:
-    """All combinations of sizes; columns of pixels are cut only within single rows."""
+    """All combinations of sizes; pixels are cut within single rows, rows within one of a batch."""
     found, matrix = problem.found, problem.arch.matrix
     deep = matrix.depth if matrix.kind == "cube" else matrix.rows
     axes = [
+        sizes(problem.extent(found.b), 1, 6),
         sizes(problem.extent(found.y), 1),
         sizes(problem.extent(found.x), 1, 14 if found.y is None else 5),
         sizes(problem.extent(found.col), matrix.cols),
         sizes(problem.extent(found.k), deep, 6),
         [0, 1],
     ]
-    y, x, n, k, order = (a.ravel() for a in np.meshgrid(*axes, indexing="ij"))
-    keep = (x == problem.extent(found.x)) | (y == 1)
+    b, y, x, n, k, order = (a.ravel() for a in np.meshgrid(*axes, indexing="ij"))
+    wide = x == problem.extent(found.x)
+    keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
     if matrix.max_pixels is not None and matrix.granularity != "tile":
-        keep &= y * x <= matrix.max_pixels
-    return Choice(*(a[keep] for a in (y, x, n, k, order)))
+        keep &= b * y * x <= matrix.max_pixels
+    return Choice(*(a[keep] for a in (b, y, x, n, k, order)))
 
 
 def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ...]:
     """The loops of one candidate, outermost first."""
     found = problem.found
     lead = [(d, np.ones_like(choice.n)) for d in problem.lead]
-    rows = [(found.y, choice.y), (found.x, choice.x)]
+    rows = [(found.b, choice.b), (found.y, choice.y), (found.x, choice.x)]
     cols = [(found.col, choice.n)]
     inside = choice.order[index] == 0
     # Weights that the lead loops do not move are kept across them when columns come first.

@@ -108,11 +108,13 @@ def typed(name: str, operand: Operand | None, *expected: str) -> Breaches:
 
 
 def windowed(
-    a: Operand, rows_cols: Sequence[int], kernel: Sequence[int], steps: Sequence[Sequence[int]]
-) -> Breaches:
-    """Windows with steps below 1, or that reach beyond input `a` [h, w, c].
+    extents: Sequence[int], rows_cols: Sequence[int], kernel: Sequence[int],
+    steps: Sequence[Sequence[int]],
+) -> Breaches:  # fmt: skip
+    """Windows with steps below 1, or that reach beyond their input.
 
     Args:
+        extents: of the input in each direction.
         rows_cols: windows in each direction.
         kernel: positions of a window in each direction.
         steps: stride and dilation, in each direction.
@@ -125,8 +127,8 @@ def windowed(
     for axis in (0, 1):
         window = (kernel[axis] - 1) * dilation[axis] + 1
         need = (rows_cols[axis] - 1) * stride[axis] + window
-        if a.shape[axis] < need:
-            yield "shape", f"input extent {a.shape[axis]} is below the {need} needed by the windows"
+        if extents[axis] < need:
+            yield "shape", f"input extent {extents[axis]} is below the {need} needed by the windows"
 
 
 def distinct(operand: Operand) -> Breaches:

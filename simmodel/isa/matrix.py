@@ -31,9 +31,12 @@ INFINITY = math.inf
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixInstruction(Instruction):
-    """What the four share: operands, accumulation and write-back."""
+    """What the four share: operands, accumulation and write-back.
 
-    RESULT_RANK: ClassVar[int]
+    Rows of the array are output positions: of a batch, of lines, of columns.
+    """
+
+    RESULT_RANK: ClassVar[int] = 4
     """Dimensions of dst, without those of surrounding loops."""
 
     dst: Operand
@@ -209,17 +212,16 @@ def tile_limits(arch: Arch) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Gemm(MatrixInstruction):
-    """dst[y, x, n] = a[y, x, k] x w[k, n]: a whole tile's product, rows in two dimensions."""
+    """dst[b, y, x, n] = a[b, y, x, k] x w[k, n]: a whole tile's product, rows in three dimensions."""
 
     MNEMONIC: ClassVar[str] = "matrix.gemm"
-    RESULT_RANK: ClassVar[int] = 3
-    AXES: ClassVar[dict[str, str]] = {"dst": "yxn", "a": "yxk", "w": "kn"}
+    AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "byxk", "w": "kn"}
 
     def extents(self) -> tuple[int, int, int, int]:
-        return self.a.shape[-3] * self.a.shape[-2], self.w.shape[-1], self.a.shape[-1], 1
+        return math.prod(self.a.shape[-4:-1]), self.w.shape[-1], self.a.shape[-1], 1
 
     def sums(self, a: Array, w: Array) -> Array:
-        return _product(self, a, w, ("yxk", "kn", "yxn"))
+        return _product(self, a, w, ("byxk", "kn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity == "tile":
@@ -229,7 +231,7 @@ class Gemm(MatrixInstruction):
 
 @dataclass(frozen=True, kw_only=True)
 class Tile(Gemm):
-    """dst[y, x, n] = a[y, x, k] x w[k, n]; k and n no larger than the array."""
+    """dst[b, y, x, n] = a[b, y, x, k] x w[k, n]; k and n no larger than the array."""
 
     MNEMONIC: ClassVar[str] = "matrix.tile"
 
@@ -256,8 +258,6 @@ def windows(
 class Windowed(MatrixInstruction):
     """What convolutions share: kernel, stride, dilation; the input has its border in place."""
 
-    RESULT_RANK: ClassVar[int] = 3
-
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
 
@@ -266,11 +266,11 @@ class Windowed(MatrixInstruction):
         yield from broken
         if not any(rule == "shape" for rule, _ in broken):
             steps = (self.stride, self.dilation)
-            yield from windowed(self.a, self.dst.shape, self.w.shape[:2], steps)
+            yield from windowed(self.a.shape[1:], self.dst.shape[1:], self.w.shape[:2], steps)
 
     def windowed(self, a: Array) -> Array:
-        """View [..., y, x, i, j, c] of the input."""
-        lead = len(self.dst.shape) - 3
+        """View [..., b, y, x, i, j, c] of the input."""
+        lead = len(self.dst.shape) - self.RESULT_RANK
         kernel = (self.w.shape[lead], self.w.shape[lead + 1])
         rows, cols = self.dst.shape[-3], self.dst.shape[-2]
         return windows(a, rows, cols, kernel, (*self.stride, *self.dilation))
@@ -290,17 +290,17 @@ class Windowed(MatrixInstruction):
 
 @dataclass(frozen=True, kw_only=True)
 class Conv(Windowed):
-    """dst[y, x, n] = sum over i, j, c of a[y*s+i*d, x*s+j*d, c] w[i, j, c, n]."""
+    """dst[b, y, x, n] = sum over i, j, c of a[b, y*s+i*d, x*s+j*d, c] w[i, j, c, n]."""
 
     MNEMONIC: ClassVar[str] = "matrix.conv"
-    AXES: ClassVar[dict[str, str]] = {"dst": "yxn", "a": "hwc", "w": "ijcn"}
+    AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "bhwc", "w": "ijcn"}
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c, n = self.w.shape[-4:]
-        return self.dst.shape[-3] * self.dst.shape[-2], n, c, i * j
+        return math.prod(self.dst.shape[-4:-1]), n, c, i * j
 
     def sums(self, a: Array, w: Array) -> Array:
-        return _product(self, a, w, ("yxijc", "ijcn", "yxn"))
+        return _product(self, a, w, ("byxijc", "ijcn", "byxn"))
 
     def unencodable(self, arch: Arch) -> str | None:
         if arch.matrix.granularity != "conv":
@@ -310,14 +310,14 @@ class Conv(Windowed):
 
 @dataclass(frozen=True, kw_only=True)
 class DepthwiseConv(Windowed):
-    """dst[y, x, c] = sum over i, j of a[y*s+i*d, x*s+j*d, c] w[i, j, c]."""
+    """dst[b, y, x, c] = sum over i, j of a[b, y*s+i*d, x*s+j*d, c] w[i, j, c]."""
 
     MNEMONIC: ClassVar[str] = "matrix.depthwise"
-    AXES: ClassVar[dict[str, str]] = {"dst": "yxc", "a": "hwc", "w": "ijc"}
+    AXES: ClassVar[dict[str, str]] = {"dst": "byxc", "a": "bhwc", "w": "ijc"}
 
     def extents(self) -> tuple[int, int, int, int]:
         i, j, c = self.w.shape[-3:]
-        return self.dst.shape[-3] * self.dst.shape[-2], c, 1, i * j
+        return math.prod(self.dst.shape[-4:-1]), c, 1, i * j
 
     def lasts(self, arch: Arch, *, behind: bool = False) -> int:
         pixels, channels, _, taps = self.extents()
@@ -332,9 +332,9 @@ class DepthwiseConv(Windowed):
         total: Array = np.zeros(self.dst.shape, exact)
         for i in range(w.shape[-3]):
             for j in range(w.shape[-2]):
-                weights: Array = w[..., None, None, i, j, :].astype(exact)
+                weights: Array = w[..., None, None, None, i, j, :].astype(exact)
                 total += seen[..., i, j, :].astype(exact) * weights
-        lead = len(self.dst.shape) - 3
+        lead = len(self.dst.shape) - self.RESULT_RANK
         still = tuple(axis for axis, moves in enumerate(_moving(self.dst, lead)) if not moves)
         result: Array = total.sum(axis=still, dtype=exact) if still else total
         return result

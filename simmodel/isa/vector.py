@@ -299,7 +299,7 @@ class Window(VectorInstruction):
         yield from broken
         if not broken:
             steps = (self.stride, self.dilation)
-            yield from windowed(self.a, self.dst.shape, self.kernel, steps)
+            yield from windowed(self.a.shape, self.dst.shape, self.kernel, steps)
         if self.w is None:
             return
         yield from known(self.function, ("sum",))

@@ -50,9 +50,9 @@ def two_layers() -> Program:
     )
     product = Gemm(
         engine="matrix",
-        a=_at("local", 0, 1, 4, 8),
+        a=_at("local", 0, 1, 1, 4, 8),
         w=_at("local", 32, 8, 4),
-        dst=_at("local", 64, 1, 4, 4),
+        dst=_at("local", 64, 1, 1, 4, 4),
         waits=(("x", 1),),
         signals=(("y", 1),),
     )

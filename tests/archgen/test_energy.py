@@ -87,14 +87,14 @@ def at(memory: str, base: int, shape: tuple[int, ...], dtype: str = "int8") -> O
 
 def program(arch: Arch, turns: int = 3) -> Program:
     """A weight tile is loaded, then `turns` times: load 64 bytes, multiply, round, store."""
-    a, w = at("local", 0, (1, 4, 16)), at("local", 4096, (16, 16))
-    sums, out = at("accumulators", 0, (1, 4, 16), "int32"), at("local", 8192, (1, 4, 16))
+    a, w = at("local", 0, (1, 1, 4, 16)), at("local", 4096, (16, 16))
+    sums, out = at("accumulators", 0, (1, 1, 4, 16), "int32"), at("local", 8192, (1, 1, 4, 16))
     load_w = Copy(engine="load", dst=w, src=at("dram", 4096, (16, 16)), origin=0)
     body: tuple[Item, ...] = (
-        Copy(engine="load", dst=a, src=at("dram", 0, (1, 4, 16)), origin=1),
+        Copy(engine="load", dst=a, src=at("dram", 0, (1, 1, 4, 16)), origin=1),
         Gemm(engine="matrix", dst=sums, a=a, w=w, origin=1),
         Unary(engine="vector", function="move", dst=out, a=sums, origin=2),
-        Copy(engine="store", dst=at("dram", 8192, (1, 4, 16)), src=out, origin=2),
+        Copy(engine="store", dst=at("dram", 8192, (1, 1, 4, 16)), src=out, origin=2),
     )
     origins = tuple(Origin(name, 0, "Gemm") for name in ("weights", "product", "result"))
     data = Constant("data", 0, np.zeros(4096 + 256, np.int8))
@@ -170,8 +170,8 @@ def test_a_broadcast_crosses_the_links_of_all_its_targets() -> None:
     copy = machine().model_dump(mode="json", by_alias=True)["copy"]
     copy["load"]["broadcast"] = True
     arch = changed({"cores": 2, "links": {"bus": link}, "copy": copy})
-    target = replace(at("local", 0, (1, 4, 16)), cores=(0, 1))
-    load = Copy(engine="load", dst=target, src=at("dram", 0, (1, 4, 16)))
+    target = replace(at("local", 0, (1, 1, 4, 16)), cores=(0, 1))
+    load = Copy(engine="load", dst=target, src=at("dram", 0, (1, 1, 4, 16)))
     made = replace(program(arch), cores=((Loop("i", 3, (load,)),), ()), tokens=({}, {}))
     trace = simulate(made, arch)
     (own,) = count_events(made, trace, arch)

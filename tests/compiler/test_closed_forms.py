@@ -10,11 +10,13 @@ import math
 from typing import Any
 
 import pytest
+from blocks import conv
 from machines import machine
 from networks import Net
 
 from compiler.driver import CompileOptions, compile_model
 from simmodel.arch import Arch
+from simmodel.isa.cycles import product_cycles
 from simmodel.simulate import simulate
 
 DATAFLOWS = ("output-stationary", "weight-stationary", "input-stationary")
@@ -60,6 +62,27 @@ def test_programs_keep_systolic_arrays_busy_as_long_as_scale_sim_says(
     cycles, total = busy(arch, *layer)
     assert cycles == LAYERS[layer][DATAFLOWS.index(dataflow)] + 1
     assert total - cycles <= 0.02 * cycles
+
+
+@pytest.mark.parametrize("grain", ["gemm", "conv"])
+@pytest.mark.parametrize("dataflow", DATAFLOWS)
+def test_pixels_of_a_batch_fill_the_array_as_those_of_one_large_image_do(
+    dataflow: str, grain: str
+) -> None:
+    shape = {"kind": "systolic", "rows": 32, "cols": 32, "depth": 1, "fold_overlap": False}
+    arch = free({**shape, "dataflow": dataflow, "granularity": grain, "im2col": False})
+    net = Net()
+    y = conv(net, net.input(16, 64, 9, 9), 2048, (3, 3), pads=(0, 0, 0, 0), bias=False)
+    program = compile_model(net.model(y), arch, CompileOptions(dtype="fp16")).program
+    (engine,) = (e for e in simulate(program, arch).engines if e.engine == "matrix")
+    apart = 9 if grain == "gemm" else 1  # a product for each position of the kernel
+    joined, single = (
+        apart * product_cycles(arch.matrix, "fp16", pixels, 2048, 64, 9 // apart)
+        for pixels in (16 * 49, 49)
+    )
+    assert 16 * single >= 1.25 * joined
+    # Loads may be worth a second piece of the batch.
+    assert joined <= engine.busy <= 1.08 * joined
 
 
 @pytest.mark.parametrize("grain", ["tile", "gemm", "conv"])

@@ -118,15 +118,15 @@ def pipeline(sync: str = "tokens") -> Program:
     """
     two_x, two_y = Ring(2, ROWS * K, 0, (("t", 1),)), Ring(2, ROWS * N, 0, (("t", 1),))
     two_s = Ring(2, ROWS * N * 4, 0, (("t", 1),))
-    x = at("local", 0, (ROWS, 1, K), ring=two_x)
-    sums = at("accumulators", 0, (ROWS, 1, N), "int32", ring=two_s)
-    y = at("local", 2048, (ROWS, 1, N), ring=two_y, scale=64.0)
+    x = at("local", 0, (ROWS, 1, 1, K), ring=two_x)
+    sums = at("accumulators", 0, (ROWS, 1, 1, N), "int32", ring=two_s)
+    y = at("local", 2048, (ROWS, 1, 1, N), ring=two_y, scale=64.0)
     load_w = Copy(
         engine="load", dst=at("local", 1024, (K, N)), src=at("dram", W, (K, N)),
         signals=(("w", 1),),
     )  # fmt: skip
     load_x = Copy(
-        engine="load", dst=x, src=at("dram", X, (ROWS, 1, K), terms={"t": ROWS * K}),
+        engine="load", dst=x, src=at("dram", X, (ROWS, 1, 1, K), terms={"t": ROWS * K}),
         waits=(("x_free", 1),), signals=(("x_full", 1),),
     )  # fmt: skip
     first = Gemm(engine="matrix", dst=sums, a=x, w=at("local", 1024, (K, N)))
@@ -138,7 +138,7 @@ def pipeline(sync: str = "tokens") -> Program:
         waits=(("s_full", 1), ("y_free", 1)), signals=(("s_free", 1), ("y_full", 1)),
     )  # fmt: skip
     store = Copy(
-        engine="store", dst=at("dram", Y, (ROWS, 1, N), terms={"t": ROWS * N}), src=y,
+        engine="store", dst=at("dram", Y, (ROWS, 1, 1, N), terms={"t": ROWS * N}), src=y,
         waits=(("y_full", 1),), signals=(("y_free", 1),),
     )  # fmt: skip
     wait = Sync(engine="matrix", waits=(("w", 1),))

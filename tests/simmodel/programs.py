@@ -94,9 +94,9 @@ def gemm(m: int, n: int, k: int, waits: Sync = (), signals: Sync = (), **more: A
     at = more.pop("at", 0)
     return Gemm(
         engine="matrix",
-        a=box("local", at, 1, m, k),
+        a=box("local", at, 1, 1, m, k),
         w=box("local", at + m * k, k, n),
-        dst=box("local", at + m * k + k * n, 1, m, n),
+        dst=box("local", at + m * k + k * n, 1, 1, m, n),
         waits=waits,
         signals=signals,
         **more,

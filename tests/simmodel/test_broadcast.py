@@ -50,11 +50,11 @@ def broadcast(part: int) -> list[Instruction]:
 
 def multiply(part: int) -> list[Instruction]:
     """Add x[:, part] @ w[part] to the sums, when the weights have come."""
-    sums = at("accumulators", 0, (ROWS, 1, N), "int32")
+    sums = at("accumulators", 0, (ROWS, 1, 1, N), "int32")
     width = K * ROUNDS
     gemm = Gemm(
         engine="matrix", dst=sums, partial=sums if part else None, w=at("local", KIB, (K, N)),
-        a=at("local", part * K, (ROWS, 1, K), strides=(width, width, 1)),
+        a=at("local", part * K, (ROWS, 1, 1, K), strides=(width, width, width, 1)),
         signals=() if part < ROUNDS - 1 else (("sums", 1),),
     )  # fmt: skip
     done: list[Instruction] = [Arrive(engine="matrix", barrier=f"free{part + 1}")]
@@ -63,8 +63,8 @@ def multiply(part: int) -> list[Instruction]:
 
 
 def stream(core: int) -> tuple[Instruction, ...]:
-    rows, block = (ROWS, 1, K * ROUNDS), ROWS * K * ROUNDS
-    y = at("local", 2 * KIB, (ROWS, 1, N), scale=64.0)
+    rows, block = (ROWS, 1, 1, K * ROUNDS), ROWS * K * ROUNDS
+    y = at("local", 2 * KIB, (ROWS, 1, 1, N), scale=64.0)
     load = Copy(
         engine="load", dst=at("local", 0, rows), src=at("dram", X + core * block, rows),
         signals=(("x", 1),),
@@ -74,10 +74,10 @@ def stream(core: int) -> tuple[Instruction, ...]:
         items += broadcast(part) if core == 0 else []
         items += multiply(part)
     move = Unary(
-        engine="vector", function="move", dst=y, a=at("accumulators", 0, (ROWS, 1, N), "int32"),
+        engine="vector", function="move", dst=y, a=at("accumulators", 0, (ROWS, 1, 1, N), "int32"),
         waits=(("sums", 1),), signals=(("y", 1),),
     )  # fmt: skip
-    target = at("dram", Y + core * ROWS * N, (ROWS, 1, N))
+    target = at("dram", Y + core * ROWS * N, (ROWS, 1, 1, N))
     store = Copy(engine="store", dst=target, src=y, waits=(("y", 1),))
     return (*items, move, store)
 

@@ -113,9 +113,9 @@ def requantized(a: np.ndarray, w: np.ndarray, b: np.ndarray, m: np.ndarray) -> n
     return np.clip(np.rint(steps) + 3, -128, 127).astype(np.int8)
 
 
-SMALL = at("accumulators", 0, (2, 2, 6), "int32")
+SMALL = at("accumulators", 0, (1, 2, 2, 6), "int32")
 FACTORS = at("local", 4096, (6,), "fp32")
-IMAGE = at("local", 0, (7, 5, 4))
+IMAGE, IMAGES = at("local", 0, (7, 5, 4)), at("local", 0, (2, 7, 5, 4))
 
 CASES = [
     Case(
@@ -137,15 +137,15 @@ CASES = [
     ),
     Case(
         Tile(
-            engine="matrix", dst=SMALL, a=at("local", 0, (2, 2, 8)), w=at("local", 64, (8, 6)),
+            engine="matrix", dst=SMALL, a=at("local", 0, (1, 2, 2, 8)), w=at("local", 64, (8, 6)),
             partial=SMALL,
         ),
         1, 32 + 48 + 96 + 96, product,
     ),
     Case(
         Gemm(
-            engine="matrix", dst=at("local", 2048, (2, 2, 6), scale=4.0, zero=3),
-            a=at("local", 0, (2, 2, 8), zero=-5), w=at("local", 64, (8, 6)),
+            engine="matrix", dst=at("local", 2048, (1, 2, 2, 6), scale=4.0, zero=3),
+            a=at("local", 0, (1, 2, 2, 8), zero=-5), w=at("local", 64, (8, 6)),
             bias=at("local", 1024, (6,), "int32"), multiplier=FACTORS, low=0.0, high=300.0,
         ),
         1, 32 + 48 + 32 + 32 + 32,
@@ -153,17 +153,17 @@ CASES = [
     ),
     Case(
         Conv(
-            engine="matrix", dst=at("accumulators", 0, (3, 2, 6), "int32"), a=IMAGE,
+            engine="matrix", dst=at("accumulators", 0, (2, 3, 2, 6), "int32"), a=IMAGES,
             w=at("local", 1024, (3, 3, 4, 6)), stride=(2, 2),
         ),
-        5, 144 + 216 + 144, lambda a, w: sliding(a, w, 2, False),
+        10, 288 + 216 + 288, lambda a, w: np.stack([sliding(image, w, 2, False) for image in a]),
     ),
     Case(
         DepthwiseConv(
-            engine="matrix", dst=at("accumulators", 0, (5, 3, 4), "int32"), a=IMAGE,
+            engine="matrix", dst=at("accumulators", 0, (2, 5, 3, 4), "int32"), a=IMAGES,
             w=at("local", 1024, (3, 3, 4)),
         ),
-        4, 144 + 36 + 240, lambda a, w: sliding(a, w, 1, True),
+        8, 288 + 36 + 480, lambda a, w: np.stack([sliding(image, w, 1, True) for image in a]),
     ),
     Case(
         Splat(
@@ -423,7 +423,7 @@ def test_common_loops_are_taken_in_bulk() -> None:
     """The property above would hold if nothing were ever widened; these must be."""
     rows = {"t": 8}
     tile = Tile(
-        engine="matrix", a=at("local", 0, (2, 2, 8), terms={"k": 8}, strides=(64, 32, 1)),
+        engine="matrix", a=at("local", 0, (1, 2, 2, 8), terms={"k": 8}, strides=(128, 64, 32, 1)),
         w=at("local", 1024, (8, 6), terms={"k": 48}), dst=SMALL, partial=SMALL,
     )  # fmt: skip
     move = Copy(

@@ -67,8 +67,8 @@ def array(dataflow: str, size: int, overlap: bool = False) -> dict[str, object]:
 
 def product(m: int, n: int, k: int) -> Gemm:
     """One instruction for the whole product."""
-    a, w = box("local", 0, 1, m, k), box("local", m * k, k, n)
-    return Gemm(engine="matrix", a=a, w=w, dst=box("local", m * k + k * n, 1, m, n))
+    a, w = box("local", 0, 1, 1, m, k), box("local", m * k, k, n)
+    return Gemm(engine="matrix", a=a, w=w, dst=box("local", m * k + k * n, 1, 1, m, n))
 
 
 @pytest.mark.parametrize("dataflow", DATAFLOWS)
@@ -97,8 +97,9 @@ def test_overlapping_folds_hide_the_loading_of_the_next(dataflow: str) -> None:
 
 def convolution(pixels: int, n: int, k: int) -> Conv:
     """One instruction for 1 x 1 kernels."""
-    a, w = box("local", 0, 1, pixels, k), box("local", pixels * k, 1, 1, k, n)
-    return Conv(engine="matrix", a=a, w=w, dst=box("local", pixels * k + k * n, 1, pixels, n))
+    a, w = box("local", 0, 1, 1, pixels, k), box("local", pixels * k, 1, 1, k, n)
+    dst = box("local", pixels * k + k * n, 1, 1, pixels, n)
+    return Conv(engine="matrix", a=a, w=w, dst=dst)
 
 
 @pytest.mark.parametrize(("make", "grain"), [(product, "gemm"), (convolution, "conv")])
@@ -119,8 +120,9 @@ def test_folds_of_neighbours_overlap_as_those_of_one_product(
 def depthwise(size: int, channels: int, kernel: int) -> DepthwiseConv:
     """One instruction for size x size output pixels."""
     wide = size + kernel - 1
-    a, w = box("local", 0, wide, wide, channels), box("local", 32 * KIB, kernel, kernel, channels)
-    dst = box("local", 40 * KIB, size, size, channels)
+    a = box("local", 0, 1, wide, wide, channels)
+    w = box("local", 32 * KIB, kernel, kernel, channels)
+    dst = box("local", 40 * KIB, 1, size, size, channels)
     return DepthwiseConv(engine="matrix", a=a, w=w, dst=dst)
 
 

@@ -88,9 +88,9 @@ def shift(place: int, field: str, offset: int) -> Program:
 
 # The pipeline's instructions by number.
 LOAD_W, WAIT, LOAD_X, MULTIPLY, SCALE, STORE = range(6)
-NO_SLOTS = at("local", 0, (ROWS, 1, K), ring=Ring(0, 8))
-SUMS = at("accumulators", 0, (ROWS, 1, N), "int32")
-Y_TILE = at("dram", 8192, (ROWS, 1, N), terms={"t": ROWS * N})
+NO_SLOTS = at("local", 0, (ROWS, 1, 1, K), ring=Ring(0, 8))
+SUMS = at("accumulators", 0, (ROWS, 1, 1, N), "int32")
+Y_TILE = at("dram", 8192, (ROWS, 1, 1, N), terms={"t": ROWS * N})
 
 
 def with_tokens(**counts: int) -> Program:
@@ -203,7 +203,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "no such engine": ("engine", lambda: change(LOAD_X, engine="fetch")),
     "product on the vector engine": ("engine", lambda: change(MULTIPLY, engine="vector")),
     "no path for the store": ("encoding", lambda: change(STORE, engine="load")),
-    "vector engine reads dram": ("encoding", lambda: change(SCALE, a=at("dram", 0, (ROWS, 1, N)))),
+    "vector engine reads dram": ("encoding", lambda: change(SCALE, a=at("dram", 0, (ROWS, 1, 1, N)))),
     "no weight memory": ("memory", lambda: change(LOAD_W, dst=at("weights", 0, (K, N)))),
     "no such memory": ("memory", lambda: change(LOAD_W, dst=at("cache", 0, (K, N)))),
     "no such element type": (
@@ -258,7 +258,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
         "shape", lambda: change(MULTIPLY, dst=at("accumulators", 0, (ROWS, 1, N - 1), "int32"))),
     "product of two types": ("type", lambda: change(MULTIPLY, w=at("local", 1024, (K, N), "fp16"))),
     "sums of another type": (
-        "type", lambda: change(MULTIPLY, partial=at("accumulators", 0, (ROWS, 1, N), "fp32"))),
+        "type", lambda: change(MULTIPLY, partial=at("accumulators", 0, (ROWS, 1, 1, N), "fp32"))),
     "bias for other channels": (
         "shape", lambda: change(MULTIPLY, bias=at("local", 0, (N + 1,), "int32"))),
     "clip to nothing": ("parameter", lambda: change(SCALE, low=1.0, high=0.0)),
@@ -281,7 +281,7 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
         "shape", lambda: change(LOAD_W, dst=at("local", 1024, (1,) * 15 + (K, N)))),
     "address of many digits": ("range", lambda: shift(STORE, "dst", 1 << 70)),
     "step of many digits": (
-        "range", lambda: change(STORE, dst=at("dram", Y, (ROWS, 1, N), terms={"t": 1 << 62}))),
+        "range", lambda: change(STORE, dst=at("dram", Y, (ROWS, 1, 1, N), terms={"t": 1 << 62}))),
     "loop without end": ("loop", lambda: loops("u", 1 << 40)),
     "port of another shape": (
         "shape",
