@@ -270,7 +270,7 @@ class MatrixEmitter:
                 if operand is not None:
                     changes[name] = _cut(operand, axis, variable, start, length)
             piece = replace(part, **changes)
-            body = self._blocks(piece, axis + 1, *inner) if inner else [piece]
+            body: list[Item] = self._blocks(piece, axis + 1, *inner) if inner else [piece]
             items += _each_looped(body, [(variable, count)] if count > 1 else [])
         return items
 

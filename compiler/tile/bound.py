@@ -56,8 +56,8 @@ class Bounds:
         found = roles(layer.head)
         problem = Problem(layer, self.arch, found, layer.head.shape, 1, self.slots)
         whole = (found.b, found.y, found.x, found.col, found.k)
-        sizes = (np.array([problem.extent(dim)]) for dim in whole)
-        priced = price(problem, Choice(*sizes, np.array([0])))
+        b, y, x, n, k = (np.array([problem.extent(dim)]) for dim in whole)
+        priced = price(problem, Choice(b, y, x, n, k, np.array([0])))
         return float(priced.matrix[0]), float(np.asarray(priced.vector).ravel()[0])
 
 

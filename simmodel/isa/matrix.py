@@ -212,7 +212,7 @@ def tile_limits(arch: Arch) -> tuple[int, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class Gemm(MatrixInstruction):
-    """dst[b, y, x, n] = a[b, y, x, k] x w[k, n]: a whole tile's product, rows in three dimensions."""
+    """dst[b, y, x, n] = a[b, y, x, k] x w[k, n]: a whole tile's product."""
 
     MNEMONIC: ClassVar[str] = "matrix.gemm"
     AXES: ClassVar[dict[str, str]] = {"dst": "byxn", "a": "byxk", "w": "kn"}

@@ -1,4 +1,4 @@
-"""Forward errors: whatever operands turn out to be within their errors, results are within theirs."""
+"""Forward errors: while operands are within their errors, results are within theirs."""
 
 from __future__ import annotations
 

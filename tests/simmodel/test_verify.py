@@ -203,7 +203,8 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "no such engine": ("engine", lambda: change(LOAD_X, engine="fetch")),
     "product on the vector engine": ("engine", lambda: change(MULTIPLY, engine="vector")),
     "no path for the store": ("encoding", lambda: change(STORE, engine="load")),
-    "vector engine reads dram": ("encoding", lambda: change(SCALE, a=at("dram", 0, (ROWS, 1, 1, N)))),
+    "vector engine reads dram": (
+        "encoding", lambda: change(SCALE, a=at("dram", 0, (ROWS, 1, 1, N)))),
     "no weight memory": ("memory", lambda: change(LOAD_W, dst=at("weights", 0, (K, N)))),
     "no such memory": ("memory", lambda: change(LOAD_W, dst=at("cache", 0, (K, N)))),
     "no such element type": (
