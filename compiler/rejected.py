@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.driver import Decision, Search
-from compiler.errors import DoesNotFit
+from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.dependence import dependences, members, union
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
@@ -125,13 +125,19 @@ class Neighbours:
             return self.reason
         if (sought := self.fitter.stages.tile.objective) != "latency":
             return f"{sought} is sought, not cycles"
-        if any(len(self.fitter.fits(group, None)) > 1 for group in groups):
+        if not all(self._fits_whole(group) for group in groups):
             return PLACELESS
         plain = sum(self._cycles(self.net.group(mask)) for mask in masks)
         chosen = sum(self._cycles(self.net.group(self.masks[step])) for step in steps)
         if not cheaper(plain, chosen):
             return "cheaper only with the tensors that were kept on chip afterwards"
         return UNSEEN
+
+    def _fits_whole(self, group: Group) -> bool:
+        try:
+            return len(self.fitter.fits(group, None)) == 1
+        except CompilerError:
+            return False
 
     def _group(self, mask: int, steps: tuple[int, ...]) -> Group:
         """A group with what is kept on chip around those that were chosen."""
