@@ -181,6 +181,13 @@ COLUMNS = (
     ),
     Column("verify_s", "real", "s", "wall-clock time of executing the instructions and comparing"),
     Column("simulate_s", "real", "s", "wall-clock time of the event simulation"),
+    Column(
+        "schedule_from",
+        "text",
+        "",
+        "the machine with no more hardware whose schedule was quicker here than the point's own; "
+        "missing: its own (--isolated: always)",
+    ),
     Column("note", "text", "", "what to know about the numbers: calibration, weak comparisons"),
     Column("reason", "text", "", "why there is no result: the sum that does not fit, the operator"),
 )

@@ -77,6 +77,8 @@ class Design:
     ways: tuple[Scheduling, ...] = (DEFAULT,)
     verify: bool = True
     host: bool = True
+    isolated: bool = False
+    """Whether every point keeps the schedule that is made for its own machine."""
     extensions: tuple[Extension, ...] = ()
     only: tuple[Pattern, ...] = ()
     skip: tuple[Pattern, ...] = ()
@@ -115,6 +117,7 @@ def designed(
     objective: Several[str] = (DEFAULT.objective,),
     effort: Several[int] = (DEFAULT.effort,),
     passes: Sequence[Settings] = ((),),
+    isolated: bool = False,
     extensions: Several[Named] = (),
 ) -> Design:
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
@@ -141,7 +144,9 @@ def designed(
     mistakes += wrong
     if mistakes:
         raise StudyError([*mistakes, *_unopened(workloads)])
-    return Design(tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host, files)
+    return Design(
+        tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host, isolated, files
+    )
 
 
 def extended(paths: Iterable[Named]) -> tuple[tuple[Extension, ...], list[str]]:

@@ -42,6 +42,9 @@ class Point:
     scheduling: Scheduling = DEFAULT
     settings: tuple[tuple[str, Scalar], ...] = ()
     """Fields of the architecture that a sweep has set, with their values."""
+    schedule_from: Arch | None = None
+    """The machine that it is compiled for; None: `arch` itself, as for all points that are asked
+    for (`archgen.lending`)."""
     trace: bool = False
     """Whether its run is also wanted as a file for a viewer; this is no part of `key`."""
 
@@ -50,7 +53,8 @@ class Point:
         """`edge resnet50 b1 int8`, and choices of the schedule that are not the usual ones."""
         usual = DEFAULT.columns
         chosen = (f" {k}={v}" for k, v in self.scheduling.columns.items() if v != usual.get(k))
-        return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}{''.join(chosen)}"
+        lent = f" from {self.schedule_from.name}" if self.schedule_from is not None else ""
+        return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}{''.join(chosen)}{lent}"
 
     def identity(self) -> Row:
         """The columns that say which point it is."""

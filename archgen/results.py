@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ from archgen.about import About
 from archgen.design import StudyError
 from archgen.files import read_sealed, write_sealed
 from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
+from archgen.lending import Loan, settled
 from archgen.plots import save_plots
 from archgen.point import Outcome, Point
 from archgen.report import card_html
@@ -28,7 +29,7 @@ from archgen.store import Store
 from simmodel.arch import Arch
 
 MANIFEST = "study.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,19 @@ class Study:
 
 
 def write_manifest(
-    folder: Path, said: About, archs: Sequence[Arch], points: Sequence[Point]
+    folder: Path,
+    said: About,
+    archs: Sequence[Arch],
+    points: Sequence[Point],
+    loans: Sequence[Loan] = (),
 ) -> None:
-    """Say in `folder` which points the study consists of."""
+    """Say in `folder` which points the study consists of, and what they have borrowed."""
     content = {
         "format": _FORMAT,
         **{name: getattr(said, name) for name in said.__dataclass_fields__},
         "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
+        "loans": [asdict(loan) for loan in loans],
     }
     write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
 
@@ -108,11 +114,24 @@ def open_study(folder: str | PathLike[str]) -> Study:
     path = Path(folder)
     content = _manifest(path)
     store = Store(path)
-    found = [store.load(point["label"], point["key"]) for point in content["points"]]
+    own = _loaded(store, {point["key"]: point["label"] for point in content["points"]})
+    loans = {loan.key: loan for loan in (Loan(**each) for each in content["loans"])}
+    lent = _loaded(store, {key: loan.label for key, loan in loans.items()})
+    both = {
+        loans[key]: outcome
+        for key, outcome in lent.items()
+        if {loans[key].lender, loans[key].borrower} <= own.keys()
+    }
     archs = tuple(Arch.model_validate_json(json.dumps(arch)) for arch in content["archs"])
     names = [name for name in About.__dataclass_fields__ if name in content]
     said = About(**{name: content[name] for name in names})
-    return Study(tuple(outcome for outcome in found if outcome is not None), archs, said)
+    return Study(tuple(settled(own, both).values()), archs, said)
+
+
+def _loaded(store: Store, labels: Mapping[str, str]) -> dict[str, Outcome]:
+    """The finished ones of these points, by key and in their order."""
+    found = {key: store.load(label, key) for key, label in labels.items()}
+    return {key: outcome for key, outcome in found.items() if outcome is not None}
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

@@ -169,7 +169,10 @@ class Workbench:
         arch, tools = point.arch, self.tools
         kept = self._models.of(point)
         model = kept.model
-        request = Request(model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling)
+        request = Request(
+            model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling,
+            point.schedule_from,
+        )  # fmt: skip
         compiled, compile_s = _timed(lambda: tools.compile(request))
         program = compiled.program
         notes = [model.note, _products_elsewhere(compiled)]
@@ -184,6 +187,8 @@ class Workbench:
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **metrics_row(metrics, program, arch)}
+        if point.schedule_from is not None:
+            row["schedule_from"] = point.schedule_from.name
         row |= energy_row(energy, costs.area)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
         row |= checked

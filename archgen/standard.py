@@ -10,7 +10,7 @@ from typing import Any
 
 from archgen.toolchain import Array, Compiled, Request, Toolchain
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from compiler.errors import CompilerError
+from compiler.errors import CompilerError, UnsupportedModel
 from compiler.fuse.strategies import STRATEGIES
 from compiler.stages import Stages
 from simmodel.arch import Arch
@@ -19,7 +19,7 @@ from simmodel.metrics import measure
 from simmodel.program import Probe, Program
 from simmodel.simulate import traced
 from simmodel.trace import Trace
-from simmodel.verify import verify
+from simmodel.verify import VerifyError, verify
 
 PATIENCE = 2.0
 """Times the cycles of the quickest program that one with less memory may take."""
@@ -83,7 +83,7 @@ def compile_best(request: Request) -> Best:
     refusals: list[CompilerError] = []
     for stages in request.scheduling.alternatives:
         try:
-            made.append(_verified(request, stages, request.arch))
+            made.append(_verified(request, stages, request.schedule_from or request.arch))
         except CompilerError as why:
             refusals.append(why)
     if not made:
@@ -139,9 +139,18 @@ def _frugal(request: Request) -> Best:
 
 
 def _verified(request: Request, stages: Stages, arch: Arch) -> Best:
-    """Compiled for `arch`, which may have less memory than the machine asked for."""
+    """Compiled for `arch`, which may have less than the machine asked for.
+
+    Raises CompilerError where there is no program, or none that the machine asked for may run.
+    """
     result = compile_model(request.model, arch, _options(request, stages))
-    verify(result.program, request.arch)
+    try:
+        verify(result.program, request.arch)
+    except VerifyError as broken:
+        if request.schedule_from is None:
+            raise
+        said = f"what is made for {arch.name} is not possible on {request.arch.name}: {broken}"
+        raise UnsupportedModel(said) from broken
     return Best(result, stages, arch)
 
 

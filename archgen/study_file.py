@@ -110,6 +110,8 @@ class StudyFile(Part):
     """Points to leave out, likewise: `{arch: "tpu*", batch: [4, 16]}`."""
     verify: bool = True
     host: bool = True
+    isolated: bool = False
+    """Whether every point keeps its own schedule, however quick that of a machine with less is."""
     dims: dict[str, PositiveInt] = Field(default_factory=dict)
     """Sizes of free input dimensions of all networks."""
     calibration: str | None = None

@@ -103,6 +103,7 @@ class Maker:
             ways=tuple(self._ways(file.compiler)),
             verify=file.verify,
             host=file.host,
+            isolated=file.isolated,
             only=tuple(file.only),
             skip=tuple(file.skip),
             extensions=tuple(self._extensions(file)),

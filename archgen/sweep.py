@@ -19,6 +19,7 @@ from archgen.executors import cluster, is_cluster
 from archgen.extensions import foreign
 from archgen.files import tidy
 from archgen.knobs import Settings
+from archgen.lending import Loan, lend, settled
 from archgen.point import Outcome, Point
 from archgen.pool import run_points
 from archgen.results import Study, write_manifest
@@ -78,6 +79,7 @@ def study(
     objective: Several[str] = (DEFAULT.objective,),
     effort: Several[int] = (DEFAULT.effort,),
     passes: Sequence[Settings] = ((),),
+    isolated: bool = False,
     extensions: Several[Named] = (),
     out: Named | None = None,
     fresh: bool = False,
@@ -103,6 +105,7 @@ def study(
         calibration: .npz file with samples for quantization, one array for each input.
         fusion, halo, objective, effort: of `archgen.scheduling`; a point for each combination.
         passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
+        isolated: let no point take the schedule of a machine with less, however quick it is.
         extensions: files that register operators and the like (docs/extending.md).
         out, plots: folder for stored points, frames and, unless told not to, plots; None: nowhere.
         timeout, memory: seconds for a point and bytes for a worker process; default: no run of the
@@ -117,7 +120,7 @@ def study(
     design = designed(
         archs, models, batches, dtype, verify=verify, host=host, dims=dims, roles=roles,
         calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
-        passes=passes, extensions=extensions,
+        passes=passes, isolated=isolated, extensions=extensions,
     )  # fmt: skip
     running = Running(jobs, out, fresh, timeout, memory, executor, trace=trace, plots=plots)
     return run_study(design, running, observe, tools)
@@ -144,17 +147,32 @@ def run_study(
         with writing(Path(running.out)):
             write_manifest(Path(running.out), said, design.archs, wanted)
     finished: dict[str, Outcome] = {}
+    loans: dict[Loan, Outcome] = {}
+    asked: set[str] = set()
 
     def so_far() -> Study:
-        done = tuple(finished[point.key] for point in wanted if point.key in finished)
+        taken = settled(finished, loans)
+        done = tuple(taken[point.key] for point in wanted if point.key in taken)
         return Study(done, design.archs, said)
+
+    def run(points: Sequence[Point]) -> Iterator[Outcome]:
+        before = len(asked)
+        asked.update(point.key for point in points)
+        outcomes = stored_or_run(points, workers, store, running, design.timeout)
+        for number, outcome in enumerate(outcomes, before + 1):
+            if observe is not None:
+                observe(outcome, number, len(asked))
+            yield outcome
 
     try:
         with closing(workers):
-            for outcome in stored_or_run(wanted, workers, store, running, design.timeout):
+            for outcome in run(wanted):
                 finished[outcome.key] = outcome
-                if observe is not None:
-                    observe(outcome, len(finished), len(wanted))
+            if not design.isolated:
+                loans |= lend(wanted, finished, run)
+        if running.out is not None and loans:
+            with writing(Path(running.out)):
+                write_manifest(Path(running.out), said, design.archs, wanted, tuple(loans))
         result = so_far()
         _save(result, running)
     except StoreError as mistake:

@@ -36,6 +36,8 @@ class Request:
     host: bool = True
     """Whether operators may be left to the host processor."""
     scheduling: Scheduling = DEFAULT
+    schedule_from: Arch | None = None
+    """The machine to compile for, whose programs `arch` then runs; None: `arch` itself."""
 
 
 @dataclass(frozen=True)

@@ -60,14 +60,24 @@ def tied(host: Host, payload: bytes, given: Sequence[Array]) -> list[Array]:
 
 def _widen(moved: list[Array], results: Sequence[Array], others: Sequence[Array]) -> None:
     for position, (values, other) in enumerate(zip(results, others, strict=True)):
+        if other.shape != values.shape:  # how much there is depends on it: a threshold was crossed
+            moved[position] = np.full(values.shape, np.inf)
+            continue
         change = np.abs(other.astype(np.float64) - values.astype(np.float64))
         moved[position] = np.fmax(moved[position], change)
 
 
+_SHAPING = frozenset({"Resize", "Upsample", "Range"})
+"""Operators whose real constants are extents or ratios of them, which nobody rounds."""
+
+
 def _nudged(payload: bytes, factor: float) -> bytes | None:
-    """A payload with its real constants multiplied by `factor`; None where it has none."""
+    """A payload with its real constants multiplied by `factor`, but for those that say a shape;
+    None where it has none."""
     model = onnx.load_model_from_string(payload)
-    real = [t for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+    shaping = {name for n in model.graph.node if n.op_type in _SHAPING for name in n.input}
+    constants = (t for t in model.graph.initializer if t.name not in shaping)
+    real = [t for t in constants if t.data_type == onnx.TensorProto.FLOAT]
     for tensor in real:
         values = numpy_helper.to_array(tensor) * np.float32(factor)
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))

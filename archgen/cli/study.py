@@ -70,6 +70,11 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
 @calibration_option
 @extension_option
 @scheduling_options
+@click.option(
+    "--isolated",
+    is_flag=True,
+    help="Every point keeps its own schedule, however quick that of a machine with less is.",
+)
 @running_options
 @click.option(
     "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
@@ -145,7 +150,7 @@ def _plain(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
         calibration=given["calibration"],
         fusion=given["fusion"], halo=given["halo"], objective=given["objective"],
         effort=as_efforts(given["effort"]), passes=given.get("passes", ((),)),
-        extensions=given["extensions"],
+        isolated=given["isolated"], extensions=given["extensions"],
     )  # fmt: skip
 
 
@@ -159,7 +164,7 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
         for name in ("fusion", "halo", "objective", "effort", "passes")
     }
     ways["effort"] = tuple(map(str, ways["effort"]))
-    held = {"verify": design.verify, "host": design.host}
+    held = {"verify": design.verify, "host": design.host, "isolated": design.isolated}
     loads = said.get("models") or design.workloads
     made = _plain(design.machines, {**given, **ways, **held, **said, "models": loads})
     return replace(

@@ -48,11 +48,15 @@ def results_table(frame: pd.DataFrame) -> Table:
     for _, heading, _show in cells:
         table.add_column(heading, justify="right")
     table.add_column("verified", justify="right")
+    lent = frame["schedule_from"].notna().any()
+    if lent:
+        table.add_column("schedule from", overflow="fold")
     for row in rows:
         named = [str(row[name]) for name in ("arch", "model", "batch", "dtype", *chosen, "status")]
         shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
         style = "red" if row["status"] == "failed" or is_wrong(row) else None
-        table.add_row(*named, *shown, _verdict(row), style=style)
+        lender = [_text(row["schedule_from"])] if lent else []
+        table.add_row(*named, *shown, _verdict(row), *lender, style=style)
     return table
 
 
@@ -76,6 +80,10 @@ def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
     """Reasons, wrong outputs and notes once each, then what was reused and where results are."""
     yield from reasons(frame)
     total = len(frame)
+    lent = int(frame["schedule_from"].notna().sum())
+    if lent:
+        ways = "schedules of machines with no more hardware, which were quicker than their own"
+        yield f"{lent} of {total} points run {ways} (--isolated: none does)"
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     yield f"{total} points{again if reused else ''}; results and plots are in {out}"
 
@@ -90,6 +98,10 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
         yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"
     for note in dict.fromkeys(frame["note"].dropna()):
         yield f"note: {note}"
+
+
+def _text(value: Any) -> str:
+    return "" if pd.isna(value) else str(value)
 
 
 def _verdict(row: Record) -> str:

@@ -1,0 +1,55 @@
+"""A toolchain whose cycles stand in tables: what each schedule takes, what each machine adds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from host_only import as_it_is, compile_host_only
+
+from archgen.schema import load_arch
+from archgen.standard import execute
+from archgen.toolchain import Compiled, Request, Toolchain
+from compiler.errors import DoesNotFit
+from simmodel.arch import Arch
+from simmodel.metrics import Metrics, measure
+from simmodel.program import Program
+from simmodel.simulate import simulate
+from simmodel.trace import Trace
+
+SCHEDULES = {"s64": 1000, "s128": 1500, "s256": 900, "s512": 1200}
+"""Cycles of the program that is made for a machine, which is called by its KiB of local memory."""
+SLOWER = {"s512": 700}
+"""What a machine adds to whatever program it runs but its own."""
+TIGHT = "tight"
+"""A machine for which no program is found."""
+
+
+def machine(name: str) -> Arch:
+    """A shipped machine with as much local memory as its name says."""
+    arch = load_arch("soma-edge")
+    size = int(name.removeprefix("s")) if name != TIGHT else 128
+    local = arch.memories.local.model_copy(update={"size": size << 10})
+    memories = arch.memories.model_copy(update={"local": local})
+    return arch.model_copy(update={"name": name, "memories": memories})
+
+
+def compile_for(request: Request) -> Compiled:
+    """A program that bears the name of the machine that it is made for."""
+    lender = request.schedule_from or request.arch
+    if lender.name == TIGHT:
+        raise DoesNotFit(2048, 1024, "B", (("weights", 2048),), ("a larger memory",), "l1")
+    return compile_host_only(replace(request, arch=lender))
+
+
+def measure_by_table(trace: Trace, program: Program, arch: Arch, batch: int) -> Metrics:
+    """Metrics of the run, its time replaced by what the tables say."""
+    found = measure(trace, program, arch, batch)
+    cycles = SCHEDULES[program.arch]
+    cycles += 0 if program.arch == arch.name else SLOWER.get(arch.name, 0)
+    seconds = cycles / arch.clock
+    return replace(
+        found, latency_cycles=cycles, latency_ms=1e3 * seconds, throughput=batch / seconds
+    )
+
+
+BY_TABLE = Toolchain(as_it_is, compile_for, execute, simulate, measure_by_table)

@@ -1,0 +1,88 @@
+"""Which machine can do whatever another can: every field of the schema has its place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archgen.dominance import LESS, MORE, _any, at_least, fields_of
+from archgen.schema import load_arch, shipped_names
+from simmodel.arch import Arch
+
+OTHER_HARDWARE = (
+    "clock", "types", "matrix.*", "vector.*", "memories.shared", "memories.weights",
+    "memories.accumulators", "memories.*.bank_width", "memories.*.mapping",
+    "memories.*.alignment", "memories.*.level", "memories.dram.burst", "copy.*.from", "copy.*.to",
+    "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.broadcast", "copy.*.peer", "links.*",
+    "front_end.instruction_bytes", "front_end.sync",
+)  # fmt: skip
+"""Fields in which machines have to agree: what they say is not an amount, or more of it is not
+always as good (a wider bank moves more for each short run)."""
+
+
+def changed(arch: Arch, field: str, value: Any) -> Arch:
+    """`arch` with one field, given by its path, set."""
+    whole = arch.model_dump(by_alias=True)
+    *path, last = field.split(".")
+    part = whole
+    for name in path:
+        part = part[name]
+    assert last in part
+    part[last] = value
+    return Arch.model_validate(whole)
+
+
+@pytest.mark.parametrize(
+    ("field", "less", "more"),
+    [
+        ("cores", 2, 4), ("memories.local.size", 1 << 20, 1 << 21), ("memories.local.banks", 4, 8),
+        ("memories.dram.bandwidth", "16 GB/s", "32 GB/s"), ("front_end.tokens", 8, 64),
+        ("front_end.queue_depth", 2, 4), ("memories.dram.latency", "100 ns", "50 ns"),
+        ("vector.startup", "9 cycles", "3 cycles"),
+    ],
+)  # fmt: skip
+def test_more_of_a_thing_is_at_least_as_much(field: str, less: Any, more: Any) -> None:
+    arch = load_arch("soma-edge")
+    small, large = (fields_of(changed(arch, field, value)) for value in (less, more))
+    assert at_least(large, small) and not at_least(small, large)
+    assert at_least(small, small)
+
+
+def test_more_of_one_thing_and_less_of_another_is_neither() -> None:
+    arch = load_arch("soma-edge")
+    one = fields_of(changed(arch, "memories.local.banks", 64))
+    other = fields_of(changed(arch, "front_end.tokens", 128))
+    assert not at_least(one, other) and not at_least(other, one)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("matrix.rows", 1024), ("matrix.granularity", "tile"), ("memories.local.bank_width", 8)],
+)
+def test_another_kind_of_hardware_is_not_more_of_it(field: str, value: Any) -> None:
+    arch = load_arch("soma-edge")
+    one, other = fields_of(arch), fields_of(changed(arch, field, value))
+    assert one != other
+    assert not at_least(one, other) and not at_least(other, one)
+
+
+def test_a_name_and_energies_are_nothing_that_a_cycle_depends_on() -> None:
+    arch = load_arch("soma-edge")
+    assert fields_of(changed(arch, "energy.node", "7 nm")) == fields_of(arch)
+    assert fields_of(arch.model_copy(update={"name": "other"})) == fields_of(arch)
+
+
+def test_the_documentation_lists_the_fields() -> None:
+    page = (Path(__file__).parents[2] / "docs/studies.md").read_text()
+    for word, fields in (("more", MORE), ("less", LESS)):
+        listed = page.split(f"<!-- fields: {word} -->")[1].split("<!-- fields end -->")[0]
+        assert tuple(re.findall(r"`(.*?)`", listed)) == fields
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_every_field_has_its_place(name: str) -> None:
+    places = (*MORE, *LESS, *OTHER_HARDWARE)
+    assert [field for field in fields_of(load_arch(name)) if not _any(field, places)] == []

@@ -1,0 +1,50 @@
+"""What a host operator may be off by is measured: its constants are moved, and what moves then."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.reference import run_node
+from compiler.host_error import tied
+from compiler.nest.ir import Array
+
+
+def payload(
+    nodes: list[onnx.NodeProto], constants: dict[str, Array], result: int, shape: list[int]
+) -> bytes:
+    graph = helper.make_graph(
+        nodes, "host", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", result, None)],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, ir_version=10, opset_imports=imports).SerializeToString()
+
+
+def test_an_integer_moves_where_its_scale_puts_it_on_a_tie() -> None:
+    node = helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])
+    constants = {"scale": np.float32(0.5), "zero": np.int8(0)}
+    code = payload([node], constants, TensorProto.INT8, [3])  # type: ignore[arg-type]
+    (moved,) = tied(run_node, code, [np.array([1.0, 1.25, 1.4], np.float32)])
+    assert moved.tolist() == [0, 1, 0]  # 2.5 may be 2 or 3
+
+
+def test_ratios_of_extents_are_not_rounded() -> None:
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="nearest")
+    constants = {"scales": np.array([1, 1, 2, 2], np.float32)}
+    code = payload([node], constants, TensorProto.FLOAT, [1, 1, 2, 2])
+    (moved,) = tied(run_node, code, [np.ones((1, 1, 2, 2), np.float32)])
+    assert moved.shape == (1, 1, 4, 4) and not moved.any()
+
+
+def test_what_depends_on_a_threshold_may_be_anything() -> None:
+    nodes = [
+        helper.make_node("Greater", ["x", "limit"], ["large"]),
+        helper.make_node("NonZero", ["large"], ["y"]),
+    ]
+    constants = {"limit": np.array(1, np.float32)}
+    code = payload(nodes, constants, TensorProto.INT64, [3])
+    (moved,) = tied(run_node, code, [np.array([0, 1, 2], np.float32)])
+    assert np.isinf(moved).all()
