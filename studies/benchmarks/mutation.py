@@ -1,0 +1,226 @@
+"""Mutants of cost and search: one operator, constant or choice is changed, and tests must notice.
+
+    python studies/benchmarks/mutation.py --mutants 100 --seed 1 --jobs 2
+
+The one idea: a test that nothing can fail pins nothing. A mutant is one small change of one place
+in the modules that decide schedules, made in a copy of the checkout; the tests of these modules and
+the replayed programs are run on it until one fails. Printed are the mutants that no test has seen,
+as the line was and as it is; some of them mean the same as before, and a reader has to say which.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from queue import Queue
+
+ROOT = Path(__file__).parents[2]
+CARRIED = ("archgen", "archs", "compiler", "simmodel", "studies", "tests", "pyproject.toml")
+"""What a copy of the checkout consists of."""
+DECIDING = (
+    "compiler/cost.py", "compiler/homes.py", "compiler/keep.py", "compiler/priced.py",
+    "compiler/tile", "compiler/fuse", "compiler/plan", "compiler/alloc",
+)  # fmt: skip
+"""Modules and packages whose mutants are made."""
+QUICK = (
+    "tests/compiler/test_replay.py::test_programs_are_those_of_the_table[soma-edge-int8]",
+    "tests/compiler/test_replay.py::test_programs_are_those_of_the_table[cocco-simba-2c-int8]",
+)
+"""Tests that notice most mutants at once."""
+THOROUGH = (
+    "tests/compiler/test_tile_pieces.py", "tests/compiler/test_tile_search.py",
+    "tests/compiler/test_tile_timeline.py", "tests/compiler/test_tile_transfer.py",
+    "tests/compiler/test_tile_walk.py", "tests/compiler/test_fuse_partition.py",
+    "tests/compiler/test_fuse_reorder.py", "tests/compiler/test_plan_group.py",
+    "tests/compiler/test_alloc_conflicts.py", "tests/compiler/test_alloc_early.py",
+    "tests/compiler/test_alloc_pack.py", "tests/compiler/test_alloc_places.py",
+    "tests/compiler/test_fit.py", "tests/compiler/test_homes.py",
+    "tests/compiler/test_closed_forms.py", "tests/compiler/test_replay.py",
+)  # fmt: skip
+"""Tests of what is mutated, for mutants that the quick ones leave."""
+LIMIT = 900
+"""Seconds after which a mutant counts as noticed: it hangs."""
+_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv,
+    ast.Div: ast.Mult, ast.FloorDiv: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
+}  # fmt: skip
+_TWINS = {"min": "max", "max": "min", "maximum": "minimum", "minimum": "maximum",
+          "any": "all", "all": "any"}  # fmt: skip
+_SILENT = (ast.Raise, ast.JoinedStr, ast.Assert)
+"""Parts of the code of which no program depends."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A module with one place changed."""
+
+    path: str
+    line: int
+    before: str
+    after: str
+    """Whole source of the module."""
+
+    def __str__(self) -> str:
+        old, new = self.before.splitlines(), self.after.splitlines()
+        changed = difflib.unified_diff(old, new, lineterm="", n=0)
+        lines = [line for line in changed if line[:3] not in ("---", "+++") and line[:2] != "@@"]
+        return "\n".join((f"{self.path}:{self.line}", *lines))
+
+
+def mutants(rng: random.Random) -> Iterator[Mutant]:
+    """Without end, each place with the same chance."""
+    sources = {path: path.read_text() for path in _modules()}
+    places = [(path, *each) for path, text in sources.items() for each in _places(text)]
+    rng.shuffle(places)
+    for path, node, changed in places:
+        text = sources[path]
+        yield Mutant(str(path.relative_to(ROOT)), node.lineno, text, _replaced(text, node, changed))
+
+
+def _modules() -> Iterator[Path]:
+    for name in DECIDING:
+        path = ROOT / name
+        yield from [path] if path.is_file() else sorted(path.glob("*.py"))
+
+
+def _places(text: str) -> Iterator[tuple[ast.expr, str]]:
+    """Expressions of a module, each with another in its place."""
+    waiting: list[ast.AST] = [ast.parse(text)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.expr):
+            yield from ((node, changed) for changed in _changes(node))
+        waiting += _parts(node)
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    """What is below a node and may matter: no annotations, decorators and messages."""
+    if isinstance(node, ast.keyword) and node.arg == "strict":  # a check, which never fails
+        return
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list", "type_params"):
+            continue
+        for part in value if isinstance(value, list) else [value]:
+            if isinstance(part, ast.AST) and not isinstance(part, _SILENT):
+                yield part
+
+
+def _changes(node: ast.expr) -> Iterator[str]:
+    """What may stand in the place of an expression."""
+    match node:
+        case ast.Compare(ops=[op], comparators=[right]) if type(op) in _SWAPS:
+            yield _text(ast.Compare(node.left, [_SWAPS[type(op)]()], [right]))  # type: ignore[list-item]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _SWAPS:
+            yield _text(ast.BinOp(left, _SWAPS[type(op)](), right))  # type: ignore[arg-type]
+        case ast.BoolOp(op=op, values=values):
+            yield _text(ast.BoolOp(_SWAPS[type(op)](), values))  # type: ignore[arg-type]
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield _text(operand)
+        case ast.IfExp(test=test, body=body, orelse=other):
+            yield _text(ast.IfExp(test, other, body))
+        case ast.Constant(value=bool() as flag):
+            yield repr(not flag)
+        case ast.Constant(value=int() as number):
+            yield repr(number + 1)
+        case ast.Constant(value=float() as number):
+            yield repr(2 * number or 1.0)
+        case ast.Name(id=name) if name in _TWINS:
+            yield _TWINS[name]
+        case ast.Attribute(attr=name, value=value) if name in _TWINS:
+            yield _text(ast.Attribute(value, _TWINS[name]))
+
+
+def _text(node: ast.expr) -> str:
+    return f"({ast.unparse(node)})"
+
+
+def _replaced(text: str, node: ast.expr, changed: str) -> str:
+    """`text` with `changed` where `node` stands."""
+    assert node.end_lineno is not None and node.end_col_offset is not None
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    first, last = node.lineno - 1, node.end_lineno - 1
+    head, tail = lines[first][: node.col_offset], lines[last][node.end_col_offset :]
+    lines[first : last + 1] = [head + changed.encode() + tail]
+    return b"".join(lines).decode()
+
+
+def noticed(mutant: Mutant, copies: Queue[Path]) -> bool:
+    """Whether some test fails on a mutant."""
+    copy = copies.get()
+    try:
+        target = copy / mutant.path
+        target.write_text(mutant.after)
+        found = any(_fails(tests, copy) for tests in (QUICK, THOROUGH))
+        target.write_text(mutant.before)
+        return found
+    finally:
+        copies.put(copy)
+
+
+def _fails(tests: Sequence[str], copy: Path) -> bool:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
+    places = {"PYTHONPATH": str(copy), "ARCHGEN_CACHE": str(copy / "cache")}
+    try:
+        done = subprocess.run(
+            [*command, *tests], cwd=copy, env={**os.environ, **places}, capture_output=True,
+            timeout=LIMIT, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
+
+
+def copied(folder: Path) -> Path:
+    """A copy of the checkout's sources and tests."""
+    for name in CARRIED:
+        path = ROOT / name
+        if path.is_dir():
+            unwanted = shutil.ignore_patterns("__pycache__", "*-out")
+            shutil.copytree(path, folder / name, ignore=unwanted)
+        else:
+            shutil.copy(path, folder / name)
+    return folder
+
+
+def main() -> None:
+    """Make mutants and print those that nobody has noticed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--mutants", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1)
+    options = parser.parse_args()
+    chosen = list(islice(mutants(random.Random(options.seed)), options.mutants))
+    started, survivors = time.monotonic(), 0
+    with tempfile.TemporaryDirectory() as name:
+        copies: Queue[Path] = Queue()
+        for number in range(options.jobs):
+            copies.put(copied(Path(name) / str(number)))
+        if _fails((*QUICK, *THOROUGH), copies.queue[0]):
+            sys.exit("tests fail on the sources as they are")
+        with ThreadPoolExecutor(options.jobs) as pool:
+            verdicts = pool.map(partial(noticed, copies=copies), chosen)
+            for done, (mutant, seen) in enumerate(zip(chosen, verdicts, strict=True), 1):
+                survivors += not seen
+                print(f"[{done}] {'noticed' if seen else 'SURVIVED'} {mutant}", flush=True)
+    spent = time.monotonic() - started
+    share = 1 - survivors / max(1, len(chosen))
+    print(f"{len(chosen)} mutants, {survivors} not noticed: {share:.0%} in {spent:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
