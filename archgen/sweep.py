@@ -160,9 +160,9 @@ def run_study(
         asked.update(point.key for point in points)
         outcomes = stored_or_run(points, workers, store, running, design.timeout)
         for number, outcome in enumerate(outcomes, before + 1):
+            yield outcome  # kept first: an observer may be where a study is interrupted
             if observe is not None:
                 observe(outcome, number, len(asked))
-            yield outcome
 
     try:
         with closing(workers):

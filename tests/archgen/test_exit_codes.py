@@ -40,6 +40,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     (tmp_path / "noise.yaml").write_bytes(random.Random(2).randbytes(400))
     (tmp_path / "wrong.yaml").write_text("name: wrong\nclock: fast\n")
     (tmp_path / "study.yaml").write_text("archs: nowhere\nmodels: resnet51\n")
+    tiny = "extends: mcu-npu\nname: tiny\nmemories: {dram: {size: 64 B}}\n"
+    (tmp_path / "tiny.yaml").write_text(tiny)
     (tmp_path / "broken.py").write_text("1 +")
     (tmp_path / "file").write_text("")
 
@@ -108,7 +110,7 @@ def test_wrong_input_is_exit_code_2_in_words(run: Ran, command: str) -> None:
     [
         ("study mcu-npu -m small.onnx --effort 0 --no-plots --executor here", 0),
         ("compile mcu-npu -m small.onnx --effort 0 -o net.asm", 0),
-        ("compile mcu-npu -m vgg16 --effort 0", 1),
+        ("compile tiny.yaml -m small.onnx --effort 0", 1),
         ("check mcu-npu", 0),
         ("models small.onnx", 0),
         ("study study.yaml --help", 0),

@@ -31,8 +31,6 @@ from simmodel.simulate import simulate
 from simmodel.verify import verify
 
 TABLE = Path(__file__).with_name("replay.txt")
-TYPES = ("int8", "fp16", "bf16")
-"""Element types that networks are replayed in, where a machine has them."""
 
 
 @dataclass(frozen=True)
@@ -135,10 +133,10 @@ NETWORKS: Mapping[str, Callable[[Net], str]] = {
 def keys(only: str = "") -> Iterator[Key]:
     """All programs, of machines and networks whose names have `only` in them."""
     for machine in shipped_names():
-        for dtype in load_arch(machine).types:
-            for network in NETWORKS:
-                if dtype in TYPES and only in f"{machine} {network} {dtype}":
-                    yield machine, network, dtype
+        dtype = load_arch(machine).types[0]  # the preferred one
+        for network in NETWORKS:
+            if only in f"{machine} {network} {dtype}":
+                yield machine, network, dtype
 
 
 def replay(key: Key) -> Record:
