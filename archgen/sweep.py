@@ -93,10 +93,8 @@ def study(
 ) -> Study:
     """Compile, check and simulate every model at every batch on every architecture.
 
-    Several values of an argument stand in a list; one may stand alone.
-
     Args:
-        archs: architecture files, patterns, shipped names, or loaded `Arch`.
+        archs: architecture files, patterns, names or loaded `Arch`; one or a list, as all below.
         models: zoo names (`resnet50`, `resnet50:image=160`) or paths of ONNX files.
         batches, dtype: samples; element type, by default the first of each architecture.
         jobs: worker processes; more than 1 needs `if __name__ == "__main__":` in a script.
@@ -108,10 +106,10 @@ def study(
         isolated: let no point take the schedule of a machine with less, however quick it is.
         extensions: files that register operators and the like (docs/extending.md).
         out, plots: folder for stored points, frames and, unless told not to, plots; None: nowhere.
+        fresh, trace: run points of `out` again; keep each run as `*.pftrace.gz`.
         timeout, memory: seconds for a point and bytes for a worker process; default: no run of the
             model may take more than ten minutes, no worker more than its share of the machine.
         executor: `local`, `here` (this process, without bounds), or a cluster: `dask:tcp://...`.
-        fresh, trace: run points of `out` again; keep each run as `*.pftrace.gz`, for Perfetto.
         observe, tools: what is called after each point; compiler and machine to use.
 
     Raises:
