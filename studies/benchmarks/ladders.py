@@ -89,7 +89,8 @@ def cycles(study: Study) -> list[float]:
 def rise(steps: Sequence[float]) -> float:
     """Largest share by which a step is slower than the best one below it."""
     best = list(accumulate(steps, min))
-    return max((now / least - 1 for now, least in zip(steps[1:], best, strict=False)), default=0.0)
+    rises = (now / least - 1 for now, least in zip(steps[1:], best, strict=False))
+    return max(0.0, *rises)
 
 
 def main() -> None:
