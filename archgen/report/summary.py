@@ -35,8 +35,19 @@ def sentences(
         *_bounds(points),
         *_first_lever(ranking, found),
         *_refused(points),
+        *_lent(points),
         *_checked(points),
     ]
+
+
+def _lent(points: Sequence[PointView]) -> Iterator[str]:
+    lent = sum(bool(point.text("schedule_from")) for point in points)
+    if lent:
+        runs = "runs the schedule" if lent == 1 else "run schedules"
+        yield (
+            f"{counted(lent, 'point')} {runs} of a machine with no more hardware, as that was "
+            "quicker than what was found for the point's own (schedule_from)."
+        )
 
 
 def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterator[str]:

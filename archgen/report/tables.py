@@ -103,9 +103,16 @@ def points_sheet(
         Made(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
         Made(Heading("On host", "operators"), lambda p: count(p.get("host_ops"))),
         Made(Heading("Verified", number=False), _verified),
+        *([_LENT] if any(point.text("schedule_from") for point in points) else []),
     ]  # fmt: skip
     caption = "Every point of the study, in its order"
     return sheet("points", caption, columns, points)
+
+
+_LENT: Made[PointView] = Made(
+    Heading("Schedule from", number=False, title="a machine with no more hardware"),
+    lambda p: word(p.text("schedule_from") or NONE),
+)
 
 
 def _swept(points: Sequence[PointView]) -> list[Made[PointView]]:

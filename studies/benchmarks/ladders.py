@@ -31,7 +31,7 @@ IMAGE = 64
 """Rows and columns of the networks' inputs."""
 KIB = 1024
 FIELDS: dict[str, tuple[Any, ...]] = {
-    "memories.local.size": tuple(n * 32 * KIB for n in (5, 6, 8, 12, 16, 24)),
+    "memories.local.size": tuple(n * 96 * KIB for n in (2, 3, 4, 5, 6, 8)),
     "cores": (1, 2, 3, 4, 6),
     "memories.dram.bandwidth": tuple(f"{n} GB/s" for n in (1, 2, 4, 8, 16)),
     "memories.local.banks": (2, 4, 8, 16),

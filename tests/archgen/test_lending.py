@@ -89,6 +89,10 @@ def test_the_folder_says_the_same_and_nothing_is_run_twice(
         pd.testing.assert_frame_equal(first, other)
     shown = CliRunner().invoke(cli, ["results", str(tmp_path / "out")])
     assert "s64" in shown.stdout
+    CliRunner().invoke(cli, ["report", str(tmp_path / "out"), "-o", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text()
+    assert "Schedule from" in page
+    assert "1 point runs the schedule of a machine with no more hardware" in page
 
 
 @st.composite
