@@ -202,6 +202,7 @@ class _Recomputation:
         self.memo.run(nest, tensors)
         self._note_losses(nest)
         model.set_error(name, self.memo.error(nest, tensors, errors, self.against))
+        self._round_as_model(name)
         if name not in stage.stored:
             machine.set_error(name, error)
             return
@@ -209,6 +210,16 @@ class _Recomputation:
         self.pairs.append(Stored(name, stored[name], expected, error))
         machine.tensors[name][...] = stored[name]
         machine.set_error(name, None)
+
+    def _round_as_model(self, name: str) -> None:
+        """A cast of the model to half precision, which the machine's own types make needless."""
+        rounded = self.recipe.graph.tensors[name].rounded
+        if rounded is None:
+            return
+        values, kind = self.model.tensors[name], NUMPY[rounded]
+        self.model.set_error(name, _in_type(values, self.model.error_of(name), kind))
+        with np.errstate(over="ignore"):
+            values[...] = values.astype(kind)
 
     def _as_model_reads(
         self, reads: Sequence[Access], origin: str

@@ -94,6 +94,7 @@ def _without_unread(graph: NestGraph, candidates: set[str]) -> NestGraph:
 def _fold_writes(graph: NestGraph) -> NestGraph:
     removable, made, read = private(graph), producers(graph), readers(graph)
     steps: list[Step | None] = list(graph.steps)
+    tensors = dict(graph.tensors)
     for position, step in enumerate(graph.steps):
         if not isinstance(step, Nest) or not (_quantizes(step) or _copies(step, graph)):
             continue
@@ -106,6 +107,9 @@ def _fold_writes(graph: NestGraph) -> NestGraph:
             continue
         if _copies(step, graph):
             steps[at] = replace(producer, tensor=step.tensor)
+            target = tensors[step.tensor]
+            rounded = target.rounded or tensors[source].rounded
+            tensors[step.tensor] = replace(target, rounded=rounded)
             made[step.tensor] = at
             steps[position] = None
             continue
@@ -116,7 +120,7 @@ def _fold_writes(graph: NestGraph) -> NestGraph:
         steps[at] = joined(producer, step)
         made[step.tensor] = at
         steps[position] = None
-    return with_steps(graph, steps)
+    return with_steps(replace(graph, tensors=tensors), steps)
 
 
 def _quantizes(nest: Nest) -> bool:

@@ -128,7 +128,10 @@ def cast(node: Node) -> None:
         node.build.elementwise(node.out, node.shape(), f"round_{narrow}", [x], kind)
         return
     if not is_float(x.dtype) or is_float(kind) or kind == "bool":
-        node.build.elementwise(node.out, node.shape(), "move", [x], kind)
+        made = node.build.elementwise(node.out, node.shape(), "move", [x], kind)
+        wanted = _wanted_half(node)
+        if wanted is not None:
+            node.build.tensors[made.name] = replace(made, rounded=wanted)
         return
     make, out = node.build.elementwise, node.out
     node.build.composite = node.build.composite or out
@@ -144,11 +147,16 @@ def _rounding(node: Node) -> str | None:
     What this compiler casts inside of a composite is as precise as memory; and where memory has a
     half-precision type for all real values, that is the user's choice of precision.
     """
+    return _wanted_half(node) if node.build.real == "fp32" else None
+
+
+def _wanted_half(node: Node) -> str | None:
+    """The half-precision type to which the model casts what may not be of that type already."""
     wanted = NAMES[numpy_type(node.node.outputs[0])]
     exact = node.value(0).dtype in (*HALVES, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL)
-    if node.build.real != "fp32" or wanted not in ("fp16", "bf16"):
+    if wanted not in ("fp16", "bf16") or node.build.composite is not None or exact:
         return None
-    return None if node.build.composite is not None or exact else wanted
+    return wanted
 
 
 HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)

@@ -1,0 +1,38 @@
+"""A model that casts to half precision itself is compared as it rounds, whatever memory holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.sweep import study
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.mark.parametrize(("arch", "dtype"), [("ascend-310-like", "fp16"), ("tpu-v3-like", "bf16")])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_a_product_behind_which_the_model_rounds_is_right(
+    tmp_path: Path, arch: str, dtype: str, kind: int
+) -> None:
+    weights = np.random.default_rng(0).normal(0, 0.3, (60, 10)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["sum"]),
+        helper.make_node("Cast", ["sum"], ["half"], to=kind),
+        helper.make_node("Cast", ["half"], ["y"], to=TensorProto.FLOAT),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, size])
+        for name, size in (("x", 60), ("y", 10))
+    )
+    graph = helper.make_graph(nodes, "net", [x], [y], [numpy_helper.from_array(weights, "w")])
+    path = tmp_path / "net.onnx"
+    onnx.save(
+        helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]), path
+    )
+    row = study([arch], [path], 4, dtype, effort=0).frame.iloc[0]
+    assert row["verified"], row["note"]
