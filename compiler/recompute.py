@@ -156,6 +156,7 @@ class _Recomputation:
         self.memo = memo
         self.host = host
         self.inner = _read_within(recipe)
+        self.bypassed = _bypassed(recipe)
         self.unfed: dict[str, tuple[Array, Array | None]] = {}
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
         self.model = _Values(_as_in_model(recipe.graph), recipe.graph)
@@ -277,13 +278,16 @@ class _Recomputation:
             stored = self.recipe.graph.tensors[name].dtype
             for position, (known, dtype) in enumerate(self.recipe.known[name]):
                 kind = NUMPY[dtype]
+                if name in self.bypassed:
+                    self.made[known] = Made(values.astype(kind), _in_type(values, error, kind))
+                    continue
                 self.fed[known] = self.machine.tensors[name].astype(kind)
                 if position:  # made of the first by an operator that changes nothing
                     self.made[known] = Made(self.fed[known], None)
                     continue
                 rounded = stored if as_stored else None
                 self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
-            if not self.recipe.known[name]:
+            if not self.recipe.known[name] or name in self.bypassed:
                 continue
             if name in self.inner:
                 self.unfed[name] = values.copy(), None if error is None else error.copy()
@@ -351,6 +355,21 @@ def _read_within(recipe: Recipe) -> dict[str, str]:
         for name, origin in reads:
             if name in makers and makers[name] in origin.split("+"):
                 found[name] = makers[name]
+    return found
+
+
+def _bypassed(recipe: Recipe) -> set[str]:
+    """Dequantized values that some operators read as they are stored, and others in front of the
+    conversion: the model's own operator, which rounds nothing, is what both have in common."""
+    nests = [nest for stage in recipe.stages for nest in stage.nests]
+    found = set()
+    for made in nests:
+        read = made.operands[0]
+        if made.function != "move" or read.scale is None or made.scale is not None:
+            continue
+        others = (access for nest in nests if nest is not made for access in nest.reads)
+        if any(access.tensor == read.tensor and access.scale is not None for access in others):
+            found.add(made.tensor)
     return found
 
 
