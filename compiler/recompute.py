@@ -183,8 +183,6 @@ class _Recomputation:
                 for nest in stage.nests:
                     self._compute(nest, stage, stored)
                     self._name(seen.get(nest.tensor, ()))
-                for nest in stage.nests:
-                    self.machine.set_error(nest.tensor, None)
                 continue
             again = self._take_host(stage, stored)
             for name in stage.stored:
@@ -291,8 +289,19 @@ class _Recomputation:
                 continue
             if name in self.inner:
                 self.unfed[name] = values.copy(), None if error is None else error.copy()
-            values[...] = self.machine.tensors[name]
-            self.model.set_error(name, None)
+            self._hand_on(name)
+
+    def _hand_on(self, name: str) -> None:
+        """Readers of a value that the model names start from it as the reference's readers do:
+        in the model's element type, and unsure by a cast that the machine has no use for."""
+        values = self.model.tensors[name]
+        given = [self.fed[known].astype(values.dtype) for known, _ in self.recipe.known[name]]
+        values[...] = given[0]
+        self.model.set_error(name, None)
+        with np.errstate(invalid="ignore"):
+            apart = [np.abs(other - values) for other in given[1:] if not _equal(other, values)]
+        if apart:
+            self.model.set_error(name, np.nan_to_num(np.maximum.reduce(apart)))
 
     def _note_losses(self, nest: Nest) -> None:
         """Say where the machine's element type makes something infinite or undefined of what the
@@ -362,13 +371,16 @@ def _bypassed(recipe: Recipe) -> set[str]:
     """Dequantized values that some operators read as they are stored, and others in front of the
     conversion: the model's own operator, which rounds nothing, is what both have in common."""
     nests = [nest for stage in recipe.stages for nest in stage.nests]
+    hosts = [stage.host for stage in recipe.stages if stage.host is not None]
+    on_host = {name for host in hosts for name in host.inputs}
     found = set()
     for made in nests:
         read = made.operands[0]
         if made.function != "move" or read.scale is None or made.scale is not None:
             continue
         others = (access for nest in nests if nest is not made for access in nest.reads)
-        if any(access.tensor == read.tensor and access.scale is not None for access in others):
+        quantized = (access.tensor for access in others if access.scale is not None)
+        if read.tensor in on_host or read.tensor in quantized:
             found.add(made.tensor)
     return found
 
