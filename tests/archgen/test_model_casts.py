@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,6 +12,25 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.sweep import study
+
+WIDE = """
+name: wide
+clock: 1 GHz
+types: [fp32]
+memories: {dram: {size: 64 MiB, bandwidth: 4 GB/s}, local: {size: 64 KiB}}
+matrix: {kind: cube, rows: 4, cols: 4, rate: {fp32: 1}}
+vector: {lanes: 32}
+copy:
+  load: {from: [dram], to: [local], bandwidth: 64 B/cycle}
+  store: {from: [local], to: [dram], bandwidth: 8 GB/s}
+"""
+"""Computes and keeps everything in fp32."""
+NARROW = (
+    WIDE.replace("types: [fp32]\n", "")
+    .replace(", rate: {fp32: 1}", "")
+    .replace("lanes: 32", "lanes: 32, types: [int8, fp16]")
+)
+"""Has no products of reals: the host computes them."""
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -25,15 +46,7 @@ def test_a_product_behind_which_the_model_rounds_is_right(
         helper.make_node("Cast", ["sum"], ["half"], to=kind),
         helper.make_node("Cast", ["half"], ["y"], to=TensorProto.FLOAT),
     ]
-    x, y = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, size])
-        for name, size in (("x", 60), ("y", 10))
-    )
-    graph = helper.make_graph(nodes, "net", [x], [y], [numpy_helper.from_array(weights, "w")])
-    path = tmp_path / "net.onnx"
-    onnx.save(
-        helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]), path
-    )
+    path = saved(tmp_path, nodes, {"w": weights}, 60, TensorProto.FLOAT, made=10)
     row = study([arch], [path], 4, dtype, effort=0).frame.iloc[0]
     assert row["verified"], row["note"]
 
@@ -51,12 +64,63 @@ def test_a_dequantized_value_may_be_read_before_and_behind_its_conversion(tmp_pa
         helper.make_node("MatMul", ["real", "w"], ["product"]),
         helper.make_node("Add", ["product", "real"], ["y"]),
     ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 16]) for name in "xy")
-    data = [numpy_helper.from_array(np.asarray(v), name) for name, v in constants.items()]
-    path = tmp_path / "net.onnx"
-    made = helper.make_graph(nodes, "net", [x], [y], data)
-    onnx.save(
-        helper.make_model(made, ir_version=10, opset_imports=[helper.make_opsetid("", 21)]), path
-    )
+    path = saved(tmp_path, nodes, constants, 16, TensorProto.FLOAT)
     row = study(["ascend-310-like"], [path], 4, "fp16", effort=0).frame.iloc[0]
     assert row["verified"], row["note"]
+
+
+def test_an_operator_starts_from_a_half_precision_value_that_memory_holds_wider(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["first"]),
+        helper.make_node("Relu", ["first"], ["positive"]),
+        helper.make_node("MatMul", ["positive", "w"], ["y"]),
+    ]
+    data = {name: rng.normal(0, 0.3, (48, 48)).astype(np.float16) for name in ("v", "w")}
+    path = saved(tmp_path, nodes, data, 48, TensorProto.FLOAT16)
+    arch = tmp_path / "wide.yaml"
+    arch.write_text(WIDE)
+    row = study([arch], [path], 4, "fp32", effort=0).frame.iloc[0]
+    assert row["verified"], row["note"]
+
+
+def test_the_host_may_read_a_value_in_front_of_its_dequantization(tmp_path: Path) -> None:
+    # Stacked weights are not quantized: their product reads x as it was dequantized.
+    rng = np.random.default_rng(0)
+    data = {
+        "v": rng.normal(0, 0.3, (1, 16, 16)).astype(np.float32), "shape": np.array([4, 16]),
+        "w": rng.normal(0, 0.3, (16, 16)).astype(np.float32),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["stack"]),
+        helper.make_node("Reshape", ["stack", "shape"], ["other"]),
+        helper.make_node("MatMul", ["x", "w"], ["one"]),
+        helper.make_node("Sub", ["one", "other"], ["y"]),
+    ]
+    path = saved(tmp_path, nodes, data, 16, TensorProto.FLOAT)
+    arch = tmp_path / "narrow.yaml"
+    arch.write_text(NARROW)
+    row = study([arch], [path], 4, "int8", effort=0).frame.iloc[0]
+    assert row["verified"], row["note"]
+
+
+def saved(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    data: Mapping[str, Any],
+    extent: int,
+    kind: int,
+    made: int | None = None,
+) -> Path:
+    """A model from x [4, extent] to y [4, made]."""
+    x, y = (
+        helper.make_tensor_value_info(name, kind, [4, size])
+        for name, size in (("x", extent), ("y", made or extent))
+    )
+    constants = [numpy_helper.from_array(np.asarray(v), name) for name, v in data.items()]
+    graph = helper.make_graph(nodes, "net", [x], [y], constants)
+    opset = helper.make_opsetid("", 21)
+    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[opset]), folder / "net.onnx")
+    return folder / "net.onnx"
