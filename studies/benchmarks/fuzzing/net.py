@@ -90,9 +90,10 @@ class Net:
         """A constant vector of int64: shapes, axes, bounds."""
         return self.const(list(values), np.int64)
 
-    def weight(self, *shape: int, axis: int | None = None) -> str:
-        """Random values that keep sums near 1; where the graph is coded, behind DequantizeLinear
-        with a scale for all, or sometimes one for each position of `axis`."""
+    def weight(self, *shape: int, axis: int | None = None) -> str | None:
+        """Random values that keep sums near 1, None where they are too many; where the graph is
+        coded, behind DequantizeLinear with a scale for all, or sometimes one for each position of
+        `axis`."""
         fan = max(1, int(np.prod(shape)) // max(shape[:1] or (1,)))
         raw = self.random.standard_normal(shape) / np.sqrt(fan)
         if not self.coded:
@@ -104,8 +105,7 @@ class Net:
         codes = self.const(np.clip(np.rint(raw / wide), -127, 127), np.int8)
         more = {} if over is None else {"axis": over}
         made = self.raw("DequantizeLinear", codes, self.const(scale, self.real), **more)
-        assert made, "a weight is always a value"
-        return made[0]
+        return made[0] if made else None
 
     def op(self, kind: str, *inputs: str | None, **attributes: Any) -> str | None:
         """One operator with one result, None where it cannot be; a missing input makes None."""
