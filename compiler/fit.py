@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from compiler.alloc.on_chip import Place
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.group import Group
+from compiler.fuse.outline import Outline
 from compiler.plan.facts import Facts, Unholdable
 from compiler.plan.ir import Plan
 from compiler.stages import Stages
@@ -37,7 +38,7 @@ class Fitter:
 
     def __post_init__(self) -> None:
         self.search: GroupSearch = self.stages.tile.together(self.arch, self.stages.plan.slots)
-        self._known: dict[tuple[object, ...], tuple[Group, list[Schedule]]] = {}
+        self._known: dict[Outline, list[Schedule]] = {}
 
     @property
     def facts(self) -> Facts:
@@ -47,7 +48,7 @@ class Fitter:
     def price(self, group: Group) -> float:
         """The score of a group's best schedule; infinity where it fits no tile."""
         try:
-            found = self.schedules(group)
+            found = self._alike(group)
         except DoesNotFit:
             return math.inf
         return self.search.score(found[0].estimate) if found else math.inf
@@ -58,17 +59,19 @@ class Fitter:
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
-        homes = (*sorted(group.kept.items()), *sorted(group.shared.items()))
-        key = (*map(id, group.layers), group.reserved, *homes)
-        if key not in self._known:
+        return [schedule.of(group) for schedule in self._alike(group)]
+
+    def _alike(self, group: Group) -> list[Schedule]:
+        """Schedules of the first group that was asked for of all that are like `group`."""
+        outline = self.search.outlines.of(group)
+        if outline not in self._known:
             alone = len(group.layers) == 1 and not group.kept
-            found = (
+            self._known[outline] = (
                 [self.stages.tile.alone(group, self.arch, self.stages.plan)]
                 if alone
                 else self.search.schedules(group)
             )
-            self._known[key] = group, found  # while a layer lives, nothing else has its id
-        return self._known[key][1]
+        return self._known[outline]
 
     def fits(self, group: Group, before: Fit | None) -> list[Fit]:
         """The group planned and placed, in as few pieces as it fits in, behind the group `before`;

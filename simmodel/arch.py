@@ -142,9 +142,11 @@ class Memories(Part):
 
     def on_chip(self) -> dict[str, Memory]:
         """Role -> memory for every on-chip memory that exists."""
-        roles = ("shared", "local", "weights", "accumulators")
-        found = {role: self.get(role) for role in roles}
-        return {role: memory for role, memory in found.items() if isinstance(memory, Memory)}
+        found = {
+            "shared": self.shared, "local": self.local, "weights": self.weights,
+            "accumulators": self.accumulators,
+        }  # fmt: skip
+        return {role: memory for role, memory in found.items() if memory is not None}
 
 
 class Matrix(Part):

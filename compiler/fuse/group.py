@@ -87,6 +87,15 @@ class Group:
         return {name: tuple(readers) for name, readers in found.items()}
 
     @cached_property
+    def users(self) -> dict[str, tuple[Layer, ...]]:
+        """Tensors between layers or of the network, each with the layers that make or read it."""
+        found: dict[str, list[Layer]] = {}
+        for layer in self.layers:
+            for name in (*layer.inputs, layer.result.name):
+                found.setdefault(name, []).append(layer)
+        return {name: tuple(layers) for name, layers in found.items()}
+
+    @cached_property
     def inputs(self) -> tuple[str, ...]:
         """Tensors that it reads from memory, constants included, in order of first use."""
         names = (name for layer in self.layers for name in layer.inputs)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
@@ -107,7 +108,7 @@ class Nest:
         extra = (access for access in (self.bias, self.multiplier) if access is not None)
         return (*self.operands, *extra)
 
-    @property
+    @cached_property
     def contraction(self) -> bool:
         """Whether it is a sum of products that is not depthwise: work for the matrix engine."""
         if self.function != "mul" or self.reduce != "sum":
@@ -115,7 +116,7 @@ class Nest:
         inner = range(self.rank, len(self.dims))
         return any(all(a.uses(d) for a in self.operands) for d in inner) and not self.depthwise
 
-    @property
+    @cached_property
     def depthwise(self) -> bool:
         """Whether it is a sum of products over a window, channel by channel."""
         if self.function != "mul" or self.reduce != "sum":

@@ -68,6 +68,11 @@ class LayerFacts:
         )
 
     @cached_property
+    def copies(self) -> bool:
+        """Whether it only moves a tensor, unchanged."""
+        return copying(self.layer, self.arch)
+
+    @cached_property
     def accesses(self) -> dict[str, list[tuple[Access, Key, int]]]:
         """Input -> its accesses, with the position of the nest."""
         found: dict[str, list[tuple[Access, Key, int]]] = {}
@@ -132,6 +137,9 @@ class Facts:
 
     arch: Arch
     layers: dict[int, LayerFacts] = field(default_factory=dict)
+    passings: dict[tuple[object, ...], Passing] = field(default_factory=dict)
+    """By name, whether a group makes and stores it, and the identities of its users there, which
+    `layers` keeps alive."""
 
     def layer(self, layer: Layer) -> LayerFacts:
         """Facts of one layer."""
@@ -142,6 +150,13 @@ class Facts:
 
     def passing(self, group: Group, name: str) -> Passing:
         """How `name` passes through `group`; Unholdable where its readers do not agree."""
+        key = (name, name in group.made, name in group.results, *map(id, group.users[name]))
+        found = self.passings.get(key)
+        if found is None:
+            found = self.passings[key] = self._passing(group, name)
+        return found
+
+    def _passing(self, group: Group, name: str) -> Passing:
         tensor = group.tensors[name]
         order = list(order_of(tensor.shape, tensor.storage.strides))
         innermost: set[int] = set()
@@ -167,10 +182,8 @@ class Facts:
         return Passing(tuple(order), self._engines(group, name), border)
 
     def _copied(self, group: Group, name: str) -> None:
-        for layer in group.layers:
-            near = layer.result.name == name or name in layer.inputs
-            if near and copying(layer, self.arch):
-                self.movable(group.tensors[name])
+        if any(self.layer(layer).copies for layer in group.users[name]):
+            self.movable(group.tensors[name])
 
     def movable(self, tensor: Tensor) -> None:
         """Moves within a memory are the vector engine's: Unholdable where it has no such type."""
@@ -179,14 +192,14 @@ class Facts:
             raise Unholdable(f"{tensor.name} cannot be moved on chip: {why}")
 
     def _accesses(self, group: Group, name: str) -> Iterator[tuple[LayerFacts, Access, Key, int]]:
-        for layer in group.layers:
+        for layer in group.users[name]:
             facts = self.layer(layer)
             for access, key, position in facts.accesses.get(name, ()):
                 yield facts, access, key, position
 
     def _engines(self, group: Group, name: str) -> frozenset[str]:
         found = {"store"} if name in group.results else set()
-        for layer in group.layers:
+        for layer in group.users[name]:
             facts = self.layer(layer)
             if layer.result.name == name:
                 found.add(facts.engines[-1][1])

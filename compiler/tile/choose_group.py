@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
+from compiler.fuse.outline import Outlines
 from compiler.nest.bounds import Box
 from compiler.plan.facts import Facts, Unholdable
 from compiler.tile.bound import Bounds
@@ -23,6 +24,7 @@ from compiler.tile.objective import SCORES, Objective
 from compiler.tile.partition import boxes, cut_axes, grids
 from compiler.tile.price_group import GroupPricer, Terms
 from compiler.tile.share import Shares
+from compiler.tile.transfer import Transfer
 from compiler.tile.walk import Memory, Unwalkable
 from simmodel.arch import Arch
 
@@ -57,11 +59,13 @@ class GroupSearch:
     held_up: float = 0.5
     """See `Shares`."""
     shares: dict[int, Shares] = field(default_factory=dict)
+    outlines: Outlines = field(default_factory=Outlines)
 
     def __post_init__(self) -> None:
         self.score: Callable[[Estimate], float] = SCORES[self.objective]
         self.facts = Facts(self.arch)
         self.memory = Memory()
+        self.transfers: dict[object, Transfer] = {}
         self.bounds = Bounds(self.arch, self.slots)
 
     def schedules(self, group: Group) -> list[Schedule]:
@@ -100,8 +104,9 @@ class GroupSearch:
 
     def _pricer(self, group: Group) -> GroupPricer:
         return GroupPricer(
-            group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.whole
-        )
+            group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.whole,
+            self.transfers,
+        )  # fmt: skip
 
     def _splits(self, group: Group) -> Iterator[tuple[Box, ...]]:
         """Parts for the cores, along the axes that all results can be cut; most cores first."""
@@ -164,7 +169,7 @@ class GroupSearch:
     def shares_on(self, cores: int) -> Shares:
         """What layers take while `cores` cores work."""
         if cores not in self.shares:
-            self.shares[cores] = Shares(self.arch, self.slots, cores, self.held_up)
+            self.shares[cores] = Shares(self.arch, self.slots, cores, self.held_up, self.outlines)
         return self.shares[cores]
 
 

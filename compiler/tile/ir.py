@@ -9,7 +9,7 @@ A layer alone has no outer loops: its own loops walk its whole part.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
@@ -74,6 +74,15 @@ class Schedule:
     """Part of the results for each core that takes part."""
     estimate: Estimate
     loops: tuple[OuterLoop, ...] = ()
+
+    def of(self, group: Group) -> Schedule:
+        """The same for a group that is like this one but for its names."""
+        if group is self.group:
+            return self
+        pairs = zip(self.layers, group.layers, strict=True)
+        return replace(
+            self, group=group, layers=tuple(replace(tiled, layer=layer) for tiled, layer in pairs)
+        )
 
 
 def single(tiled: Tiled, group: Group) -> Schedule:

@@ -15,7 +15,7 @@ from functools import cached_property
 from compiler.cost import copy_cycles, path
 from compiler.fuse.group import Group
 from compiler.nest.bounds import Box
-from compiler.plan.facts import Facts, Passing
+from compiler.plan.facts import Facts
 from compiler.plan.ir import Buffer
 from compiler.plan.make_plan import alive, held_tensors, shares_loads
 from compiler.plan.room import earliest
@@ -36,18 +36,6 @@ Terms = tuple[tuple[str, int], ...]
 
 
 @dataclass
-class _GroupFacts(Facts):
-    """Facts of one group, each passing worked out once."""
-
-    passings: dict[str, Passing] = field(default_factory=dict)
-
-    def passing(self, group: Group, name: str) -> Passing:
-        if name not in self.passings:
-            self.passings[name] = super().passing(group, name)
-        return self.passings[name]
-
-
-@dataclass
 class GroupPricer:
     """Prices of one group."""
 
@@ -57,16 +45,18 @@ class GroupPricer:
     shares: Callable[[int], Shares]
     """Shares by the number of cores that work."""
     memory: Memory
-    known: Facts
-    """Facts of layers, kept between groups."""
+    facts: Facts
+    """Kept between groups."""
     whole: bool = True
     """Whether constants may be loaded as a whole where no loop reads them again."""
-
-    transfers: dict[tuple[str, Sizes, Sizes, int, bool], Transfer] = field(default_factory=dict)
+    transfers: dict[object, Transfer] = field(default_factory=dict)
+    """Kept between groups: by the tensor's layout and the way that it goes."""
 
     def __post_init__(self) -> None:
-        self.facts = _GroupFacts(self.arch, self.known.layers)
         self.count = len(self.group.layers)
+        memories = self.arch.memories.on_chip()
+        self.room = {role: float(memory.size) for role, memory in memories.items()}
+        self.room["local"] -= self.group.reserved
         self.bare = tuple(
             Tiled(layer, (), (tuple((0, n) for n in layer.result.shape),), NOTHING)
             for layer in self.group.layers
@@ -87,11 +77,13 @@ class GroupPricer:
         self, name: str, sizes: Sizes, room: Sizes, cores: int, *, store: bool
     ) -> Transfer:
         """One load or store of `sizes` of what the group holds, in a buffer with `room`."""
-        key = name, sizes, room, cores, store
+        tensor, home = self.group.tensors[name], self.group.home(name)
+        order = self.facts.passing(self.group, name).order
+        lies = tensor.shape, tensor.dtype, tensor.storage.strides
+        key = lies, home, order, sizes, room, cores, store
         if key not in self.transfers:
-            way = Path(self.arch, cores, self.group.home(name), "local", store=store)
-            order = self.facts.passing(self.group, name).order
-            self.transfers[key] = way.box(self.group.tensors[name], sizes, order, room)
+            way = Path(self.arch, cores, home, "local", store=store)
+            self.transfers[key] = way.box(tensor, sizes, order, room)
         return self.transfers[key]
 
     @cached_property
@@ -195,8 +187,7 @@ class GroupPricer:
         last = self.count - 1
         left = []
         for position in range(self.count):
-            room = {r: float(m.size) for r, m in self.arch.memories.on_chip().items()}
-            room["local"] -= self.group.reserved
+            room = dict(self.room)
             for buffer in buffers:
                 if alive(buffer, position, last):
                     room[buffer.role] -= buffer.bytes * buffer.slots
@@ -297,7 +288,7 @@ class _Candidate:
             layers.append(replace(tiled, loops=share.loops, resident=staying[position]))
             used.append(share.need - rooms[position])
             needs.append(share.need)
-        size = self.pricer.arch.memories.on_chip()["local"].size
+        size = self.pricer.arch.memories.local.size
         roomy = bool(self.schedule.loops) or (
             apart is not None and all(n <= room for n, room in zip(needs, apart, strict=True))
         )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.fuse.layer import Layer
+from compiler.fuse.outline import Outlines
 from compiler.nest.ir import order_of
 from compiler.plan.facts import LayerFacts
 from compiler.tile.ir import TileLoop
@@ -73,18 +74,6 @@ class Front:
         return self.within(-self.needs[-1]) if self.needs else None
 
 
-@dataclass(frozen=True)
-class _Of:
-    """What is known of one layer."""
-
-    layer: Layer
-    """Kept, so that its identity stays its own."""
-    product: bool
-    touched: frozenset[str]
-    """Tensors that it reads or makes."""
-    fronts: dict[object, Front] = field(default_factory=dict)
-
-
 @dataclass
 class Shares:
     """Shares on one machine, each worked out once."""
@@ -96,7 +85,9 @@ class Shares:
     held_up: float = 0.0
     """Cycles that a layer costs its successor, for each cycle of its own loads that cannot run
     ahead of its work: the successor is taken to load as much."""
-    known: dict[int, _Of] = field(default_factory=dict)
+    outlines: Outlines = field(default_factory=Outlines)
+    fronts: dict[object, Front] = field(default_factory=dict)
+    """Of all layers that are alike."""
 
     def of(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool,
@@ -118,24 +109,16 @@ class Shares:
             resident: whether the layer's constants stay on chip.
             shared: tensors that are loaded from shared memory, or stored there.
         """
-        known = self.known.get(id(layer))
-        if known is None:
-            known = self.known[id(layer)] = self._known(layer)
-        mine, near = known.touched & held, known.touched.intersection(shared)
-        key = (sizes, mine, resident, near)
-        front = known.fronts.get(key)
+        outlined = self.outlines.layer(layer)
+        mine, near = outlined.renamed(held), outlined.renamed(shared)
+        key = (outlined.number, sizes, mine, resident, near)
+        front = self.fronts.get(key)
         if front is None:
-            front = known.fronts[key] = (
-                self._product(layer, sizes, mine, near, resident=resident)
-                if known.product
-                else self._slabs(layer, sizes, mine, near, resident=resident)
-            )
+            first = outlined.first
+            product = route(first.head, first.tensors, self.arch).engine == "matrix"
+            ways = self._product if product and not first.head.depthwise else self._slabs
+            front = self.fronts[key] = ways(first, sizes, mine, near, resident=resident)
         return front
-
-    def _known(self, layer: Layer) -> _Of:
-        product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
-        touched = frozenset((*layer.inputs, layer.result.name))
-        return _Of(layer, product and not layer.head.depthwise, touched)
 
     def _product(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,

@@ -1,0 +1,124 @@
+"""Groups without their names: what their prices depend on, so that those that are alike share them.
+
+A network repeats itself: the blocks of a ResNet, the layers of a transformer. Two groups have one
+outline if their layers compute the same from tensors of the same shapes, types and strides, wired
+in the same way; then every schedule of one is a schedule of the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+from compiler.fuse.group import Group
+from compiler.fuse.layer import Layer
+from compiler.nest.ir import Access, Nest, Tensor
+
+Outline = tuple[Hashable, ...]
+
+
+@dataclass(frozen=True)
+class Outlined:
+    """A layer and the first one that was found to be like it."""
+
+    layer: Layer
+    first: Layer
+    number: int
+    """Of their outline."""
+    tensors: tuple[Tensor, ...]
+    """In the order in which the layer names them."""
+    names: Mapping[str, str]
+    """Tensor -> the one that the first layer has in its place."""
+
+    def renamed(self, names: Collection[str]) -> frozenset[str]:
+        """Those of the layer's tensors that are among `names`, as the first layer calls them."""
+        return frozenset(first for name, first in self.names.items() if name in names)
+
+
+@dataclass
+class Outlines:
+    """Outlines of groups; those of layers are worked out once."""
+
+    _layers: dict[int, Outlined] = field(default_factory=dict)
+    """By identity of a layer, which is kept so that its identity stays its own."""
+    _firsts: dict[Outline, Outlined] = field(default_factory=dict)
+
+    def of(self, group: Group) -> Outline:
+        """What all groups have in common that have the same schedules as `group`."""
+        names: dict[str, int] = {}
+        buffers: dict[str, int] = {}
+        layers = []
+        for layer in group.layers:
+            outlined = self.layer(layer)
+            wires = [
+                (
+                    names.setdefault(tensor.name, len(names)),
+                    buffers.setdefault(tensor.storage.buffer, len(buffers)),
+                )
+                for tensor in outlined.tensors
+            ]
+            layers.append((outlined.number, *wires))
+        results = tuple(names[name] for name in group.results)
+        homes = (group.kept, group.shared)
+        placed = (
+            tuple(sorted(((names.get(n, -1), home) for n, home in found.items()), key=_first))
+            for found in homes
+        )
+        return (*layers, results, group.reserved, *placed)
+
+    def layer(self, layer: Layer) -> Outlined:
+        """What is known of one layer."""
+        found = self._layers.get(id(layer))
+        if found is None:
+            found = self._layers[id(layer)] = self._outlined(layer)
+        return found
+
+    def _outlined(self, layer: Layer) -> Outlined:
+        order: dict[str, int] = {}
+        nests = tuple(_anonymous(nest, order) for nest in layer.nests)
+        tensors = tuple(layer.tensors[name] for name in order)
+        outline = (nests, tuple(map(_outline_of, tensors)))
+        first = self._firsts.get(outline)
+        if first is None:
+            own = Outlined(layer, layer, len(self._firsts), tensors, {n: n for n in order})
+            return self._firsts.setdefault(outline, own)
+        names = dict(zip(order, first.names, strict=True))
+        return Outlined(layer, first.layer, first.number, tensors, names)
+
+
+def _first(pair: tuple[int, object]) -> int:
+    return pair[0]
+
+
+def _outline_of(tensor: Tensor) -> Outline:
+    """Of a constant it matters that it is one, not its values."""
+    storage = tensor.storage
+    constant = tensor.data is not None
+    return tensor.shape, tensor.dtype, storage.offset, storage.strides, constant
+
+
+def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:
+    """A nest with numbers for names, in order of first use, and without the values of encodings
+    and clips: it matters that they are there."""
+
+    def numbered(name: str) -> str:
+        return str(names.setdefault(name, len(names)))
+
+    def read(access: Access) -> Access:
+        scale = None if access.scale is None else 1.0
+        tensor = numbered(access.tensor)
+        return replace(access, tensor=tensor, scale=scale, zero=int(access.zero != 0))
+
+    return replace(
+        nest,
+        operands=tuple(map(read, nest.operands)),
+        bias=None if nest.bias is None else read(nest.bias),
+        multiplier=None if nest.multiplier is None else read(nest.multiplier),
+        tensor=numbered(nest.tensor),
+        low=-math.inf if nest.low == -math.inf else 0.0,
+        high=math.inf if nest.high == math.inf else 0.0,
+        scale=None if nest.scale is None else 1.0,
+        zero=int(nest.zero != 0),
+        origin="", kind="", composite=None,
+    )  # fmt: skip
