@@ -194,4 +194,10 @@ def run_model(proto: onnx.ModelProto, values: dict[str, Array]) -> list[Array]:
     session = onnxruntime.InferenceSession(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return [np.asarray(value) for value in session.run(None, values)]
+    results = [np.asarray(value) for value in session.run(None, values)]
+    for declared, value in zip(session.get_outputs(), results, strict=True):
+        known = [isinstance(extent, int) for extent in declared.shape]
+        if known and all(known) and tuple(declared.shape) != value.shape:
+            # A pool with ceil_mode and pads: what reads its result could not be loaded.
+            raise ValueError(f"{declared.name}: {declared.shape} expected, {value.shape} made")
+    return results
