@@ -1,0 +1,121 @@
+"""Groups that are alike but for their names have one outline, and the schedules of each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from blocks import conv
+from machines import NAMED, machine
+from networks import Net
+from replay import NETWORKS
+
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.fit import Fitter
+from compiler.fuse.group import Group, Kept, Shared
+from compiler.fuse.outline import Outlines
+from compiler.stages import Stages
+from compiler.tile.choose_group import GroupSearch
+from compiler.tile.ir import Schedule
+from simmodel.arch import Arch
+from simmodel.asm import print_program
+
+
+def groups_of(net: Net, dtype: str = "fp32", arch: Arch | None = None) -> list[Group]:
+    """Each layer of a network, and each pair that follows each other, as groups."""
+    found = compile_model(
+        net.model(f"t{net.count}"), arch or machine(), CompileOptions(dtype=dtype)
+    ).search
+    assert found is not None
+    layers = [part for part in found.parts if not hasattr(part, "payload")]
+    alone = [Group((layer,), (layer.result.name,)) for layer in layers]
+    pairs = [Group((a, b), (b.result.name,)) for a, b in pairwise(layers)]
+    return alone + pairs
+
+
+def chain(*kernels: int, quantized: bool = False) -> Net:
+    net = Net(quantized)
+    x = net.input(1, 4, 16, 8)
+    for kernel in kernels:
+        x = net.op("Relu", conv(net, x, 4, (kernel, kernel)))
+    return net
+
+
+def test_names_and_values_make_no_difference_shapes_and_wiring_do() -> None:
+    outlines = Outlines()
+    groups = groups_of(chain(3, 3, 3, 3, 1, 3))
+    first, second, small, pair = groups[1], groups[2], groups[4], groups[7]
+    assert outlines.of(first) == outlines.of(second) != outlines.of(small)
+    assert outlines.of(pair) == outlines.of(groups[8]) != outlines.of(groups[9])
+    assert outlines.of(pair) != outlines.of(replace(pair, results=tuple(pair.made)))
+    assert outlines.of(replace(pair, reserved=64)) != outlines.of(pair)
+
+
+def test_scales_make_no_difference_but_that_they_are_there() -> None:
+    outlines = Outlines()
+    group = groups_of(chain(3, 3, quantized=True), "int8")[1]
+    (layer,) = group.layers
+    *nests, last = layer.nests
+    assert last.scale is not None
+
+    def encoded(scale: float | None, zero: int) -> Group:
+        nest = replace(last, scale=scale, zero=zero)
+        return replace(group, layers=(replace(layer, nests=(*nests, nest)),))
+
+    assert outlines.of(encoded(0.3, 5)) == outlines.of(encoded(0.7, -5))
+    assert outlines.of(encoded(None, 0)) != outlines.of(encoded(0.7, 0))
+
+
+def test_where_tensors_lie_between_groups_makes_a_difference() -> None:
+    outlines = Outlines()
+    group = groups_of(chain(3, 3))[1]
+    (name,) = (n for n in group.inputs if group.tensors[n].data is None)
+    shape = group.tensors[name].shape
+    kept = Kept(shape, (0,) * 4, (0,) * 4, (0, 1, 2, 3), 0.0, 128)
+    ways = [
+        group,
+        replace(group, kept={name: kept}),
+        replace(group, kept={name: replace(kept, address=256)}),
+        replace(group, kept={group.results[0]: kept}),
+        replace(group, shared={name: Shared(0, 2048)}),
+        replace(group, shared={group.results[0]: Shared(0, 2048)}),
+    ]
+    assert len({outlines.of(way) for way in ways}) == len(ways)
+
+
+def test_what_is_alike_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    arch = machine()
+    groups = groups_of(chain(3, 3, 3, 3, 3, 3), arch=arch)
+    pairs = [group for group in groups if len(group.layers) == 2]
+    searched: list[Group] = []
+    search = GroupSearch.schedules
+
+    def counted(self: GroupSearch, group: Group) -> list[Schedule]:
+        searched.append(group)
+        return search(self, group)
+
+    monkeypatch.setattr(GroupSearch, "schedules", counted)
+    fitter = Fitter(arch, Stages())
+    found = [fitter.schedules(group) for group in pairs]
+    assert (len(pairs), len(searched)) == (5, 2)  # the first reads rows, the others pixels
+    for group, schedules in zip(pairs, found, strict=True):
+        assert all(schedule.group is group for schedule in schedules)
+        assert all(t.layer is la for t, la in zip(schedules[0].layers, group.layers, strict=True))
+        alone = Fitter(arch, Stages()).schedules(group)
+        assert [s.estimate for s in schedules] == [s.estimate for s in alone]
+        assert [s.loops for s in schedules] == [s.loops for s in alone]
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("name", ["plain", "clustered"])
+def test_programs_are_those_of_groups_each_priced_alone(
+    name: str, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = Net(quantized=True)
+    model = prepared(net.model(NETWORKS[network](net)), network)
+    options = CompileOptions(dtype="int8")
+    shared = compile_model(model, NAMED[name], options).program
+    monkeypatch.setattr("compiler.fuse.outline._outline_of", lambda tensor: (tensor.name,))
+    alone = compile_model(model, NAMED[name], options).program
+    assert print_program(shared) == print_program(alone)
