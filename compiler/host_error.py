@@ -6,14 +6,14 @@ it reads, or its own constants, moved by as much as they may be off; what moves 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
 from compiler.nest.interp import Host
-from compiler.nest.ir import Array
+from compiler.nest.ir import Array, HostNode
 from simmodel.dtype import EPSILON, FLOATS, NAMES
 
 _ROUNDINGS = 32.0
@@ -65,6 +65,22 @@ def _widen(moved: list[Array], results: Sequence[Array], others: Sequence[Array]
             continue
         change = np.abs(other.astype(np.float64) - values.astype(np.float64))
         moved[position] = np.fmax(moved[position], change)
+
+
+def read_on(node: HostNode) -> list[str]:
+    """Those results of a call to the host that it reads itself."""
+    graph = onnx.load_model_from_string(node.payload).graph
+    read = set(_reads(graph))
+    pairs = zip(node.outputs, graph.output, strict=True)
+    return [name for name, made in pairs if made.name in read]
+
+
+def _reads(graph: onnx.GraphProto) -> Iterator[str]:
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                yield from _reads(body)
 
 
 _SHAPING = frozenset({"Resize", "Upsample", "Range"})

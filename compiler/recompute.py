@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from compiler.host_error import host_error, moved_by, tied
+from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order
 from compiler.nest.interp import Host, views
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph
@@ -251,7 +251,9 @@ class _Recomputation:
         whole = any(NAMES[stored[name].dtype] not in FLOATS for name in stage.stored)
         ties = tied(self.host, node.payload, wide) if whole else []
         named = all(self.recipe.known.get(name) for name in node.outputs)
-        if named and all(_equal(self.machine.tensors[name], read[name]) for name in node.inputs):
+        rounds = not self.bypassed.isdisjoint(node.outputs)
+        same = (_equal(self.machine.tensors[name], read[name]) for name in node.inputs)
+        if named and not rounds and all(same):
             self._widen(node, ties)
             return False
         values, moved = moved_by(self.host, node.payload, wide, spreads)
@@ -368,8 +370,24 @@ def _read_within(recipe: Recipe) -> dict[str, str]:
 
 
 def _bypassed(recipe: Recipe) -> set[str]:
-    """Dequantized values that some operators read as they are stored, and others in front of the
-    conversion: the model's own operator, which rounds nothing, is what both have in common."""
+    """Values that some operators read as they are stored, and others before they were rounded: the
+    model's own operator, which rounds nothing, is what both have in common."""
+    return {*_dequantized_twice(recipe), *_rounded_behind_a_reader(recipe)}
+
+
+def _rounded_behind_a_reader(recipe: Recipe) -> Iterator[str]:
+    """Results of calls to the host that the same call reads on, in wider types than memory has."""
+    for stage in recipe.stages:
+        if stage.host is None or len(stage.host.outputs) < 2:
+            continue
+        for name in read_on(stage.host):
+            stored = recipe.graph.tensors[name].dtype
+            if any(kind != stored for _, kind in recipe.known.get(name, ())):
+                yield name
+
+
+def _dequantized_twice(recipe: Recipe) -> set[str]:
+    """Dequantized values that are read as stored, and by others in front of the conversion."""
     nests = [nest for stage in recipe.stages for nest in stage.nests]
     hosts = [stage.host for stage in recipe.stages if stage.host is not None]
     on_host = {name for host in hosts for name in host.inputs}

@@ -31,6 +31,8 @@ NARROW = (
     .replace("lanes: 32", "lanes: 32, types: [int8, fp16]")
 )
 """Has no products of reals: the host computes them."""
+HALF = WIDE.replace("fp32", "fp16").replace("lanes: 32", "lanes: 32, types: [fp16]")
+"""Its vector engine cannot finish a sum: products with a Relu go to the host."""
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -103,6 +105,23 @@ def test_the_host_may_read_a_value_in_front_of_its_dequantization(tmp_path: Path
     arch = tmp_path / "narrow.yaml"
     arch.write_text(NARROW)
     row = study([arch], [path], 4, "int8", effort=0).frame.iloc[0]
+    assert row["verified"], row["note"]
+
+
+def test_a_call_to_the_host_may_read_on_what_memory_rounds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    data = {name: rng.normal(0, 0.5, (16, 16)).astype(np.float32) for name in ("u", "v", "w")}
+    nodes = [
+        helper.make_node("Einsum", ["x", "u"], ["first"], equation="ij,jk->ik"),
+        helper.make_node("Einsum", ["first", "v"], ["second"], equation="ij,jk->ik"),
+        helper.make_node("Neg", ["second"], ["turned"]),
+        helper.make_node("Add", ["turned", "first"], ["y"]),
+    ]
+    path = saved(tmp_path, nodes, data, 16, TensorProto.FLOAT)
+    arch = tmp_path / "half.yaml"
+    arch.write_text(HALF)
+    row = study([arch], [path], 4, "fp16", effort=0).frame.iloc[0]
+    assert row["host_ops"] > 0
     assert row["verified"], row["note"]
 
 
