@@ -263,7 +263,11 @@ def _as_given(compiled: Compiled, name: str, values: Array) -> Made:
     if compiled.recipe is None:  # whoever made the program says nothing of its operators
         return Made(values, host_error(values))
     tensor = compiled.recipe.graph.tensors.get(name)
-    return Made(values, None, None if tensor is None else tensor.dtype)
+    if tensor is None:
+        return Made(values, None)
+    unsure = np.any(tensor.uncertain)
+    error = np.broadcast_to(tensor.uncertain, values.shape) if unsure else None
+    return Made(values, error, tensor.dtype)
 
 
 def _verdict_row(verdict: Comparison) -> Row:

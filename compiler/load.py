@@ -23,12 +23,13 @@ from onnx_ir.passes.common import (
 )
 
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
-from compiler.graph.fold import folded
+from compiler.graph.fold import Folded, folded
 from compiler.graph.infer import infer_node
 from compiler.graph.inline import inline
 from compiler.graph.rewrite import (
     ARCHGEN,
     ORIGIN,
+    TERMS,
     Array,
     const,
     fresh_name,
@@ -127,7 +128,7 @@ def _at(node: ir.Node) -> str:
 def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
     graph = model.graph
     if is_op(node, "Constant"):
-        _replace_by_constants(node, (_constant(node),))
+        _replace_by_constants(node, (Folded(_constant(node)),))
         return
     if is_op(node, "Identity"):
         _drop_identity(node)
@@ -160,16 +161,17 @@ def _constant(node: ir.Node) -> Array:
     return ir.tensor(attr.value, dtype=dtype).numpy()
 
 
-def _replace_by_constants(node: ir.Node, values: tuple[Array, ...]) -> None:
+def _replace_by_constants(node: ir.Node, values: tuple[Folded, ...]) -> None:
     """Let initializers named after the outputs of `node` take its place."""
     graph = node.graph
     if graph is None:
         raise ValueError(f"{node.name} is in no graph")
-    for output, array in zip(node.outputs, values, strict=False):
+    for output, value in zip(node.outputs, values, strict=False):
         if not output.uses() and not output.is_graph_output():
             continue
         name = output.name or fresh_name(graph, str(node.name))
-        replacement = ir.val(name, const_value=_tensor(output, array))
+        replacement = ir.val(name, const_value=_tensor(output, value.values))
+        replacement.meta[TERMS] = value.terms
         output.replace_all_uses_with(replacement, replace_graph_outputs=True)
         output.name = None
         graph.register_initializer(replacement)

@@ -161,9 +161,9 @@ class _Recomputation:
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
         self.model = _Values(_as_in_model(recipe.graph), recipe.graph)
         for tensor in recipe.graph.tensors.values():
-            if tensor.uncertain:
+            if np.any(tensor.uncertain):
                 # Weights that are 0 are neighbours of those that are not, and may be off as well.
-                self.model.set_error(tensor.name, np.full(tensor.shape, tensor.uncertain))
+                self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetic(recipe)
         self.pairs: list[Stored] = []
         self.fed: dict[str, Array] = {}

@@ -6,7 +6,8 @@ views, Transpose and Reshape give views, so that folding a weight costs no copy 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 
@@ -15,7 +16,9 @@ import onnx_ir as ir
 from onnx.reference.ops import load_op
 
 from compiler.graph.infer import broadcast, schema_of
-from compiler.graph.rewrite import Array, const, int_attr, ints_attr, is_op
+from compiler.graph.movers import MOVERS
+from compiler.graph.rewrite import Array, const, int_attr, ints_attr, is_op, terms_of
+from simmodel.dtype import EPSILON
 
 FOLD_LIMIT = 64 << 20
 """A fold may not make a new array of more bytes than this, unless its inputs are as large."""
@@ -25,6 +28,22 @@ NOT_A_FUNCTION = frozenset(
      "Bernoulli", "Dropout"}
 )  # fmt: skip
 """Operators that give another value at each run."""
+
+EXACT = frozenset(
+    {"Identity", "Cast", "CastLike", "Constant", "ConstantOfShape", "Range", "Neg", "Abs", "Relu",
+     "Min", "Max", "Clip", "Where", "Sign", "Floor", "Ceil", "Round", "Trilu", "OneHot", "EyeLike",
+     "QuantizeLinear", "DequantizeLinear", "Add", "Sub", "Mul", "Div", "Sqrt", "GatherElements",
+     "GatherND", "ScatterElements", "ScatterND", "ReverseSequence", "TopK"}
+)  # fmt: skip
+"""Operators whose result is the same in every library: at most one rounding, to nearest."""
+
+POINTWISE = frozenset(
+    {"Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Tanh", "Asinh",
+     "Acosh", "Atanh", "Sigmoid", "Erf", "Gelu", "Softplus", "Softsign", "Elu", "Selu", "Celu",
+     "Mish", "HardSwish", "HardSigmoid", "LeakyRelu", "PRelu", "ThresholdedRelu", "Reciprocal",
+     "Pow", "Mod"}
+)  # fmt: skip
+"""Operators each of whose results is a function of single elements."""
 
 KEPT = frozenset({"DequantizeLinear"})
 """Operators on constants that a pass wants to see before they are folded."""
@@ -118,16 +137,25 @@ def _of_shape_alone(node: ir.Node) -> tuple[Array, ...] | None:
     return (shape[int_attr(node, "start", 0) : end],)
 
 
+@dataclass(frozen=True)
+class Folded:
+    """One result of a node whose inputs are constants."""
+
+    values: Array
+    terms: Array | float = 0.0
+    """See `terms_of`."""
+
+
 def folded(
     node: ir.Node, opsets: Mapping[str, int], kept: frozenset[str] = KEPT
-) -> tuple[Array, ...] | None:
+) -> tuple[Folded, ...] | None:
     """The constant outputs of `node`, or None where it has inputs that are not constant, gives
     another value each time, is one of `kept`, or is too large to be worth it."""
     if node.domain not in ("", "ai.onnx") or node.op_type in NOT_A_FUNCTION | kept:
         return None
     known = _of_shape_alone(node)
     if known is not None:
-        return known
+        return tuple(map(Folded, known))
     if not node.inputs or _has_subgraph(node):
         return None
     if schema_of(node.op_type, "", opsets[""]) is None:
@@ -138,7 +166,8 @@ def folded(
         return None
     if node.op_type not in DIRECT and _too_large(node, inputs):
         return None
-    return evaluate_node(node, inputs, opsets)
+    results = evaluate_node(node, inputs, opsets)
+    return None if results is None else _with_terms(node, inputs, results, opsets)
 
 
 def _too_large(node: ir.Node, inputs: list[Array | None]) -> bool:
@@ -149,3 +178,40 @@ def _too_large(node: ir.Node, inputs: list[Array | None]) -> bool:
     )
     given = sum(array.nbytes for array in inputs if array is not None)
     return made > max(FOLD_LIMIT, given)
+
+
+def _with_terms(
+    node: ir.Node, inputs: list[Array | None], results: Sequence[Array], opsets: Mapping[str, int]
+) -> tuple[Folded, ...]:
+    """Results, which another library may make others, and which move with what the inputs may be
+    off by."""
+    given = [terms_of(value) for value in node.inputs]
+    own = [_own_terms(node, result) for result in results]
+    if not any(np.any(terms) for terms in given):
+        return tuple(map(Folded, results, own))
+    unit = EPSILON["fp32"]
+    for sign in (-unit, unit):
+        ends = [
+            None if array is None else (array + sign * np.asarray(terms)).astype(array.dtype)
+            for array, terms in zip(inputs, given, strict=True)
+        ]
+        moved = evaluate_node(node, ends, opsets) or ()
+        for position, (end, result) in enumerate(zip(moved, results, strict=False)):
+            if end.shape == result.shape and np.issubdtype(result.dtype, np.floating):
+                with np.errstate(invalid="ignore"):
+                    change = np.abs(end.astype(np.float64) - result) / unit
+                own[position] = np.maximum(own[position], np.nan_to_num(change, posinf=0.0))
+    return tuple(map(Folded, results, own))
+
+
+def _own_terms(node: ir.Node, result: Array) -> Array | float:
+    """Of what an operator computes from exact constants: a few roundings of each value, and of the
+    largest where values are added up."""
+    moves = is_op(node, *MOVERS) and not is_op(node, "Resize")
+    if moves or is_op(node, *EXACT) or not np.issubdtype(result.dtype, np.floating):
+        return 0.0
+    sizes = np.where(np.isfinite(result), np.abs(result.astype(np.float64)), 0.0)
+    if is_op(node, *POINTWISE):
+        return 4 * sizes
+    terms: Array = 8 * (sizes + sizes.max(initial=0.0))
+    return terms

@@ -30,8 +30,9 @@ class FoldConstants(GraphPass):
         if values is None:
             return False
         make = Rewriter(node)
-        made = []
-        for output, value in zip(node.outputs, values, strict=False):
-            made.append(make.like(value, output))
+        made = [
+            make.like(value.values, output, value.terms)
+            for output, value in zip(node.outputs, values, strict=False)
+        ]
         make.replace(*made)
         return True

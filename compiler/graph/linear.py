@@ -66,7 +66,7 @@ def absorb(
         linear.replace_input_with(1, make.like(scaled, weight))
     linear.resize_inputs(3)
     terms += float(np.abs(old * factor).max(initial=0.0) + np.abs(shift).max(initial=0.0))
-    terms += terms_of(bias) * float(np.abs(factor).max(initial=0.0))
+    terms += float(np.max(terms_of(bias)) * np.abs(factor).max(initial=0.0))
     linear.replace_input_with(2, make.like(moved, weight, terms))
     linear.metadata_props[ORIGIN] = origin_of(linear, source)
     forget_names(linear.outputs[0])

@@ -136,9 +136,11 @@ TERMS = "terms"
 """Key, in the metadata of a constant, of the magnitude of what it was added up from."""
 
 
-def terms_of(value: ir.Value | None) -> float:
-    """Magnitude of the terms that a folded constant was added up from; 0 for one of the model."""
-    return 0.0 if value is None else float(value.meta.get(TERMS, 0.0))
+def terms_of(value: ir.Value | None) -> Array | float:
+    """Magnitude of the terms that a folded constant was added up from, of all its elements or of
+    each; 0 for one of the model."""
+    found: Array | float = 0.0 if value is None else value.meta.get(TERMS, 0.0)
+    return found
 
 
 def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
@@ -187,7 +189,7 @@ class Rewriter:
             values = values.astype(dtype.numpy(), copy=False)
         return add_constant(self.graph, f"{self.stem}_const", values)
 
-    def like(self, array: npt.ArrayLike, value: ir.Value, terms: float = 0.0) -> ir.Value:
+    def like(self, array: npt.ArrayLike, value: ir.Value, terms: Array | float = 0.0) -> ir.Value:
         """A new initializer of the element type of `value`; `terms` as in `terms_of`."""
         made = self.constant(array, value.dtype)
         made.meta[TERMS] = terms

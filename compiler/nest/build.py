@@ -64,7 +64,11 @@ class Builder:
         return tensor
 
     def constant(
-        self, name: str, data: Array, dtype: str | None = None, uncertain: float = 0.0
+        self,
+        name: str,
+        data: Array,
+        dtype: str | None = None,
+        uncertain: Array | float = 0.0,
     ) -> Tensor:
         """A constant with `data`, converted to `dtype` (default: as stored in memory); `uncertain`
         as in `Tensor`."""

@@ -164,7 +164,7 @@ class Tensor:
     """Raw values, for constants."""
     exact: Array | None = field(default=None, compare=False, repr=False)
     """What the model has in their place, where they had to be rounded to their type."""
-    uncertain: float = field(default=0.0, compare=False)
+    uncertain: Array | float = field(default=0.0, compare=False)
     """What a constant that no model has, but an operator's rule, may be off by elsewhere."""
     rounded: str | None = field(default=None, compare=False)
     """The half-precision type that the model itself casts it to, where memory is no wider: the

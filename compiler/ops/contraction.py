@@ -258,7 +258,7 @@ def _finish(
     if node.has(bias):
         accumulator = codes.get("accumulator", "fp32")
         name = f"{node.value(bias).name}.bias{'x'.join(map(str, extents))}"
-        uncertain = node.uncertain(bias)
+        uncertain = float(np.max(node.uncertain(bias)))
         added = per_channel(name, node.constant(bias), accumulator, uncertain)
     nest = Nest(
         tensor=out.name,

@@ -12,7 +12,7 @@ from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
-from compiler.ops.node import Lowering, Node, NoNest, numpy_type, static_shape
+from compiler.ops.node import Lowering, Node, NoNest, numpy_type, static_shape, uncertain
 from compiler.ops.payload import operations, payload_of
 from simmodel.dtype import NAMES
 from simmodel.registry import Registry
@@ -65,7 +65,7 @@ def _lowered(model: ir.Model, build: Builder) -> NestGraph:
 def _output(value: ir.Value, build: Builder) -> str:
     name = str(value.name)
     if name not in build.tensors and value.const_value is not None:
-        build.constant(name, value.const_value.numpy())
+        build.constant(name, value.const_value.numpy(), uncertain=uncertain(value))
     return name
 
 

@@ -70,9 +70,9 @@ class Node:
             return self.build.constant(str(value.name), data, dtype, self.uncertain(position))
         return self.build.tensors[str(value.name)]
 
-    def uncertain(self, position: int) -> float:
+    def uncertain(self, position: int) -> Array | float:
         """What constant input `position` may be off by, where terms were added up for it."""
-        return 4 * EPSILON["fp32"] * terms_of(self.value(position))
+        return uncertain(self.value(position))
 
     @property
     def out(self) -> str:
@@ -86,6 +86,11 @@ class Node:
     def dtype(self, position: int = 0) -> str:
         """Element type in memory of result `position`."""
         return self.build.stored(numpy_type(self.node.outputs[position]))
+
+
+def uncertain(value: ir.Value) -> Array | float:
+    """What a constant may be off by, where it was computed while compiling."""
+    return 4 * EPSILON["fp32"] * terms_of(value)
 
 
 def static_shape(value: ir.Value) -> tuple[int, ...]:
