@@ -212,13 +212,12 @@ class _Recomputation:
 
     def _round_as_model(self, name: str) -> None:
         """A cast of the model to half precision, which the machine's own types make needless."""
-        rounded = self.recipe.graph.tensors[name].rounded
-        if rounded is None:
-            return
-        values, kind = self.model.tensors[name], NUMPY[rounded]
-        self.model.set_error(name, _in_type(values, self.model.error_of(name), kind))
-        with np.errstate(over="ignore"):
-            values[...] = values.astype(kind)
+        values = self.model.tensors[name]
+        for rounded in self.recipe.graph.tensors[name].rounded:
+            kind = NUMPY[rounded]
+            self.model.set_error(name, _in_type(values, self.model.error_of(name), kind))
+            with np.errstate(over="ignore"):
+                values[...] = values.astype(kind)
 
     def _as_model_reads(
         self, reads: Sequence[Access], origin: str

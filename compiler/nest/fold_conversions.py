@@ -108,7 +108,7 @@ def _fold_writes(graph: NestGraph) -> NestGraph:
         if _copies(step, graph):
             steps[at] = replace(producer, tensor=step.tensor)
             target = tensors[step.tensor]
-            rounded = target.rounded or tensors[source].rounded
+            rounded = tensors[source].rounded + target.rounded
             tensors[step.tensor] = replace(target, rounded=rounded)
             made[step.tensor] = at
             steps[position] = None

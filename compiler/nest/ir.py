@@ -166,9 +166,9 @@ class Tensor:
     """What the model has in their place, where they had to be rounded to their type."""
     uncertain: Array | float = field(default=0.0, compare=False)
     """What a constant that no model has, but an operator's rule, may be off by elsewhere."""
-    rounded: str | None = field(default=None, compare=False)
-    """The half-precision type that the model itself casts it to, where memory is no wider: the
-    machine does nothing, a reference in fp32 rounds."""
+    rounded: tuple[str, ...] = field(default=(), compare=False)
+    """The half-precision types that the model itself casts it to one after another, where memory
+    is no wider: the machine does nothing, a reference in fp32 rounds."""
 
     @property
     def elements(self) -> int:

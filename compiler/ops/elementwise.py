@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from compiler.nest.ir import Array, Tensor
 from compiler.ops.node import Lowering, Node, NoNest, numpy_type
-from simmodel.dtype import NAMES, is_float
+from simmodel.dtype import NAMES, NUMPY, is_float
 from simmodel.registry import Registry
 
 UNARY = Registry("operator", {
@@ -40,8 +40,20 @@ PARAMETERS = Registry(
 
 def unary(node: Node) -> None:
     """y = f(x)."""
+    if node.op in WRAPPING:
+        _no_integers(node)
     x = node.tensor(0)
     node.build.elementwise(node.out, node.shape(), UNARY[node.op], [x], node.dtype())
+
+
+WRAPPING = frozenset({"Add", "Sub", "Mul", "Sum", "Neg"})
+"""Operators that wrap around where integers leave their range."""
+
+
+def _no_integers(node: Node) -> None:
+    """No nest for arithmetic of integers: the vector engine computes in fp32 and saturates."""
+    if not is_float(node.dtype()):
+        raise NoNest(f"{node.op} of integers, which wraps around; the vector engine saturates")
 
 
 def parametric(node: Node) -> None:
@@ -63,6 +75,8 @@ def binary(node: Node) -> None:
     """y = f(a, b); more than two inputs are joined one after another."""
     if not is_float(node.dtype()) and node.op in ("Div", "Pow"):
         raise NoNest(f"{node.op} of integers")
+    if node.op in WRAPPING:
+        _no_integers(node)
     count = len(node.node.inputs)
     total = node.tensor(0)
     if node.op == "Pow" and _simple_power(node):
@@ -105,20 +119,26 @@ def where(node: Node) -> None:
 
 def clip(node: Node) -> None:
     """y = x limited to [low, high]."""
-    limits = [-math.inf, math.inf]
     x, kind = node.tensor(0), node.dtype()
-    for position in (1, 2):
-        if not node.has(position):
-            continue
-        data = node.data(position)
-        if data is not None:
-            limits[position - 1] = float(data.reshape(()))
-            continue
-        bound = node.tensor(position)
-        function = "max" if position == 1 else "min"
-        x = node.build.elementwise(f"{node.out}.{function}", x.shape, function, [x, bound], kind)
-    low, high = min(limits), limits[1]  # where low exceeds high, everything becomes high
+    low, high = (_limit(node, position) for position in (1, 2))
+    if isinstance(low, Tensor):
+        x = node.build.elementwise(f"{node.out}.max", x.shape, "max", [x, low], kind)
+        low = -math.inf
+    if isinstance(high, Tensor):  # behind the lower bound: where that is above, this one holds
+        if low > -math.inf:
+            x = node.build.elementwise(f"{node.out}.max", x.shape, "move", [x], kind, low=low)
+        node.build.elementwise(node.out, x.shape, "min", [x, high], kind)
+        return
+    low = min(low, high)
     node.build.elementwise(node.out, x.shape, "move", [x], kind, low=low, high=high)
+
+
+def _limit(node: Node, position: int) -> float | Tensor:
+    """A bound of a Clip; infinite where there is none."""
+    if not node.has(position):
+        return math.inf if position == 2 else -math.inf
+    data = node.data(position)
+    return node.tensor(position) if data is None else float(data.reshape(()))
 
 
 def cast(node: Node) -> None:
@@ -127,11 +147,13 @@ def cast(node: Node) -> None:
     if narrow is not None:
         node.build.elementwise(node.out, node.shape(), f"round_{narrow}", [x], kind)
         return
+    if _loses_bits(x.dtype, kind):
+        raise NoNest(f"Cast from {x.dtype} to {kind}, which drops bits; no engine does")
     if not is_float(x.dtype) or is_float(kind) or kind == "bool":
         made = node.build.elementwise(node.out, node.shape(), "move", [x], kind)
         wanted = _wanted_half(node)
         if wanted is not None:
-            node.build.tensors[made.name] = replace(made, rounded=wanted)
+            node.build.tensors[made.name] = replace(made, rounded=(wanted,))
         return
     make, out = node.build.elementwise, node.out
     node.build.composite = node.build.composite or out
@@ -153,13 +175,20 @@ def _rounding(node: Node) -> str | None:
 def _wanted_half(node: Node) -> str | None:
     """The half-precision type to which the model casts what may not be of that type already."""
     wanted = NAMES[numpy_type(node.node.outputs[0])]
-    exact = node.value(0).dtype in (*HALVES, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL)
+    source = node.value(0).dtype
+    small = source in (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.BOOL)
+    exact = small or source == node.node.outputs[0].dtype
     if wanted not in ("fp16", "bf16") or node.build.composite is not None or exact:
         return None
     return wanted
 
 
-HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+def _loses_bits(source: str, target: str) -> bool:
+    """Whether a conversion between integer types may leave the range of the second."""
+    if is_float(source) or is_float(target) or "bool" in (source, target):
+        return False
+    given, made = np.iinfo(NUMPY[source]), np.iinfo(NUMPY[target])
+    return int(given.min) < int(made.min) or int(given.max) > int(made.max)
 
 
 def softsign(node: Node) -> None:

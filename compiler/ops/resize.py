@@ -70,8 +70,8 @@ def _places(node: Node, axis: int, given: int, made: int) -> Array:
     i = np.arange(made, dtype=np.float64)
     rule = node.attribute("coordinate_transformation_mode", "half_pixel")
     if rule == "align_corners":
-        length = given * scale
-        places = i * ((given - 1) / (length - 1) if length > 1 else 0.0)
+        # Of whole pixels, as ONNX Runtime and the frameworks that export it have it.
+        places = i * ((given - 1) / (made - 1) if made > 1 else 0.0)
     elif rule == "asymmetric":
         places = i / scale
     elif rule == "pytorch_half_pixel":
