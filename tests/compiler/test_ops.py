@@ -144,7 +144,7 @@ ELEMENTWISE = [
     *(case(op, (4, 1), (1, 5), dtype="?") for op in ("And", "Or", "Xor")),
     case("Sub", real(2, 1, 5), (3, 1)),
     case("Add", (3, 4), np.array(2, np.float32)),
-    case("Add", (5, 3), (3,), dtype="i4"),
+    case("Max", (5, 3), (3,), dtype="i4"),
     case("Pow", (3, 4), np.array(1.7, np.float32), positive=True),
     case("Pow", (3, 4), np.array([2], np.float32)),
     case("Pow", (3, 4), np.array(0.5, np.float32), positive=True),

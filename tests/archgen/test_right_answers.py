@@ -1,0 +1,78 @@
+"""Small models whose answers are ONNX Runtime's where libraries differ or types end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import parser
+
+from archgen.sweep import study
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+WIDE = """
+name: wide
+clock: 1 GHz
+types: [fp32]
+memories: {dram: {size: 64 MiB, bandwidth: 4 GB/s}, local: {size: 64 KiB}}
+matrix: {kind: cube, rows: 4, cols: 4, rate: {fp32: 1}}
+vector: {lanes: 32, types: [fp32, int8, uint8, int32, fp16, bf16]}
+copy:
+  load: {from: [dram], to: [local], bandwidth: 64 B/cycle}
+  store: {from: [local], to: [dram], bandwidth: 8 GB/s}
+"""
+"""Computes and keeps everything in fp32."""
+
+MODELS = {
+    "bytes wrap around": """
+        net (uint8[1, 64] x, uint8[1, 64] w) => (uint8[1, 64] a, uint8[1, 64] b, uint8[1, 64] c)
+        <uint8[1] half = {128}> {
+          s = Sub (x, half)
+          a = Add (s, w)
+          b = Mul (x, w)
+          c = Sub (x, w)
+        }""",
+    "words wrap around": """
+        net (int32[1, 64] x) => (int32[1, 64] y)
+        <int32[1] big = {2000000011}> { a = Mul (x, big) y = Add (a, big) }""",
+    "casts drop bits": """
+        net (int32[1, 64] x) => (int8[1, 64] y, uint8[1, 64] z)
+        <int32[1] big = {77771}> {
+          a = Mul (x, big) y = Cast <to = 3> (a) z = Cast <to = 2> (a)
+        }""",
+    "a clip ends with its upper bound": """
+        net (float[1, 64] x, float high) => (float[1, 64] y)
+        <float low = {0.5}, float zero = {0.0}> { h = Mul (high, zero) y = Clip (x, low, h) }""",
+    "corners of whole pixels": """
+        net (float[1, 2, 8, 8] x) => (float[1, 2, n, n] y)
+        <float[4] scales = {1.0, 1.0, 0.6, 1.7}> {
+          y = Resize <mode = "linear", coordinate_transformation_mode = "align_corners">
+            (x, , scales)
+        }""",
+    "half precision twice": """
+        net (float[1, 64] x) => (float[1, 64] y)
+        { h = Cast <to = 10> (x) b = Cast <to = 16> (h) y = Cast <to = 1> (b) }""",
+    "constants computed while compiling": """
+        net (float[1, 8] x) => (float[1, 8] y, float[8, 8] table, float[8, 8] product)
+        <float[8, 1] at = {0.1, 0.7, 1.3, 2.9, 3.1, 4.7, 5.3, 6.1},
+         float[1, 8] rate = {1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003}> {
+          angle = Mul (at, rate)
+          table = Sin (angle)
+          wave = Exp (angle)
+          product = MatMul (wave, table)
+          y = MatMul (x, product)
+        }""",
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_answer_is_that_of_the_reference(name: str, tmp_path: Path) -> None:
+    (tmp_path / "wide.yaml").write_text(WIDE)
+    text = '<ir_version: 10, opset_import: ["" : 21]>' + MODELS[name]
+    model = tmp_path / "net.onnx"
+    onnx.save(parser.parse_model(text), model)
+    row = study([tmp_path / "wide.yaml"], [model], 1, "fp32", effort=0).frame.iloc[0]
+    assert row["status"] == "ok", row["reason"]
+    assert row["verified"], row["note"]
