@@ -69,6 +69,8 @@ def _widen(moved: list[Array], results: Sequence[Array], others: Sequence[Array]
 
 def read_on(node: HostNode) -> list[str]:
     """Those results of a call to the host that it reads itself."""
+    if len(node.outputs) < 2:
+        return []
     graph = onnx.load_model_from_string(node.payload).graph
     read = set(_reads(graph))
     pairs = zip(node.outputs, graph.output, strict=True)

@@ -376,20 +376,21 @@ def _bypassed(recipe: Recipe) -> set[str]:
 
 def _rounded_behind_a_reader(recipe: Recipe) -> Iterator[str]:
     """Results of calls to the host that the same call reads on, in wider types than memory has."""
-    for stage in recipe.stages:
-        if stage.host is None or len(stage.host.outputs) < 2:
-            continue
-        for name in read_on(stage.host):
+    for host in _hosts(recipe):
+        for name in read_on(host):
             stored = recipe.graph.tensors[name].dtype
             if any(kind != stored for _, kind in recipe.known.get(name, ())):
                 yield name
 
 
+def _hosts(recipe: Recipe) -> list[HostNode]:
+    return [stage.host for stage in recipe.stages if stage.host is not None]
+
+
 def _dequantized_twice(recipe: Recipe) -> set[str]:
     """Dequantized values that are read as stored, and by others in front of the conversion."""
     nests = [nest for stage in recipe.stages for nest in stage.nests]
-    hosts = [stage.host for stage in recipe.stages if stage.host is not None]
-    on_host = {name for host in hosts for name in host.inputs}
+    on_host = {name for host in _hosts(recipe) for name in (*host.inputs, *read_on(host))}
     found = set()
     for made in nests:
         read = made.operands[0]
