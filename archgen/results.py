@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -16,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from pydantic import ValidationError
 
 from archgen.about import About
 from archgen.design import StudyError
-from archgen.files import read_sealed, write_sealed
+from archgen.files import DamagedFile, read_sealed, write_sealed
 from archgen.frame import layers_frame, levels_frame, results_frame, save_frame, spans_frame
 from archgen.lending import Loan, settled
 from archgen.plots import save_plots
@@ -107,14 +109,18 @@ def write_manifest(
 
 
 def open_study(folder: str | PathLike[str]) -> Study:
-    """The finished points of the study in `folder`, also of one that was interrupted.
+    """The finished points of the study in `folder`, also of one that was interrupted. A machine
+    that cannot be read is warned of and left out with its points.
 
     Raises StudyError where there is no study.
     """
     path = Path(folder)
     content = _manifest(path)
+    archs = tuple(_readable(path / MANIFEST, content["archs"]))
+    known = {arch.name for arch in archs}
     store = Store(path)
-    own = _loaded(store, {point["key"]: point["label"] for point in content["points"]})
+    stored = _loaded(store, {point["key"]: point["label"] for point in content["points"]})
+    own = {key: outcome for key, outcome in stored.items() if outcome.row["arch"] in known}
     loans = {loan.key: loan for loan in (Loan(**each) for each in content["loans"])}
     lent = _loaded(store, {key: loan.label for key, loan in loans.items()})
     both = {
@@ -122,10 +128,22 @@ def open_study(folder: str | PathLike[str]) -> Study:
         for key, outcome in lent.items()
         if {loans[key].lender, loans[key].borrower} <= own.keys()
     }
-    archs = tuple(Arch.model_validate_json(json.dumps(arch)) for arch in content["archs"])
     names = [name for name in About.__dataclass_fields__ if name in content]
     said = About(**{name: content[name] for name in names})
     return Study(tuple(settled(own, both).values()), archs, said)
+
+
+def _readable(path: Path, stored: Iterable[Any]) -> Iterator[Arch]:
+    """The machines of the manifest `path`; those that cannot be read are warned of."""
+    for content in stored:
+        try:
+            yield Arch.model_validate_json(json.dumps(content))
+        except ValidationError as mistake:
+            name = content.get("name") if isinstance(content, dict) else None
+            first = mistake.errors(include_url=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            said = f"{path}: machine {name!r} cannot be read and is left out ({why}); run it again"
+            warnings.warn(said, DamagedFile, stacklevel=3)
 
 
 def _loaded(store: Store, labels: Mapping[str, str]) -> dict[str, Outcome]:

@@ -15,7 +15,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler, GetJsonSchemaHandler, WithJsonSchema
+from pydantic import (
+    BeforeValidator,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
@@ -49,7 +55,7 @@ def split(value: object, example: str) -> tuple[float, str]:
     if isinstance(value, bool):
         raise ValueError(f"expected a quantity such as {example}, got {str(value).lower()}")
     if isinstance(value, int | float):
-        return _bounded(float(value), value, example), ""
+        return _bounded(value, value, example), ""
     match = _NUMBER.fullmatch(str(value))
     if match is None:
         raise ValueError(f"expected a quantity such as {example}, got {value!r}")
@@ -59,7 +65,7 @@ def split(value: object, example: str) -> tuple[float, str]:
 def _bounded(number: float, value: object, example: str) -> float:
     if not abs(number) <= _LARGEST:
         raise ValueError(f"expected a quantity of sensible size such as {example}, got {value!r}")
-    return number
+    return float(number)
 
 
 def _near(unit: str, known: Iterable[str]) -> str:
@@ -73,7 +79,7 @@ def _scaled(value: object, units: dict[str, int] | dict[str, float], example: st
     if unit and unit not in units:
         known = f"unit {unit!r} is not one of {', '.join(units)}"
         raise ValueError(f"{known}{_near(unit, units) or f'; write {example}'}")
-    return number * (units[unit] if unit else 1)
+    return _bounded(number * (units[unit] if unit else 1), value, example)
 
 
 def parse_bytes(value: object) -> int:
@@ -94,6 +100,11 @@ def parse_hertz(value: object) -> float:
     if amount <= 0:
         raise ValueError(f"expected a positive frequency, got {value!r}")
     return amount
+
+
+def _spelled_hertz(amount: float) -> float | str:
+    """What JSON holds of a clock: with its unit where `parse_hertz` doubts the bare number."""
+    return amount if amount >= _NO_CLOCK else f"{amount!r} Hz"
 
 
 def parse_operations(value: object) -> float:
@@ -197,7 +208,8 @@ class Bandwidth(_Quantity):
             raise ValueError(f"{said}{_near(unit, known) or f'; write {example}'}")
         if number <= 0:
             raise ValueError(f"expected a positive bandwidth, got {value!r}")
-        return cls(number * _BYTES[size] if unit else number, per != "s")
+        amount = number * _BYTES[size] if unit else number
+        return cls(_bounded(amount, value, example), per != "s")
 
     def at(self, clock: float) -> float:
         """Bytes per cycle of a clock of `clock` hertz."""
@@ -264,7 +276,12 @@ def _quantity_schema(example: str) -> WithJsonSchema:
 
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), _quantity_schema("512 KiB")]
-Hertz = Annotated[float, BeforeValidator(parse_hertz), _quantity_schema("1.2 GHz")]
+Hertz = Annotated[
+    float,
+    BeforeValidator(parse_hertz),
+    PlainSerializer(_spelled_hertz, return_type=float | str, when_used="json"),
+    _quantity_schema("1.2 GHz"),
+]
 Energy = Annotated[float, BeforeValidator(parse_energy), _quantity_schema("0.2 pJ")]
 EnergyPerByte = Annotated[
     float, BeforeValidator(parse_energy_per_byte), _quantity_schema("4 pJ/bit")

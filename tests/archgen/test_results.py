@@ -13,8 +13,10 @@ from host_only import HOST_ONLY, small_model
 from archgen.cli.results import results
 from archgen.columns import COLUMNS
 from archgen.design import StudyError
+from archgen.files import DamagedFile, write_sealed
 from archgen.frame import typed_frame
 from archgen.query import by_order, where
+from archgen.results import MANIFEST, open_study
 from archgen.sweep import study
 
 ROWS = [
@@ -101,6 +103,28 @@ def test_all_points_are_listed_with_their_reasons(folder: Path) -> None:
 def test_an_interrupted_study_says_how_much_there_is_of_it(folder: Path) -> None:
     next((folder / "runs").glob("*.json")).unlink()
     assert f"3 of 4 points are finished in {folder}" in listed(folder).stdout
+
+
+def test_a_slow_clock_is_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    slow = tmp_path / "slow.yaml"
+    slow.write_text("name: slow\nextends: mcu-npu\nclock: 1 Hz\n")
+    model = small_model(tmp_path / "small.onnx")
+    study([slow], [model], out=tmp_path / "out", plots=False, tools=HOST_ONLY)
+    opened = open_study(tmp_path / "out")
+    assert [(arch.name, arch.clock) for arch in opened.archs] == [("slow", 1.0)]
+    assert len(opened.outcomes) == 1
+
+
+def test_a_machine_that_cannot_be_read_hides_no_other(folder: Path) -> None:
+    content = json.loads((folder / MANIFEST).read_text())
+    content["archs"][0]["clock"] = 1.0
+    del content["seal"]
+    write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
+    with pytest.warns(DamagedFile, match="machine 'soma-edge' cannot be read.*clock"):
+        result = listed(folder)
+    assert result.exit_code == 0
+    assert f"2 of 4 points are finished in {folder}" in result.stdout
 
 
 def test_files_hold_what_is_shown(folder: Path, tmp_path: Path) -> None:

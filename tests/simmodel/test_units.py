@@ -1,14 +1,23 @@
 """Quantities: what is accepted, what is refused, and that text and value round-trip."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from simmodel.units import (
+    Area,
     Bandwidth,
+    Bytes,
     Delay,
+    Energy,
+    EnergyPerByte,
+    Hertz,
+    Operations,
+    Power,
     parse_bytes,
     parse_hertz,
     parse_operations,
@@ -29,6 +38,39 @@ def test_bandwidth_reads_what_it_prints(amount: float, per_cycle: bool) -> None:
 def test_delay_reads_what_it_prints(amount: float, in_cycles: bool) -> None:
     delay = Delay(amount, in_cycles)
     assert Delay.parse(str(delay)) == delay
+
+
+@pytest.mark.parametrize(
+    ("kind", "unit"),
+    [
+        (Bytes, "TB"),
+        (Hertz, "Hz"),
+        (Hertz, "GHz"),
+        (Energy, "J"),
+        (EnergyPerByte, "J/bit"),
+        (Power, "W"),
+        (Area, "um2"),
+        (Operations, "TOPS"),
+        (Bandwidth, "TB/s"),
+        (Bandwidth, "TB/cycle"),
+        (Delay, "s"),
+    ],
+)
+@given(st.integers(1, 10**18))
+def test_what_can_be_written_comes_back_from_json(kind: Any, unit: str, number: int) -> None:
+    adapter = TypeAdapter(kind)
+    try:
+        amount = adapter.validate_python(f"{number} {unit}")
+    except ValueError:
+        return
+    assert adapter.validate_json(adapter.dump_json(amount)) == amount
+
+
+@pytest.mark.parametrize("text", ["1 Hz", "0.25 Hz", "9.999 kHz", "12345 Hz"])
+def test_a_slow_clock_comes_back_from_json(text: str) -> None:
+    adapter = TypeAdapter(Hertz)
+    amount = adapter.validate_python(text)
+    assert adapter.validate_json(adapter.dump_json(amount)) == amount == parse_hertz(text)
 
 
 @given(st.integers(1, 10**6), st.sampled_from(sorted(PREFIXES)), st.sampled_from(["", " ", "  "]))
