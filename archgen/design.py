@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from archgen.cache import code_version, content_hash
 from archgen.extensions import Extension, ExtensionError, checked, extension
-from archgen.guard import Bounds, Exceeded, guarded
+from archgen.guard import Bounds, guarded
 from archgen.knobs import Settings
 from archgen.models import BatchError, ModelError, open_model
 from archgen.point import Point
@@ -268,14 +268,16 @@ def _contents(
 
 
 def _content(workload: Workload, batch: int, timeout: float | None) -> str:
-    """Content key of a network; of the file alone where opening it takes too much, which will be
-    said of each of its points. Raises ModelError."""
+    """Content key of a network; of the file alone where opening it takes too much or ends in an
+    error of archgen's own, which will be said of each of its points. Raises ModelError."""
     path = Path(workload.model)
     if not path.is_file():
         return _opened(workload, batch)
     try:
         return guarded(lambda: _opened(workload, batch), Bounds(timeout))
-    except Exceeded:
+    except ModelError:
+        raise
+    except Exception:  # Exceeded, or what the points will fail with, each with a report
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

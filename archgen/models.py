@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import TensorProto, checker, external_data_helper
 
 from archgen.binding import bind, seen
-from archgen.damaged import damage
+from archgen.damaged import damage, data_damage
 from archgen.model_errors import BatchError, ModelError
 from archgen.roles import Told
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
@@ -237,3 +237,6 @@ def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:
         external_data_helper.load_external_data_for_model(proto, str(path.parent))
     except (checker.ValidationError, OSError, ValueError) as mistake:
         raise ModelError(f"{path}: external data cannot be read: {mistake}") from None
+    for tensor in proto.graph.initializer:
+        if found := data_damage(tensor):
+            raise ModelError(f"{path} is damaged: initializer {tensor.name!r} {found}")

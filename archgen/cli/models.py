@@ -6,7 +6,7 @@ axis takes the batch, what each input is held to be, and why; and what to write 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import click
 from onnx import helper
@@ -18,7 +18,7 @@ from rich.table import Table
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, as_roles, dim_option, role_option
 from archgen.guard import Bounds
-from archgen.models import roles_of
+from archgen.models import ModelError, roles_of
 from archgen.roles import Told
 from archgen.roles.net import Port
 from archgen.roles.role import Role
@@ -62,12 +62,27 @@ def models(
         return
 
     def work() -> None:
-        for name in names:
-            with step(f"opening {name}"):
-                told = roles_of(name, sizes, said)
+        for name, told in _told(names, sizes, said).items():
             _show(name, told)
 
     printed(work, Bounds(timeout, memory))
+
+
+def _told(
+    names: Sequence[str], sizes: Mapping[str, int], roles: Mapping[str, str]
+) -> dict[str, Told]:
+    """The inputs of each model; ModelError with what is wrong with any of them."""
+    found: dict[str, Told] = {}
+    mistakes: list[str] = []
+    for name in dict.fromkeys(names):
+        with step(f"opening {name}"):
+            try:
+                found[name] = roles_of(name, sizes, roles)
+            except ModelError as mistake:
+                mistakes += mistake.mistakes
+    if mistakes:
+        raise ModelError(*mistakes)
+    return found
 
 
 def _console() -> Console:

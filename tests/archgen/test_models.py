@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
+from archgen.cli.models import models
+from archgen.design import StudyError, designed, points
 from archgen.models import ModelError, SourceModel, open_model
 from archgen.zoo.catalog import build
 
@@ -150,6 +154,66 @@ def _untyped() -> onnx.ModelProto:
     return proto
 
 
+def _short_data() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    proto.graph.initializer[0].raw_data = b"abc"
+    return proto
+
+
+def _short_constant() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    value = helper.make_tensor("v", TensorProto.INT4, [3], [1, 2, 3])
+    value.int32_data.append(9)
+    proto.graph.node.append(helper.make_node("Constant", [], ["c"], value=value))
+    return proto
+
+
+def _worded_axis() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    proto.graph.node.append(helper.make_node("Softmax", ["x"], ["s"], name="soft", axis="one"))
+    return proto
+
+
+def _circle() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    proto.graph.node.append(helper.make_node("Relu", ["b"], ["a"], name="first"))
+    proto.graph.node.append(helper.make_node("Add", ["a", "x"], ["b"]))
+    return proto
+
+
+def _circle_of_a_branch() -> onnx.ModelProto:
+    """What a branch reads from around it makes the circle."""
+    proto = linear([1, 4])
+    inner = helper.make_tensor_value_info("r", TensorProto.FLOAT, None)
+    branch = helper.make_graph([helper.make_node("Relu", ["after"], ["r"])], "b", [], [inner])
+    proto.graph.node.append(
+        helper.make_node("If", ["x"], ["chosen"], then_branch=branch, else_branch=branch)
+    )
+    proto.graph.node.append(helper.make_node("Neg", ["chosen"], ["after"]))
+    return proto
+
+
+def _recursive() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("d", 1)]
+    for name, called in (("F", "G"), ("G", "F")):
+        body = [helper.make_node(called, ["a"], ["b"], domain="d")]
+        proto.functions.append(helper.make_function("d", name, ["a"], ["b"], body, opsets))
+    proto.opset_import.append(opsets[1])
+    proto.graph.node.append(helper.make_node("F", ["x"], ["z"], domain="d"))
+    return proto
+
+
+BROKEN = [
+    (_short_data, "initializer 'w' holds 3 bytes of data, and its shape .4, 3. takes 48"),
+    (_short_constant, "node 1: its 'value' holds 3 numbers of data, and its shape .3. takes 2"),
+    (_worded_axis, r"node 'soft' \(Softmax\): its attribute 'axis' holds one string where one int"),
+    (_circle, "in a circle: .*(node 'first' .Relu. > the Add that makes 'b'|'b' > node 'first')"),
+    (_circle_of_a_branch, "in a circle: .*(makes 'chosen' > |makes 'after' > )"),
+    (_recursive, "may not call itself.*('d.F' > 'd.G' > 'd.F'|'d.G' > 'd.F' > 'd.G')"),
+]
+
+
 def _garbled(old: bytes, new: bytes) -> Callable[[Path], object]:
     content = linear([1, 4]).SerializeToString()
     assert old in content and len(old) == len(new)
@@ -173,6 +237,7 @@ def _garbled(old: bytes, new: bytes) -> Callable[[Path], object]:
         (_proto(_external("a" * 5000)), "a{5000}, which is not beside it"),
         (_proto(_external("a" * 200 + "\0")), "which is not beside it"),
         (_proto(_untyped()), "damaged: input 'x' has no element type"),
+        *((_proto(make()), words) for make, words in BROKEN),
         (_garbled(b"MatMul", b"\xff\xfeMul!"), r"damaged: node 0: its operator type is not text"),
     ],
 )
@@ -183,6 +248,51 @@ def test_wrong_files_are_explained(
     prepare(path)
     with pytest.raises(ModelError, match=words):
         open_model(str(path))
+
+
+def test_packed_and_complex_constants_are_whole(tmp_path: Path) -> None:
+    proto = linear([1, 4])
+    for kind in (TensorProto.INT4, TensorProto.COMPLEX64, TensorProto.FLOAT16, TensorProto.BOOL):
+        for raw in (False, True):
+            tensor = helper.make_tensor(f"t{kind}{raw}", kind, [3], [1, 0, 1])
+            if raw:
+                tensor = numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name)
+            proto.graph.initializer.append(tensor)
+    text = helper.make_tensor("text", TensorProto.STRING, [2], [b"a", b"b"])
+    proto.graph.initializer.append(text)
+    assert open_model(saved(proto, tmp_path)).proto.graph.initializer[-1] == text
+
+
+def test_all_broken_files_are_told_at_once(tmp_path: Path) -> None:
+    paths = []
+    for make, _ in BROKEN:
+        paths.append(tmp_path / f"{make.__name__}.onnx")
+        onnx.save(make(), paths[-1])
+    listed = CliRunner().invoke(models, list(map(str, paths)))
+    assert isinstance(listed.exception, ModelError)
+    with pytest.raises(StudyError) as caught:
+        points(designed(["mcu-npu"], list(map(str, paths))))
+    for said in (listed.exception.mistakes, caught.value.mistakes):
+        assert len(said) == len(paths)
+        for line, path, (_, words) in zip(said, paths, BROKEN, strict=True):
+            assert line.startswith(f"{path} is damaged: ")
+            assert re.search(words, line)
+
+
+def test_an_error_of_our_own_hides_no_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> SourceModel:
+        raise KeyError("ours")
+
+    path = saved(linear([1, 4]), tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("archgen.design.open_model", broken)
+        assert len(points(designed(["mcu-npu"], [path]))) == 1
+    monkeypatch.setattr("archgen.models.damage", broken)
+    with pytest.raises(StudyError) as caught:
+        points(designed(["mcu-npu"], [str(path), "nosuch"]))
+    assert len(caught.value.mistakes) == 1 and "'nosuch'" in caught.value.mistakes[0]
 
 
 @pytest.mark.parametrize(
