@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +33,7 @@ from onnxruntime.quantization import (
 
 from archgen.memory import is_refusal
 from archgen.models import ModelError
+from archgen.no_scale import touched, without_scale
 from archgen.quantized_parts import (
     MOVEMENT,
     PRODUCTS,
@@ -59,6 +60,9 @@ _ORT_WARNING, _ORT_ERROR = 2, 3
 """Severities of what ONNX Runtime logs: its default, and errors alone."""
 _MOST_LEFT_OUT = 8
 """So many operators may defeat ONNX Runtime before the whole network is refused."""
+_UNSCALED = "not finite, or so large that no scale fits them"
+_UNUSED_SCALE = {"scale": np.array(1, np.float32), "zero_point": np.array(0, np.int8)}
+"""Keeps the quantizer from computing one, which it does also for what it shall leave alone."""
 _QUANTIZER_ERRORS = (
     *(*ORT_ERRORS, ValueError, RuntimeError, NotImplementedError),
     *(AssertionError, LookupError, TypeError, AttributeError),
@@ -88,8 +92,7 @@ def quantized_model(
             return _by_recipe(proto, samples, Path(directory))
     except _QUANTIZER_ERRORS as mistake:
         raise_refusals(mistake)
-        why = [_said(mistake), *map(str, _not_finite(proto))]
-        raise ModelError(f"{name} cannot be quantized: {'; '.join(why)}") from mistake
+        raise ModelError(f"{name} cannot be quantized: {_said(mistake)}") from mistake
 
 
 @contextmanager
@@ -122,19 +125,6 @@ def _said(mistake: BaseException) -> str:
     return line if spoken else f"{type(mistake).__name__}: {line}"
 
 
-def _not_finite(proto: onnx.ModelProto) -> list[LeftOut]:
-    """Products whose constants no scale can be found for."""
-    arrays = ((t.name, numpy_helper.to_array(t)) for t in proto.graph.initializer)
-    bad = {name for name, a in arrays if a.dtype.kind == "f" and not np.isfinite(a).all()}
-    return [
-        LeftOut(node.name, node.op_type, f"its constant {name!r} has values that are not finite")
-        for node in proto.graph.node
-        if node.op_type in PRODUCTS
-        for name in node.input
-        if name in bad
-    ]
-
-
 def _by_recipe(
     proto: onnx.ModelProto, samples: Sequence[Sample], directory: Path
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
@@ -147,17 +137,41 @@ def _by_recipe(
     if mixed:
         kept += between_quantizations(folded)
 
-    def attempt(samples: Sequence[Sample], excluded: Sequence[str]) -> onnx.ModelProto:
-        return _run(folded, samples, [*kept, *excluded], directory / "int8.onnx")
+    unscaled = without_scale(folded, _TYPES, samples)
+    left_out = _unscaled_operators(folded, kept, unscaled)
+    kept += [each.node for each in left_out]
 
-    made, left_out = _without_failures(folded, kept, samples, attempt)
+    def attempt(samples: Sequence[Sample], excluded: Sequence[str]) -> onnx.ModelProto:
+        target = directory / "int8.onnx"
+        return _run(folded, samples, [*kept, *excluded], unscaled, target)
+
+    made, failed = _without_failures(folded, kept, samples, attempt)
     if mixed:
         without_second_rounding(made, names)
-    return made, left_out
+    return made, [*left_out, *failed]
+
+
+def _unscaled_operators(
+    proto: onnx.ModelProto, kept: Collection[str], unscaled: Collection[str]
+) -> list[LeftOut]:
+    """Operators, but for those of ``kept``, that read or make one of ``unscaled``."""
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    found = []
+    for node in proto.graph.node:
+        values = [name for name in touched(node) if name in unscaled]
+        if node.op_type in _TYPES and node.name not in kept and values:
+            which = f"its constant {values[0]!r}" if values[0] in constants else repr(values[0])
+            reason = f"{which} has values that are {_UNSCALED}"
+            found.append(LeftOut(node.name, node.op_type, reason))
+    return found
 
 
 def _run(
-    proto: onnx.ModelProto, samples: Sequence[Sample], excluded: Sequence[str], target: Path
+    proto: onnx.ModelProto,
+    samples: Sequence[Sample],
+    excluded: Sequence[str],
+    unscaled: Iterable[str],
+    target: Path,
 ) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)  # the quantizer changes what it is given
@@ -174,7 +188,10 @@ def _run(
         extra_options={
             "WeightSymmetric": True,
             "OpTypesToExcludeOutputQuantization": ["MatMul"],
-            "TensorQuantOverrides": {name: [{"symmetric": True}] for name in _by_tensor(proto)},
+            "TensorQuantOverrides": {
+                **{name: [_UNUSED_SCALE] for name in unscaled},
+                **{name: [{"symmetric": True}] for name in _by_tensor(proto)},
+            },
         },
     )
     return onnx.load_model(str(target))
@@ -213,7 +230,7 @@ def _without_failures(
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     """Quantizes all that can be. Raises what the quantizer raised where that is nothing, or where
     too much would have to be left out."""
-    left_out = _not_finite(proto)
+    left_out: list[LeftOut] = []
     while True:
         excluded = [each.node for each in left_out]
         try:

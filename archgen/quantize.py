@@ -29,7 +29,7 @@ from archgen.widen import widened
 Array = NDArray[Any]
 
 # Changes when the recipe does, so that cached models of an older one are not used.
-_RECIPE = 3
+_RECIPE = 4
 _SEEDED_SAMPLES = 4
 _LEFT_FLOAT = "archgen.left_float"
 """Where a stored model says which of its operators could not be quantized."""

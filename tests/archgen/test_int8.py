@@ -265,12 +265,61 @@ def test_a_network_of_failures_is_refused_in_words(
         quantize(chain(12), None, tmp_path)
 
 
-def test_weights_that_are_not_numbers_are_named(tmp_path: Path) -> None:
+def floats(note: str) -> list[str]:
+    """What a note says of operators that stay float."""
+    return note.split("left float, as it cannot be quantized: ")[1].split("), ")
+
+
+def scales(proto: onnx.ModelProto) -> list[np.ndarray]:
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    codes = (n for n in proto.graph.node if n.op_type in ("QuantizeLinear", "DequantizeLinear"))
+    return [numpy_helper.to_array(constants[code.input[1]]) for code in codes]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38])
+def test_weights_without_a_scale_stay_float_and_are_named(tmp_path: Path, bad: float) -> None:
     weight = reals(4, 4)
-    weight[1, 2] = np.nan
-    source = network([2, 4], [node("MatMul", ["x", "w"], ["y"], name="product")], {"w": weight})
-    note = quantize(source, None, tmp_path).note
-    assert note.endswith("MatMul 'product' (its constant 'w' has values that are not finite)")
+    weight[1, 2] = bad
+    nodes = [node("MatMul", ["x", "v"], ["a"]), node("MatMul", ["a", "w"], ["y"], name="product")]
+    source = network([2, 4], nodes, {"v": reals(4, 4), "w": weight})
+    result = quantize(source, None, tmp_path)
+    (said,) = floats(result.note)
+    assert said.startswith("MatMul 'product' (its constant 'w' has values that are not finite")
+    assert operands(result.proto, "MatMul")[0] == BOTH
+    assert np.isfinite(np.concatenate([scale.ravel() for scale in scales(result.proto)])).all()
+
+
+@pytest.mark.parametrize("fill", [-np.inf, np.inf])
+def test_infinite_padding_keeps_what_reads_it_float(tmp_path: Path, fill: float) -> None:
+    nodes = [
+        node("Pad", ["x", "pads", "fill"], ["p"], name="frame"),
+        node("MaxPool", ["p"], ["m"], name="largest", kernel_shape=[3, 3], strides=[3, 3]),
+        node("Conv", ["x", "w"], ["c"]),
+        node("Add", ["c", "m"], ["y"], name="sum"),
+    ]
+    pads = np.array([0, 0, 0, 0, 0, 0, 4, 4])
+    weights = {"pads": pads, "fill": np.float32(fill), "w": reals(4, 4, 3, 3)}
+    result = quantize(network([1, 4, 5, 5], nodes, weights), None, tmp_path)
+    unread = ["Pad 'frame' ('p'", "MaxPool 'largest' ('p'"]
+    above = ["Add 'sum' ('m'"]  # the largest of nothing but padding
+    assert [said.split(" has")[0] for said in floats(result.note)] == unread + above
+    assert operands(result.proto, "Conv") == [BOTH]
+    assert np.isfinite(np.concatenate([scale.ravel() for scale in scales(result.proto)])).all()
+
+
+def test_undefined_values_of_samples_keep_their_readers_float(tmp_path: Path) -> None:
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"]),
+        node("Log", ["a"], ["l"]),  # of negative values too
+        node("Relu", ["l"], ["r"], name="after"),
+        node("Add", ["r", "a"], ["y"], name="sum"),
+    ]
+    result = quantize(network([4, 8], nodes, {"w": reals(8, 8)}), None, tmp_path)
+    assert [said.split(" has")[0] for said in floats(result.note)] == [
+        "Relu 'after' ('l'",
+        "Add 'sum' ('r'",
+    ]
+    assert operands(result.proto, "MatMul") == [BOTH]
 
 
 @pytest.mark.usefixtures("own_cache")
@@ -297,12 +346,12 @@ def test_nothing_is_printed_or_left_behind(
         [3, 8], [node("Gemm", ["x", "w", "b"], ["y"])], {"w": reals(8, 8), "b": np.float32(1)}
     )
     source.proto.graph.initializer.append(numpy_helper.from_array(reals(2000), "unused"))
-    failing = chain(2)
-    failing.proto.graph.initializer[0].raw_data = np.full(16, np.nan, np.float32).tobytes()
+    failing = chain(12)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quantize(source, None, tmp_path)
-        with pytest.raises(ModelError, match="scale issue; MatMul 'n0'"):
+        monkeypatch.setattr(recipe, "quantize_static", Fragile(*(f"n{i}" for i in range(12))))
+        with pytest.raises(ModelError, match="Graph is not a DAG"):
             quantize(failing, None, tmp_path)
     assert not list(scratch.iterdir())
     assert capfd.readouterr() == ("", "")
