@@ -38,6 +38,7 @@ from compiler.graph.rewrite import (
     replace_value,
     required,
 )
+from compiler.graph.undefined import refuse_undefined
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
 
@@ -142,6 +143,7 @@ def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
     upgrade(node, version)
     if node.graph is None:
         return
+    refuse_undefined(node)
     if any(True for _ in _subgraphs(node)):
         ShapeInferencePass(check_type=False, strict_mode=False)(model)
         return

@@ -252,6 +252,35 @@ def test_nodes_that_contradict_their_operator_are_refused(name: str) -> None:
         load(model_of(text, 17), "g")
 
 
+UNDEFINED = {
+    "lower bound": ("Clip", "Clip (x, wrong)", "nan", "its lower bound is NaN"),
+    "upper bound": ("Clip", "Clip (x, , wrong)", "nan", "its upper bound is NaN"),
+    "infinite scale": ("DequantizeLinear", "DequantizeLinear (q, wrong)", "inf", "its scale is inf"),
+    "no scale": ("DequantizeLinear", "DequantizeLinear (q, wrong)", "nan", "its scale is nan"),
+    "zero scale": ("DequantizeLinear", "DequantizeLinear (q, wrong)", "0", "its scale is 0"),
+    "negative scale": ("QuantizeLinear", "QuantizeLinear (x, wrong)", "-1", "its scale is -1"),
+}
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_parameters_without_a_meaning_are_refused_with_their_node(name: str) -> None:
+    operator, call, value, reason = UNDEFINED[name]
+    steps = f"q = Cast <to = 3> (x) [here] y = {call}"
+    model = model_of(f"g (float[2] x) => (float[2] y) {{ {steps} }}", 21)
+    wrong = onnx.numpy_helper.from_array(np.float32(value), "wrong")
+    model.graph.initializer.append(wrong)
+    with pytest.raises(UnsupportedModel) as caught:
+        load(model, "net")
+    assert str(caught.value).startswith(f"net: node 'here' ({operator}): {reason}")
+
+
+def test_channels_without_weights_may_have_a_scale_of_zero() -> None:
+    text = """g (float[2] x) => (float[2,2] y)
+              <int8[2,2] w = {1,2,3,4}, float[2] s = {0.5, 0.0}>
+              { d = DequantizeLinear <axis = 0> (w, s) y = Add (d, x) }"""
+    assert "Add" in ops(load(model_of(text, 21), "net"))
+
+
 def test_opsets_before_seven_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="opset 6"):
         load(model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", 6), "old")
