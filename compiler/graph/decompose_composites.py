@@ -229,14 +229,15 @@ def _chain(op_type: str, mean: bool = False) -> Expansion:
 
 
 def _dynamic_quantize(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
-    """DynamicQuantizeLinear: the integers, their scale, their zero point."""
+    """DynamicQuantizeLinear: the integers, their scale (1 where all is zero), their zero point."""
     x = required(node, 0)
     zero = make.like(np.asarray(0), x)
     axes = range(len(static_shape(x)))
     low = make.op("Min", [_reduce(make, "ReduceMin", x, axes, keepdims=0), zero])
     high = make.op("Max", [_reduce(make, "ReduceMax", x, axes, keepdims=0), zero])
     width = make.op("Sub", [high, low])
-    scale = make.op("Div", [width, make.like(np.asarray(255), x)])
+    nothing = make.op("Sub", [make.like(np.asarray(1), x), make.op("Sign", [width])])
+    scale = make.op("Max", [make.op("Div", [width, make.like(np.asarray(255), x)]), nothing])
     steps = make.op("Round", [make.op("Sub", [zero, make.op("Div", [low, scale])])])
     bounds = [make.like(np.asarray(bound), x) for bound in (0, 255)]
     point = make.op("Clip", [steps, *bounds])

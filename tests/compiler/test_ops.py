@@ -552,6 +552,16 @@ def test_quantization_by_computed_parameters() -> None:
     assert np.mean(np.abs(got - want) > 0.5 * step) < 0.1
 
 
+def test_the_scale_of_nothing_but_zeros_is_one() -> None:
+    model = chain([helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])], (4, 9), [])
+    for name, kind in (("s", onnx.TensorProto.FLOAT), ("z", onnx.TensorProto.UINT8)):
+        model.graph.output.append(helper.make_tensor_value_info(name, kind, []))
+    feeds = {"x": np.zeros((4, 9), np.float32)}
+    got, want = run(lowered(model), feeds), reference(model, feeds)
+    for name, array in zip("ysz", want, strict=True):
+        assert np.array_equal(got[name], array)
+
+
 def test_integer_products_are_exact() -> None:
     b = RNG.integers(0, 255, (7, 5), np.uint8)
     node = case("MatMulInteger", (3, 7), b, np.int8(-4), np.uint8(3), dtype="i1")
