@@ -255,7 +255,7 @@ def test_nodes_that_contradict_their_operator_are_refused(name: str) -> None:
 UNDEFINED = {
     "lower bound": ("Clip", "Clip (x, wrong)", "nan", "its lower bound is NaN"),
     "upper bound": ("Clip", "Clip (x, , wrong)", "nan", "its upper bound is NaN"),
-    "infinite scale": ("DequantizeLinear", "DequantizeLinear (q, wrong)", "inf", "its scale is inf"),
+    "huge scale": ("DequantizeLinear", "DequantizeLinear (q, wrong)", "inf", "its scale is inf"),
     "no scale": ("DequantizeLinear", "DequantizeLinear (q, wrong)", "nan", "its scale is nan"),
     "zero scale": ("DequantizeLinear", "DequantizeLinear (q, wrong)", "0", "its scale is 0"),
     "negative scale": ("QuantizeLinear", "QuantizeLinear (x, wrong)", "-1", "its scale is -1"),
