@@ -36,8 +36,8 @@ def without_scale(
     if not names:
         return set()
     light = detached(proto)
-    light.graph.initializer.append(numpy_helper.from_array(np.float32(2), _TWO))
-    light.graph.initializer.append(numpy_helper.from_array(np.float32(0), _ZERO))
+    light.graph.initializer.append(numpy_helper.from_array(np.array(2, np.float32), _TWO))
+    light.graph.initializer.append(numpy_helper.from_array(np.array(0, np.float32), _ZERO))
     del light.graph.output[:]
     for position, name in enumerate(names):
         light.graph.node.extend(_probe(name, position))
