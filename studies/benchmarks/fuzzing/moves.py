@@ -73,7 +73,7 @@ def concat(net: Net, x: str) -> str | None:
         if net.is_real(name) and name[0] != "c" and len(net.shape(name)) == len(shape)
         and net.shape(name)[:axis] + net.shape(name)[axis + 1 :] == rest
     ]  # fmt: skip
-    parts = [x, *(net.pick(*near) for _ in range(net.pick(1, 1, 2)))]
+    parts = [x, *(net.pick(*(near or [x])) for _ in range(net.pick(1, 1, 2)))]
     if net.maybe(0.15):
         parts.append(net.weight(*shape))
     net.rng.shuffle(parts)
