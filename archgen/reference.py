@@ -123,6 +123,24 @@ def run_detached(
     return dict(zip(names, results, strict=True))
 
 
+def check_declared(
+    proto: onnx.ModelProto, compiled: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> None:
+    """Raises ``ModelError`` where outputs were `compiled` in the shapes that the file declares and
+    have others in truth: those of ``values``, which ONNX Runtime made."""
+    wrong = []
+    for output in proto.graph.output:
+        declared = [dim.dim_value for dim in output.type.tensor_type.shape.dim]
+        real = list(np.shape(values[output.name]))
+        if declared == list(compiled.get(output.name, ())) != real:
+            wrong.append(
+                f"the file declares {output.name!r} as {declared}, ONNX Runtime makes {real} of "
+                "the seeded sample; a shape that depends on data cannot be compiled"
+            )
+    if wrong:
+        raise ModelError(*wrong)
+
+
 def cached_reference(
     proto: onnx.ModelProto,
     key: str,

@@ -34,7 +34,13 @@ from archgen.perfetto import compressed, trace_bytes
 from archgen.point import Outcome, Point, Row
 from archgen.quantize import Quantized, quantize
 from archgen.quantized_parts import PRODUCTS
-from archgen.reference import cached_reference, content_key, run_node, sample_inputs
+from archgen.reference import (
+    cached_reference,
+    check_declared,
+    content_key,
+    run_node,
+    sample_inputs,
+)
 from archgen.rows import energy_row, layer_rows, metrics_row
 from archgen.sizes import check_sizes
 from archgen.steps import step
@@ -211,6 +217,8 @@ class Workbench:
         inputs = sample_inputs(model.proto)
         with step(f"running {model.name} in ONNX Runtime"):
             whole = cached_reference(model.proto, model.key, inputs, cache_dir())
+        made_as = {port.name: port.shape for port in compiled.program.outputs}
+        check_declared(model.proto, made_as, whole)
         tools = self.tools
         run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
         made = self._recomputed(compiled, inputs, run.probed)

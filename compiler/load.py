@@ -12,8 +12,6 @@ with subgraphs whose condition is unknown stay, for the host to run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import (
@@ -38,6 +36,7 @@ from compiler.graph.rewrite import (
     replace_value,
     required,
 )
+from compiler.graph.subgraphs import forget_shapes, has_body, infer_body, why_open
 from compiler.graph.undefined import refuse_undefined
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
@@ -104,8 +103,7 @@ def _name_nodes(graph: ir.Graph) -> None:
 def _forget_shapes(graph: ir.Graph) -> None:
     """Drop annotations made for other input extents; a subgraph keeps its own."""
     for node in graph:
-        for value in node.outputs:
-            value.shape = None
+        forget_shapes(node)
 
 
 def _walk(model: ir.Model, version: int) -> None:
@@ -144,8 +142,9 @@ def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
     if node.graph is None:
         return
     refuse_undefined(node)
-    if any(True for _ in _subgraphs(node)):
-        ShapeInferencePass(check_type=False, strict_mode=False)(model)
+    if has_body(node):
+        if not infer_body(node, {**graph.opset_imports, "": version}):
+            ShapeInferencePass(check_type=False, strict_mode=False)(model)
         return
     infer_node(node, graph.opset_imports)
     values = folded(node, graph.opset_imports)
@@ -206,14 +205,6 @@ def _typed(value: ir.Value) -> tuple[ir.DataType, ir.Shape | None]:
     return value.dtype, value.shape
 
 
-def _subgraphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attr in node.attributes.values():
-        if attr.type == ir.AttributeType.GRAPH:
-            yield attr.as_graph()
-        elif attr.type == ir.AttributeType.GRAPHS:
-            yield from attr.as_graphs()
-
-
 def _inline_branch(node: ir.Node) -> None:
     """Move the branch that a constant condition selects into the graph, behind its If node.
 
@@ -232,8 +223,9 @@ def _inline_branch(node: ir.Node) -> None:
     moved = list(branch)
     branch.remove(moved)
     for inner in moved:
+        forget_shapes(inner)
         for value in inner.outputs:
-            value.name, value.shape = fresh_name(graph, str(value.name)), None
+            value.name = fresh_name(graph, str(value.name))
     graph.insert_after(node, moved)
     for output, result in zip(node.outputs, results, strict=True):
         replace_value(output, result, node, node.metadata_props)
@@ -250,12 +242,23 @@ def _refuse_unknown_shapes(graph: ir.Graph) -> None:
     for value in unknown:
         node = value.producer()
         if node is not None and all(v is None or _is_static(v) for v in node.inputs):
-            causes.append(f"{_at(node)}: {value.name!r} {value.shape or 'has no shape at all'}")
+            causes.append(f"{_at(node)}: {value.name!r} {_open(value)}")
+    ways = [*(["bind free dimensions (--dim name=size)"] if inputs else []), _REMEDY]
     raise UnsupportedModel(
         f"{graph.name}: {len(inputs) + len(unknown)} values have no static shape, because of: "
         + "; ".join(causes)
-        + "; bind free dimensions (--dim name=size), or export sizes as constants"
+        + f"; {', or '.join(ways)}"
     )
+
+
+_REMEDY = "export sizes that depend on data as constants"
+
+
+def _open(value: ir.Value) -> str:
+    """What is known of a shape that is not known, and why it is not."""
+    why = why_open(value)
+    shown = f"{value.shape}" if value.shape is not None else "has no shape at all"
+    return shown.replace("None", "?") + (f": {why}" if why else "")
 
 
 def _is_static(value: ir.Value) -> bool:

@@ -13,7 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen import reference
 from archgen.files import DamagedFile
 from archgen.models import ModelError
-from archgen.reference import cached_reference, run_node, run_reference, sample_inputs
+from archgen.reference import (
+    cached_reference,
+    check_declared,
+    run_node,
+    run_reference,
+    sample_inputs,
+)
 from archgen.zoo.catalog import build
 
 
@@ -50,6 +56,13 @@ def test_refusals_are_model_errors() -> None:
         run_reference(network(), {})
     with pytest.raises(ModelError, match="cannot run"):
         run_reference(network(), {"x": X}, ["nothing"])
+
+
+def test_a_shape_that_the_file_declares_against_the_truth_is_its_mistake() -> None:
+    values = {"y": np.zeros((2, 4), np.float32)}
+    check_declared(network(), {"y": (2, 4)}, values)  # compiled as it is in truth
+    with pytest.raises(ModelError, match=r"declares 'y' as \[2, 3\].* makes \[2, 4\]"):
+        check_declared(network(), {"y": (2, 3)}, values)
 
 
 def test_weights_are_read_where_they_are() -> None:

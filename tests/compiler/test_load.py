@@ -213,8 +213,8 @@ def test_unknown_shapes_are_counted_and_traced_to_their_causes() -> None:
     message = str(caught.value)
     assert message == (
         "unbound: 3 values have no static shape, because of: graph input 'w' [N]; "
-        "node 'NonZero_0' (NonZero): 'y' [1,None]; "
-        "bind free dimensions (--dim name=size), or export sizes as constants"
+        "node 'NonZero_0' (NonZero): 'y' [1,?]; bind free dimensions (--dim name=size), "
+        "or export sizes that depend on data as constants"
     )
 
 

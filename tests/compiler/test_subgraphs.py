@@ -1,0 +1,123 @@
+"""What an If, a Loop or a Scan makes has a shape: found through its body, counted, or declared."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from archgen.reference import run_node, run_reference, sample_inputs
+from archgen.schema import load_arch
+from compiler.driver import CompileOptions, compile_model
+from compiler.errors import UnsupportedModel
+from compiler.load import load
+from simmodel.functional import execute
+
+ON = "co = Identity (c)"
+
+
+def model_of(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]>\n{text}')
+
+
+def loop(results: str, body: str, *, of: str = "n, t, x", takes: str = "float[1,8] v") -> str:
+    made = ", ".join(f"float[1,8] {name}" for name in ("vo", "so")[: results.count(",") + 1])
+    return (
+        f"{results} = Loop ({of}) <body = b (int64 i, bool c, {takes}) "
+        f"=> (bool co, {made}) {{ {body} }}>"
+    )
+
+
+CONSTANTS = "<int64 n = {3}, bool t = {1}, int64[1] zero = {0}, float two = {2}, float far = {100}>"
+GROWS = f"{ON} k = Identity (v) vo = Concat <axis = 0> (k, x)"
+SHAPES = {
+    "counted": (
+        "g (float[1,8] x) => (float[1,8] y, float[3,1,8] s)",
+        loop("y, s", f"{ON} vo = Mul (v, two) so = Tanh (vo)"),
+        {"y": (1, 8), "s": (3, 1, 8)},
+    ),
+    "inside": (
+        "g (float[1,8] x) => (float[1,8] y)",
+        loop("k", f"{ON} vo = Mul (v, two)") + " y = Relu (k)",
+        {"k": (1, 8)},
+    ),
+    "while": (
+        "g (float[1,8] x) => (float[1,8] y)",
+        loop("y", "vo = Add (v, v) a = Abs (vo) m = ReduceMax <keepdims = 0> (a) "
+                  "co = Less (m, far)", of=", t, x"),
+        {"y": (1, 8)},
+    ),
+    "other extents": (
+        "g (float[2,8] x) => (float[2,8] y)",
+        loop("y", f"{ON} k = Shape (v) e = Exp (v) vo = Reshape (e, k)"),
+        {"y": (2, 8)},
+    ),
+    "grows": (
+        "g (float[1,8] x) => (float[4,8] y)",
+        loop("y", GROWS),
+        {"y": (4, 8)},
+    ),
+    "nested": (
+        "g (float[1,8] x) => (float[1,8] y)",
+        loop("y", f"{ON} k = Loop (n, t, v) <body = d (int64 j, bool f, float[1,8] w) "
+                  "=> (bool fo, float[1,8] wo) { fo = Identity (f) wo = Add (w, x) }> "
+                  "vo = Relu (k)"),
+        {"y": (1, 8)},
+    ),
+    "scan": (
+        "g (float[4,8] x) => (float[8] h, float[8,4] y)",
+        "z = ReduceSum <keepdims = 0> (x, zero) h, y = Scan (z, x) <num_scan_inputs = 1, "
+        "scan_output_axes = [1], body = b (float[8] s, float[8] e) => (float[8] so, float[8] o) "
+        "{ so = Add (s, e) o = Sigmoid (so) }>",
+        {"h": (8,), "y": (8, 4)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_results_of_bodies_have_shapes_and_run(name: str) -> None:
+    head, nodes, expected = SHAPES[name]
+    proto = model_of(f"{head} {CONSTANTS} {{ {nodes} }}")
+    loaded = load(proto, name)
+    found = {str(v.name): v.shape.numpy() for node in loaded.graph for v in node.outputs if v.shape}
+    assert {value: found[value] for value in expected} == expected
+
+    arch = load_arch("stcp920")
+    program = compile_model(proto, arch, CompileOptions("fp16")).program
+    inputs = {name: values / 8 for name, values in sample_inputs(proto).items()}
+    outputs = execute(program, inputs, arch, host=run_node)
+    for value, wanted in run_reference(proto, inputs).items():
+        np.testing.assert_allclose(outputs[value], wanted, rtol=5e-3, atol=5e-3)
+
+
+DATA = "g (float[1,8] x, int64 k) => (float[Q,8] y"
+
+
+@pytest.mark.parametrize(
+    ("head", "nodes", "reason"),
+    [
+        (f"{DATA})", loop("y", GROWS, of="k, t, x"),
+         r"'y' \[\?,8\]: its rounds change it, and how many there are depends on data"),
+        (f"{DATA}, float[R,1,8] s)", loop("y, s", f"{ON} vo = Abs (v) so = Neg (v)", of="k, t, x"),
+         r"1 values .* 's' \[\?,1,8\]: how many rounds there are depends on data"),
+    ],
+)  # fmt: skip
+def test_rounds_that_depend_on_data_are_said_without_a_hint_at_dimensions(
+    head: str, nodes: str, reason: str
+) -> None:
+    with pytest.raises(UnsupportedModel, match=reason) as caught:
+        load(model_of(f"{head} {CONSTANTS} {{ {nodes} }}"), "data")
+    assert "--dim" not in str(caught.value)
+    assert str(caught.value).endswith("; export sizes that depend on data as constants")
+
+
+def test_what_cannot_be_told_is_as_declared() -> None:
+    head = DATA.replace("[Q,8]", "[2,8]")
+    loaded = load(model_of(f"{head}) {CONSTANTS} {{ {loop('y', GROWS, of='k, t, x')} }}"), "said")
+    assert loaded.graph.outputs[0].shape == [2, 8]
+
+
+def test_a_contradiction_inside_of_a_body_is_refused() -> None:
+    nodes = loop("y", f"{ON} vo = MatMul (v, x)")
+    with pytest.raises(UnsupportedModel, match=r"Loop.*ncompatible dimensions"):
+        load(model_of(f"g (float[1,8] x) => (float[1,8] y) {CONSTANTS} {{ {nodes} }}"), "wrong")
