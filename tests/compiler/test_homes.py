@@ -129,6 +129,15 @@ def test_ports_lie_in_dram() -> None:
     assert not near(seen)
 
 
+@pytest.mark.parametrize("missing", ["spill", "refill"])
+def test_without_a_way_in_or_out_of_shared_memory_nothing_lies_there(missing: str) -> None:
+    arch = machine(cores=2, shared={"size": 2 * TENSOR}, own_engines=True)
+    engines = {name: engine for name, engine in arch.copy_.items() if name != missing}
+    seen = check(chain(), arch.model_copy(update={"copy_": engines}), "fp32", apart())
+    assert not near(seen)
+    assert seen.trace.traffic["dram.write"] == 3 * TENSOR
+
+
 def test_each_cluster_has_its_slice() -> None:
     """A batch of 4 on 2 clusters: each stores two images at the start of its own memory."""
     arch = machine(clusters=2, cores=2, shared={"level": "cluster", "size": TENSOR * 4})
