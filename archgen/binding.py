@@ -7,6 +7,7 @@ with sizes and roles is said at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -235,9 +236,29 @@ def _rebatch(
         )
     except shape_inference.InferenceError:
         raise BatchError(refusal % " (its shapes do not fit then)") from None
+    stuck = _stuck(inferred.graph)
+    if stuck is not None:
+        raise BatchError(refusal % f" ({stuck} makes a fixed shape of another size)")
     for output, value in zip(proto.graph.output, inferred.graph.output, strict=True):
         dims = value.type.tensor_type.shape.dim
         place = told.output_axes.get(output.name) or 0
         if place >= len(dims) or dims[place].dim_value != batch:
             raise BatchError(refusal % f" (output {output.name!r} does not follow)")
         output.CopyFrom(value)
+
+
+def _stuck(graph: onnx.GraphProto) -> str | None:
+    """The first Reshape to a fixed shape that what it is given does not fill: inference takes the
+    shape that it says without counting."""
+    sizes = {
+        value.name: math.prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in (*graph.input, *graph.value_info, *graph.output)
+        if _is_known(value)
+    }
+    for node in graph.node:
+        if node.op_type != "Reshape":
+            continue
+        given, made = sizes.get(node.input[0]), sizes.get(node.output[0])
+        if None not in (given, made) and given != made:
+            return f"Reshape {node.name or node.output[0]!r}"
+    return None

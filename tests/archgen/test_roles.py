@@ -126,6 +126,21 @@ tagger (float[time, people, 4] x) => (float[time, people, 3] y)
 """
 
 
+def test_a_shape_inside_that_fixes_the_batch_is_told(tmp_path: Path) -> None:
+    # Shape inference takes Reshape's word; what comes out would follow the batch.
+    proto = net("""
+        net (float[1, 8] x) => (float[1, 4] y) <float[8, 8] w, float[8, 4] v, int64[2] s = {1, 8}> {
+          a = MatMul (x, w)
+          b = Reshape (a, s)
+          c = Add (b, x)
+          y = MatMul (c, v)
+        }""")
+    path = saved(proto, tmp_path)
+    assert open_model(str(path), 1)
+    with pytest.raises(BatchError, match=r"Reshape 'b' makes a fixed shape of another size"):
+        open_model(str(path), 2)
+
+
 def test_the_batch_may_be_another_axis(tmp_path: Path) -> None:
     path = saved(net(SEQUENCE_FIRST), tmp_path)
     with pytest.raises(ModelError, match="named 'people'"):
