@@ -62,7 +62,7 @@ def with_losses(
     expected: Mapping[str, Array],
 ) -> Comparison:
     """`verdict`, and what the element types could not hold: an output that is mostly infinite or
-    undefined where the reference's is not proves nothing."""
+    undefined where the reference's is not proves nothing, and is wrong where that is known."""
     what = listed(tuple(losses), "losses of the element type")
     verdict = replace(verdict, note="; ".join(filter(None, (verdict.note, *what))))
     empty = [
@@ -70,10 +70,9 @@ def with_losses(
         for name, values in outputs.items()
         if name in expected and _lost(values, expected[name]) > _MOST
     ]
-    if not empty:
+    if not empty or verdict.verified is False:
         return verdict
-    judged = verdict.verified and None
-    return replace(verdict, verified=judged, note="; ".join(filter(None, (*empty, verdict.note))))
+    return replace(verdict, verified=None, note="; ".join(filter(None, (*empty, verdict.note))))
 
 
 def _lost(values: Array, expected: Array) -> float:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.nest.error import beyond
+from compiler.nest.error import beyond, beyond_fp32
 from compiler.recompute import Made
 from simmodel.dtype import NUMPY
 
@@ -91,6 +91,7 @@ def compare(
     """
     judged: list[Judged] = []
     wrong: list[str] = []
+    large: list[str] = []
     notes: list[str] = []
     shown = set(expected if outputs is None else outputs)
     for name, reference in expected.items():
@@ -103,13 +104,20 @@ def compare(
             continue
         found = judge(name, made[name], reference)
         judged.append(found)
+        if count := np.count_nonzero(beyond_fp32(reference)):
+            large.append(
+                f"{name}: {count} of {reference.size} values are beyond fp32, in which doubles are "
+                "computed"
+            )
         if found.excess > 1:
             wrong.append(f"{name}: off by {found.error:.3g}, tolerance {found.tolerance:.3g}")
         elif not found.proves and name in shown:
             notes.append(f"{name}: not checked, its operators may make anything of their inputs")
     unproved = not judged or any(not each.proves and each.name in shown for each in judged)
     verdict = False if wrong else None if unproved else True
-    return _summary(verdict, judged, shown, "; ".join([*listed(wrong, "values are wrong"), *notes]))
+    lost = listed(large, "values are beyond fp32")
+    note = "; ".join([*listed(wrong, "values are wrong"), *notes, *lost])
+    return _summary(verdict, judged, shown, note)
 
 
 def listed(mistakes: Sequence[str], what: str) -> Iterator[str]:
@@ -142,6 +150,11 @@ def judge(name: str, made: Made, reference: Array) -> Judged:
     if made.rounded is not None:
         excused = _rounded_error(reference, excused, NUMPY[made.rounded])
         reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
+    elif reference.dtype == np.float64:
+        excused = _rounded_error(reference, excused, np.dtype(np.float32))
+        excused = np.where(beyond_fp32(reference), np.inf, excused)
+        with np.errstate(over="ignore"):
+            reference = reference.astype(np.float32).astype(np.float64)
     integer = reference.dtype.kind in "biu"
     if reference.size == 0:
         return Judged(name, 0.0, 0.0, integer, proves=True)
@@ -190,7 +203,7 @@ def _proves(reference: Array, excused: Array) -> bool:
     spread = float(finite.max() - finite.min()) if finite.size else 0.0
     with np.errstate(invalid="ignore"):
         sharp = excused <= _SHARP * np.maximum(np.abs(values), spread)
-    sharp &= ~np.isnan(values)
+    sharp &= ~np.isnan(values) & ~np.isinf(excused)
     return float(sharp.mean()) >= _ENOUGH
 
 

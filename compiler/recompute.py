@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
-from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order
+from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
 from compiler.nest.interp import Host, views
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph
 from compiler.nest.memo import Memo
@@ -161,7 +161,10 @@ class _Recomputation:
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
         self.model = _Values(_as_in_model(recipe.graph), recipe.graph)
         for tensor in recipe.graph.tensors.values():
-            if np.any(tensor.uncertain):
+            if tensor.exact is not None and beyond_fp32(tensor.exact).any():
+                large = np.where(beyond_fp32(tensor.exact), np.inf, 0.0)
+                self.model.set_error(tensor.name, large)
+            elif np.any(tensor.uncertain):
                 # Weights that are 0 are neighbours of those that are not, and may be off as well.
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetic(recipe)
@@ -201,6 +204,7 @@ class _Recomputation:
         self.memo.run(nest, tensors)
         self._note_losses(nest)
         model.set_error(name, self.memo.error(nest, tensors, errors, self.against))
+        self._excuse_undefined(nest, read)
         self._round_as_model(name)
         if name not in stage.stored:
             machine.set_error(name, error)
@@ -218,6 +222,25 @@ class _Recomputation:
             self.model.set_error(name, _in_type(values, self.model.error_of(name), kind))
             with np.errstate(over="ignore"):
                 values[...] = values.astype(kind)
+
+    def _excuse_undefined(self, nest: Nest, read: Mapping[str, Array]) -> None:
+        """Real values beyond the integers to which the model converts them may become anything."""
+        name = nest.tensor
+        if not self.recipe.graph.tensors[name].converted:
+            return
+        real = np.zeros(nest.shape)
+        self.memo.run(nest, {**read, name: real})
+        kind = self.model.tensors[name].dtype
+        limits = np.iinfo(kind)
+        undefined = ~((real >= limits.min) & (real <= limits.max))
+        if undefined.any():
+            more = np.where(undefined, np.inf, 0.0)
+            known = self.model.error_of(name)
+            self.model.set_error(name, more if known is None else known + more)
+            self.losses.append(
+                f"{np.count_nonzero(undefined)} of {real.size} values of {nest.origin} are beyond "
+                f"{NAMES[kind]}, to which ONNX then leaves the conversion open"
+            )
 
     def _as_model_reads(
         self, reads: Sequence[Access], origin: str

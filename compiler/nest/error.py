@@ -453,3 +453,11 @@ def beyond(values: Array) -> Array:
     limits = ml_dtypes.finfo(values.dtype)  # type: ignore[no-untyped-call]
     first = float(limits.max) * (1 + float(limits.eps) / 2)
     return np.where(infinite, np.copysign(first, wide), wide)
+
+
+def beyond_fp32(values: Array) -> Array:
+    """Where doubles are no fp32 numbers, in which programs compute them."""
+    if values.dtype != np.float64:
+        return np.zeros(values.shape, bool)
+    large: Array = np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)
+    return large

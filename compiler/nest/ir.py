@@ -169,6 +169,8 @@ class Tensor:
     rounded: tuple[str, ...] = field(default=(), compare=False)
     """The half-precision types that the model itself casts it to one after another, where memory
     is no wider: the machine does nothing, a reference in fp32 rounds."""
+    converted: bool = field(default=False, compare=False)
+    """Integers made of real values by a Cast: undefined where these do not fit."""
 
     @property
     def elements(self) -> int:

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from typing import TypeGuard
 
+import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
@@ -121,6 +122,8 @@ def clip(node: Node) -> None:
     """y = x limited to [low, high]."""
     x, kind = node.tensor(0), node.dtype()
     low, high = (_limit(node, position) for position in (1, 2))
+    if low == math.inf and not node.has(2):  # then ONNX's upper bound is the largest number
+        high = float(ml_dtypes.finfo(numpy_type(node.value(0))).max)  # type: ignore[no-untyped-call]
     if isinstance(low, Tensor):
         x = node.build.elementwise(f"{node.out}.max", x.shape, "max", [x, low], kind)
         low = -math.inf
@@ -160,7 +163,8 @@ def cast(node: Node) -> None:
     size = make(f"{out}.size", x.shape, "abs", [x], x.dtype)
     whole = make(f"{out}.whole", x.shape, "floor", [size], x.dtype)
     sign = make(f"{out}.sign", x.shape, "sign", [x], x.dtype)
-    make(out, x.shape, "mul", [whole, sign], kind)
+    made = make(out, x.shape, "mul", [whole, sign], kind)
+    node.build.tensors[made.name] = replace(made, converted=True)
 
 
 def _rounding(node: Node) -> str | None:

@@ -1,0 +1,125 @@
+"""What lies beyond an element type is not judged where nobody says what becomes of it, and named:
+real values converted to integers that are too small, doubles that are no fp32 numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import ArrayLike
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.drift import with_losses
+from archgen.point import Point, Row
+from archgen.run import Workbench
+from archgen.scheduling import Scheduling
+from archgen.schema import load_arch
+from archgen.standard import STANDARD
+from archgen.verify import Comparison
+
+ARCH = """
+name: wide
+clock: 1 GHz
+types: [fp32]
+memories: {dram: {size: 64 MiB, bandwidth: 4 GB/s}, local: {size: 64 KiB}}
+matrix: {kind: cube, rows: 4, cols: 4, rate: {fp32: 1}}
+vector: {lanes: 32, types: [int8, uint8, int32, fp32]}
+copy:
+  load: {from: [dram], to: [local], bandwidth: 64 B/cycle}
+  store: {from: [local], to: [dram], bandwidth: 8 GB/s}
+"""
+FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+node = helper.make_node
+
+
+def row_of(
+    folder: Path,
+    nodes: list[onnx.NodeProto],
+    constants: Mapping[str, ArrayLike],
+    kinds: Mapping[str, int],
+) -> Row:
+    """What a study says of a model of 64 numbers: x among `kinds`, which has all inputs and
+    outputs."""
+    ports = [helper.make_tensor_value_info(name, kind, [1, 64]) for name, kind in kinds.items()]
+    data = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], data)
+    opset = helper.make_opsetid("", 21)
+    path, arch = folder / "net.onnx", folder / "wide.yaml"
+    onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[opset]), path)
+    arch.write_text(ARCH)
+    point = Point("key", load_arch(arch), str(path), 1, "fp32", scheduling=Scheduling(effort=0))
+    row = Workbench(STANDARD).run(point).row
+    assert row["status"] == "ok", row["reason"]
+    return row
+
+
+def test_values_beyond_an_integer_type_may_become_anything(tmp_path: Path) -> None:
+    nodes = [node("Mul", ["x", "c"], ["m"]), node("Cast", ["m"], ["y"], "cut", to=3)]
+    mostly = row_of(tmp_path, nodes, {"c": np.float32(100)}, {"x": FLOAT, "y": TensorProto.INT8})
+    assert mostly["verified"] is True, str(mostly["note"])
+    assert "values of cut are beyond int8" in str(mostly["note"])
+    least = row_of(tmp_path, nodes, {"c": np.float32(1e4)}, {"x": FLOAT, "y": TensorProto.INT8})
+    assert least["verified"] is None
+    assert "y: not checked" in str(least["note"])
+    assert "off by" not in str(least["note"])
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, np.nan, 3e38])
+def test_what_is_no_number_may_become_any_integer(tmp_path: Path, wrong: float) -> None:
+    few = np.where(np.arange(64) < 8, wrong, 0).astype(np.float32)
+    nodes = [node("Add", ["x", "c"], ["m"]), node("Cast", ["m"], ["y"], "cut", to=6)]
+    row = row_of(tmp_path, nodes, {"c": few}, {"x": FLOAT, "y": TensorProto.INT32})
+    assert row["verified"] is True, str(row["note"])
+    assert "8 of 64 values of cut are beyond int32" in str(row["note"])
+
+
+def test_large_integers_are_judged_where_their_type_holds_them(tmp_path: Path) -> None:
+    nodes = [node("Mul", ["x", "c"], ["m"]), node("Cast", ["m"], ["y"], to=TensorProto.INT64)]
+    row = row_of(tmp_path, nodes, {"c": np.float32(1e12)}, {"x": FLOAT, "y": TensorProto.INT64})
+    assert row["verified"] is True, str(row["note"])
+    assert "beyond" not in str(row["note"])
+
+
+def test_doubles_beyond_floats_are_not_checked_and_named(tmp_path: Path) -> None:
+    nodes = [node("Mul", ["x", "c"], ["a"]), node("Div", ["a", "c"], ["y"])]
+    kinds = {"x": DOUBLE, "a": DOUBLE, "y": DOUBLE}
+    row = row_of(tmp_path, nodes, {"c": np.float64(1e200)}, kinds)
+    assert row["verified"] is None, str(row["note"])
+    assert "64 values are beyond fp32, in which doubles are computed" in str(row["note"])
+    assert "c: 1e+200 is 3.4e+38 in fp32" in str(row["note"])
+    squared = [node("Mul", ["x", "c"], ["m"]), node("Mul", ["m", "c"], ["y"])]
+    row = row_of(tmp_path, squared, {"c": np.float64(1e30)}, {"x": DOUBLE, "y": DOUBLE})
+    assert row["verified"] is None, str(row["note"])
+    assert "64 of 64 values are beyond fp32" in str(row["note"])
+
+
+def test_a_few_doubles_beyond_floats_excuse_no_others(tmp_path: Path) -> None:
+    few = np.where(np.arange(64) < 8, 1e60, 1.0)
+    row = row_of(tmp_path, [node("Mul", ["x", "c"], ["y"])], {"c": few}, {"x": DOUBLE, "y": DOUBLE})
+    assert row["verified"] is True, str(row["note"])
+    assert "y: 8 of 64 values are beyond fp32" in str(row["note"])
+
+
+def test_doubles_too_small_for_floats_are_zero(tmp_path: Path) -> None:
+    small = {"c": np.float64(1e-60)}
+    row = row_of(tmp_path, [node("Mul", ["x", "c"], ["y"])], small, {"x": DOUBLE, "y": DOUBLE})
+    assert row["verified"] is not False, str(row["note"])
+
+
+def test_above_an_infinite_bound_is_the_largest_number(tmp_path: Path) -> None:
+    bound = {"c": np.float32(np.inf)}
+    row = row_of(tmp_path, [node("Clip", ["x", "c"], ["y"])], bound, {"x": FLOAT, "y": FLOAT})
+    assert row["verified"] is True, str(row["note"])
+
+
+def test_a_wrong_output_is_not_also_unchecked() -> None:
+    nothing = np.full(4, np.inf, np.float32)
+    wrong = Comparison(False, note="y: off by 2, tolerance 0")
+    assert with_losses(wrong, (), {"y": nothing}, {"y": np.zeros(4, np.float32)}) == wrong
+    right = with_losses(Comparison(True), (), {"y": nothing}, {"y": np.zeros(4, np.float32)})
+    assert right.verified is None
