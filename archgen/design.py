@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
@@ -20,7 +20,7 @@ from archgen.extensions import Extension, ExtensionError, checked, extension
 from archgen.guard import Bounds, guarded
 from archgen.knobs import Settings
 from archgen.models import BatchError, ModelError, open_model
-from archgen.point import Point
+from archgen.point import Point, Row
 from archgen.run import load_calibration
 from archgen.scheduling import DEFAULT, Scheduling, choices
 from archgen.schema import load_all
@@ -35,6 +35,10 @@ Several: TypeAlias = Item | Sequence[Item]
 Named = str | PathLike[str]
 Pattern = Mapping[str, Any]
 """Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
+
+
+_SHOWN = 8
+"""Values of a column that a message lists."""
 
 
 class StudyError(ValueError):
@@ -89,7 +93,9 @@ class Design:
     source: str = field(default="", repr=False)
     """Text of the study file, where there was one."""
     places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    """Where things stand in that file: element types, and filters by the columns they name."""
+    """Where things stand in that file: `dtypes`, `skip`, `skip[0]`, `skip[0].arch`."""
+    overridden: bool = field(default=False, compare=False)
+    """Whether some of it was replaced since, so that filters may be about what is gone."""
 
     def wrong(self, what: str, mistake: str) -> str:
         """What is wrong with `what`, and where."""
@@ -220,13 +226,30 @@ def contents_of(design: Design) -> Contents:
     return contents
 
 
+def wrong_besides(design: Design) -> list[str]:
+    """What is wrong with networks and options of a design whose machines or schedules are not
+    what was asked for: what only those could tell is not said."""
+    _, mistakes = _contents(design.workloads, design.timeout)
+    doubtful = ("arch.", "pass.")
+    asked = {name: name.startswith(doubtful) for _, pattern in _filters(design) for name in pattern}
+    known = _columns(design) | {name for name, doubted in asked.items() if doubted}
+    samples = _no_samples(design.workloads)
+    return [*samples, *mistakes, *_unknown_columns(design, known)]
+
+
 def points(design: Design, contents: Contents | None = None) -> list[Point]:
     """The points of a design: networks outermost, so that what they share is made once.
 
     Raises StudyError with what is wrong with machines, networks or filters, all of it. `contents`:
     those of the networks, where they are known already.
     """
-    contents = contents_of(design) if contents is None else contents
+    unknown = _unknown_columns(design, _columns(design))
+    try:
+        contents = contents_of(design) if contents is None else contents
+    except StudyError as mistake:
+        raise StudyError([*mistake.mistakes, *unknown]) from None
+    if unknown:
+        raise StudyError(unknown)
     found = [
         _point(design, machine, workload, batch, contents[workload, batch], dtype, way)
         for workload in design.workloads
@@ -235,21 +258,69 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
         for dtype in design.dtypes or (machine.arch.types[0],)
         for way in design.ways
     ]
-    kept = [point for point in found if _wanted(point, design)]
-    columns = {name for point in found for name in point.identity()}
-    asked = {name for pattern in (*design.only, *design.skip) for name in pattern}
-    if unknown := sorted(asked - columns):
-        hints = [
-            (name, guess(name, columns) or f"; known: {listed(sorted(columns), 'and')}")
-            for name in unknown
-        ]
-        raise StudyError(
-            design.wrong(name, f"filter {name!r}: no such column{hint}") for name, hint in hints
-        )
-    if not kept:
+    rows = [point.identity() for point in found]
+    kept = [point for point, row in zip(found, rows, strict=True) if _wanted(row, design)]
+    idle = [] if design.overridden else _idle_filters(design, rows)
+    if not kept and not idle:
         said = f"the filters leave none of {len(found)} points"
-        raise StudyError([design.wrong("only" if design.only else "skip", said)])
+        idle.append(design.wrong("only" if design.only else "skip", said))
+    if idle:
+        raise StudyError(idle)
     return list({point.key: point for point in kept}.values())
+
+
+# Filters.
+
+
+def _filters(design: Design) -> Iterator[tuple[str, Pattern]]:
+    """Each pattern by its name among the places of the design."""
+    for which, patterns in (("only", design.only), ("skip", design.skip)):
+        for index, pattern in enumerate(patterns):
+            yield f"{which}[{index}]", pattern
+
+
+def _columns(design: Design) -> set[str]:
+    """The columns that say which point it is."""
+    swept = {f"arch.{s.field}" for machine in design.machines for s in machine.settings}
+    ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
+    return {"arch", "model", "batch", "dtype", *ways, *swept}
+
+
+def _unknown_columns(design: Design, columns: set[str]) -> list[str]:
+    """Filters by columns that no point has."""
+    wrong = [
+        (name, f"{place}.{name}")
+        for place, pattern in _filters(design)
+        for name in pattern
+        if name not in columns
+    ]
+    known = f"; known: {listed(sorted(columns), 'and')}"
+    return [
+        design.wrong(place, f"filter {name!r}: no such column{guess(name, columns) or known}")
+        for name, place in sorted(wrong)
+    ]
+
+
+def _idle_filters(design: Design, rows: Sequence[Row]) -> list[str]:
+    """Filters that no point agrees with: something in them is misspelt."""
+    return [
+        said
+        for place, pattern in _filters(design)
+        if not any(agrees(row, pattern) for row in rows)
+        for said in _idle(design, place, pattern, rows)
+    ]
+
+
+def _idle(design: Design, place: str, pattern: Pattern, rows: Sequence[Row]) -> Iterator[str]:
+    alone = [name for name in pattern if not any(agrees(r, {name: pattern[name]}) for r in rows)]
+    if not alone:
+        yield design.wrong(place, "no point has all of these values at once")
+    for name in alone:
+        held = list(dict.fromkeys(row[name] for row in rows if name in row))
+        near = guess(str(pattern[name]).strip("*"), map(str, held))
+        shown = near or f"; there is {', '.join(map(repr, held[:_SHOWN]))}"
+        said = f"no point has the {name} {pattern[name]!r}{shown}"
+        yield design.wrong(f"{place}.{name}", said)
 
 
 def _contents(
@@ -334,8 +405,7 @@ def _point(
     )
 
 
-def _wanted(point: Point, design: Design) -> bool:
-    row = point.identity()
+def _wanted(row: Row, design: Design) -> bool:
     if design.only and not any(agrees(row, pattern) for pattern in design.only):
         return False
     return not any(agrees(row, pattern) for pattern in design.skip)

@@ -187,7 +187,8 @@ class Workbench:
         if point.verify:
             verdict, verify_s = _timed(lambda: self._verify(point, model, compiled))
             checked = _verdict_row(verdict)
-            notes.append(verdict.note)
+            # What is wrong is read first.
+            notes.insert(0 if verdict.verified is False else len(notes), verdict.note)
         trace, simulate_s = self._simulated(compiled, arch)
         metrics = tools.measure(trace, program, arch, point.batch)
         costs = costs_of(arch)

@@ -13,7 +13,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
-from archgen.design import Design, StudyError, Workload, extended, twice
+from archgen.design import Design, StudyError, Workload, extended, twice, wrong_besides
 from archgen.extensions import Extension
 from archgen.knobs import Settings
 from archgen.scheduling import Scheduling, choices
@@ -45,7 +45,7 @@ def load_study(path: Path) -> Design:
     """
     file, maker = opened(path)
     design = maker.design(file)
-    maker.check()
+    maker.check(design)
     return design
 
 
@@ -73,14 +73,15 @@ class Maker:
         self.path, self.tree, self.text = path, tree, text
         self.mistakes: list[Mistake] = []
 
-    def check(self) -> None:
+    def check(self, design: Design) -> None:
         """Raises StudyError where anything is wrong."""
         if self.mistakes:
-            self.refuse()
+            self.refuse(design)
 
-    def refuse(self) -> NoReturn:
-        """Raises StudyError with everything that is wrong."""
-        raise StudyError(map(str, sorted(set(self.mistakes))))
+    def refuse(self, design: Design | None = None) -> NoReturn:
+        """Raises StudyError with everything that is wrong, also with the rest of `design`."""
+        besides = [] if design is None else wrong_besides(design)
+        raise StudyError([*map(str, sorted(set(self.mistakes))), *besides])
 
     def design(self, file: StudyFile) -> Design:
         """The machines, networks and options."""
@@ -115,13 +116,16 @@ class Maker:
         )
 
     def _places(self, file: StudyFile) -> Iterator[tuple[str, str]]:
-        """Where element types and filters stand, and the columns that these name."""
+        """Where element types and filters stand, each filter, and the columns that it names."""
         for which in ("dtypes", "only", "skip"):
             yield which, self._place((which,))
         for which, patterns in (("only", file.only), ("skip", file.skip)):
             for index, pattern in enumerate(patterns):
+                item = f"{which}[{index}]"
+                yield item, self._place((which, index))
                 for name in pattern:
-                    yield name, self._place((which, index), (which, index, name))
+                    key = (which, index, name)
+                    yield f"{item}.{name}", self._place((which, index), key)
 
     def _place(self, path: TreePath, key: TreePath = ()) -> str:
         at = position(self.tree, key, key=True) if key else position(self.tree, path)
@@ -202,13 +206,15 @@ class Maker:
         swept = {f: self._row((*path, "sweep", f), values) for f, values in entry.sweep.items()}
         cases = [self._values((*path, "cases", index)) for index in range(len(entry.cases))]
         self._said_twice(path, entry)
-        size = prod(map(len, swept.values())) * max(1, len(cases))
+        size = prod(max(1, len(row)) for row in swept.values()) * max(1, len(cases))
         if size > MOST:
             said = f"{size:,} machines are more than {MOST:,}; give fewer values"
             self.say((*path, "sweep"), [f"{said}, or search them with `archgen explore`"])
             return
-        for choice in combinations(swept, cases):
-            made, wrong = variant(base, choice, entry.name, common)
+        whole = all(swept.values())  # otherwise what else is wrong is still found
+        template = entry.name if whole else None
+        for choice in combinations({f: row for f, row in swept.items() if row}, cases):
+            made, wrong = variant(base, choice, template, common)
             self._keep(wrong, path)
             if made is not None:
                 yield made

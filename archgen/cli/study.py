@@ -173,7 +173,7 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
         dtypes=made.dtypes or design.dtypes,
         extensions=made.extensions or design.extensions,
         only=design.only, skip=design.skip, timeout=design.timeout,
-        name=design.name, description=design.description, source=design.source,
+        name=design.name, description=design.description, source=design.source, overridden=True,
     )  # fmt: skip
 
 

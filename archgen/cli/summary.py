@@ -96,7 +96,8 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
         yield f"{_name(row, chosen)}: {row['status']}: {shortened(str(row['reason']))}"
     for row in filter(is_wrong, rows):
         yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"
-    for note in dict.fromkeys(frame["note"].dropna()):
+    notes = (row["note"] for row in rows if not is_wrong(row) and not pd.isna(row["note"]))
+    for note in dict.fromkeys(notes):
         yield f"note: {note}"
 
 
@@ -120,9 +121,14 @@ def shortened(reason: str) -> str:
 
 
 def _error(row: Record) -> str:
-    if pd.isna(row["operator_error"]):
-        return ": missing, of another shape or not finite"
-    return f" by {row['operator_error']:.3g} times what {row['dtype']} excuses"
+    """How far a wrong point is off, where that is a number, and what its note says of it."""
+    share, note = row["operator_error"], row["note"]
+    by = f" by {share:.3g} times what {row['dtype']} excuses" if _beyond(share) else ""
+    return by if pd.isna(note) else f"{by}: {shortened(str(note))}"
+
+
+def _beyond(share: float) -> bool:
+    return not pd.isna(share) and share > 1
 
 
 def _name(row: Record, chosen: list[str]) -> str:

@@ -97,7 +97,7 @@ def load_exploration(given: Given) -> Exploration:
     parameters = [reader.parameter(name, value) for name, value in asked.parameters.items()]
     objectives = reader.objectives(asked.objectives)
     constraints = reader.constraints(asked.constraints)
-    maker.check()
+    maker.check(design)
     space = Space(base, tuple(p for p in parameters if p is not None))
     entry = file.archs[0]
     common = entry.set if isinstance(entry, Machines) else {}
@@ -114,7 +114,7 @@ def load_surroundings(given: Given) -> Surroundings:
     reader = _Section(maker, base, design.machines[0].arch, "sensitivity")
     around = [reader.around(name, value, asked) for name, value in asked.parameters.items()]
     metric = reader.measure(("metric",), asked.metric)
-    maker.check()
+    maker.check(design)
     known = [pair for pair in around if pair is not None]
     space = Space(base, tuple(parameter for parameter, _ in known))
     own = tuple(index for _, index in known)
@@ -142,7 +142,7 @@ def _base(file: StudyFile, maker: Maker) -> tuple[Design, Table, str]:
     if len(design.dtypes) > 1:
         maker.say(("dtypes",), ["expected one element type: machines are compared, not types"])
     if found is None or not design.machines:
-        maker.refuse()
+        maker.refuse(design)
     return replace(design, only=(), skip=()), *found
 
 

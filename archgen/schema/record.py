@@ -95,11 +95,14 @@ def distinct(tree: Node, errors: list[ErrorDetails]) -> list[ErrorDetails]:
     """One error for each value: a union complains once for each branch that does not fit."""
     found: dict[tuple[Path, str], ErrorDetails] = {}
     paths = [existing(tree, error["loc"]) for error in errors]
+    lacking = {p for p, error in zip(paths, errors, strict=True) if error["type"] == "missing"}
     for path, error in zip(paths, errors, strict=True):
         kind = error["type"]
         deeper = any(len(other) > len(path) and other[: len(path)] == path for other in paths)
         branch = error["loc"] != path and kind not in ("missing", "literal_error")
         if deeper and (branch or kind == "too_short"):
+            continue
+        if branch and path in lacking:  # another branch is meant, and lacks a key
             continue
         key = str(error["loc"][-1]) if kind == "missing" else "[key]" if _of_key(error) else ""
         found.setdefault((path, key), error)

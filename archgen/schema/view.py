@@ -6,6 +6,7 @@ schema expects, so nothing is described twice.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,7 @@ class View:
         return self.resolved(options[0]) if len(options) == 1 else node
 
     def _below(self, node: Schema, step: str | int) -> Schema:
-        for option in (node, *map(self.resolved, node.get("anyOf", ()))):
+        for option in self._options(node):
             more = option.get("additionalProperties")
             if isinstance(step, int) and "items" in option:
                 return self.resolved(option["items"])
@@ -46,9 +47,15 @@ class View:
                 return more
         return {}
 
+    def _options(self, node: Schema) -> Iterator[Schema]:
+        """`node` and what it may be instead, also where one of these is a choice again."""
+        yield node
+        for option in node.get("anyOf", ()):
+            yield from self._options(self.resolved(option))
+
     def keys(self, node: Schema) -> list[str]:
         """Keys that a mapping of this schema takes, where they are fixed."""
-        options = [node, *map(self.resolved, node.get("anyOf", ()))]
+        options = self._options(node)
         named = next((list(o["properties"]) for o in options if "properties" in o), [])
         return named or list(node.get("propertyNames", {}).get("enum", ()))
 
@@ -86,10 +93,14 @@ class View:
 
 
 def _number(node: Schema, noun: str) -> str:
+    above = node.get("exclusiveMinimum")
+    if "maximum" in node and above is not None:
+        return f"a {noun} above {above:g}, at most {node['maximum']:g}"
     if "maximum" in node:
         return f"a {noun} from {node.get('minimum', 0)} to {node['maximum']}"
-    if node.get("exclusiveMinimum") == 0:
-        return f"a positive {noun}"
-    if node.get("minimum") == 0:
-        return f"a {noun} that is not negative"
+    if above is not None:
+        return f"a {noun} above {above:g}" if above else f"a positive {noun}"
+    if "minimum" in node:
+        least = node["minimum"]
+        return f"a {noun} of at least {least:g}" if least else f"a {noun} that is not negative"
     return f"a {noun}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,9 +17,11 @@ from host_only import HOST_ONLY, small_model
 from role_nets import LEFT_OVER, STREAMING, net, saved
 
 from archgen.cache import code_version
+from archgen.cli.summary import reasons
 from archgen.columns import COLUMNS, LAYER_COLUMNS, column
 from archgen.design import StudyError
 from archgen.files import DamagedFile
+from archgen.frame import records
 from archgen.point import Outcome
 from archgen.results import Study
 from archgen.schema import load_arch
@@ -68,6 +71,11 @@ def test_wrong_outputs_are_found(tmp_path: Path) -> None:
     result = study([FP16, INT8], [model(tmp_path, "wrong")], tools=HOST_ONLY)
     assert result.frame["verified"].tolist() == [False, False]
     assert not result.good
+    said = list(reasons(result.frame))
+    assert len(said) == 2, "what is said of a wrong point is not said again"
+    for line, row in zip(said, records(result.frame), strict=True):
+        assert re.search("outputs are wrong( by .* excuses)?: y: (off by|is) ", line)
+        assert row["note"].startswith("y: ")
 
 
 @pytest.mark.parametrize(
