@@ -15,7 +15,7 @@ from difflib import get_close_matches
 import onnx
 from onnx import shape_inference
 
-from archgen.model_errors import BatchError, ModelError
+from archgen.model_errors import BatchError, ModelError, option
 from archgen.roles import Told, parse_roles, state_roles, tell
 from archgen.roles.net import ANONYMOUS
 from archgen.zoo.shapes import without_data
@@ -42,6 +42,11 @@ class _Axis:
     @property
     def fixed(self) -> bool:
         return self.dim.HasField("dim_value") and self.dim.dim_value > 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether the file says that there is nothing."""
+        return self.dim.HasField("dim_value") and self.dim.dim_value == 0
 
 
 def bind(
@@ -163,9 +168,10 @@ def _unbound_message(unbound: list[_Axis], told: Told, label: str) -> str:
         named = "" if axis.symbol == axis.place else f", named {axis.symbol!r}"
         role = told.roles[axis.owner]
         reason = f" ({role.axis_evidence})" if axis.index == 0 and role.axis is None else ""
-        lines.append(f"  input {axis.owner!r}, axis {axis.index}{named}{reason}")
+        empty = " (0 in the file: no input can be empty)" if axis.empty else ""
+        lines.append(f"  input {axis.owner!r}, axis {axis.index}{named}{empty or reason}")
     symbols = dict.fromkeys(axis.symbol for axis in unbound)
-    shown = " ".join(f"--dim {symbol}=<size>" for symbol in symbols)
+    shown = " ".join(option("--dim", symbol, "<size>") for symbol in symbols)
     return "\n".join([*lines, f"bind each with --dim name=value, here: {shown}"])
 
 
@@ -208,7 +214,9 @@ def _no_batch_message(batch: int, told: Told, label: str) -> str:
     shown = "; ".join(reasons[:3]) + ("; ..." if len(reasons) > 3 else "")
     said = f"{label} has no input with a batch axis ({shown or 'it has no inputs'})"
     first = next((name for name, port in told.inputs.items() if port.dims), None)
-    way = f", or say which axis it is, such as --role {first}=batch:0" if first else ""
+    way = (
+        f", or say which axis it is, such as {option('--role', first, 'batch:0')}" if first else ""
+    )
     return f"{said}; it cannot run at batch {batch}. Run it at --batch 1{way}"
 
 

@@ -6,6 +6,8 @@ not at the batch that was asked for: then other points of a study go on.
 
 from __future__ import annotations
 
+import shlex
+
 
 class ModelError(Exception):
     """A model that cannot be opened, bound or run, and what the user can do about it;
@@ -18,3 +20,8 @@ class ModelError(Exception):
 
 class BatchError(ModelError):
     """A model that runs, but not at the batch that was asked for."""
+
+
+def option(flag: str, name: str, value: str) -> str:
+    """`--dim 'my axis'=<size>`: an option as a shell takes it, whatever the file calls things."""
+    return f"{flag} {shlex.quote(name)}={value}"

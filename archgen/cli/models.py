@@ -18,7 +18,8 @@ from rich.table import Table
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, as_roles, dim_option, role_option
 from archgen.guard import Bounds
-from archgen.models import ModelError, roles_of
+from archgen.model_errors import ModelError, option
+from archgen.models import roles_of
 from archgen.roles import Told
 from archgen.roles.net import Port
 from archgen.roles.role import Role
@@ -162,7 +163,7 @@ def _advice(told: Told) -> Iterator[str]:
         if isinstance(dim, str) and dim not in batch and not told.is_unread(name)
     )
     if free:
-        yield f"to be given: {' '.join(f'--dim {dim}=<size>' for dim in free)}"
+        yield f"to be given: {' '.join(option('--dim', dim, '<size>') for dim in free)}"
     if carried:
         axes = sorted(set(carried.values()))
         places = "; ".join(
@@ -176,4 +177,5 @@ def _advice(told: Told) -> Iterator[str]:
         yield "no input has a batch axis: it runs at batch 1"
     if told.inputs:
         first = next(iter(told.inputs))
-        yield f"to say otherwise: --role {first}=batch:AXIS, --role {first}=state, ..."
+        ways = ", ".join(option("--role", first, role) for role in ("batch:AXIS", "state"))
+        yield f"to say otherwise: {ways}, ..."

@@ -77,8 +77,10 @@ class Dimension(click.ParamType[tuple[str, int]]):
         if isinstance(value, tuple):
             return str(value[0]), int(value[1])
         name, equals, size = str(value).rpartition("=")
-        if not name or not equals or not size.isdigit() or not int(size):
+        if not name or not equals or not size.isdigit():
             self.fail(f"{value!r}: expected name=value, such as sequence=128", param, ctx)
+        if not int(size):
+            self.fail(f"{value!r}: 0 is no size; no input can be empty", param, ctx)
         return name, int(size)
 
 

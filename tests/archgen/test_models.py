@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -277,6 +278,30 @@ def test_all_broken_files_are_told_at_once(tmp_path: Path) -> None:
         for line, path, (_, words) in zip(said, paths, BROKEN, strict=True):
             assert line.startswith(f"{path} is damaged: ")
             assert re.search(words, line)
+
+
+def test_options_are_written_as_a_shell_takes_them(tmp_path: Path) -> None:
+    path = saved(linear(["n", "a b = c/µ", 4]), tmp_path)
+    with pytest.raises(ModelError) as caught:
+        open_model(path)
+    listed = CliRunner().invoke(models, [str(path)]).output
+    for said in (str(caught.value), listed):
+        option = re.search(r"--dim (?!name).*?=<size>", said)
+        assert option is not None
+        words = shlex.split(option[0].replace("<size>", "5"))
+        assert words == ["--dim", "a b = c/µ=5"]
+    assert CliRunner().invoke(models, [str(path), *words]).exit_code == 0
+    assert "--role x=batch:AXIS" in listed
+
+
+def test_an_empty_input_is_refused_in_words(tmp_path: Path) -> None:
+    path = saved(linear(["n", 0, 4]), tmp_path)
+    with pytest.raises(ModelError, match=r"axis 1 \(0 in the file: no input can be empty\)"):
+        open_model(path)
+    refused = CliRunner().invoke(models, [str(path), "--dim", "x:1=0"])
+    assert refused.exit_code == 2
+    assert "0 is no size; no input can be empty" in refused.output
+    assert input_shape(open_model(path, dims={"x:1": 3})) == [1, 3, 4]
 
 
 def test_an_error_of_our_own_hides_no_mistake(
