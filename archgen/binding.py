@@ -227,9 +227,11 @@ def _rebatch(
     sizes = ", ".join(f"{axis.owner!r} at {axis.dim.dim_value}" for axis in fixed)
     given = {axis.dim.dim_value for axis in fixed}
     way = f"Run it as it is (--batch {min(given)}), or export" if len(given) == 1 else "Export"
+    none = " ".join(f"--role {axis.owner}=batch:none" for axis in fixed)
     refusal = (
         f"{label} fixes its batch: {sizes}; it cannot run at batch {batch}%s. "
         f"{way} it with a dynamic batch dimension"
+        + (f"; where that is no batch, say so: {none}" if batch == 1 else "")
     )
     if any(axis.dim.dim_value != 1 for axis in fixed):
         raise BatchError(refusal % "")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Set
 import onnx
 from onnx import TensorProto
 
-from archgen.roles.net import Dims, Net, Port, said
+from archgen.roles.net import Dims, Net, Port, attribute, said
 
 _CARRIERS = {
     *("Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Slice"),
@@ -214,6 +214,16 @@ def state(net: Net, port: Port) -> str | None:
             return f"{reached[out.name]} makes output {out.name!r} of it"
     if named is not None and speaks:
         return f"output {named.name!r} has its type, its shape and its name"
+    return None
+
+
+def begins(net: Net, port: Port) -> str | None:
+    """The Scan or Loop that has the input as a state of its first round."""
+    for node, slot, _ in _forward(net, port.name, {"Identity", "Cast"}):
+        scanned = attribute(node, "num_scan_inputs", 0)
+        walked = node.op_type == "Scan" and slot < len(node.input) - scanned
+        if walked or (node.op_type == "Loop" and slot >= 2):
+            return said(node)
     return None
 
 

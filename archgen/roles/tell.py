@@ -18,7 +18,7 @@ from onnx import helper
 
 from archgen.roles.axes import Flow, Token, flow_of
 from archgen.roles.indices import Limits, limits_of, range_of
-from archgen.roles.kinds import compared, mask, size, state, weights
+from archgen.roles.kinds import begins, compared, mask, size, state, weights
 from archgen.roles.net import Dims, Net, Port, read_net, said
 from archgen.roles.role import Fill, Kind, Role
 from archgen.roles.stated import StatedRole, parse_roles, written_roles
@@ -69,20 +69,23 @@ def tell(proto: onnx.ModelProto) -> Told:
     }
     carried = any(role.axis is not None for role in roles.values())
     roles = {
-        name: _held(role, net.inputs[name], carried) if name not in stated else role
+        name: _held(role, net, net.inputs[name], carried) if name not in stated else role
         for name, role in roles.items()
     }
     batch = {flow.group((name, role.axis)) for name, role in roles.items() if role.axis is not None}
     return Told(net.inputs, net.outputs, roles, _output_axes(flow, batch), tuple(mistakes))
 
 
-def _held(role: Role, port: Port, carried: bool) -> Role:
+def _held(role: Role, net: Net, port: Port, carried: bool) -> Role:
     """Data of fixed size without a batch, where other inputs carry one, hold for all of it; and
-    so does a list of fixed length."""
+    so does a list of fixed length. What a Scan begins with is a state."""
     short = len(port.dims) == 1
     free = len(_extents(port.dims)) < len(port.dims)
     if role.kind != "data" or role.axis is not None or free or not (short or carried):
         return role
+    by = begins(net, port)
+    if by is not None:
+        return replace(role, kind="state", evidence=f"{by} begins with it", fill="small noise")
     evidence = "a list of fixed length" if short else "no batch, where other inputs carry one"
     return replace(role, kind="parameter", evidence=evidence, fill="positive" if short else "noise")
 
@@ -206,7 +209,8 @@ class _Axes:
 
     def settled(self) -> dict[str, Answer]:
         """The batch axis of each input, or None, and why."""
-        for decide in (self._stated, self._certain, self._fellow, self._parameter, self._whole):
+        certain = (self._stated, self._certain, self._fellow, self._parameter)
+        for decide in (*certain, self._whole_data, self._fellow, self._whole):
             for name, port in self.net.inputs.items():
                 if name not in self.found and (answer := decide(port)) is not None:
                     self.found[name] = answer
@@ -252,6 +256,12 @@ class _Axes:
             return None, "a parameter has none"
         return None
 
+    def _whole_data(self, port: Port) -> Answer | None:
+        return None if self._is_state(port) else self._whole(port)
+
+    def _is_state(self, port: Port) -> bool:
+        return self.roles[port.name].kind == "state" or begins(self.net, port) is not None
+
     def _whole(self, port: Port) -> Answer | None:
         """The first axis, by where it goes."""
         extent = port.dims[0]
@@ -265,6 +275,9 @@ class _Axes:
         settled = self._settled_extent()
         if _are_two(settled, extent):
             return None, f"no batch: its first axis is called {extent!r}, the batch {settled!r}"
+        if self._is_state(port) and isinstance(extent, int) and extent not in (1, settled):
+            by = begins(self.net, port)
+            return None, f"no batch: a state{f' of {by}' if by else ''}, no data meet its first axis"
         arrives = self.flow.arrives((port.name, 0))
         if arrives is not None:
             name, axis = arrives

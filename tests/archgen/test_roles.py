@@ -113,6 +113,61 @@ def test_another_fixed_batch_says_which_it_has(tmp_path: Path) -> None:
         open_model(path, batch=2)
 
 
+RECURRENCE = """
+walk (float[8] h0, float[4,8] x) => (float[8] hn, float[4,8] y) {
+  hn, y = Scan (h0, x) <num_scan_inputs = 1, body = b (float[8] h, float[8] e)
+    => (float[8] ho, float[8] o) { ho = Add (h, e) o = Sigmoid (ho) }>
+}
+"""
+"""A walk along time, from a state of as many features as data have."""
+ROUNDS = """
+rounds (float[8] x) => (float[8] y) <int64 n = {3}, bool t = {1}> {
+  y = Loop (n, t, x) <body = b (int64 i, bool c, float[8] v) => (bool co, float[8] vo)
+    { co = Identity (c) vo = Exp (v) }>
+}
+"""
+SUM = "kept (float[8] m, float[4,8] x) => (float[8] n) { s = ReduceSum (x) n = Add (m, s) }"
+
+
+@pytest.mark.parametrize(
+    ("text", "roles"),
+    [
+        (RECURRENCE, {}),
+        (RECURRENCE, {"h0": "state"}),
+        (ROUNDS, {}),
+        (SUM, {"m": "state"}),
+    ],
+)
+def test_a_state_alone_carries_no_batch(tmp_path: Path, text: str, roles: dict[str, str]) -> None:
+    model = open_model(saved(net(text), tmp_path), batch=1, roles=roles)
+    name = next(iter(shapes(model)))
+    found = tell(model.proto).roles[name]
+    assert (shapes(model)[name], found.shown) == ([8], "state")
+    assert "no batch: a state" in found.axis_evidence
+
+
+def test_a_state_that_meets_the_batch_of_data_has_it() -> None:
+    text = """
+    walk (float[2,8] h0, float[2,4,8] x) => (float[2,8] hn, float[4,2,8] y) <float[4,4,1] w> {
+      d = Conv (x, w)
+      c = Transpose <perm = [1,0,2]> (d)
+      hn, y = Scan (h0, c) <num_scan_inputs = 1, body = b (float[2,8] h, float[2,8] e)
+        => (float[2,8] ho, float[2,8] o) { ho = Add (h, e) o = Sigmoid (ho) }>
+    }
+    """
+    roles = tell(net(text)).roles
+    assert (roles["x"].shown, roles["h0"].axis) == ("data:0", 0)
+
+
+def test_who_fixes_a_batch_is_told_how_to_say_that_it_is_none(tmp_path: Path) -> None:
+    path = saved(net("two (float[3] x, float[3] z) => (float[3] y) { y = Add (x, z) }"), tmp_path)
+    with pytest.raises(BatchError, match="--role x=batch:none --role z=batch:none") as caught:
+        open_model(path, batch=1)
+    assert "Run it as it is (--batch 3)" in str(caught.value)
+    model = open_model(path, batch=1, roles={"x": "batch:none", "z": "batch:none"})
+    assert shapes(model) == {"x": [3], "z": [3]}
+
+
 def test_the_dimensions_of_unread_inputs_need_no_size(tmp_path: Path) -> None:
     path = saved(net(LEFT_OVER.replace("float[16]", "float[m, k]")), tmp_path)
     assert shapes(open_model(path, batch=2))["mean_0"] == [1, 1]
