@@ -1,4 +1,4 @@
-"""Which values operators that index can take, followed back to the inputs.
+"""Which values operators that index or divide whole numbers take, followed back to the inputs.
 
 The one idea: a limit on what an operator reads is a limit on what that was computed from. It goes
 backward through what keeps values (Cast, Reshape, Concat and the like) and through arithmetic with
@@ -28,6 +28,8 @@ class Limits:
 
     pairs: tuple[tuple[float, float], ...]
     evidence: str
+    divides: bool = False
+    """Whether the values are no indices, but what whole numbers are divided by."""
 
     @property
     def all(self) -> tuple[float, float]:
@@ -136,6 +138,20 @@ def _lengths(axis: int) -> Callable[[onnx.NodeProto, Net], Limits]:
     return found
 
 
+def _divisor(node: onnx.NodeProto, net: Net) -> Limits | None:
+    """Whole numbers have no quotient by 0."""
+    kind = next((net.types[name] for name in (*node.input, *node.output) if name in net.types), 0)
+    if kind not in _WHOLE:
+        return None
+    return Limits(((1, _MOST_DIVISOR),), f"{said(node)} divides by it", divides=True)
+
+
+_MOST_DIVISOR = 7
+_WHOLE = frozenset(
+    getattr(onnx.TensorProto, f"{sign}INT{bits}") for sign in ("", "U") for bits in (8, 16, 32, 64)
+)
+
+
 def _written(node: onnx.NodeProto, net: Net) -> Limits:
     """TensorScatter: where an update begins so that it ends inside the cache."""
     axis = attribute(node, "axis", -2)
@@ -144,7 +160,9 @@ def _written(node: onnx.NodeProto, net: Net) -> Limits:
     return Limits(((0, max(high, 0)),), f"positions of {said(node)}, {room or '?'} of them")
 
 
-_SITES: dict[tuple[str, int], Callable[[onnx.NodeProto, Net], Limits]] = {
+_SITES: dict[tuple[str, int], Callable[[onnx.NodeProto, Net], Limits | None]] = {
+    ("Div", 1): _divisor,
+    ("Mod", 1): _divisor,
     ("Gather", 1): _along,
     ("GatherElements", 1): _along,
     ("ScatterElements", 1): _along,
@@ -261,15 +279,17 @@ def _clipped(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
     # Where both bounds are inside, all values do; those between the bounds try all positions.
     low = floor if low <= floor <= high else low
     high = ceiling if low <= ceiling <= high else high
-    return [(slot, Limits(((low, high),), limits.evidence)) for slot in free]
+    return [(slot, replace(limits, pairs=((low, high),))) for slot in free]
 
 
 def _arithmetic(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
     constant = {slot: _bounds(node, net, slot) for slot in (0, 1)}
     free = [slot for slot in (0, 1) if constant[slot] is None]
     if len(free) == 2:
+        if limits.all[0] > 0:
+            return _both_positive(node, limits)
         # Only 0 is sure to leave the other operand where it is, or to be inside by itself.
-        zero = Limits(((0, 0),), limits.evidence)
+        zero = replace(limits, pairs=((0, 0),))
         both = node.op_type in ("Add", "Sub", "Mul")
         return [(slot, zero) for slot in ((0, 1) if both else (0,))]
     if not free:
@@ -280,8 +300,19 @@ def _arithmetic(node: onnx.NodeProto, limits: Limits, net: Net) -> Passed:
         return []  # 0 whatever the operand is
     change = _CHANGES.get((node.op_type, slot))
     if change is None or (node.op_type in ("Mul", "Div", "Mod") and least <= 0):
-        return [(slot, Limits(((0, 0),), limits.evidence))]
+        return [(slot, replace(limits, pairs=((0, 0),)))]
     return [(slot, limits.merged().mapped(lambda low, high: change(low, high, least, most)))]
+
+
+def _both_positive(node: onnx.NodeProto, limits: Limits) -> Passed:
+    """Two operands whose sum or product is inside of limits above 0."""
+    low, high = limits.all
+    ends = {"Add": (low / 2, high / 2), "Mul": (1.0, math.sqrt(high)) if low <= 1 else (low, low)}
+    if node.op_type not in ends:
+        return []
+    least, most = ends[node.op_type]
+    pair = (math.ceil(least), max(math.ceil(least), math.floor(most)))
+    return [(slot, replace(limits, pairs=(pair,))) for slot in (0, 1)]
 
 
 Change = Callable[[float, float, float, float], tuple[float, float]]
@@ -289,7 +320,9 @@ Change = Callable[[float, float, float, float], tuple[float, float]]
 
 def _wrapped(low: float, high: float, least: float, most: float) -> tuple[float, float]:
     """A Mod inside the limits takes everything; twice round, so that it does something."""
-    return (0, 2 * least - 1) if low <= 0 and most - 1 <= high else (max(low, 0), high)
+    if low > 0:
+        return low, min(high, least - 1)  # what is smaller stays as it is
+    return (0, 2 * least - 1) if most - 1 <= high else (max(low, 0), high)
 
 
 _CHANGES: dict[tuple[str, int], Change] = {

@@ -54,6 +54,8 @@ class Net:
     inputs: Mapping[str, Port]
     outputs: Mapping[str, Port]
     shapes: Mapping[str, Dims]
+    types: Mapping[str, int]
+    """Element types, as ONNX numbers them."""
     constants: Mapping[str, Array]
     """Values of small constants, flat."""
     weights: frozenset[str]
@@ -131,13 +133,15 @@ def read_net(proto: onnx.ModelProto) -> Net:
         _name_dims(value, port)
     nodes = tuple(_flat(graph))
     constants, weights = _constants(graph, nodes)
+    shapes, types = _inferred(light)
     versions = [o.version for o in light.opset_import if o.domain in ("", "ai.onnx")]
     return Net(
         proto,
         nodes,
         {port.name: port for port in ports},
         {value.name: _port(value) for value in graph.output},
-        _shapes(light),
+        shapes,
+        types,
         constants,
         weights,
         max(versions, default=1),
@@ -163,19 +167,24 @@ def _name_dims(value: onnx.ValueInfoProto, port: Port) -> None:
             dim.dim_param = known
 
 
-def _shapes(light: onnx.ModelProto) -> dict[str, Dims]:
+def _inferred(light: onnx.ModelProto) -> tuple[dict[str, Dims], dict[str, int]]:
+    """Shapes and element types, as far as they are known."""
     try:
         inferred = shape_inference.infer_shapes(light, data_prop=True)
     except (shape_inference.InferenceError, checker.ValidationError, RuntimeError):
         inferred = light  # a graph that cannot be inferred still has what it says of itself
     shapes: dict[str, Dims] = {}
+    types: dict[str, int] = {}
     for graph in _graphs(inferred.graph):
         shapes |= {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
         for value in (*graph.input, *graph.value_info, *graph.output):
             kind = value.type.tensor_type
+            if kind.elem_type:
+                types.setdefault(value.name, kind.elem_type)
             if kind.HasField("shape"):
                 shapes.setdefault(value.name, tuple(map(_dim, kind.shape.dim)))
-    return shapes
+    return shapes, types
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

@@ -61,6 +61,7 @@ def tell(proto: onnx.ModelProto) -> Told:
     indexing = limits_of(net)
     kind = {name: _kind(net, port, indexing.get(name, [])) for name, port in net.inputs.items()}
     kind = {name: _as_stated(role, stated.get(name)) for name, role in kind.items()}
+    kind = {name: _dividing(role, indexing.get(name, [])) for name, role in kind.items()}
     flow = flow_of(net)
     axes = _Axes(net, flow, kind, stated).settled()
     roles = {
@@ -113,7 +114,7 @@ def _kind(net: Net, port: Port, limits: list[Limits]) -> Role:
     becomes = state(net, port)
     if becomes is not None:
         return _found("state", becomes, "small noise")
-    if limits:
+    if any(not each.divides for each in limits):
         low, high = range_of(limits)
         shown = "; ".join(dict.fromkeys(each.evidence for each in limits[:2]))
         return replace(_found("index", shown, "range"), low=low, high=high)
@@ -124,6 +125,16 @@ def _kind(net: Net, port: Port, limits: list[Limits]) -> Role:
     if weighs is not None:
         return _found("parameter", weighs[0], "weights" if weighs[1] else "positive")
     return _small(net, port)
+
+
+def _dividing(role: Role, limits: list[Limits]) -> Role:
+    """What whole numbers are divided by is not 0."""
+    by = next((each for each in limits if each.divides), None)
+    if by is None or role.kind in ("mask", "parameter") or role.low > 0:
+        return role
+    low, high = range_of(limits)
+    evidence = by.evidence if role.kind == "data" else f"{role.evidence}; {by.evidence}"
+    return replace(role, evidence=evidence, fill="range", low=low, high=high)
 
 
 def _flag(net: Net, port: Port) -> Role | None:
@@ -276,8 +287,8 @@ class _Axes:
         if _are_two(settled, extent):
             return None, f"no batch: its first axis is called {extent!r}, the batch {settled!r}"
         if self._is_state(port) and isinstance(extent, int) and extent not in (1, settled):
-            by = begins(self.net, port)
-            return None, f"no batch: a state{f' of {by}' if by else ''}, no data meet its first axis"
+            of = f" of {by}" if (by := begins(self.net, port)) else ""
+            return None, f"no batch: a state{of}, no data meet its first axis"
         arrives = self.flow.arrives((port.name, 0))
         if arrives is not None:
             name, axis = arrives

@@ -376,6 +376,33 @@ def test_indices_stay_where_operators_can_take_them(body: str, low: int, high: i
     assert "y" in run_reference(proto, sample_inputs(proto))
 
 
+@pytest.mark.parametrize(
+    ("body", "low", "high"),
+    [
+        ("y = Div (a, b)", 1, 7),
+        ("y = Mod (a, b)", 1, 7),
+        ("i = Unsqueeze (b, one) d = Squeeze (i, one) y = Div (a, d)", 1, 7),
+        ("d = Add (b, three) y = Div (a, d)", 0, 4),
+        ("d = Sub (b, three) y = Mod (a, d)", 4, 10),
+        ("d = Mod (b, three) y = Div (a, d)", 1, 2),
+        ("d = Add (b, b) y = Div (a, d)", 1, 3),
+        ("d = Mul (b, b) y = Div (a, d)", 1, 2),
+        ("d = Max (b, three) y = Div (a, d)", 3, 7),
+        ("d = Div (a, b) g = Gather (t, b) y = Add (d, g)", 1, 4),
+    ],
+)  # fmt: skip
+def test_whole_numbers_are_divided_by_none_that_is_zero(body: str, low: int, high: int) -> None:
+    proto = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (int64[1,64] a, int64[1,64] b) => '
+        "(int64[1,64] y) <int64[1] one = {1}, int64 three = {3}, int64[5] t = {1,2,3,4,5}> "
+        f"{{ {body} }}"
+    )
+    inputs = sample_inputs(proto)
+    assert (inputs["b"].min(), inputs["b"].max()) == (low, high)
+    assert inputs["a"].min() == 0
+    run_reference(proto, inputs)
+
+
 def test_indices_are_followed_into_branches_and_functions() -> None:
     branch = parser.parse_graph("branch () => (float[4, 2] z) { z = Gather (t, x) }")
     proto = net("g (bool on, int64[4] x) => (float[4, 2] y)\n<float[6, 2] t>\n{ a = Identity (t) }")
