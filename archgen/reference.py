@@ -99,6 +99,31 @@ def run_detached(
 
     Raises ``ModelError`` when it refuses the model or the values.
     """
+    names = [value.name for value in light.graph.output]
+    try:
+        results = _detached_session(light, proto).run(names, dict(feeds))
+    except (*ORT_ERRORS, ValueError) as mistake:
+        if is_refusal(mistake):
+            raise MemoryError(str(mistake)) from mistake
+        raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
+    return dict(zip(names, results, strict=True))
+
+
+def lacks_kernels(proto: onnx.ModelProto) -> bool:
+    """Whether ONNX Runtime knows the operators of ``proto``, but not in its element types."""
+    try:
+        _detached_session(detached(proto), proto)
+    except ort_errors.NotImplemented:
+        return True
+    except (*ORT_ERRORS, ValueError):
+        return False  # said where the model is run
+    return False
+
+
+def _detached_session(
+    light: onnx.ModelProto, proto: onnx.ModelProto
+) -> onnxruntime.InferenceSession:
+    """A session of ``light`` that reads the weights where ``proto`` has them."""
     outside = {t.name for t in light.graph.initializer if t.data_location == TensorProto.EXTERNAL}
     weights = {
         tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
@@ -109,18 +134,10 @@ def run_detached(
     }
     options = _options()
     options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
-    names = [value.name for value in light.graph.output]
-    try:
-        options.add_external_initializers(list(weights), list(weights.values()))
-        session = onnxruntime.InferenceSession(
-            light.SerializeToString(), options, providers=["CPUExecutionProvider"]
-        )
-        results = session.run(names, dict(feeds))
-    except (*ORT_ERRORS, ValueError) as mistake:
-        if is_refusal(mistake):
-            raise MemoryError(str(mistake)) from mistake
-        raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
-    return dict(zip(names, results, strict=True))
+    options.add_external_initializers(list(weights), list(weights.values()))
+    return onnxruntime.InferenceSession(
+        light.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
 
 
 def check_declared(

@@ -38,6 +38,7 @@ from archgen.reference import (
     cached_reference,
     check_declared,
     content_key,
+    lacks_kernels,
     run_node,
     sample_inputs,
 )
@@ -47,6 +48,7 @@ from archgen.steps import step
 from archgen.timeline import tables
 from archgen.toolchain import Compiled, Request, Toolchain
 from archgen.verify import Comparison, compare, end_to_end
+from archgen.widen import has_bfloat16, widened_but_for_casts
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.host_error import host_error
@@ -86,11 +88,16 @@ def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
 def prepare(
     source: SourceModel, dtype: str, calibration: Mapping[str, Array] | None = None
 ) -> Prepared:
-    """`source` for element type `dtype`: quantized for int8, as it is otherwise.
+    """`source` for element type `dtype`: quantized for int8, else as it is, or with wider numbers
+    where ONNX Runtime has no kernels for bfloat16.
 
     Raises UnsupportedModel for operators that nobody knows, and ModelError where quantizing fails.
     """
     refuse_unknown_operators(source.proto, source.name)
+    if dtype != "int8" and has_bfloat16(source.proto) and lacks_kernels(source.proto):
+        note = "16-bit floats made float32, as ONNX Runtime has no kernels for them; casts round"
+        key = content_hash({"model": source.content_key, "note": note})
+        return Prepared(source.name, widened_but_for_casts(source.proto), key, note)
     if dtype != "int8":
         return Prepared(source.name, source.proto, source.content_key, "")
     with step(f"quantizing {source.name}"):

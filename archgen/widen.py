@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, TensorProto, numpy_helper
+from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
 _HALF = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype")
@@ -27,6 +27,38 @@ def widened(proto: onnx.ModelProto) -> onnx.ModelProto:
     for part in list(_halves(copy)):
         _widen(part)
     return copy
+
+
+def widened_but_for_casts(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without operators on 16-bit floats: as ``widened`` has it, but what the main graph
+    casts to such a type is rounded to it, and float32 again."""
+    copy = widened(proto)
+    nodes: list[onnx.NodeProto] = []
+    for before, node in zip(proto.graph.node, copy.graph.node, strict=True):
+        nodes.append(node)
+        kind = next((a.i for a in before.attribute if a.name == "to"), 0)
+        if node.op_type == "Cast" and kind in _HALF:
+            rounded = f"{node.output[0]}.rounded"
+            nodes.append(helper.make_node("Cast", [rounded], node.output, to=TensorProto.FLOAT))
+            node.output[0] = rounded
+            node.attribute[0].i = kind
+    made = onnx.ModelProto()
+    made.CopyFrom(copy)
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def has_bfloat16(proto: onnx.ModelProto) -> bool:
+    """Whether anything in ``proto`` says or holds a bfloat16."""
+    return any(_kind(part) == TensorProto.BFLOAT16 for part in _halves(proto))
+
+
+def _kind(part: _Part) -> int:
+    """The element type that ``part`` says or has."""
+    if isinstance(part, onnx.TypeProto.Tensor):
+        return int(part.elem_type)
+    return int(part.i if isinstance(part, onnx.AttributeProto) else part.data_type)
 
 
 _Part = onnx.TensorProto | onnx.TypeProto.Tensor | onnx.AttributeProto

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -14,11 +15,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from archgen.drift import with_losses
 from archgen.point import Point, Row
+from archgen.reference import run_reference
 from archgen.run import Workbench
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.verify import Comparison
+from archgen.widen import widened_but_for_casts
 
 ARCH = """
 name: wide
@@ -115,6 +118,32 @@ def test_above_an_infinite_bound_is_the_largest_number(tmp_path: Path) -> None:
     bound = {"c": np.float32(np.inf)}
     row = row_of(tmp_path, [node("Clip", ["x", "c"], ["y"])], bound, {"x": FLOAT, "y": FLOAT})
     assert row["verified"] is True, str(row["note"])
+
+
+def test_bfloat16_products_without_a_kernel_are_made_float32(tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).normal(0, 0.1, (64, 64)).astype(ml_dtypes.bfloat16)
+    nodes = [
+        node("Cast", ["x"], ["h"], to=TensorProto.BFLOAT16),
+        node("MatMul", ["h", "w"], ["m"]),
+        node("Cast", ["m"], ["y"], to=FLOAT),
+    ]
+    row = row_of(tmp_path, nodes, {"w": weights}, {"x": FLOAT, "y": FLOAT})
+    assert row["verified"] is True, str(row["note"])
+    assert "16-bit floats made float32" in str(row["note"])
+
+
+def test_casts_keep_their_roundings_where_the_rest_is_made_float32() -> None:
+    port = [helper.make_tensor_value_info(name, FLOAT, [8]) for name in ("x", "y")]
+    nodes = [
+        node("Cast", ["x"], ["h"], to=TensorProto.BFLOAT16),
+        node("Cast", ["h"], ["y"], to=FLOAT),
+    ]
+    graph = helper.make_graph(nodes, "net", port[:1], port[1:])
+    opset = helper.make_opsetid("", 21)
+    proto = helper.make_model(graph, ir_version=10, opset_imports=[opset])
+    feeds = {"x": np.linspace(0.1, 1, 8, dtype=np.float32)}
+    (made,) = run_reference(widened_but_for_casts(proto), feeds).values()
+    assert np.array_equal(made, feeds["x"].astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
 def test_a_wrong_output_is_not_also_unchecked() -> None:
