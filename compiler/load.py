@@ -37,6 +37,7 @@ from compiler.graph.rewrite import (
     required,
 )
 from compiler.graph.subgraphs import forget_shapes, has_body, infer_body, why_open
+from compiler.graph.sequences import resolve_sequence
 from compiler.graph.undefined import refuse_undefined
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
@@ -142,6 +143,8 @@ def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
     if node.graph is None:
         return
     refuse_undefined(node)
+    if resolve_sequence(node):
+        return
     if has_body(node):
         if not infer_body(node, {**graph.opset_imports, "": version}):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)

@@ -281,6 +281,29 @@ def test_channels_without_weights_may_have_a_scale_of_zero() -> None:
     assert "Add" in ops(load(model_of(text, 21), "net"))
 
 
+SEQUENCES = {
+    "lengths": "s = SplitToSequence <axis = 1> (x, lengths) y = SequenceAt (s, one)",
+    "length": "s = SplitToSequence <axis = 1> (x, four) y = SequenceAt (s, last)",
+    "rows": "s = SplitToSequence <keepdims = 0> (x) y = SequenceAt (s, one)",
+    "kept": "s = SplitToSequence (x) y = SequenceAt (s, last)",
+    "listed": "a = Neg (x) s = SequenceConstruct (x, a) y = SequenceAt (s, last)",
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_elements_of_sequences_of_known_length_are_what_was_put_in(name: str) -> None:
+    constants = "<int64[3] lengths = {2,5,3}, int64 one = {1}, int64 last = {-1}, int64 four = {4}>"
+    proto = model_of(f"g (float[3,10] x) => (float y) {constants} {{ {SEQUENCES[name]} }}", 17)
+    del proto.graph.output[0].type.tensor_type.shape.dim[:]
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    model = load(proto, "g")
+    assert not any("Sequence" in op for op in ops(model))
+    feeds = {"x": np.arange(30, dtype=np.float32).reshape(3, 10)}
+    (want,) = by_runtime(proto, feeds)
+    (got,) = by_runtime(ir.to_proto(model), feeds)
+    assert np.array_equal(got, want)
+
+
 def test_opsets_before_seven_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match="opset 6"):
         load(model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", 6), "old")
