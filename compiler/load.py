@@ -36,8 +36,8 @@ from compiler.graph.rewrite import (
     replace_value,
     required,
 )
-from compiler.graph.subgraphs import forget_shapes, has_body, infer_body, why_open
 from compiler.graph.sequences import resolve_sequence
+from compiler.graph.subgraphs import forget_shapes, has_body, infer_body, why_open
 from compiler.graph.undefined import refuse_undefined
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
