@@ -23,7 +23,7 @@ from archgen.int8 import LeftOut, quantized_model
 from archgen.locks import alone
 from archgen.models import ModelError, SourceModel
 from archgen.quantized_parts import has_quantized_parts, products
-from archgen.reference import content_key, sample_inputs
+from archgen.reference import content_key, sample_inputs, sample_sets
 from archgen.widen import widened
 
 Array = NDArray[Any]
@@ -64,7 +64,7 @@ def quantize(
         total = done + len(left)
         facts.append(f"what was quantized already stays so ({done} of {total} products)")
     if calibration is None:
-        samples = [sample_inputs(proto, seed) for seed in range(_SEEDED_SAMPLES)]
+        samples = sample_sets(proto, range(_SEEDED_SAMPLES))
         origin = f"{len(samples)} seeded random samples, not real data"
     else:
         samples = _split(proto, calibration)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -26,7 +26,7 @@ from archgen.files import read_sealed, write_sealed
 from archgen.locks import alone
 from archgen.memory import is_refusal
 from archgen.models import ModelError
-from archgen.roles import Role, tell
+from archgen.roles import Role, Told, tell
 from archgen.steps import step
 from archgen.zoo.shapes import without_initializers
 
@@ -268,7 +268,16 @@ def sample_inputs(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
     operator that indexes by them can take; masks hide nothing; of parameters, weights are normal,
     sizes 1, and others positive. `archgen.roles.role.Fill` has all of it.
     """
+    return sample_sets(proto, [seed])[0]
+
+
+def sample_sets(proto: onnx.ModelProto, seeds: Iterable[int]) -> list[dict[str, Array]]:
+    """What `sample_inputs` gives for each of ``seeds``; the roles of inputs are told once."""
     told = tell(proto)
+    return [_samples(told, seed) for seed in seeds]
+
+
+def _samples(told: Told, seed: int) -> dict[str, Array]:
     samples: dict[str, Array] = {}
     for name, port in told.inputs.items():
         dtype = helper.tensor_dtype_to_np_dtype(port.elem_type)

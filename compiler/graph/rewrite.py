@@ -98,14 +98,20 @@ def set_attrs(node: ir.Node, attrs: Mapping[str, AttrValue]) -> bool:
     """Set attributes; whether any of them differed."""
     changed = False
     for name, value in attrs.items():
-        new = ir.convenience.convert_attribute(
-            name, list(value) if isinstance(value, tuple) else value
-        )
+        new = _attribute(name, value)
         old = node.attributes.get(name)
         if old is None or old.value != new.value:
             node.attributes[name] = new
             changed = True
     return changed
+
+
+def _attribute(name: str, value: AttrValue) -> ir.Attr:
+    """An attribute; of a list of integers the type is given, which takes long to be inferred."""
+    given = list(value) if isinstance(value, tuple) else value
+    whole = isinstance(given, list) and given and all(isinstance(each, int) for each in given)
+    kind = ir.AttributeType.INTS if whole else None
+    return ir.convenience.convert_attribute(name, given, kind)
 
 
 def sole_consumer(value: ir.Value) -> ir.Node | None:
@@ -228,7 +234,7 @@ class Rewriter:
         node = ir.node(
             op_type,
             inputs,
-            attributes,
+            {key: _attribute(key, value) for key, value in (attributes or {}).items()},
             domain=domain,
             outputs=results,
             name=name,
