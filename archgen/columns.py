@@ -123,7 +123,8 @@ COLUMNS = (
         "matrix_busy",
         "real",
         "fraction",
-        "share of the matrix engines' time spent executing; with all stall_<cause> it adds up to 1",
+        "share of the matrix engines' time spent executing; with all stall_<cause> it adds up "
+        "to 1, or all are 0 where the program has no instructions",
     ),
     Column(
         "stall_<cause>",

@@ -56,7 +56,7 @@ _FREE_INITIALIZERS = 4
 _SUMS = ("Add", "Mul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "Clip", "Relu")
 _TYPES = (*PRODUCTS, *_SUMS, *_POOLING, *MOVEMENT)
-_ORT_WARNING, _ORT_ERROR = 2, 3
+_WARNING, _FATAL = 2, 4
 """Severities of what ONNX Runtime logs: its default, and errors alone."""
 _MOST_LEFT_OUT = 8
 """So many operators may defeat ONNX Runtime before the whole network is refused."""
@@ -102,13 +102,13 @@ def _quietly() -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)
-    onnxruntime.set_default_logger_severity(_ORT_ERROR)
+    onnxruntime.set_default_logger_severity(_FATAL)
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        onnxruntime.set_default_logger_severity(_ORT_WARNING)
+        onnxruntime.set_default_logger_severity(_WARNING)
         root.setLevel(level)
 
 
@@ -309,7 +309,7 @@ def _folded(proto: onnx.ModelProto, directory: Path) -> onnx.ModelProto:
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.optimized_model_filepath = str(directory / "folded.onnx")
-    options.log_severity_level = 3
+    options.log_severity_level = _FATAL
     options.intra_op_num_threads = 1
     onnxruntime.InferenceSession(
         proto.SerializeToString(),

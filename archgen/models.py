@@ -29,6 +29,8 @@ from archgen.zoo.shapes import without_initializers
 
 NEWEST_IR = 13
 NEWEST_OPSET = 26
+_NEAR = 0.75
+"""How much of a name a suggestion must share: `Concat` is not what `Frobnicate` stands for."""
 
 __all__ = ["BatchError", "ModelError", "SourceModel", "open_model", "roles_of"]
 
@@ -156,7 +158,7 @@ def _found_in(directory: Path) -> str:
 
 def _missing_hint(path: Path) -> str:
     siblings = [other.name for other in path.parent.glob("*.onnx")] if path.parent.is_dir() else []
-    close = get_close_matches(path.name, siblings, 1)
+    close = get_close_matches(path.name, siblings, 1, _NEAR)
     if close:
         return f"; did you mean {path.parent / close[0]}?"
     if path.stem in CATALOG:
@@ -196,7 +198,7 @@ def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
     if not unknown:
         return
     names = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
-    guesses = (get_close_matches(name, names, 1) for name in unknown)
+    guesses = (get_close_matches(name, names, 1, _NEAR) for name in unknown)
     listed = (
         f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
         for name, close in zip(unknown, guesses, strict=True)

@@ -34,6 +34,8 @@ Array = NDArray[Any]
 
 # Initializers of at most so many elements stay in the model: shapes, axes, scales.
 _SMALL = 1024
+_FATAL = 4
+"""Severity of what ONNX Runtime logs: what else it has to say stands in its exceptions."""
 
 ORT_ERRORS = (
     ort_errors.Fail,
@@ -242,7 +244,7 @@ def _options() -> onnxruntime.SessionOptions:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = _FATAL
     return options
 
 

@@ -280,6 +280,17 @@ def test_all_broken_files_are_told_at_once(tmp_path: Path) -> None:
             assert re.search(words, line)
 
 
+def test_only_near_names_are_suggested(tmp_path: Path) -> None:
+    proto = _misspelt()
+    proto.graph.node[0].op_type = "Frobnicate"
+    with pytest.raises(ModelError, match=r"no operator 'Frobnicate'$"):
+        open_model(saved(proto, tmp_path))
+    with pytest.raises(ModelError, match=r"met.onnx does not exist; did you mean .*net.onnx"):
+        open_model(tmp_path / "met.onnx")
+    with pytest.raises(ModelError, match=r"nosuch.onnx does not exist$"):
+        open_model(tmp_path / "nosuch.onnx")
+
+
 def test_options_are_written_as_a_shell_takes_them(tmp_path: Path) -> None:
     path = saved(linear(["n", "a b = c/µ", 4]), tmp_path)
     with pytest.raises(ModelError) as caught:

@@ -42,6 +42,18 @@ def test_outputs_and_intermediates() -> None:
     assert np.array_equal(values["y"], np.maximum(X * 2, 0))
 
 
+def test_a_refusal_is_an_exception_and_no_line_on_the_terminal(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    x, y = (helper.make_tensor_value_info(n, TensorProto.INT32, [2]) for n in "xy")
+    nodes = [helper.make_node("Div", ["x", "x"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    proto = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(ModelError, match="division by zero"):
+        run_reference(proto, {"x": np.zeros(2, np.int32)})
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_model_is_left_alone() -> None:
     proto = network()
     before = proto.SerializeToString()
