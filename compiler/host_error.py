@@ -27,8 +27,9 @@ def host_error(values: Array) -> Array | None:
         return None
     unit = _ROUNDINGS * EPSILON["fp32"]
     sizes = np.abs(values.astype(np.float64))
-    largest = float(sizes[np.isfinite(sizes)].max(initial=0.0))
-    return unit * (sizes + largest)
+    finite = np.isfinite(sizes)
+    largest = float(sizes[finite].max(initial=0.0))
+    return np.where(finite, unit * (sizes + largest), 0.0)
 
 
 def moved_by(
