@@ -27,8 +27,8 @@ from compiler.fuse.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.nest.text import print_graph, print_step
 from compiler.plan.ir import LayerPlan
+from compiler.schedule import Schedule
 from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES
-from compiler.tile.ir import Schedule
 from compiler.wording import cores_text, loops_text, name_of
 from simmodel.arch import Arch
 from simmodel.asm import print_program

@@ -1,1 +1,20 @@
-"""The retargeted compiler: ONNX model and architecture in, verified instruction streams out."""
+"""The retargeted compiler: ONNX model and architecture in, verified instruction streams out.
+
+Its packages, in the order of the flow; each imports only those above it (a contract checks that):
+
+    graph      ONNX graphs: cleaned, quantized operators joined, shapes known
+    nest, ops  operators as loop nests over tensors; how each ONNX operator becomes one
+    fuse       layers, groups of layers that share tile loops, and strategies that form them
+    schedule   the value that says how a group is cut
+    geometry   which elements a tile needs, cuts over cores, the walk over all tiles
+    cost       what transfers and operands take
+    bind       what this machine does with a nest: engine, axes, memories, layouts
+    hold       buffers on chip, and what a group holds in them
+    homes, keep  where tensors lie between groups
+    tile       the search for schedules, and their prices
+    plan       buffers and steps of a schedule
+    alloc      addresses
+    emit       instructions, synchronization, order
+
+`stages` lists the passes on one page; `driver` calls them.
+"""

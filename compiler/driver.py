@@ -16,6 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.alloc.on_chip import Place
+from compiler.bind.machine import real_type
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
@@ -34,9 +35,8 @@ from compiler.ops.lower import lower
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
+from compiler.schedule import Schedule
 from compiler.stages import LAYOUT_PASSES, NEST_PASSES, Stages
-from compiler.tile.ir import Schedule
-from compiler.tile.machine import real_type
 from simmodel.arch import Arch
 from simmodel.dtype import NAMES
 from simmodel.program import Probe, Program

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.alloc.off_chip import GRAIN
 from compiler.emit.program import Placed, ProgramEmitter, Step
 from compiler.errors import DoesNotFit
 from compiler.fit import Fit, Fitter
 from compiler.fuse.partition import Unfused
+from compiler.hold.spans import GRAIN
 from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.nest.ir import NestGraph

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler.alloc.on_chip import Place
+from compiler.bind.facts import Facts, Unholdable
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.group import Group
 from compiler.fuse.outline import Outline
-from compiler.plan.facts import Facts, Unholdable
+from compiler.geometry.walk import Unwalkable
 from compiler.plan.ir import Plan
+from compiler.schedule import Schedule
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
-from compiler.tile.ir import Schedule
-from compiler.tile.walk import Unwalkable
 from simmodel.arch import Arch
 
 ATTEMPTS = 6
@@ -66,8 +66,9 @@ class Fitter:
         outline = self.search.outlines.of(group)
         if outline not in self._known:
             alone = len(group.layers) == 1 and not group.kept
+            plan = self.stages.plan
             self._known[outline] = (
-                [self.stages.tile.alone(group, self.arch, self.stages.plan)]
+                [self.stages.tile.alone(group, self.arch, plan.slots, plan.apply)]
                 if alone
                 else self.search.schedules(group)
             )

@@ -7,7 +7,7 @@ room for it as long as it lives, and if the groups around it are expected to be 
 
 What the network's user or the host reads or writes lies in DRAM. Where every cluster has a shared
 memory of its own, a buffer is cut into slices, and groups are split over the cores such that no
-cluster needs another one's slice (`compiler.tile.clusters`).
+cluster needs another one's slice (`compiler.geometry.clusters`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler.alloc.off_chip import GRAIN, Span, lowest
+from compiler.bind.facts import Facts
 from compiler.fuse.group import Group, Shared
+from compiler.geometry.clusters import slices
+from compiler.hold.spans import GRAIN, Span, lowest
 from compiler.nest.ir import HostNode, NestGraph
-from compiler.plan.facts import Facts
 from compiler.priced import Part, PricedParts, Prices
-from compiler.tile.clusters import slices
 from simmodel.arch import Arch, SharedMemory
 from simmodel.dtype import size_of
 

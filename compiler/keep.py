@@ -12,16 +12,16 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler.alloc.off_chip import GRAIN, Span, lowest
+from compiler.bind.facts import Unholdable
 from compiler.fuse.group import Group, Kept
 from compiler.fuse.layer import seen_through
+from compiler.geometry.needs import LayerNeeds
+from compiler.hold.spans import GRAIN, Span, lowest
 from compiler.nest.border import raw_value
 from compiler.nest.bounds import clipped
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from compiler.nest.rewrite import reads_of, writes_of
-from compiler.plan.facts import Unholdable
 from compiler.priced import Part, PricedParts, Prices
-from compiler.tile.needs import LayerNeeds
 from simmodel.arch import Memory
 from simmodel.dtype import size_of
 

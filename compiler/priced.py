@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from compiler.bind.facts import Facts
 from compiler.fuse.group import Group
 from compiler.nest.ir import HostNode
-from compiler.plan.facts import Facts
 from simmodel.arch import Arch
 
 Part = Group | HostNode

@@ -13,15 +13,15 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from compiler.bind.facts import Unholdable
 from compiler.driver import Decision, Search
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.dependence import dependences, members, union
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
+from compiler.geometry.walk import Unwalkable
 from compiler.nest.ir import HostNode
-from compiler.plan.facts import Unholdable
-from compiler.tile.ir import Schedule, single
-from compiler.tile.walk import Unwalkable
+from compiler.schedule import Schedule, single
 from compiler.wording import cores_text, halo_of, sizes_text
 
 MOST_CUTS = 24

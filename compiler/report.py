@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from compiler.driver import CompileResult, Decision, Search
 from compiler.fuse.group import Group
-from compiler.plan.ir import Buffer, LayerPlan, Plan
+from compiler.hold.buffer import Buffer
+from compiler.plan.ir import LayerPlan, Plan
 from compiler.rejected import Neighbours, Option, Others, best
-from compiler.tile.ir import Estimate
+from compiler.schedule import Estimate
 from compiler.wording import cores_text, halo_of, loops_text, sizes_text
 from simmodel.arch import Arch
 from simmodel.units import show_bytes

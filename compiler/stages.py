@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compiler.alloc.on_chip import PlaceBuffers
+from compiler.bind.place_on_host import PlaceOnHost
 from compiler.emit.order import OrderInstructions
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
@@ -23,7 +24,6 @@ from compiler.nest.fold_conversions import FoldConversions
 from compiler.nest.ir import NestGraph
 from compiler.nest.join_concat import JoinConcat
 from compiler.nest.join_host import JoinHost
-from compiler.nest.place_on_host import PlaceOnHost
 from compiler.passes import Pass
 from compiler.plan.make_plan import MakePlan
 from compiler.tile.choose_tiles import ChooseTiles

@@ -16,9 +16,10 @@ from itertools import accumulate, product
 import numpy as np
 
 from compiler.alloc.steady import phases
-from compiler.cost import copy_rate
-from compiler.plan.ir import Buffer, Plan
-from compiler.plan.room import earliest
+from compiler.cost.rates import copy_rate
+from compiler.hold.buffer import Buffer
+from compiler.hold.room import earliest
+from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 
 Place = tuple[int, int]

@@ -23,9 +23,10 @@ from compiler.alloc.early import Pace, placed_early
 from compiler.alloc.pack import Item, pack
 from compiler.alloc.separate import Space, Waits, separate
 from compiler.alloc.steady import phases
-from compiler.cost import copy_rate
-from compiler.plan.ir import Buffer, Plan
-from compiler.plan.make_plan import alive, too_large
+from compiler.cost.rates import copy_rate
+from compiler.hold.buffer import Buffer, alive
+from compiler.plan.ir import Plan
+from compiler.plan.make_plan import too_large
 from simmodel.arch import Arch, Memory
 from simmodel.dtype import size_of
 

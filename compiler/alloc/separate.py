@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.alloc.conflicts import Floats, Ints, Traffic
-from compiler.plan.ir import Buffer
+from compiler.hold.buffer import Buffer
 
 Place = tuple[int, int]
 Places = dict[str, Place]

@@ -13,13 +13,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.cost import copy_rate
+from compiler.bind.machine import cost_class, depthwise_cycles
+from compiler.bind.roles import roles
+from compiler.cost.rates import copy_rate
+from compiler.geometry.ranges import Range, needs, touched
+from compiler.hold.buffer import Buffer
 from compiler.nest.ir import Access, Nest
-from compiler.plan.ir import Buffer, Compute, LayerPlan, Plan
+from compiler.plan.ir import Compute, LayerPlan, Plan
 from compiler.plan.layer import symbolic
-from compiler.plan.ranges import Range, needs, touched
-from compiler.tile.machine import cost_class, depthwise_cycles
-from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import product_type, size_of
 from simmodel.isa.base import granule

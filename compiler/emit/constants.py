@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.bind.layout import packed_order
+from compiler.bind.roles import Roles, roles
 from compiler.emit.tile import Places
+from compiler.geometry.ranges import Region, scaled, summed
+from compiler.geometry.walk import Walked
 from compiler.nest.ir import Access, Array
 from compiler.plan.ir import LayerPlan
-from compiler.plan.layer import packed_order
-from compiler.plan.ranges import Region, scaled, summed
-from compiler.tile.ir import TileLoop
-from compiler.tile.roles import Roles, roles
-from compiler.tile.walk import Walked
+from compiler.schedule import TileLoop
 from simmodel.dtype import size_of
 from simmodel.region import Address, Operand, Terms
 

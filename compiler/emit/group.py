@@ -17,12 +17,14 @@ from compiler.emit.layer import LayerEmitter, Surroundings
 from compiler.emit.legal import legal_copy, legal_vector
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
 from compiler.emit.tile import Tile, Turn, far_operand, slot_address
+from compiler.geometry.ranges import Range, Region, needs, scaled, summed
+from compiler.geometry.walk import Hold, Moment, Run, Walked
+from compiler.hold.buffer import Buffer
+from compiler.hold.tensors import shares_loads
 from compiler.nest.border import raw_value
 from compiler.nest.bounds import Box, empty
-from compiler.plan.ir import Buffer, Plan
-from compiler.plan.make_plan import outer, shares_loads
-from compiler.plan.ranges import Range, Region, needs, scaled, summed
-from compiler.tile.walk import Hold, Moment, Run, Walked
+from compiler.plan.ir import Plan
+from compiler.plan.make_plan import outer
 from simmodel.isa import Arrive, Await, Copy, Item, Splat, Unary
 from simmodel.region import Address, Operand, Terms
 

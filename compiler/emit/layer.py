@@ -23,10 +23,11 @@ from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.segments import Segment, segments
 from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand
 from compiler.emit.vector import VectorEmitter
+from compiler.geometry.ranges import Range, Region, scaled, summed
+from compiler.hold.buffer import Buffer
 from compiler.nest.border import raw_value
-from compiler.plan.ir import Buffer, Compute, LayerPlan
+from compiler.plan.ir import Compute, LayerPlan
 from compiler.plan.layer import variable
-from compiler.plan.ranges import Range, Region, scaled, summed
 from simmodel.arch import Arch
 from simmodel.isa import Await, Copy
 from simmodel.region import Operand

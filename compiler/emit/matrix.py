@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from compiler.bind.joined import joined, joining, side_by_side
+from compiler.bind.roles import Roles, roles
 from compiler.emit.legal import Names
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.emit.vector import Windows, looped, picked
 from compiler.plan.ir import Compute
-from compiler.tile.joined import joined, joining, side_by_side
-from compiler.tile.roles import Roles, roles
 from simmodel.arch import Arch
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
 from simmodel.isa import Tile as TileProduct

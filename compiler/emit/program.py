@@ -14,8 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-from compiler.alloc.off_chip import GRAIN, Span, place
 from compiler.alloc.on_chip import Place
+from compiler.bind.machine import route
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.group import GroupEmitter
 from compiler.emit.layer import Surroundings
@@ -26,11 +26,11 @@ from compiler.emit.sync import THRIFT, Synchronizer
 from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Shared
+from compiler.geometry.ranges import Range
+from compiler.hold.spans import GRAIN, Span, place
 from compiler.nest.demand import Demanded, demanded
 from compiler.nest.ir import Array, HostNode, Nest, NestGraph, Tensor
 from compiler.plan.ir import Plan
-from compiler.plan.ranges import Range
-from compiler.tile.machine import route
 from simmodel.arch import Arch
 from simmodel.dtype import product_type, size_of
 from simmodel.isa import HOST, Arrive, Await, HostCall, Instruction, Item, Loop

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Access
-from compiler.tile.ir import TileLoop
+from compiler.schedule import TileLoop
 
 
 @dataclass(frozen=True)

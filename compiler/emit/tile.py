@@ -10,9 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from compiler.geometry.ranges import (
+    Key,
+    Needs,
+    Range,
+    Region,
+    keys_of,
+    needs,
+    scaled,
+    summed,
+    touched,
+)
+from compiler.hold.buffer import Buffer
 from compiler.nest.ir import Access, Tensor
-from compiler.plan.ir import Buffer, Compute, LayerPlan
-from compiler.plan.ranges import Key, Needs, Range, Region, keys_of, needs, scaled, summed, touched
+from compiler.plan.ir import Compute, LayerPlan
 from simmodel.dtype import size_of
 from simmodel.region import Address, Operand, Ring, Terms
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from compiler.bind.machine import adds_up_in_pieces
+from compiler.bind.roles import Roles, roles
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
 from compiler.plan.ir import Compute
-from compiler.tile.machine import adds_up_in_pieces
-from compiler.tile.roles import Roles, roles
 from simmodel.arch import Arch
 from simmodel.isa import Binary, Item, Loop, Reduce, Ternary, Unary, VectorInstruction, Window
 from simmodel.region import Address, Operand

@@ -15,40 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from compiler.bind.machine import Route
+from compiler.geometry.walk import Walked
+from compiler.hold.buffer import Buffer
 from compiler.nest.ir import Nest
-from compiler.plan.ranges import Key
-from compiler.tile.ir import Schedule, Tiled
-from compiler.tile.machine import Route
-from compiler.tile.walk import Walked
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """Space on chip for tiles of one tensor."""
-
-    name: str
-    role: str
-    """Memory role."""
-    dtype: str
-    shape: tuple[int, ...]
-    """Largest tile with border, in the tensor's dimensions."""
-    strides: tuple[int, ...]
-    """Bytes, within a slot."""
-    bytes: int
-    """Of one slot."""
-    slots: int
-    level: int
-    key: Key | None = None
-    """What it holds, where that comes from memory."""
-    layer: int | None = None
-    """Position of the layer that it belongs to; None: of the group."""
-    first: int = 0
-    """Layers between which it is in use, both included."""
-    last: int = 0
-    lasting: bool = False
-    """Its bytes must survive from one tile of the group to the next."""
-    address: int | None = None
-    """Where it lies, if that is not for the group to decide."""
+from compiler.schedule import Schedule, Tiled
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from compiler.errors import DoesNotFit
+from compiler.bind.layout import copying, input_strides, role_of, vector_steps
+from compiler.bind.machine import Route, route, temporary_type
+from compiler.bind.roles import roles
 from compiler.fuse.layer import Layer
-from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
-from compiler.plan.ir import Buffer, Compute, LayerPlan
-from compiler.plan.ranges import Key, Range, Region, keys_of, needs
-from compiler.tile.ir import Tiled
-from compiler.tile.joined import worth_turning
-from compiler.tile.machine import Route, adds_up_in_pieces, route, temporary_type
-from compiler.tile.roles import roles
+from compiler.geometry.ranges import Key, Range, Region, keys_of, needs
+from compiler.hold.buffer import Buffer, engine_between, make_buffer, unused
+from compiler.hold.tensors import Held
+from compiler.nest.ir import Access, Nest, dense, order_of
+from compiler.plan.ir import Compute, LayerPlan
+from compiler.schedule import Tiled
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, size_of
 
@@ -41,43 +41,6 @@ def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
         else:
             out[loop.dim] = moving
     return tuple(out), split
-
-
-def copying(layer: Layer, arch: Arch) -> bool:
-    """Whether the layer only moves a tensor, unchanged."""
-    return len(layer.nests) == 1 and route(layer.head, layer.tensors, arch).engine == "copy"
-
-
-def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
-    """The copy engine from one memory role to another; DoesNotFit where there is none."""
-    engine = arch.copy_engine(source, target)
-    if engine is None:
-        raise DoesNotFit(
-            demand=1, bound=0, unit="path", terms=((f"{source} -> {target}", 1),),
-            levers=(f"a copy engine from {source} to {target}",), where=where,
-        )  # fmt: skip
-    return engine
-
-
-def make_buffer(
-    arch: Arch, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-    **fields: int | bool | Key | None,
-) -> Buffer:  # fmt: skip
-    """A buffer whose slots are multiples of what its memory and its elements ask for."""
-    memory = arch.memories.on_chip()[role]
-    grain = math.lcm(memory.alignment, size_of(dtype))
-    size = -(-math.prod(shape) * size_of(dtype) // grain) * grain
-    return Buffer(name, role, dtype, shape, strides, size, **fields)  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True)
-class Held:
-    """What the group keeps on chip for its layers."""
-
-    tensors: Mapping[str, str]
-    """Tensor -> buffer of the group."""
-    constants: Mapping[tuple[int, Key], str]
-    """Constants of a layer that stay -> buffer of the group."""
 
 
 class LayerPlanner:
@@ -262,59 +225,6 @@ class LayerPlanner:
         return (self._tile(f"{nest.tensor}+scratch", kind, position, "local", slots=1),)
 
 
-def unused(name: str, names: Mapping[str, Buffer]) -> str:
-    """`name`, with a number behind it where it is taken."""
-    if name not in names:
-        return name
-    return next(f"{name}+{n}" for n in range(1, len(names) + 2) if f"{name}+{n}" not in names)
-
-
-def role_of(layer: Layer, key: Key, arch: Arch) -> str:
-    """Memory role from which the layer's engine reads `key`."""
-    head = layer.head
-    if route(head, layer.tensors, arch).engine != "matrix":
-        return "local"
-    if key[2]:
-        return arch.matrix.weights
-    return arch.matrix.input if key == keys_of(head)[0] else "local"
-
-
-def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[int, ...]:
-    """Channels last for the matrix engine's left operand, packed order for constant weights."""
-    tensor = layer.tensors[key[0]]
-    order = order_of(tensor.shape, tensor.storage.strides)
-    head = layer.head
-    product = route(head, layer.tensors, arch).engine == "matrix"
-    if product and key == keys_of(head)[0]:
-        order = left_order(tensor, head, arch)
-    if product and key[2] and tensor.data is not None:
-        order = packed_order(head)
-    return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
-
-
-def left_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
-    """Axes of a product's left operand on chip, slowest first: as it is stored, but for the one
-    that the engine walks innermost."""
-    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(tensor, head, arch)
-    return order if last is None else (*(axis for axis in order if axis != last), last)
-
-
-FEW = 8
-"""Channels that are not worth a transposition: planes are as good for a product, better for the
-vector engine and much better for copies; unless kernel columns that join them make up for it."""
-
-
-def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
-    """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any will
-    do."""
-    found = roles(head)
-    dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
-    few = dim is not None and found.taps and head.dims[dim].extent < FEW
-    if few and not worth_turning(tensor, head, arch):
-        return None
-    return _axis_of(head.operands[0], dim)
-
-
 def moves(access: Access, strides: tuple[int, ...], loops: int) -> tuple[int, ...]:
     """Bytes by which each of `loops` loops moves `access` in a buffer of these strides."""
     steps = [0] * loops
@@ -322,34 +232,3 @@ def moves(access: Access, strides: tuple[int, ...], loops: int) -> tuple[int, ..
         for dim, factor in affine.terms:
             steps[dim] += factor * stride
     return tuple(steps)
-
-
-def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
-    """Vector instructions that one nest takes one after another over the same tile."""
-    if way.engine == "matrix":
-        return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))
-    late = sum(access is not None for access in (nest.bias, nest.multiplier))
-    windowed = nest.reduce is not None and bool(roles(nest).taps)
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
-    if adds_up_in_pieces(nest, arch):
-        return max(late, 1) + 1
-    return late + (taps if windowed and not arch.vector.window else 1)
-
-
-def _axis_of(access: Access, dim: int | None) -> int | None:
-    if dim is None:
-        return None
-    axes = [axis for axis, affine in enumerate(access.index) if affine.coefficient(dim)]
-    return axes[0] if axes else None
-
-
-def packed_order(head: Nest) -> tuple[int, ...]:
-    """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
-    found = roles(head)
-    weights = head.operands[1]
-    batch, inner = (
-        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
-        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *found.cols))
-    )
-    rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
-    return (*batch, *rest, *inner)

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.bind.machine import route
+from compiler.bind.roles import roles
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Nest
-from compiler.tile.ir import Estimate
-from compiler.tile.machine import route
+from compiler.schedule import Estimate
 from compiler.tile.price import Choice, Problem, price
-from compiler.tile.roles import roles
 from compiler.tile.slabs import work_of
 from simmodel.arch import Arch
 from simmodel.dtype import size_of

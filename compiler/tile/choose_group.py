@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from compiler.bind.facts import Facts, Unholdable
+from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
 from compiler.fuse.outline import Outlines
+from compiler.geometry.clusters import keeps_apart
+from compiler.geometry.cuts import boxes, cut_axes, grids
+from compiler.geometry.walk import Memory, Unwalkable
 from compiler.nest.bounds import Box
-from compiler.plan.facts import Facts, Unholdable
+from compiler.schedule import Estimate, OuterLoop, Schedule
 from compiler.tile.bound import Bounds
-from compiler.tile.clusters import keeps_apart
-from compiler.tile.ir import Estimate, OuterLoop, Schedule
 from compiler.tile.objective import SCORES, Objective
-from compiler.tile.partition import boxes, cut_axes, grids
 from compiler.tile.price_group import GroupPricer, Terms
 from compiler.tile.share import Shares
-from compiler.tile.transfer import Transfer
-from compiler.tile.walk import Memory, Unwalkable
 from simmodel.arch import Arch
 
 

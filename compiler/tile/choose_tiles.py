@@ -7,17 +7,16 @@ overlapping load, work and store leaves sensible.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from compiler.bind.machine import route
 from compiler.errors import DoesNotFit
 from compiler.fuse.group import Group
+from compiler.geometry.clusters import keeps_apart
 from compiler.nest.bounds import Box
-from compiler.plan.make_plan import MakePlan
+from compiler.schedule import Schedule, Tiled, single
 from compiler.tile.choose_group import Breadth, GroupSearch
-from compiler.tile.clusters import keeps_apart
-from compiler.tile.ir import Schedule, Tiled, single
-from compiler.tile.machine import route
 from compiler.tile.objective import COLUMNS, SCORES, Objective
 from compiler.tile.search import search
 from compiler.tile.slabs import slabs
@@ -59,20 +58,20 @@ class ChooseTiles:
             whole=self.whole, held_up=self.held_up,
         )  # fmt: skip
 
-    def alone(self, group: Group, arch: Arch, plan: MakePlan) -> Schedule:
-        """The cheapest schedule of one layer that `plan` fits; DoesNotFit with the smallest sum
-        otherwise."""
+    def alone(
+        self, group: Group, arch: Arch, slots: int, planned: Callable[[Schedule, Arch], object]
+    ) -> Schedule:
+        """The cheapest schedule of one layer for which `planned` finds room; DoesNotFit with the
+        smallest sum otherwise."""
         score = SCORES[self.objective]
-        candidates = sorted(
-            self.candidates(group, arch, plan.slots), key=lambda t: score(t.estimate)
-        )
+        candidates = sorted(self.candidates(group, arch, slots), key=lambda t: score(t.estimate))
         refusal: DoesNotFit | None = None
         for tiled in (
             candidates[:TRIES] + sorted(candidates[TRIES:], key=lambda t: _tile_volume(t))[:TRIES]
         ):
             schedule = single(tiled, group)
             try:
-                plan.apply(schedule, arch)
+                planned(schedule, arch)
             except DoesNotFit as why:
                 refusal = why if refusal is None or why.demand < refusal.demand else refusal
                 continue

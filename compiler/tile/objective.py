@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from compiler.tile.ir import Estimate
+from compiler.schedule import Estimate
 
 Objective = Literal["latency", "throughput", "memory", "energy"]
 

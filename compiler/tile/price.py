@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cost import pipelined
+from compiler.bind.joined import joining
+from compiler.bind.layout import left_order, vector_steps
+from compiler.bind.machine import Route, cost_class, route, temporary_type
+from compiler.bind.roles import Roles
+from compiler.cost.operands import Flows
+from compiler.cost.rates import pipelined
+from compiler.cost.transfer import Flow, Path, Transfer, traffic
 from compiler.fuse.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
-from compiler.plan.layer import left_order, vector_steps
-from compiler.tile.joined import joining
-from compiler.tile.machine import Route, cost_class, route, temporary_type
-from compiler.tile.operands import Flows
-from compiler.tile.roles import Roles
-from compiler.tile.transfer import Flow, Path, Transfer, traffic
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
 from simmodel.isa.cycles import product_cycles, streams

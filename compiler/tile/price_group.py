@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from compiler.cost import copy_cycles, path
+from compiler.bind.facts import Facts
+from compiler.cost.rates import copy_cycles, path
+from compiler.cost.transfer import Path, Transfer
 from compiler.fuse.group import Group
+from compiler.geometry.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
+from compiler.hold.buffer import Buffer, alive
+from compiler.hold.room import earliest
+from compiler.hold.tensors import Holder, shares_loads
 from compiler.nest.bounds import Box
-from compiler.plan.facts import Facts
-from compiler.plan.ir import Buffer
-from compiler.plan.make_plan import alive, held_tensors, shares_loads
-from compiler.plan.room import earliest
-from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
+from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.share import Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Work
-from compiler.tile.transfer import Path, Transfer
-from compiler.tile.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from simmodel.arch import Arch
 
 TAIL = 0.05
@@ -106,7 +106,7 @@ class GroupPricer:
         """
         schedule = Schedule(self.group, self.bare, parts, NOTHING, loops)
         walked = walk_parts(self.group, loops, telling(parts), self.memory)
-        buffers = held_tensors(schedule, self.slots, walked, self.facts)
+        buffers = self._held(schedule, walked)
         left = self._left(list(buffers.values()))
         busiest = max(walked, key=_work_of)
         candidate = _Candidate(self, schedule, busiest, len(parts), frugal)
@@ -133,7 +133,7 @@ class GroupPricer:
         """
         schedule = Schedule(self.group, self.bare, parts, NOTHING, loops)
         walked = walk_parts(self.group, loops, telling(parts), self.memory)
-        held = held_tensors(schedule, self.slots, walked, self.facts).values()
+        held = self._held(schedule, walked).values()
         busiest = max(walked, key=_work_of)
         needs = _Candidate(self, schedule, busiest, len(parts), frugal=True).least()
         if needs is None:
@@ -146,6 +146,12 @@ class GroupPricer:
             terms = (kept, *((b.name, b.bytes * b.slots) for b in there), own)
             sums.append(tuple(term for term in terms if term[1]))
         return max(sums, key=lambda terms: sum(size for _, size in terms))
+
+    def _held(self, schedule: Schedule, walked: tuple[Walked, ...]) -> dict[str, Buffer]:
+        """The buffers of tensors that the group holds on chip."""
+        holder = Holder(schedule, self.slots, self.facts)
+        holder.tensors(walked)
+        return holder.buffers
 
     def _staying(self, candidate: _Candidate, left: list[dict[str, float]]) -> Schedule | None:
         """With as many constants loaded as a whole as there is room for."""

@@ -10,12 +10,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import numpy as np
 
+from compiler.bind.roles import roles
 from compiler.fuse.layer import Layer
+from compiler.geometry.cuts import anything, boxes, grids
 from compiler.nest.bounds import Box
-from compiler.tile.ir import Estimate, Tiled, TileLoop
-from compiler.tile.partition import anything, boxes, grids
+from compiler.schedule import Estimate, Tiled, TileLoop
 from compiler.tile.price import Choice, Price, Problem, price
-from compiler.tile.roles import roles
 from simmodel.arch import Arch
 
 KEPT = 8

@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.bind.facts import LayerFacts
+from compiler.bind.machine import route
+from compiler.bind.roles import roles
+from compiler.cost.transfer import traffic
 from compiler.fuse.layer import Layer
 from compiler.fuse.outline import Outlines
 from compiler.nest.ir import order_of
-from compiler.plan.facts import LayerFacts
-from compiler.tile.ir import TileLoop
-from compiler.tile.machine import route
+from compiler.schedule import TileLoop
 from compiler.tile.price import Problem, price
-from compiler.tile.roles import roles
 from compiler.tile.search import choices, loops_of
 from compiler.tile.slabs import buffered, flows_of, free_dims, space_of, work_of
-from compiler.tile.transfer import traffic
 from simmodel.arch import Arch
 
 Sizes = tuple[int, ...]

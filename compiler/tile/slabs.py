@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from compiler.cost import pipelined
+from compiler.bind.layout import left_order, vector_steps
+from compiler.bind.machine import cost_class, depthwise_cycles, route, temporary_type
+from compiler.cost.rates import pipelined
+from compiler.cost.transfer import Flow, Path, traffic
 from compiler.fuse.layer import Layer
+from compiler.geometry.cuts import anything, boxes, grids
+from compiler.geometry.needs import layer_needs
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest, order_of
-from compiler.plan.layer import left_order, vector_steps
-from compiler.tile.ir import Estimate, Tiled, TileLoop
-from compiler.tile.machine import cost_class, depthwise_cycles, route, temporary_type
-from compiler.tile.needs import layer_needs
-from compiler.tile.partition import anything, boxes, grids
-from compiler.tile.transfer import Flow, Path, traffic
+from compiler.schedule import Estimate, Tiled, TileLoop
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from compiler.geometry.walk import Moment, Run, Walked
 from compiler.tile.share import Share
-from compiler.tile.walk import Moment, Run, Walked
 
 FOLLOWED = 3
 """Tiles of a run that are followed one by one."""

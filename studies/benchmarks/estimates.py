@@ -30,10 +30,10 @@ from tables import QUICK, Case, Result, arguments, machines, run_all, table
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
 from compiler.fuse.strategies import STRATEGIES
+from compiler.schedule import Schedule, Tiled
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
 from compiler.tile.choose_tiles import ChooseTiles
-from compiler.tile.ir import Schedule, Tiled
 from compiler.tile.objective import SCORES
 from simmodel.arch import Arch
 

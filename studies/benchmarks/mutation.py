@@ -32,8 +32,9 @@ ROOT = Path(__file__).parents[2]
 CARRIED = ("archgen", "archs", "compiler", "simmodel", "studies", "tests", "pyproject.toml")
 """What a copy of the checkout consists of."""
 DECIDING = (
-    "compiler/cost.py", "compiler/homes.py", "compiler/keep.py", "compiler/priced.py",
-    "compiler/tile", "compiler/fuse", "compiler/plan", "compiler/alloc",
+    "compiler/cost", "compiler/bind", "compiler/geometry", "compiler/hold", "compiler/homes.py",
+    "compiler/keep.py", "compiler/priced.py", "compiler/tile", "compiler/fuse", "compiler/plan",
+    "compiler/alloc",
 )  # fmt: skip
 """Modules and packages whose mutants are made."""
 QUICK = (
@@ -43,8 +44,8 @@ QUICK = (
 """Tests that notice most mutants at once."""
 THOROUGH = (
     "tests/compiler/test_tile_pieces.py", "tests/compiler/test_tile_search.py",
-    "tests/compiler/test_tile_timeline.py", "tests/compiler/test_tile_transfer.py",
-    "tests/compiler/test_tile_walk.py", "tests/compiler/test_fuse_partition.py",
+    "tests/compiler/test_tile_timeline.py", "tests/compiler/test_cost_transfer.py",
+    "tests/compiler/test_geometry_walk.py", "tests/compiler/test_fuse_partition.py",
     "tests/compiler/test_fuse_reorder.py", "tests/compiler/test_plan_group.py",
     "tests/compiler/test_alloc_conflicts.py", "tests/compiler/test_alloc_early.py",
     "tests/compiler/test_alloc_pack.py", "tests/compiler/test_alloc_places.py",

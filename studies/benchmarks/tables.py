@@ -24,8 +24,8 @@ from archgen.standard import STANDARD, report
 from archgen.threads import collect_rarely, one_thread_each
 from archgen.toolchain import Compiled, Request
 from compiler.driver import CompileOptions, CompileResult, compile_model
+from compiler.schedule import Estimate
 from compiler.stages import Stages
-from compiler.tile.ir import Estimate
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 from simmodel.isa import Copy, Item, Loop

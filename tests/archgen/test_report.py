@@ -25,7 +25,7 @@ from compiler.nest.parse import parse_graph
 from compiler.nest.text import print_graph
 from compiler.rejected import Option, best
 from compiler.report import BufferReport, Choice, Constants, GroupReport, LayerReport
-from compiler.tile.ir import Estimate
+from compiler.schedule import Estimate
 from simmodel.arch import Arch
 from simmodel.program import Program
 from simmodel.trace import Trace

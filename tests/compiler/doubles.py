@@ -10,19 +10,19 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.bind.facts import Facts
 from compiler.driver import CompileOptions
 from compiler.fuse.dependence import members
 from compiler.fuse.group import Group
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
 from compiler.homes import ChooseHomes
 from compiler.nest.ir import NestGraph
-from compiler.plan.facts import Facts
 from compiler.plan.make_plan import MakePlan
 from compiler.priced import Part, Prices
+from compiler.schedule import Schedule
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
 from compiler.tile.choose_tiles import ChooseTiles
-from compiler.tile.ir import Schedule
 from simmodel.arch import Arch
 
 

@@ -19,7 +19,7 @@ from compiler.alloc.on_chip import PlaceBuffers
 from compiler.alloc.separate import Places, Space, Waits, separate
 from compiler.alloc.steady import SAMPLES, Phase, Stream, Task
 from compiler.driver import CompileOptions, CompileResult, compile_model
-from compiler.plan.ir import Buffer
+from compiler.hold.buffer import Buffer
 from compiler.stages import Stages
 from simmodel.arch import Arch, Memory
 from simmodel.simulate import simulate

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.alloc.early import Block, Pace, placed_early
-from compiler.plan.ir import Buffer
-from compiler.plan.room import earliest
+from compiler.hold.buffer import Buffer
+from compiler.hold.room import earliest
 
 GRAIN = 64
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from machines import NAMED, machine
 from networks import Net
 
-from compiler.alloc.off_chip import GRAIN, Span, place
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.driver import compile_model
-from compiler.plan.ir import Buffer, Plan
-from compiler.plan.make_plan import alive
+from compiler.hold.buffer import Buffer, alive
+from compiler.hold.spans import GRAIN, Span, place
+from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 

@@ -16,11 +16,11 @@ from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.fuse.dependence import dependences
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.strategies import STRATEGIES
+from compiler.geometry.walk import Unwalkable, Walker
 from compiler.nest.bounds import Box, clipped, union
 from compiler.ops.lower import lower
+from compiler.schedule import OuterLoop
 from compiler.stages import Stages
-from compiler.tile.ir import OuterLoop
-from compiler.tile.walk import Unwalkable, Walker
 from simmodel.arch import Arch
 from simmodel.functional import execute
 from simmodel.verify import verify

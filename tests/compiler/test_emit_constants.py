@@ -10,20 +10,20 @@ import pytest
 from machines import machine
 from networks import Net
 
+from compiler.bind.roles import roles
 from compiler.driver import prepared
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.tile import Places, Tile, Turn
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
+from compiler.geometry.cuts import boxes
+from compiler.geometry.ranges import Range, keys_of
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Array, Nest
 from compiler.ops.lower import lower
 from compiler.plan.ir import LayerPlan
 from compiler.plan.make_plan import MakePlan
-from compiler.plan.ranges import Range, keys_of
-from compiler.tile.ir import Estimate, Tiled, TileLoop, single
-from compiler.tile.partition import boxes
-from compiler.tile.roles import roles
+from compiler.schedule import Estimate, Tiled, TileLoop, single
 
 Grow = Callable[[Net], str]
 Extent = tuple[int, int]

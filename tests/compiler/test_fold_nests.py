@@ -18,6 +18,7 @@ from machines import machine
 from networks import Net, networks
 
 from archgen.reference import run_node
+from compiler.bind.place_on_host import PlaceOnHost
 from compiler.driver import prepared
 from compiler.errors import UnsupportedModel
 from compiler.nest.fold_bias import FoldBias
@@ -25,7 +26,6 @@ from compiler.nest.fold_clips import FoldClips
 from compiler.nest.fold_conversions import FoldConversions
 from compiler.nest.interp import run
 from compiler.nest.ir import Array, HostNode, Nest, NestGraph
-from compiler.nest.place_on_host import PlaceOnHost
 from compiler.nest.text import parse_graph, print_graph
 from compiler.ops.lower import lower
 from compiler.passes import Pass, run_pass

@@ -15,11 +15,11 @@ from machines import NAMED, machine, machines
 from networks import Checked, Net, check, feeds_of, refused
 
 from archgen.reference import run_node
-from compiler.alloc.off_chip import Span, lowest
-from compiler.cost import copy_cycles, far_rate
+from compiler.cost.rates import copy_cycles, far_rate
 from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.partition import Unfused
+from compiler.hold.spans import Span, lowest
 from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.stages import Stages

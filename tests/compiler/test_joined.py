@@ -15,9 +15,9 @@ from networks import Net
 from test_closed_forms import free
 
 from archgen.reference import run_reference
+from compiler.bind.joined import worth_turning
 from compiler.driver import CompileOptions, compile_model, nests, prepared
 from compiler.nest.ir import Nest
-from compiler.tile.joined import worth_turning
 from simmodel.functional import execute
 from simmodel.simulate import simulate
 from simmodel.verify import verify

@@ -15,9 +15,9 @@ from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.fit import Fitter
 from compiler.fuse.group import Group, Kept, Shared
 from compiler.fuse.outline import Outlines
+from compiler.schedule import Schedule
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
-from compiler.tile.ir import Schedule
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 from machines import machine
-from test_tile_walk import SAME, chain
+from test_geometry_walk import SAME, chain
 
 from compiler.fuse.group import Group
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import MakePlan
-from compiler.tile.ir import Estimate, OuterLoop, Schedule, Tiled
+from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 
 NOTHING = Estimate(0, 0, 0, 0, 0)
 

@@ -12,11 +12,11 @@ from networks import Net
 from compiler.driver import prepared
 from compiler.emit.segments import segments
 from compiler.fuse.layer import Layer
+from compiler.geometry.cuts import boxes, grids
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest
 from compiler.ops.lower import lower
-from compiler.tile.ir import TileLoop
-from compiler.tile.partition import boxes, grids
+from compiler.schedule import TileLoop
 
 EXTENTS = st.lists(st.integers(1, 13), min_size=1, max_size=3)
 

@@ -16,10 +16,10 @@ from compiler.effort import LEVELS, stages_for
 from compiler.fit import Fitter
 from compiler.fuse.dependence import dependences
 from compiler.fuse.group import Group
+from compiler.geometry.needs import LayerNeeds, layer_needs
+from compiler.schedule import Estimate
 from compiler.stages import Stages
 from compiler.tile.choose_group import cuts
-from compiler.tile.ir import Estimate
-from compiler.tile.needs import LayerNeeds, layer_needs
 from compiler.tile.objective import SCORES
 from compiler.tile.share import Shares
 

@@ -6,9 +6,9 @@ import pytest
 from machines import machine
 from test_tile_pieces import convolution
 
+from compiler.geometry.walk import Moment, Walked
 from compiler.tile.share import Share, Shares
 from compiler.tile.timeline import Timeline, Work
-from compiler.tile.walk import Moment, Walked
 
 SLOTS = 2
 PRODUCTS, STREAM, CONSTANTS, BEHIND = 1000.0, 500.0, 400.0, 100.0

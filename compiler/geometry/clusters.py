@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.fuse.group import Group
+from compiler.geometry.needs import LayerNeeds
 from compiler.nest.bounds import Box, clipped, empty, union
 from compiler.nest.ir import Tensor
-from compiler.tile.needs import LayerNeeds
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 

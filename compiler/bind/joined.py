@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from compiler.bind.roles import Tap, roles
+from compiler.cost.transfer import Path
 from compiler.nest.ir import Nest, Tensor, order_of
-from compiler.tile.roles import Tap, roles
-from compiler.tile.transfer import Path
 from simmodel.arch import Arch, Matrix
 from simmodel.dtype import product_type
 from simmodel.isa.cycles import product_cycles

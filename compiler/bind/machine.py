@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler.bind.roles import roles
 from compiler.nest.ir import Nest, Tensor
-from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.cycles import depthwise_cycles as native_cycles

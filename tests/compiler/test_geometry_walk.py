@@ -16,11 +16,11 @@ from compiler.fuse.dependence import dependences
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
+from compiler.geometry.needs import layer_needs
+from compiler.geometry.walk import Memory, Unwalkable, Walked, Walker, kept, largest, walk_parts
 from compiler.nest.bounds import Box
 from compiler.ops.lower import lower
-from compiler.tile.ir import OuterLoop
-from compiler.tile.needs import layer_needs
-from compiler.tile.walk import Memory, Unwalkable, Walked, Walker, kept, largest, walk_parts
+from compiler.schedule import OuterLoop
 
 ANY = settings(
     max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)

@@ -21,9 +21,9 @@ from functools import cached_property
 from compiler.errors import CompilerError
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
+from compiler.geometry.needs import LayerNeeds
 from compiler.nest.bounds import Box, clipped, empty, union
-from compiler.tile.ir import OuterLoop
-from compiler.tile.needs import LayerNeeds
+from compiler.schedule import OuterLoop
 
 FEW = 4
 """Tiles in a run that are no loop."""

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net
 
-from compiler.cost import pipelined
+from compiler.cost.rates import pipelined
+from compiler.cost.transfer import Path
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.emit.legal import Names, legal_copy
 from compiler.nest.ir import Storage, Tensor, dense
-from compiler.tile.transfer import Path
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.region import Address, Operand

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.cost import Stage, copy_rate, far_latency, far_rate, path, rounded, shared_rate
+from compiler.cost.rates import Stage, copy_rate, far_latency, far_rate, path, rounded, shared_rate
 from compiler.nest.ir import Tensor, order_of
 from simmodel.arch import Arch, CopyEngine
 from simmodel.dtype import size_of

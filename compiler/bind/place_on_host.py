@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from compiler.bind.machine import unsupported
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step
-from compiler.tile.machine import unsupported
 from simmodel.arch import Arch
 
 Fallback = Callable[[Nest], tuple[HostNode, tuple[Nest, ...]] | None]

@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from compiler.bind.layout import copying, innermost_axis, input_strides, role_of
+from compiler.bind.machine import route
+from compiler.bind.roles import roles
 from compiler.errors import CompilerError
 from compiler.fuse.group import Group
 from compiler.fuse.layer import Layer
+from compiler.geometry.cuts import cut_axes
+from compiler.geometry.ranges import Key, Range, keys_of, needs
 from compiler.nest.ir import Access, Tensor, order_of
-from compiler.plan.layer import copying, innermost_axis, input_strides, role_of
-from compiler.plan.ranges import Key, Range, keys_of, needs
-from compiler.tile.machine import route
-from compiler.tile.partition import cut_axes
-from compiler.tile.roles import roles
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 

@@ -1,0 +1,1 @@
+"""What this machine does with a nest: its engine, axes, memories and layouts."""

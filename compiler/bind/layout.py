@@ -1,0 +1,99 @@
+"""How a layer's operands lie on chip: the memory that each is read from, and the order of its axes.
+
+Left operands of products lie as the engine walks them, constant weights packed, all else as stored.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.bind.joined import worth_turning
+from compiler.bind.machine import Route, adds_up_in_pieces, route
+from compiler.bind.roles import roles
+from compiler.fuse.layer import Layer
+from compiler.geometry.ranges import Key, Region, keys_of
+from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+
+def copying(layer: Layer, arch: Arch) -> bool:
+    """Whether the layer only moves a tensor, unchanged."""
+    return len(layer.nests) == 1 and route(layer.head, layer.tensors, arch).engine == "copy"
+
+
+def role_of(layer: Layer, key: Key, arch: Arch) -> str:
+    """Memory role from which the layer's engine reads `key`."""
+    head = layer.head
+    if route(head, layer.tensors, arch).engine != "matrix":
+        return "local"
+    if key[2]:
+        return arch.matrix.weights
+    return arch.matrix.input if key == keys_of(head)[0] else "local"
+
+
+def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[int, ...]:
+    """Channels last for the matrix engine's left operand, packed order for constant weights."""
+    tensor = layer.tensors[key[0]]
+    order = order_of(tensor.shape, tensor.storage.strides)
+    head = layer.head
+    product = route(head, layer.tensors, arch).engine == "matrix"
+    if product and key == keys_of(head)[0]:
+        order = left_order(tensor, head, arch)
+    if product and key[2] and tensor.data is not None:
+        order = packed_order(head)
+    return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
+
+
+def left_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:
+    """Axes of a product's left operand on chip, slowest first: as it is stored, but for the one
+    that the engine walks innermost."""
+    order, last = order_of(tensor.shape, tensor.storage.strides), innermost_axis(tensor, head, arch)
+    return order if last is None else (*(axis for axis in order if axis != last), last)
+
+
+FEW = 8
+"""Channels that are not worth a transposition: planes are as good for a product, better for the
+vector engine and much better for copies; unless kernel columns that join them make up for it."""
+
+
+def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
+    """Axis of `tensor`, a product's left operand, that the engine walks innermost; None: any will
+    do."""
+    found = roles(head)
+    dim = found.k if found.k is not None else (found.batch[-1] if found.batch else None)
+    few = dim is not None and found.taps and head.dims[dim].extent < FEW
+    if few and not worth_turning(tensor, head, arch):
+        return None
+    return _axis_of(head.operands[0], dim)
+
+
+def packed_order(head: Nest) -> tuple[int, ...]:
+    """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
+    found = roles(head)
+    weights = head.operands[1]
+    batch, inner = (
+        [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
+        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *found.cols))
+    )
+    rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
+    return (*batch, *rest, *inner)
+
+
+def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
+    """Vector instructions that one nest takes one after another over the same tile."""
+    if way.engine == "matrix":
+        return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))
+    late = sum(access is not None for access in (nest.bias, nest.multiplier))
+    windowed = nest.reduce is not None and bool(roles(nest).taps)
+    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
+    if adds_up_in_pieces(nest, arch):
+        return max(late, 1) + 1
+    return late + (taps if windowed and not arch.vector.window else 1)
+
+
+def _axis_of(access: Access, dim: int | None) -> int | None:
+    if dim is None:
+        return None
+    axes = [axis for axis, affine in enumerate(access.index) if affine.coefficient(dim)]
+    return axes[0] if axes else None

@@ -1,0 +1,1 @@
+"""What moving and computing take: rates, transfers, operands."""

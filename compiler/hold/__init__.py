@@ -1,0 +1,1 @@
+"""What stays on chip: buffers of a group, and room for what lies there."""

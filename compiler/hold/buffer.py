@@ -1,0 +1,77 @@
+"""A buffer on chip: tiles of a tensor in one memory, and the layers between which it is in use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.errors import DoesNotFit
+from compiler.geometry.ranges import Key
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Space on chip for tiles of one tensor."""
+
+    name: str
+    role: str
+    """Memory role."""
+    dtype: str
+    shape: tuple[int, ...]
+    """Largest tile with border, in the tensor's dimensions."""
+    strides: tuple[int, ...]
+    """Bytes, within a slot."""
+    bytes: int
+    """Of one slot."""
+    slots: int
+    level: int
+    key: Key | None = None
+    """What it holds, where that comes from memory."""
+    layer: int | None = None
+    """Position of the layer that it belongs to; None: of the group."""
+    first: int = 0
+    """Layers between which it is in use, both included."""
+    last: int = 0
+    lasting: bool = False
+    """Its bytes must survive from one tile of the group to the next."""
+    address: int | None = None
+    """Where it lies, if that is not for the group to decide."""
+
+
+def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
+    """The copy engine from one memory role to another; DoesNotFit where there is none."""
+    engine = arch.copy_engine(source, target)
+    if engine is None:
+        raise DoesNotFit(
+            demand=1, bound=0, unit="path", terms=((f"{source} -> {target}", 1),),
+            levers=(f"a copy engine from {source} to {target}",), where=where,
+        )  # fmt: skip
+    return engine
+
+
+def make_buffer(
+    arch: Arch, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
+    **fields: int | bool | Key | None,
+) -> Buffer:  # fmt: skip
+    """A buffer whose slots are multiples of what its memory and its elements ask for."""
+    memory = arch.memories.on_chip()[role]
+    grain = math.lcm(memory.alignment, size_of(dtype))
+    size = -(-math.prod(shape) * size_of(dtype) // grain) * grain
+    return Buffer(name, role, dtype, shape, strides, size, **fields)  # type: ignore[arg-type]
+
+
+def unused(name: str, names: Mapping[str, Buffer]) -> str:
+    """`name`, with a number behind it where it is taken."""
+    if name not in names:
+        return name
+    return next(f"{name}+{n}" for n in range(1, len(names) + 2) if f"{name}+{n}" not in names)
+
+
+def alive(buffer: Buffer, position: int, last: int) -> bool:
+    """Whether `buffer` takes space of its own while layer `position` of 0 .. `last` runs."""
+    if buffer.address is not None:
+        return False
+    return buffer.lasting or buffer.first <= position <= buffer.last

@@ -1,0 +1,137 @@
+"""What a group holds on chip: tensors that pass between its layers, and constants that stay.
+
+Tensors have the borders that their readers expect, and as many slots as their engines need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from compiler.bind.facts import Facts
+from compiler.fuse.group import Group
+from compiler.geometry.ranges import Key
+from compiler.geometry.walk import Walked, largest
+from compiler.hold.buffer import Buffer, engine_between, make_buffer, unused
+from compiler.nest.ir import dense
+from compiler.schedule import Schedule
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the group keeps on chip for its layers."""
+
+    tensors: Mapping[str, str]
+    """Tensor -> buffer of the group."""
+    constants: Mapping[tuple[int, Key], str]
+    """Constants of a layer that stay -> buffer of the group."""
+
+
+def shares_loads(schedule: Schedule, arch: Arch, engine: str) -> bool:
+    """Whether one core loads constants that stay for all that take part.
+
+    Where the hardware interlocks, it would have to look after bytes that another core writes.
+    """
+    tokens = arch.front_end.sync == "tokens"
+    return tokens and arch.copy_[engine].broadcast and len(schedule.parts) > 1
+
+
+@dataclass
+class Holder:
+    """Makes the buffers of what a group holds."""
+
+    schedule: Schedule
+    slots: int
+    facts: Facts
+    buffers: dict[str, Buffer] = field(default_factory=dict)
+    loads: list[tuple[str, str]] = field(default_factory=list)
+    """(buffer, copy engine) of what comes from memory."""
+
+    def __post_init__(self) -> None:
+        self.group: Group = self.schedule.group
+        self.arch: Arch = self.facts.arch
+
+    def held(self, walked: tuple[Walked, ...]) -> Held:
+        """Tensors, then constants that stay."""
+        return Held(self.tensors(walked), self._residents())
+
+    def tensors(self, walked: tuple[Walked, ...]) -> dict[str, str]:
+        """Buffers for the tensors that the walk holds."""
+        names = dict.fromkeys(name for w in walked for m in w.moments for name in m.holds)
+        return {name: self._hold(name, walked).name for name in names}
+
+    def _kept(self, name: str) -> Buffer:
+        """The place of a tensor that is on chip before or after the group."""
+        kept = self.group.kept[name]
+        dtype = self.group.tensors[name].dtype
+        strides = tuple(size_of(dtype) * s for s in dense(kept.padded, kept.order))
+        buffer = make_buffer(
+            self.arch, unused(name, self.buffers), "local", dtype, kept.padded, strides,
+            slots=1, level=len(self.schedule.loops), last=len(self.group.layers) - 1,
+            address=kept.address,
+        )  # fmt: skip
+        self.buffers[buffer.name] = buffer
+        return buffer
+
+    def _hold(self, name: str, walked: tuple[Walked, ...]) -> Buffer:
+        if name in self.group.kept:
+            return self._kept(name)
+        tensor = self.group.tensors[name]
+        passing = self.facts.passing(self.group, name)
+        shape = largest((size for w in walked for size in w.hold_sizes(name)), len(tensor.shape))
+        strides = tuple(size_of(tensor.dtype) * s for s in dense(shape, passing.order))
+        made = self.group.made.get(name)
+        readers = self.group.held.get(name) or _readers(self.group, name)
+        again = any(len(w.moments) * w.repeats > 1 for w in walked)
+        stays = any(_stays(w, name) for w in walked)
+        rolled = any(name in w.rolled for w in walked)
+        if rolled:
+            self.facts.movable(tensor)
+        crossing = made is None or len(passing.engines) > 1
+        single = rolled or stays or not again or not crossing
+        key = (name, passing.border, False) if made is None else None
+        bordered = made is not None and any(w.bordered(name) for w in walked)
+        last = len(self.group.layers) - 1 if name in self.group.results else max(readers)
+        buffer = make_buffer(
+            self.arch, unused(name, self.buffers), "local", tensor.dtype, shape, strides,
+            slots=1 if single else self.slots, level=len(self.schedule.loops), key=key,
+            first=0 if made is None else made, last=last,
+            lasting=again and (rolled or stays or bordered),
+        )  # fmt: skip
+        self.buffers[buffer.name] = buffer
+        if made is None:
+            home = self.group.home(name)
+            engine = engine_between(home, "local", self.arch, self.group.name)
+            self.loads.append((buffer.name, engine))
+        return buffer
+
+    def _residents(self) -> dict[tuple[int, Key], str]:
+        """Constants that stay: one load for the whole group."""
+        found = {}
+        for position, tiled in enumerate(self.schedule.layers):
+            if not tiled.resident:
+                continue
+            for constant in self.facts.layer(tiled.layer).constants:
+                buffer = make_buffer(
+                    self.arch, unused(constant.key[0], self.buffers), constant.role,
+                    constant.dtype, constant.shape, constant.strides, slots=1, level=0,
+                    key=constant.key, first=position, last=position,
+                    lasting=bool(self.schedule.loops),
+                )  # fmt: skip
+                self.buffers[buffer.name] = buffer
+                engine = engine_between("dram", constant.role, self.arch, tiled.layer.name)
+                self.loads.append((buffer.name, engine))
+                found[position, constant.key] = buffer.name
+        return found
+
+
+def _stays(walked: Walked, name: str) -> bool:
+    """Whether a tensor's buffer keeps its place in the tensor over several tiles."""
+    origins = {m.holds[name].origin for m in walked.moments if name in m.holds}
+    return len(walked.moments) > 1 and len(origins) == 1
+
+
+def _readers(group: Group, name: str) -> tuple[int, ...]:
+    return tuple(p for p, layer in enumerate(group.layers) if name in layer.inputs)
