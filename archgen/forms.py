@@ -22,8 +22,8 @@ from archgen.schema.mistakes import guess
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.program import Placed
 from compiler.errors import CompilerError
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.nest.text import print_graph, print_step
 from compiler.plan.ir import LayerPlan

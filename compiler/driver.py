@@ -23,11 +23,11 @@ from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel, on
 from compiler.fewer_tokens import TOKENS, Emitted, emitted, ways
 from compiler.fit import Fit, Fitter
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
 from compiler.graph.runtime import refusal
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.load import load
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback

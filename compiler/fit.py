@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from compiler.alloc.on_chip import Place
 from compiler.bind.facts import Facts, Unholdable
 from compiler.errors import CompilerError, DoesNotFit
-from compiler.fuse.group import Group
 from compiler.fuse.outline import Outline
 from compiler.geometry.walk import Unwalkable
+from compiler.group import Group
 from compiler.plan.ir import Plan
 from compiler.schedule import Schedule
 from compiler.stages import Stages

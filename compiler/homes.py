@@ -17,8 +17,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.bind.facts import Facts
-from compiler.fuse.group import Group, Shared
 from compiler.geometry.clusters import slices
+from compiler.group import Group, Shared
 from compiler.hold.spans import GRAIN, Span, lowest
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.priced import Part, PricedParts, Prices

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from compiler.bind.facts import Unholdable
-from compiler.fuse.group import Group, Kept
-from compiler.fuse.layer import seen_through
 from compiler.geometry.needs import LayerNeeds
+from compiler.group import Group, Kept
 from compiler.hold.spans import GRAIN, Span, lowest
+from compiler.layer import seen_through
 from compiler.nest.border import raw_value
 from compiler.nest.bounds import clipped
 from compiler.nest.ir import HostNode, NestGraph, Tensor

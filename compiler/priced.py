@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compiler.bind.facts import Facts
-from compiler.fuse.group import Group
+from compiler.group import Group
 from compiler.nest.ir import HostNode
 from simmodel.arch import Arch
 

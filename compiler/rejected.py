@@ -17,9 +17,9 @@ from compiler.bind.facts import Unholdable
 from compiler.driver import Decision, Search
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.dependence import dependences, members, union
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.geometry.walk import Unwalkable
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.ir import HostNode
 from compiler.schedule import Schedule, single
 from compiler.wording import cores_text, halo_of, sizes_text

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler.driver import CompileResult, Decision, Search
-from compiler.fuse.group import Group
+from compiler.group import Group
 from compiler.hold.buffer import Buffer
 from compiler.plan.ir import LayerPlan, Plan
 from compiler.rejected import Neighbours, Option, Others, best

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.bounds import Box
 
 

@@ -5,7 +5,7 @@ Loops carry the names of the dimensions that the operators have: `h 14 of 56, 4 
 
 from __future__ import annotations
 
-from compiler.fuse.layer import Layer
+from compiler.layer import Layer
 from compiler.schedule import Schedule, Tiled
 
 WHOLE = "all at once"

@@ -12,10 +12,10 @@ from compiler.bind.layout import copying, innermost_axis, input_strides, role_of
 from compiler.bind.machine import route
 from compiler.bind.roles import roles
 from compiler.errors import CompilerError
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.geometry.cuts import cut_axes
 from compiler.geometry.ranges import Key, Range, keys_of, needs
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.ir import Access, Tensor, order_of
 from simmodel.arch import Arch
 from simmodel.dtype import size_of

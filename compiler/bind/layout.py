@@ -10,8 +10,8 @@ import math
 from compiler.bind.joined import worth_turning
 from compiler.bind.machine import Route, adds_up_in_pieces, route
 from compiler.bind.roles import roles
-from compiler.fuse.layer import Layer
 from compiler.geometry.ranges import Key, Region, keys_of
+from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
 from simmodel.arch import Arch
 from simmodel.dtype import size_of

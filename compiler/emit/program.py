@@ -25,8 +25,8 @@ from compiler.emit.order import OrderInstructions
 from compiler.emit.sync import THRIFT, Synchronizer
 from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
-from compiler.fuse.group import Shared
 from compiler.geometry.ranges import Range
+from compiler.group import Shared
 from compiler.hold.spans import GRAIN, Span, place
 from compiler.nest.demand import Demanded, demanded
 from compiler.nest.ir import Array, HostNode, Nest, NestGraph, Tensor

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from compiler.fuse.layer import Layer
+from compiler.layer import Layer
 from compiler.nest.ir import Access
 from compiler.schedule import TileLoop
 

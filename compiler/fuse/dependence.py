@@ -17,8 +17,8 @@ from operator import or_
 
 import numpy as np
 
-from compiler.fuse.group import Group, grouped
-from compiler.fuse.layer import Layer, seen_through
+from compiler.group import Group, grouped
+from compiler.layer import Layer, seen_through
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from simmodel.dtype import size_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.fuse.layer import Layer, fresh
+from compiler.layer import Layer, fresh
 from compiler.nest.build import identity
 from compiler.nest.ir import HostNode, Nest, NestGraph
 from compiler.nest.rewrite import private, readers, reads_of

@@ -11,8 +11,8 @@ import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
 
 Outline = tuple[Hashable, ...]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from compiler.fuse.dependence import Dependences, Part, dependences, members, union
-from compiler.fuse.group import Group
 from compiler.fuse.reorder import Reorder
+from compiler.group import Group
 from compiler.nest.ir import HostNode, NestGraph
 
 Price = Callable[[Group], float]

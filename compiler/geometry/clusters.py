@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.fuse.group import Group
 from compiler.geometry.needs import LayerNeeds
+from compiler.group import Group
 from compiler.nest.bounds import Box, clipped, empty, union
 from compiler.nest.ir import Tensor
 from simmodel.arch import Arch

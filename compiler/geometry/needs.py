@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler.fuse.layer import Layer
+from compiler.layer import Layer
 from compiler.nest.bounds import Box, clipped, full, needed, union
 from compiler.nest.ir import Access, Affine, Nest, at
 

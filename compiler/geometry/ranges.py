@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.fuse.layer import Layer
+from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest
 from simmodel.region import Terms
 

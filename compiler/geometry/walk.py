@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.errors import CompilerError
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.geometry.needs import LayerNeeds
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.bounds import Box, clipped, empty, union
 from compiler.schedule import OuterLoop
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from compiler.bind.facts import Facts
-from compiler.fuse.group import Group
 from compiler.geometry.ranges import Key
 from compiler.geometry.walk import Walked, largest
+from compiler.group import Group
 from compiler.hold.buffer import Buffer, engine_between, make_buffer, unused
 from compiler.nest.ir import dense
 from compiler.schedule import Schedule

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from compiler.bind.layout import copying, input_strides, role_of, vector_steps
 from compiler.bind.machine import Route, route, temporary_type
 from compiler.bind.roles import roles
-from compiler.fuse.layer import Layer
 from compiler.geometry.ranges import Key, Range, Region, keys_of, needs
 from compiler.hold.buffer import Buffer, engine_between, make_buffer, unused
 from compiler.hold.tensors import Held
+from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, dense, order_of
 from compiler.plan.ir import Compute, LayerPlan
 from compiler.schedule import Tiled

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from compiler.bind.facts import Facts
 from compiler.errors import DoesNotFit
-from compiler.fuse.group import Group
 from compiler.geometry.walk import Memory, Walked, largest, walk_parts
+from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive, engine_between
 from compiler.hold.tensors import Held, Holder
 from compiler.plan.ir import LayerPlan, Plan

@@ -11,8 +11,8 @@ import numpy as np
 
 from compiler.bind.machine import route
 from compiler.bind.roles import roles
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.ir import Nest
 from compiler.schedule import Estimate
 from compiler.tile.price import Choice, Problem, price

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from compiler.bind.facts import Facts, Unholdable
 from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
-from compiler.fuse.group import Group
 from compiler.fuse.outline import Outlines
 from compiler.geometry.clusters import keeps_apart
 from compiler.geometry.cuts import boxes, cut_axes, grids
 from compiler.geometry.walk import Memory, Unwalkable
+from compiler.group import Group
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule
 from compiler.tile.bound import Bounds

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from compiler.bind.machine import route
 from compiler.errors import DoesNotFit
-from compiler.fuse.group import Group
 from compiler.geometry.clusters import keeps_apart
+from compiler.group import Group
 from compiler.nest.bounds import Box
 from compiler.schedule import Schedule, Tiled, single
 from compiler.tile.choose_group import Breadth, GroupSearch

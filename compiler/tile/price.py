@@ -21,7 +21,7 @@ from compiler.bind.roles import Roles
 from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined
 from compiler.cost.transfer import Flow, Path, Transfer, traffic
-from compiler.fuse.layer import Layer
+from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of

@@ -15,8 +15,8 @@ from functools import cached_property
 from compiler.bind.facts import Facts
 from compiler.cost.rates import copy_cycles, path
 from compiler.cost.transfer import Path, Transfer
-from compiler.fuse.group import Group
 from compiler.geometry.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
+from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive
 from compiler.hold.room import earliest
 from compiler.hold.tensors import Holder, shares_loads

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 import numpy as np
 
 from compiler.bind.roles import roles
-from compiler.fuse.layer import Layer
 from compiler.geometry.cuts import anything, boxes, grids
+from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, Tiled, TileLoop
 from compiler.tile.price import Choice, Price, Problem, price

@@ -17,8 +17,8 @@ from compiler.bind.facts import LayerFacts
 from compiler.bind.machine import route
 from compiler.bind.roles import roles
 from compiler.cost.transfer import traffic
-from compiler.fuse.layer import Layer
 from compiler.fuse.outline import Outlines
+from compiler.layer import Layer
 from compiler.nest.ir import order_of
 from compiler.schedule import TileLoop
 from compiler.tile.price import Problem, price

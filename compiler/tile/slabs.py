@@ -13,9 +13,9 @@ from compiler.bind.layout import left_order, vector_steps
 from compiler.bind.machine import cost_class, depthwise_cycles, route, temporary_type
 from compiler.cost.rates import pipelined
 from compiler.cost.transfer import Flow, Path, traffic
-from compiler.fuse.layer import Layer
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.geometry.needs import layer_needs
+from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest, order_of
 from compiler.schedule import Estimate, Tiled, TileLoop

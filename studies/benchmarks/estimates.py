@@ -27,9 +27,9 @@ import numpy as np
 import pandas as pd
 from tables import QUICK, Case, Result, arguments, machines, run_all, table
 
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.fuse.strategies import STRATEGIES
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.schedule import Schedule, Tiled
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from compiler.bind.facts import Facts
 from compiler.driver import CompileOptions
 from compiler.fuse.dependence import members
-from compiler.fuse.group import Group
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
+from compiler.group import Group
 from compiler.homes import ChooseHomes
 from compiler.nest.ir import NestGraph
 from compiler.plan.make_plan import MakePlan

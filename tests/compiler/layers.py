@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from hypothesis import strategies as st
 
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer, fresh
+from compiler.group import Group
+from compiler.layer import Layer, fresh
 from compiler.nest.ir import Access, Dim, HostNode, Nest, NestGraph, Step, Storage, Tensor, at
 
 Part = Layer | HostNode

@@ -14,10 +14,10 @@ from compiler.bind.roles import roles
 from compiler.driver import prepared
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.tile import Places, Tile, Turn
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.geometry.cuts import boxes
 from compiler.geometry.ranges import Range, keys_of
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Array, Nest
 from compiler.ops.lower import lower

@@ -14,8 +14,8 @@ from networks import Net, check, refused
 from compiler.driver import CompileOptions
 from compiler.errors import DoesNotFit
 from compiler.fit import Fitter
-from compiler.fuse.group import Group
 from compiler.fuse.partition import Unfused
+from compiler.group import Group
 from compiler.keep import KeepTensors
 from compiler.nest.ir import NestGraph
 from compiler.priced import Part, Prices

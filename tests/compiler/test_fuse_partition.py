@@ -19,11 +19,11 @@ from layers import Part, bytes_held, bytes_moved, lines, network, shown
 
 from compiler.fuse.chained import chained
 from compiler.fuse.dependence import dependences, legal
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import Price
 from compiler.fuse.strategies import STRATEGIES
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 
 CHAIN = ("a = x", "b = a", "c = b", "d = c")

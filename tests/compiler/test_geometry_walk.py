@@ -14,10 +14,10 @@ from networks import Net
 from compiler.driver import prepared
 from compiler.fuse.dependence import dependences
 from compiler.fuse.fuse_tails import FuseTails
-from compiler.fuse.group import Group
-from compiler.fuse.layer import Layer
 from compiler.geometry.needs import layer_needs
 from compiler.geometry.walk import Memory, Unwalkable, Walked, Walker, kept, largest, walk_parts
+from compiler.group import Group
+from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.ops.lower import lower
 from compiler.schedule import OuterLoop

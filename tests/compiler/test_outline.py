@@ -13,8 +13,8 @@ from replay import NETWORKS
 
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.fit import Fitter
-from compiler.fuse.group import Group, Kept, Shared
 from compiler.fuse.outline import Outlines
+from compiler.group import Group, Kept, Shared
 from compiler.schedule import Schedule
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch

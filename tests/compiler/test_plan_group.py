@@ -6,7 +6,7 @@ import pytest
 from machines import machine
 from test_geometry_walk import SAME, chain
 
-from compiler.fuse.group import Group
+from compiler.group import Group
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled

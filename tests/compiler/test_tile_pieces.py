@@ -11,8 +11,8 @@ from networks import Net
 
 from compiler.driver import prepared
 from compiler.emit.segments import segments
-from compiler.fuse.layer import Layer
 from compiler.geometry.cuts import boxes, grids
+from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest
 from compiler.ops.lower import lower

@@ -15,8 +15,8 @@ from compiler.driver import CompileOptions, nests, prepared
 from compiler.effort import LEVELS, stages_for
 from compiler.fit import Fitter
 from compiler.fuse.dependence import dependences
-from compiler.fuse.group import Group
 from compiler.geometry.needs import LayerNeeds, layer_needs
+from compiler.group import Group
 from compiler.schedule import Estimate
 from compiler.stages import Stages
 from compiler.tile.choose_group import cuts

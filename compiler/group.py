@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler.fuse.layer import Layer
+from compiler.layer import Layer
 from compiler.nest.ir import Tensor
 
 
