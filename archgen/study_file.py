@@ -14,12 +14,12 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Positive
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
-from archgen.exploration.records import Explore, Sensitivity
 from archgen.schema.mistakes import Mistake
 from archgen.schema.record import Reader
 from archgen.schema.source import STUDY, read_tree
 from archgen.schema.tree import Table, plain
 from archgen.schema.view import View
+from archgen.study_sections import Explore, Sensitivity
 from simmodel.arch import ElementType, Part
 
 Item = TypeVar("Item")

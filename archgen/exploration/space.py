@@ -15,10 +15,10 @@ from itertools import product
 from typing import Any
 
 from archgen.exploration.ranges import is_ordered, values_of
-from archgen.exploration.records import Range
 from archgen.schema.explain import broken_fields
 from archgen.schema.mistakes import Mistake
 from archgen.schema.tree import Node, Row, Table, plain
+from archgen.study_sections import Range
 from archgen.variants import Variant, laid_over, spelled, text_of, variant
 
 Indices = tuple[int, ...]

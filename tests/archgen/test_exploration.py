@@ -26,13 +26,13 @@ from archgen.exploration.evaluate import Means
 from archgen.exploration.measures import measured
 from archgen.exploration.plan import load_exploration, load_surroundings
 from archgen.exploration.ranges import values_of
-from archgen.exploration.records import Range
 from archgen.exploration.saving import save_found
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
 from archgen.fronts import dominates, front, ranks
 from archgen.schema import load_arch
+from archgen.study_sections import Range
 from archgen.sweep import Running
 from simmodel.arch import Arch
 
