@@ -21,12 +21,11 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
-from archgen.drift import with_losses, with_outputs, with_stored
+from archgen.deviation import with_losses, with_outputs, with_stored
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
 from archgen.extensions import ExtensionError, activate
-from archgen.fed import cut, feedable, run_cut
 from archgen.internal import said, written
 from archgen.memory import refusal
 from archgen.models import ModelError, SourceModel, open_model
@@ -44,6 +43,7 @@ from archgen.reference import (
 )
 from archgen.rows import energy_row, layer_rows, metrics_row
 from archgen.sizes import check_sizes
+from archgen.stagewise import cut, feedable, run_cut
 from archgen.steps import step
 from archgen.timeline import tables
 from archgen.toolchain import Compiled, Request, Toolchain
@@ -171,7 +171,7 @@ class Workbench:
     def __init__(self, tools: Toolchain) -> None:
         self.tools = tools
         self._models = Models(tools.load)
-        self._fed: tuple[str, dict[str, Array]] = ("", {})
+        self._stagewise: tuple[str, dict[str, Array]] = ("", {})
         self._memo = Memo()
 
     def run(self, point: Point) -> Outcome:
@@ -230,13 +230,13 @@ class Workbench:
         tools = self.tools
         run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
         made = self._recomputed(compiled, inputs, run.probed)
-        fed = feedable(made.fed)
-        cut_model = cut(model.proto, fed)
-        expected = self._fed_reference(model, cut_model, made.inputs, fed)
+        own = feedable(made.observed)
+        cut_model = cut(model.proto, own)
+        expected = self._stagewise_reference(model, cut_model, made.inputs, own)
         rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
         verdict = compare({**rest, **made.made}, expected, whole)
         verdict = with_stored(verdict, made.stored)
-        verdict = with_outputs(verdict, run.outputs, fed)
+        verdict = with_outputs(verdict, run.outputs, own)
         verdict = with_losses(verdict, made.losses, run.outputs, whole)
         return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
 
@@ -248,19 +248,19 @@ class Workbench:
             return Recomputed(dict(inputs), {}, {}, ())
         return recompute(compiled.recipe, inputs, probed, self._memo, run_node)
 
-    def _fed_reference(
+    def _stagewise_reference(
         self,
         model: Prepared,
         cut_model: onnx.ModelProto,
         inputs: Mapping[str, Array],
-        fed: Mapping[str, Array],
+        own: Mapping[str, Array],
     ) -> dict[str, Array]:
         """`run_cut`, remembered: machines that compute the same integers need it once."""
-        key = f"{model.key} {content_key(inputs)} {content_key(fed)}"
-        if key != self._fed[0]:
+        key = f"{model.key} {content_key(inputs)} {content_key(own)}"
+        if key != self._stagewise[0]:
             with step(f"running parts of {model.name} in ONNX Runtime"):
-                self._fed = key, run_cut(cut_model, model.proto, inputs, fed)
-        return self._fed[1]
+                self._stagewise = key, run_cut(cut_model, model.proto, inputs, own)
+        return self._stagewise[1]
 
 
 def _products_elsewhere(compiled: Compiled) -> str:

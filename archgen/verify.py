@@ -1,12 +1,12 @@
 """Whether executed instructions computed what the reference computes.
 
 The one idea: every value is compared with what the reference makes of the values that the program
-itself had before (`archgen.fed`), so one operator is judged at a time, and if each step of a
+itself had before (`archgen.stagewise`), so one operator is judged at a time, and if each step of a
 network is right, so is the whole. Each element has a bound of its own: what the operator's own
 roundings may change there, derived from its actual operands (`compiler.nest.error`).
 
 - What a program stores must equal what its operators, in the machine's element types, make of what
-  it stored before (`compiler.recompute`, `archgen.drift`).
+  it stored before (`compiler.recompute`, `archgen.deviation`).
 - What these operators make in fp32 must equal what the reference makes: the element types of the
   machine excuse nothing, as both get the program's own values.
 

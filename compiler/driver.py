@@ -286,7 +286,7 @@ def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[Progra
 def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
     """The groups, then with what is kept between them, then with what lies in shared memory.
 
-    Groups are formed for the best that can be hoped for; where hope is disappointed, also for the
+    Groups are formed for the best that can be; where that does not come true, also for the
     worst, and the better ones are taken.
     """
     graph, fitter, stages = search.graph, search.fitter, search.fitter.stages

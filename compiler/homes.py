@@ -60,13 +60,13 @@ class ChooseHomes:
     part: float = 1.0
     """Part of shared memory that may be used."""
     ahead: bool = True
-    """Whether groups are formed in the hope that what passes between them finds room there."""
+    """Whether groups are formed as if what passes between them found room there."""
 
     def outlooks(self, graph: NestGraph, fitter: Prices) -> Iterator[Prices]:
         """What groups may be expected to cost when they are formed: at best, then at worst."""
         memory = fitter.arch.memories.shared
         if self.shared and self.ahead and memory is not None:
-            yield _Hope(fitter, _rooms(graph, fitter.arch, int(self.part * memory.size)))
+            yield _Optimistic(fitter, _rooms(graph, fitter.arch, int(self.part * memory.size)))
         yield fitter
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
@@ -128,7 +128,7 @@ def _rooms(graph: NestGraph, arch: Arch, most: int) -> dict[str, Shared]:
 
 
 @dataclass(frozen=True)
-class _Hope:
+class _Optimistic:
     """Prices of groups if all that they read and store had room in shared memory."""
 
     real: Prices

@@ -68,11 +68,13 @@ class KeepTensors:
         if not self.enabled or fitter.arch.core_count > 1:
             return tuple(parts)  # other cores would have to reach what one of them keeps
         memory = fitter.arch.memories.local
-        shelf = _Shelf(PricedParts(list(parts), fitter), memory, int(self.share * memory.size))
+        residents = _Residents(
+            PricedParts(list(parts), fitter), memory, int(self.share * memory.size)
+        )
         found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
         for candidate in found:
-            shelf.offer(candidate)
-        return tuple(shelf.program.parts)
+            residents.offer(candidate)
+        return tuple(residents.program.parts)
 
 
 def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
@@ -170,7 +172,7 @@ def _raw(group: Group, tensor: Tensor, border: float | None) -> float:
 
 
 @dataclass
-class _Shelf:
+class _Residents:
     """The end of local memory, and what lies there from group to group."""
 
     program: PricedParts
@@ -181,7 +183,7 @@ class _Shelf:
     """Tensors by their offset from the memory's end."""
 
     def offer(self, candidate: Candidate) -> None:
-        """Put the candidate on the shelf if that is worth its place."""
+        """Keep the candidate if that is worth its place."""
         memory = self.memory
         grain = math.lcm(memory.alignment, GRAIN)
         size = -(-candidate.bytes // grain) * grain
@@ -201,7 +203,7 @@ class _Shelf:
             self.placed.append((offset, span))
 
     def _with(self, position: int, candidate: Candidate, kept: Kept, reserve: int) -> Group:
-        """The group at `position` with one more tensor on the shelf."""
+        """The group at `position` with one more tensor on the residents."""
         group = self.program.group(position)
         reserved = max(group.reserved, reserve)
         if position not in candidate.groups:

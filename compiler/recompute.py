@@ -87,7 +87,7 @@ class Recomputed:
 
     inputs: dict[str, Array]
     """Of the network, as the program had them."""
-    fed: dict[str, Array]
+    observed: dict[str, Array]
     """By their names in the model: as stored, or recomputed where they stay on chip. The readers
     of a value were given these."""
     made: dict[str, Made]
@@ -169,7 +169,7 @@ class _Recomputation:
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetic(recipe)
         self.pairs: list[Stored] = []
-        self.fed: dict[str, Array] = {}
+        self.observed: dict[str, Array] = {}
         self.made: dict[str, Made] = {}
         self.losses = list(lost_constants(recipe.graph))
 
@@ -190,7 +190,7 @@ class _Recomputation:
             again = self._take_host(stage, stored)
             for name in stage.stored:
                 self._name(seen.get(name, ()), as_stored=not again)
-        return Recomputed(given, self.fed, self.made, tuple(self.pairs), tuple(self.losses))
+        return Recomputed(given, self.observed, self.made, tuple(self.pairs), tuple(self.losses))
 
     def _compute(self, nest: Nest, stage: Stage, stored: Mapping[str, Array]) -> None:
         """A nest in both arithmetics. What the program stored takes the place of what the machine
@@ -303,9 +303,9 @@ class _Recomputation:
                 if name in self.bypassed:
                     self.made[known] = Made(values.astype(kind), _in_type(values, error, kind))
                     continue
-                self.fed[known] = self.machine.tensors[name].astype(kind)
+                self.observed[known] = self.machine.tensors[name].astype(kind)
                 if position:  # made of the first by an operator that changes nothing
-                    self.made[known] = Made(self.fed[known], None)
+                    self.made[known] = Made(self.observed[known], None)
                     continue
                 rounded = stored if as_stored else None
                 self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
@@ -319,7 +319,7 @@ class _Recomputation:
         """Readers of a value that the model names start from it as the reference's readers do:
         in the model's element type, and unsure by a cast that the machine has no use for."""
         values = self.model.tensors[name]
-        given = [self.fed[known].astype(values.dtype) for known, _ in self.recipe.known[name]]
+        given = [self.observed[known].astype(values.dtype) for known, _ in self.recipe.known[name]]
         values[...] = given[0]
         self.model.set_error(name, None)
         with np.errstate(invalid="ignore"):

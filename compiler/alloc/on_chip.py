@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from compiler.alloc.conflicts import traffic
-from compiler.alloc.early import Pace, placed_early
 from compiler.alloc.pack import Item, pack
+from compiler.alloc.prefetch import Pace, prefetched
 from compiler.alloc.separate import Space, Waits, separate
 from compiler.alloc.steady import phases
 from compiler.cost.rates import copy_rate
@@ -86,7 +86,7 @@ class PlaceBuffers:
             return None
         memory, size = room
         grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
-        return placed_early(made, buffers, Pace.of(plan, arch), (size, grain), busy)
+        return prefetched(made, buffers, Pace.of(plan, arch), (size, grain), busy)
 
     def _place(
         self, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,

@@ -22,7 +22,7 @@ from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
 from compiler.emit.nodes import Leaf, Node
 from compiler.emit.order import OrderInstructions
-from compiler.emit.sync import THRIFT, Synchronizer
+from compiler.emit.sync import SHARING, Synchronizer
 from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
 from compiler.geometry.ranges import Range
@@ -121,8 +121,8 @@ class ProgramEmitter:
         """All cores' instructions, with as many tokens as there are; DoesNotFit where these are
         too few, with `hunger` saying for which steps."""
         front_end = self.arch.front_end
-        for thrift in THRIFT:
-            sync = Synchronizer(front_end.sync == "tokens", thrift)
+        for sharing in SHARING:
+            sync = Synchronizer(front_end.sync == "tokens", sharing)
             streams = tuple(tuple(sync.stream(nodes)) for nodes in self.nodes)
             self.tokens = sync.initial
             if len(sync.initial) <= front_end.tokens:

@@ -10,7 +10,7 @@ Engines run their queues in order, so of all such pairs only a few need a token:
 Each pair of engines has one chain of such pairs per loop depth: the n-th wait takes what the n-th
 signal gave. A step in deeper loops is bracketed by `Sync` where the chain lives. Loops beside each
 other use tokens in turns (`lanes`), so that one can begin while the one before it drains. Outside
-all loops every pair happens once: where tokens are scarce, barriers do as well (`Thrift`).
+all loops every pair happens once: where tokens are scarce, barriers do as well (`Sharing`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Thrift:
+class Sharing:
     """How tokens are saved on a machine that has few."""
 
     lanes: int = 2
@@ -61,11 +61,11 @@ class Thrift:
     over with what they share before another begins, the next or the one after."""
 
 
-THRIFT = (
-    Thrift(),
-    Thrift(lanes=1),
-    Thrift(lanes=1, barriers=True),
-    Thrift(lanes=1, barriers=True, merged=True),
+SHARING = (
+    Sharing(),
+    Sharing(lanes=1),
+    Sharing(lanes=1, barriers=True),
+    Sharing(lanes=1, barriers=True, merged=True),
 )
 """From lavish to sparing."""
 
@@ -76,7 +76,7 @@ class Synchronizer:
 
     tokens: bool = True
     """Whether the machine has tokens; else its hardware interlocks."""
-    thrift: Thrift = THRIFT[0]
+    sharing: Sharing = SHARING[0]
     initial: dict[str, int] = field(default_factory=dict)
     """Token -> count at the start."""
     barriers: dict[str, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class Synchronizer:
             none: Marks = [{} for _ in body]
             return self._items(body, (none, none), 0)
         touches = [node.touches for node in body]
-        if not self.thrift.barriers:
+        if not self.sharing.barriers:
             return self._items(body, self._marks(touches, 0, 0), 0)
         return self._items(*self._behind_barriers(body, chains(tuple(touches), 0)), 0)
 
@@ -139,7 +139,7 @@ class Synchronizer:
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
             if depth == 0:
                 self._ranks = self._ranked(node)
-            items += self._walked(node, depth + 1, walks % self.thrift.lanes)
+            items += self._walked(node, depth + 1, walks % self.sharing.lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
         return items
@@ -157,14 +157,14 @@ class Synchronizer:
 
     def _chains(self, touches: Sequence[Touches], depth: int) -> list[Chain]:
         found = chains(tuple(touches), depth)
-        return merged(found) if self.thrift.merged else found
+        return merged(found) if self.sharing.merged else found
 
     def _token(self, chain: Chain, depth: int, lane: int) -> tuple[str, int]:
         """The token of a chain, and how many each of its pairs gives and takes."""
         kind = self._kind(chain)
         rank = self._ranks[kind].index(depth) + 1 if depth else 0
         name = f"{kind}_{rank}" + ("b" if lane else "")
-        if self.thrift.merged and chain.distance:
+        if self.sharing.merged and chain.distance:
             self.initial[name] = SHARED
             return name, SHARED // chain.distance
         self.initial[name] = chain.distance * len(chain.first)
@@ -175,7 +175,7 @@ class Synchronizer:
         ends = f"{chain.giver}_{chain.taker}"
         if not chain.distance:
             return f"full_{ends}"
-        if self.thrift.merged:
+        if self.sharing.merged:
             return f"free_{ends}"
         pairs = f"x{len(chain.first)}" if len(chain.first) > 1 else ""
         return f"free{chain.distance}{pairs}_{ends}"

@@ -18,7 +18,7 @@ from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive
-from compiler.hold.room import earliest
+from compiler.hold.prefetch import earliest
 from compiler.hold.tensors import Holder, shares_loads
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled

@@ -47,7 +47,7 @@ THOROUGH = (
     "tests/compiler/test_tile_timeline.py", "tests/compiler/test_cost_transfer.py",
     "tests/compiler/test_geometry_walk.py", "tests/compiler/test_fuse_partition.py",
     "tests/compiler/test_fuse_reorder.py", "tests/compiler/test_plan_group.py",
-    "tests/compiler/test_alloc_conflicts.py", "tests/compiler/test_alloc_early.py",
+    "tests/compiler/test_alloc_conflicts.py", "tests/compiler/test_alloc_prefetch.py",
     "tests/compiler/test_alloc_pack.py", "tests/compiler/test_alloc_places.py",
     "tests/compiler/test_fit.py", "tests/compiler/test_homes.py",
     "tests/compiler/test_closed_forms.py", "tests/compiler/test_replay.py",

@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.drift import with_losses
+from archgen.deviation import with_losses
 from archgen.point import Point, Row
 from archgen.reference import run_reference
 from archgen.run import Workbench

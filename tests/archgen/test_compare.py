@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from archgen.drift import drift
+from archgen.deviation import deviation
 from archgen.verify import Array, Comparison, compare
 from compiler.recompute import Made, Stored
 
@@ -129,6 +129,6 @@ def test_differences_that_are_small_but_everywhere_are_found() -> None:
     expected = random.standard_normal(4000).astype(np.float32)
     error = np.full(4000, 1e-3)
     usual = (random.standard_normal(4000) * 2e-4).astype(np.float32)
-    assert drift(Stored("t", expected + usual, expected, error)).excess < 1
+    assert deviation(Stored("t", expected + usual, expected, error)).excess < 1
     everywhere = np.full(4000, 8e-4, np.float32)
-    assert drift(Stored("t", expected + everywhere, expected, error)).excess > 1
+    assert deviation(Stored("t", expected + everywhere, expected, error)).excess > 1

@@ -17,13 +17,13 @@ import pytest
 from deep import fused
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.fed import FED, cut, run_cut
 from archgen.models import open_model
 from archgen.point import Point, Row
 from archgen.quantize import quantize
 from archgen.reference import run_node, run_reference, sample_inputs
 from archgen.run import Workbench
 from archgen.schema import load_arch
+from archgen.stagewise import OWN, cut, run_cut
 from archgen.standard import STANDARD, compile_request
 from archgen.toolchain import Array, Compiled, Request
 from simmodel.functional import run
@@ -189,10 +189,10 @@ def test_a_cut_model_computes_from_what_it_is_fed(tmp_path: Path) -> None:
     proto = onnx.load(network(tmp_path / "net.onnx"))
     inputs = sample_inputs(proto)
     own = run_reference(proto, inputs, ["r0", "r1"])
-    fed = {"r0": own["r0"], "r1": own["r1"] + 1}
-    model = cut(proto, fed)
-    assert {value.name for value in model.graph.input} == {"x", "r0" + FED, "r1" + FED}
-    result = run_cut(model, proto, inputs, fed)
+    values = {"r0": own["r0"], "r1": own["r1"] + 1}
+    model = cut(proto, values)
+    assert {value.name for value in model.graph.input} == {"x", "r0" + OWN, "r1" + OWN}
+    result = run_cut(model, proto, inputs, values)
     assert np.array_equal(result["r1"], own["r1"])
     assert not np.allclose(result["y"], own["y"])
     assert [value.name for value in proto.graph.output] == ["y"]

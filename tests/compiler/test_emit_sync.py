@@ -12,7 +12,7 @@ from machines import machine
 
 from compiler.emit.nodes import Leaf, Node, Segment, Use, Walk, emptied
 from compiler.emit.order_tokens import plays
-from compiler.emit.sync import THRIFT, Chain, Synchronizer, Thrift, chains, merged
+from compiler.emit.sync import SHARING, Chain, Sharing, Synchronizer, chains, merged
 from simmodel.isa import Copy, Item, Loop, Sync, Unary
 from simmodel.program import Buffer, Origin, Port, Program
 from simmodel.region import Address, Operand, Ring
@@ -112,7 +112,7 @@ def test_barriers_replace_tokens_outside_loops() -> None:
         sync_leaf("load", use("x", 0, write=True, home=0)),
         sync_leaf("matrix", use("x", 0, write=False, home=0)),
     ]
-    lavish, sparing = Synchronizer(), Synchronizer(thrift=Thrift(lanes=1, barriers=True))
+    lavish, sparing = Synchronizer(), Synchronizer(sharing=Sharing(lanes=1, barriers=True))
     lavish.stream(steps)
     sparing.stream(steps)
     assert (len(lavish.initial), len(lavish.barriers)) == (1, 0)
@@ -273,7 +273,7 @@ def _operand(memory: str, base: int) -> Operand:
     return Operand(memory, Address(base), (SIZE,), (1,), "int8")
 
 
-@pytest.mark.parametrize("level", range(len(THRIFT)))
+@pytest.mark.parametrize("level", range(len(SHARING)))
 @ANY
 @given(trees())
 def test_conflicts_keep_their_order(level: int, tree: tuple[list[Node], list[Space]]) -> None:
@@ -284,7 +284,7 @@ def test_conflicts_keep_their_order(level: int, tree: tuple[list[Node], list[Spa
         "load", (Copy(engine="load", origin=0, dst=whole, src=source),),
         (Use("all", "local", 0, SPACE, 1, 0, 0, True),),
     )  # fmt: skip
-    sync = Synchronizer(thrift=THRIFT[level])
+    sync = Synchronizer(sharing=SHARING[level])
     stream = tuple(sync.stream([start, *nodes]))
     assert plays(stream, sync.initial)
     arch = machine(tokens=4096)

@@ -11,7 +11,7 @@ from machines import NAMED, machine
 from networks import Net, feeds_of
 from test_meaning import NETWORKS, QUANTIZED
 
-from archgen.drift import drift
+from archgen.deviation import deviation
 from archgen.reference import run_node
 from compiler.driver import CompileOptions, compile_model
 from compiler.fuse.partition import Unfused
@@ -57,14 +57,14 @@ def test_integers_are_equal(name: str, arch: Arch) -> None:
     for pair in result.stored:
         if pair.expected.dtype.kind in "biu":
             np.testing.assert_array_equal(pair.actual, pair.expected, err_msg=pair.name)
-        assert drift(pair).excess <= 1
+        assert deviation(pair).excess <= 1
 
 
 @pytest.mark.parametrize("arch", [*NAMED.values(), HALF_ONLY], ids=[*NAMED, "half"])
 @pytest.mark.parametrize("name", ["attention", "layer-norm", "branches", "residual", "conv"])
 def test_floats_are_within_what_the_order_of_additions_changes(name: str, arch: Arch) -> None:
     result = again(name, arch, "fp16")
-    assert [str(drift(pair)) for pair in result.stored if drift(pair).excess > 1] == []
+    assert [str(deviation(pair)) for pair in result.stored if deviation(pair).excess > 1] == []
 
 
 def test_a_mistake_is_found_where_it_is_and_not_behind_it() -> None:
@@ -79,16 +79,16 @@ def test_a_mistake_is_found_where_it_is_and_not_behind_it() -> None:
     }
     stored[name] = stored[name] * np.float16(1.05)
     result = recompute(recipe, feeds, stored)
-    assert {pair.name for pair in result.stored if drift(pair).excess > 1} == {name, *readers}
+    assert {pair.name for pair in result.stored if deviation(pair).excess > 1} == {name, *readers}
     assert len(result.stored) > 1 + len(readers)
 
 
 def test_parts_of_a_concatenation_give_the_whole() -> None:
     recipe, feeds, stored = made("branches", NAMED["plain"], "fp32")
     result = recompute(recipe, feeds, stored)
-    joined = next(name for name, array in result.fed.items() if array.shape[1] == 17)
-    np.testing.assert_array_equal(result.fed[joined][:, 12:], feeds["x0"])
-    np.testing.assert_allclose(result.made[joined].values, result.fed[joined], 1e-5, 1e-6)
+    joined = next(name for name, array in result.observed.items() if array.shape[1] == 17)
+    np.testing.assert_array_equal(result.observed[joined][:, 12:], feeds["x0"])
+    np.testing.assert_allclose(result.made[joined].values, result.observed[joined], 1e-5, 1e-6)
 
 
 def test_hidden_values_are_those_that_would_be_stored() -> None:
@@ -99,9 +99,9 @@ def test_hidden_values_are_those_that_would_be_stored() -> None:
     hidden = recompute(replace(recipe, stages=(whole,)), feeds, stored)
     seen = recompute(recipe, feeds, stored)
     assert len(hidden.stored) < len(seen.stored)
-    assert hidden.fed.keys() == seen.fed.keys()
-    for name, values in seen.fed.items():
-        np.testing.assert_array_equal(hidden.fed[name], values, err_msg=name)
+    assert hidden.observed.keys() == seen.observed.keys()
+    for name, values in seen.observed.items():
+        np.testing.assert_array_equal(hidden.observed[name], values, err_msg=name)
 
 
 def test_what_is_stored_on_the_way_is_where_later_operators_start() -> None:
@@ -126,7 +126,7 @@ def test_sums_of_floats_read_by_another_name_are_still_inexact() -> None:
     assert pair.error is not None
     assert (pair.error > 0).all()
     assert pair.error.max() < 1e-3
-    assert drift(pair).excess <= 1
+    assert deviation(pair).excess <= 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_what_stays_on_chip_between_groups_is_as_inexact_as_it_was_made(
     within = {n for stage in recipe.stages for n in stage.stored}
     assert {n for stage in recipe.stages for n in stage.made} - within
     result = recompute(recipe, feeds, stored)
-    assert [str(drift(pair)) for pair in result.stored if drift(pair).excess > 1] == []
+    assert [str(deviation(pair)) for pair in result.stored if deviation(pair).excess > 1] == []
 
 
 def test_results_are_remembered_by_content() -> None:
@@ -155,7 +155,7 @@ def test_results_are_remembered_by_content() -> None:
     for name, values in first.made.items():
         np.testing.assert_array_equal(second.made[name].values, values.values)
     other = {name: values + 1 for name, values in feeds.items()}
-    assert drift(recompute(recipe, other, stored, memo).stored[0]).excess > 1
+    assert deviation(recompute(recipe, other, stored, memo).stored[0]).excess > 1
     memo = Memo(limit=100)
     recompute(recipe, feeds, stored, memo)
     assert memo.held <= 100

@@ -7,9 +7,9 @@ from itertools import accumulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.alloc.early import Block, Pace, placed_early
+from compiler.alloc.prefetch import Block, Pace, prefetched
 from compiler.hold.buffer import Buffer
-from compiler.hold.room import earliest
+from compiler.hold.prefetch import earliest
 
 GRAIN = 64
 
@@ -70,26 +70,26 @@ def test_a_wait_that_room_avoids_is_avoided() -> None:
     buffers = [held("x", 640, 0, 0), held("y", 128, 1, 3), loaded("w", 640, 3)]
     made = {"x": (0, 640), "y": (640, 128), "w": (0, 640)}
     times = pace(1200, 50, 50, 100)
-    found = placed_early(made, buffers, times, (1408, GRAIN), [])
+    found = prefetched(made, buffers, times, (1408, GRAIN), [])
     assert found is not None
     places, lives = found
     assert not meet(span(buffers[0], places["x"]), span(buffers[2], places["w"]))
     assert lives["w"][0] < 2
     # With less room the constant comes behind the map either way: nothing to mend.
-    assert placed_early(made, buffers, times, (1024, GRAIN), []) is None
+    assert prefetched(made, buffers, times, (1024, GRAIN), []) is None
 
 
 def test_places_that_cost_nothing_are_left_alone() -> None:
     buffers = [held("x", 64, 0, 2), loaded("w", 64, 2)]
     made = {"x": (0, 64), "w": (64, 64)}
-    assert placed_early(made, buffers, pace(500, 500, 500), (4096, GRAIN), []) is None
+    assert prefetched(made, buffers, pace(500, 500, 500), (4096, GRAIN), []) is None
 
 
 def test_the_end_waits_for_loads_and_for_the_room_that_they_take() -> None:
     buffers = [loaded(f"w{p}", 640, p) for p in range(3)]
     made = {"w0": (0, 640), "w1": (640, 640), "w2": (640, 640)}
     times = pace(700, 700, 700)
-    found = placed_early(made, buffers, times, (3 * 640, GRAIN), [])
+    found = prefetched(made, buffers, times, (3 * 640, GRAIN), [])
     assert found is not None
     blocks = [Block(p, p, (b,), (640,)) for p, b in enumerate(buffers)]
     # The third load waits for the second layer, or for none.
@@ -121,7 +121,7 @@ def test_what_is_alive_together_lies_apart(
     layers = range(len(work))
     most = max(sum(2 * b.bytes for b in buffers if b.first <= p <= b.last) for p in layers)
     size = -(-most // GRAIN) * GRAIN + more * GRAIN
-    found = placed_early(worst, buffers, Pace(work, 1.0), (size, GRAIN), [(0, 128)])
+    found = prefetched(worst, buffers, Pace(work, 1.0), (size, GRAIN), [(0, 128)])
     if found is None:
         return
     places, lives = found

@@ -17,7 +17,7 @@ from onnx import helper
 from archgen.reference import detached, run_detached
 
 Array = NDArray[Any]
-FED = "__fed"
+OWN = "__own"
 """Ending of the inputs that stand for cut values."""
 
 
@@ -26,17 +26,17 @@ def feedable(values: Mapping[str, Array]) -> dict[str, Array]:
     return {name: array for name, array in values.items() if array.dtype.kind in "biuf"}
 
 
-def cut(proto: onnx.ModelProto, fed: Mapping[str, Array]) -> onnx.ModelProto:
-    """`proto` cut at the values named in `fed`: their readers read inputs named `NAME__fed`.
+def cut(proto: onnx.ModelProto, own: Mapping[str, Array]) -> onnx.ModelProto:
+    """`proto` cut at the values named in `own`: their readers read inputs named `NAME__own`.
 
     For `run_cut` only: larger initializers stay in `proto`.
     """
     light = detached(proto)
     graph = light.graph
-    renamed = {name: name + FED for name in fed}
+    renamed = {name: name + OWN for name in own}
     _rename_reads(graph.node, renamed)
     outputs = {value.name for value in graph.output}
-    for name, array in fed.items():
+    for name, array in own.items():
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
         graph.input.append(helper.make_tensor_value_info(renamed[name], kind, array.shape))
         if name not in outputs:
@@ -61,12 +61,12 @@ def run_cut(
     model: onnx.ModelProto,
     proto: onnx.ModelProto,
     inputs: Mapping[str, Array],
-    fed: Mapping[str, Array],
+    own: Mapping[str, Array],
 ) -> dict[str, Array]:
     """All outputs of `model`, which `cut` made of `proto`, by name.
 
     Raises ModelError when ONNX Runtime refuses the model or the values.
     """
     return run_detached(
-        model, proto, {**inputs, **{name + FED: array for name, array in fed.items()}}
+        model, proto, {**inputs, **{name + OWN: array for name, array in own.items()}}
     )

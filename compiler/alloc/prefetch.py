@@ -18,7 +18,7 @@ import numpy as np
 from compiler.alloc.steady import phases
 from compiler.cost.rates import copy_rate
 from compiler.hold.buffer import Buffer
-from compiler.hold.room import earliest
+from compiler.hold.prefetch import earliest
 from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 
@@ -104,7 +104,7 @@ class Block:
         return self.first + 1, self.last + 1
 
 
-def placed_early(
+def prefetched(
     made: Mapping[str, Place], buffers: Sequence[Buffer], pace: Pace, room: tuple[int, int],
     busy: Sequence[tuple[int, int]],
 ) -> tuple[dict[str, Place], Lives] | None:  # fmt: skip

@@ -29,11 +29,11 @@ _USUAL = 0.5
 
 def with_stored(verdict: Comparison, stored: Iterable[Stored]) -> Comparison:
     """`verdict`, and that everything in `stored` is as it should be."""
-    drifts = [drift(pair) for pair in stored]
-    excess = max((each.excess for each in drifts), default=None)
+    deviations = [deviation(pair) for pair in stored]
+    excess = max((each.excess for each in deviations), default=None)
     known = [each for each in (verdict.excess, excess) if each is not None]
     verdict = replace(verdict, excess=max(known, default=None))
-    wrong = [str(each) for each in drifts if each.excess > 1]
+    wrong = [str(each) for each in deviations if each.excess > 1]
     if not wrong:
         return verdict
     what = listed(wrong, "stored tensors differ from their operators")
@@ -83,7 +83,7 @@ def _lost(values: Array, expected: Array) -> float:
 
 
 @dataclass(frozen=True)
-class Drift:
+class Deviation:
     """How far a stored tensor is off, and how far it may be."""
 
     name: str
@@ -100,11 +100,11 @@ class Drift:
         )
 
 
-def drift(pair: Stored) -> Drift:
+def deviation(pair: Stored) -> Deviation:
     """How far `pair` is off, at its worst element or on the whole."""
     worst = judge(pair.name, Made(pair.actual, pair.error), pair.expected)
     if pair.error is None or worst.excess > 1:
-        return Drift(pair.name, worst.error, worst.tolerance, worst.excess)
+        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess)
     known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
     mean = _root_mean_square(differences(pair.actual, pair.expected)[known])
     count = max(1, int(np.count_nonzero(known)))
@@ -113,8 +113,8 @@ def drift(pair: Stored) -> Drift:
     usual = _root_mean_square(np.maximum(factor * pair.error, single)[known])
     share = mean / usual if usual else 0.0
     if share <= worst.excess:
-        return Drift(pair.name, worst.error, worst.tolerance, worst.excess)
-    return Drift(pair.name, mean, usual, share)
+        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess)
+    return Deviation(pair.name, mean, usual, share)
 
 
 def _steps(values: Array) -> Array:
