@@ -237,8 +237,10 @@ def test_workers_give_the_same_frame_and_survive_a_death(tmp_path: Path) -> None
 
 
 def test_an_interrupted_study_keeps_what_is_finished(tmp_path: Path) -> None:
+    # A shell that runs tests in the background has its children ignore interrupts.
     script = f"""
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from host_only import HOST_ONLY
 from archgen.sweep import study
 def observe(outcome, done, total):
