@@ -17,18 +17,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from archgen.comparison import StudyComparison, compare
-from archgen.design import StudyError
+from archgen.check.reference import run_node
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
-from archgen.models import SourceModel, open_model
-from archgen.reference import run_node
-from archgen.results import Study, open_study
-from archgen.run import Prepared, load_calibration, prepare
+from archgen.models.load import SourceModel, open_model
+from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choice
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
-from archgen.steps import step
-from archgen.sweep import study
+from archgen.studies.comparison import StudyComparison, compare
+from archgen.studies.design import StudyError
+from archgen.studies.results import Study, open_study
+from archgen.studies.run import Prepared, load_calibration, prepare
+from archgen.studies.sweep import study
 from archgen.toolchain import Request
 from compiler.errors import UnsupportedModel
 from simmodel.arch import Arch

@@ -18,7 +18,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from archgen.guard import Bounds, Exceeded, guarded
+from archgen.process.guard import Bounds, Exceeded, guarded
 from compiler.graph.prepare import GRAPH_PASSES
 from simmodel.registry import Registry
 

@@ -15,11 +15,11 @@ from rich.table import Table
 from archgen.cli.options import Words
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table, show
-from archgen.comparison import StudyComparison
-from archgen.comparison import compare as compared
-from archgen.differences import Change
-from archgen.frame import Record
-from archgen.store import writing
+from archgen.outcomes.frame import Record
+from archgen.studies.comparison import StudyComparison
+from archgen.studies.comparison import compare as compared
+from archgen.studies.differences import Change
+from archgen.studies.store import writing
 
 _FIGURES = (
     ("latency_ms", "latency"),

@@ -36,15 +36,15 @@ from archgen.cli.options import (
 from archgen.explanation import explanation
 from archgen.extensions import activate, extension
 from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
-from archgen.guard import Bounds
-from archgen.models import ModelError, SourceModel
+from archgen.models.load import ModelError, SourceModel
+from archgen.models.sizes import check_sizes
+from archgen.outcomes.rows import host_calls
 from archgen.perfetto import write_trace
-from archgen.rows import host_calls
+from archgen.process.guard import Bounds
+from archgen.process.steps import step
 from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError
-from archgen.sizes import check_sizes
 from archgen.standard import Best, compile_best, first, winner
-from archgen.steps import step
 from compiler.errors import CompilerError
 from simmodel.arch import Arch
 from simmodel.asm import print_program

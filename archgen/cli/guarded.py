@@ -17,7 +17,7 @@ import click
 
 from archgen.cli.main import complain, is_user_error
 from archgen.cli.options import Size, seconds_of
-from archgen.guard import Bounds, Exceeded, guarded
+from archgen.process.guard import Bounds, Exceeded, guarded
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 _OPTIONS = (

@@ -15,7 +15,7 @@ from importlib.metadata import version
 import click
 
 from archgen.files import say_plainly
-from archgen.threads import collect_rarely, one_thread_each
+from archgen.process.threads import collect_rarely, one_thread_each
 
 VERBS = {
     "check": "check architecture files, print peaks",
@@ -33,13 +33,13 @@ VERBS = {
 """Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""
 
 USER_ERRORS = {
-    "archgen.model_errors": ("ModelError",),
+    "archgen.models.errors": ("ModelError",),
     "archgen.schema.mistakes": ("ArchError",),
     "archgen.extensions": ("ExtensionError",),
-    "archgen.store": ("StoreError",),
-    "archgen.workers": ("WorkersGone",),
+    "archgen.studies.store": ("StoreError",),
+    "archgen.studies.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),
-    "archgen.design": ("StudyError",),
+    "archgen.studies.design": ("StudyError",),
     "compiler.errors": ("CompilerError",),
 }
 """Exceptions about what the user gave; looked up only in modules that a verb has imported."""

@@ -17,13 +17,13 @@ from rich.table import Table
 
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, as_roles, dim_option, role_option
-from archgen.guard import Bounds
-from archgen.model_errors import ModelError, option
-from archgen.models import roles_of
+from archgen.models.errors import ModelError, option
+from archgen.models.load import roles_of
+from archgen.process.guard import Bounds
+from archgen.process.steps import step
 from archgen.roles import Told
 from archgen.roles.net import Port
 from archgen.roles.role import Role
-from archgen.steps import step
 from archgen.zoo.catalog import CATALOG
 
 _LEAST_WIDTH = 120

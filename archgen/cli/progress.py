@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from archgen.point import Outcome
+from archgen.outcomes.point import Outcome
 
 _EVERY = 30.0
 """Seconds between lines where there is no terminal."""

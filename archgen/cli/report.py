@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from archgen.report import REPORT, write_report
-from archgen.results import open_study
-from archgen.store import writing
+from archgen.studies.results import open_study
+from archgen.studies.store import writing
 
 
 @click.command()

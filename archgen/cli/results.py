@@ -14,10 +14,10 @@ from rich.table import Table
 from archgen.cli.options import Words
 from archgen.cli.summary import reasons, results_table
 from archgen.cli.terminal import plain_table, show
-from archgen.frame import records
-from archgen.query import by_order, known_column, where
-from archgen.results import Study, open_study
-from archgen.store import writing
+from archgen.outcomes.frame import records
+from archgen.studies.query import by_order, known_column, where
+from archgen.studies.results import Study, open_study
+from archgen.studies.store import writing
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from archgen.cli.options import Size, seconds_of
 from archgen.cli.progress import Progress
-from archgen.sweep import Observer, Running
+from archgen.studies.sweep import Observer, Running
 
 Result = TypeVar("Result")
 Verb = Callable[..., Any]

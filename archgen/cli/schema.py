@@ -7,7 +7,7 @@ import json
 import click
 
 from archgen.schema.json_schema import file_schema
-from archgen.study_file import study_schema
+from archgen.studies.file import study_schema
 
 
 @click.command()

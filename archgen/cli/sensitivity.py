@@ -18,7 +18,7 @@ from archgen.exploration.evaluate import Means
 from archgen.exploration.plan import load_surroundings
 from archgen.exploration.saving import save_sensitivities
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
-from archgen.frame import Record, records
+from archgen.outcomes.frame import Record, records
 
 _INTERESTING = 0.02
 """Interactions below this share of the metric are not told."""

@@ -26,14 +26,14 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.cli.terminal import show
-from archgen.design import Design, StudyError, Workload, designed, points
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
-from archgen.store import writing
-from archgen.study_file import is_study
-from archgen.study_plan import load_study
-from archgen.sweep import run_study
-from archgen.variants import Variant
+from archgen.schema.variants import Variant
+from archgen.studies.design import Design, StudyError, Workload, designed, points
+from archgen.studies.file import is_study
+from archgen.studies.plan import load_study
+from archgen.studies.store import writing
+from archgen.studies.sweep import run_study
 
 _TYPED = click.core.ParameterSource.COMMANDLINE
 _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")

@@ -11,9 +11,9 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import plain_table
-from archgen.frame import Record, is_wrong, records, varied
-from archgen.point import Point
-from archgen.store import Store
+from archgen.outcomes.frame import Record, is_wrong, records, varied
+from archgen.outcomes.point import Point
+from archgen.studies.store import Store
 
 _KIB = 1024
 _LINES, _LONGEST_LINE = 4, 180

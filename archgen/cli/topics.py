@@ -17,13 +17,13 @@ from itertools import pairwise
 from typing import Any
 
 from archgen.cli.fields import Field, Part, parts
-from archgen.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS, Column
 from archgen.knobs import knobs
+from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS, Column
+from archgen.outcomes.stalls import STALLS
 from archgen.plots.saving import DETAILS, OVERVIEWS
 from archgen.schema.json_schema import arch_view
 from archgen.schema.view import View
-from archgen.stalls import STALLS
-from archgen.study_file import StudyFile
+from archgen.studies.file import StudyFile
 from compiler.passes import Pass, pass_name
 from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Stages
 from simmodel import machine

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from archgen.design import Named
 from archgen.exploration.evaluate import Means
 from archgen.exploration.measures import AREA
 from archgen.exploration.plan import Given, load_exploration, load_surroundings
@@ -24,7 +23,8 @@ from archgen.exploration.saving import save_answer, save_found, save_sensitiviti
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
-from archgen.sweep import Observer, Running
+from archgen.studies.design import Named
+from archgen.studies.sweep import Observer, Running
 
 
 def explore(

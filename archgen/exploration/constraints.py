@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from archgen.conditions import ORDERS, amount, split_condition
 from archgen.exploration.measures import measure_column
+from archgen.outcomes.conditions import ORDERS, amount, split_condition
 from simmodel.arch import Arch
 
 

@@ -13,19 +13,18 @@ from pathlib import Path
 from statistics import fmean, geometric_mean
 from types import TracebackType
 
-from archgen.about import about
-from archgen.design import Contents, Design, contents_of, points
-from archgen.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
 from archgen.exploration.constraints import Constraint
 from archgen.exploration.measures import measured
-from archgen.point import Outcome, Point
-from archgen.results import Study, write_manifest
+from archgen.outcomes.point import Outcome, Point
+from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
-from archgen.store import writing
-from archgen.sweep import Observer, Running, store_in, stored_or_run, workers_for
+from archgen.studies.design import Contents, Design, contents_of, points
+from archgen.studies.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
+from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.store import writing
+from archgen.studies.sweep import Observer, Running, store_in, stored_or_run, workers_for
+from archgen.studies.workers import Workers
 from archgen.toolchain import Toolchain
-from archgen.variants import Variant
-from archgen.workers import Workers
 
 SCREEN = "screen"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from archgen.columns import COLUMNS, MORE_IS_BETTER, Column, column
-from archgen.point import Row
+from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, Column, column
+from archgen.outcomes.point import Row
 from archgen.schema.mistakes import guess
 from simmodel.arch import Arch
 

@@ -8,7 +8,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NoReturn
 
-from archgen.design import Design
 from archgen.exploration.constraints import Constraint, parse_constraint
 from archgen.exploration.measures import measure_column, upwards
 from archgen.exploration.ranges import base_value, spelled_like
@@ -16,10 +15,11 @@ from archgen.exploration.space import Indices, Parameter, Space, parameter_of
 from archgen.schema.mistakes import Mistake
 from archgen.schema.mistakes import Path as TreePath
 from archgen.schema.tree import Leaf, Node, Row, Table, find, plain
-from archgen.study_file import Machines, StudyFile
-from archgen.study_plan import Maker, opened
-from archgen.study_sections import Explore, Quantity, Range, Sensitivity
-from archgen.variants import Variant, spelled, text_of, value_of
+from archgen.schema.variants import Variant, spelled, text_of, value_of
+from archgen.studies.design import Design
+from archgen.studies.file import Machines, StudyFile
+from archgen.studies.plan import Maker, opened
+from archgen.studies.sections import Explore, Quantity, Range, Sensitivity
 from simmodel.arch import Arch
 
 Given = str | PathLike[str] | Mapping[str, Any]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from archgen.study_sections import Quantity, Range
+from archgen.studies.sections import Quantity, Range
 from simmodel.units import Bandwidth, Delay, parse_bytes, parse_hertz, split
 
 _EXAMPLE = "'512 KiB'"

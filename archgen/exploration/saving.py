@@ -22,9 +22,9 @@ from archgen.exploration.search import Found
 from archgen.exploration.sensitivity import Sensitivities
 from archgen.exploration.target import Answer
 from archgen.files import write_atomically, write_text
-from archgen.frame import Frame, records
+from archgen.outcomes.frame import Frame, records
 from archgen.plots import pareto_figure, tornado_figure
-from archgen.store import writing
+from archgen.studies.store import writing
 
 FRONT, TARGET = "front", "target"
 _DPI = 130

@@ -14,7 +14,7 @@ from archgen.exploration.constraints import Constraint
 from archgen.exploration.evaluate import Judged
 from archgen.exploration.measures import is_estimable
 from archgen.exploration.plan import Objective
-from archgen.fronts import dominates, ranks, spread
+from archgen.outcomes.fronts import dominates, ranks, spread
 
 _SLACK = 0.1
 """Relative excess over a bound that an estimate may have and still count as keeping to it."""

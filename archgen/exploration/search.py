@@ -21,9 +21,9 @@ from archgen.exploration.evaluate import Judge, Judged, Means
 from archgen.exploration.plan import Exploration
 from archgen.exploration.screen import is_blind, overlooked, promising, time_errors
 from archgen.exploration.trials import RAN, REFUSED, SCREENED, Proposal, Trials
-from archgen.fronts import front
-from archgen.results import Study
-from archgen.store import StoreError
+from archgen.outcomes.fronts import front
+from archgen.studies.results import Study
+from archgen.studies.store import StoreError
 
 _HEADLINE = ("latency_ms", "throughput_ips", "energy_mj", "area_mm2")
 

@@ -19,9 +19,9 @@ from archgen.exploration.evaluate import Judge, Judged, Means
 from archgen.exploration.measures import AREA
 from archgen.exploration.plan import Surroundings
 from archgen.exploration.space import Indices, Parameter
-from archgen.frame import Frame
-from archgen.results import Study
-from archgen.store import StoreError
+from archgen.outcomes.frame import Frame
+from archgen.studies.results import Study
+from archgen.studies.store import StoreError
 
 _NAN = float("nan")
 

@@ -18,8 +18,8 @@ from archgen.exploration.ranges import is_ordered, values_of
 from archgen.schema.explain import broken_fields
 from archgen.schema.mistakes import Mistake
 from archgen.schema.tree import Node, Row, Table, plain
-from archgen.study_sections import Range
-from archgen.variants import Variant, laid_over, spelled, text_of, variant
+from archgen.schema.variants import Variant, laid_over, spelled, text_of, variant
+from archgen.studies.sections import Range
 
 Indices = tuple[int, ...]
 

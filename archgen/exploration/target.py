@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from archgen.design import StudyError
 from archgen.energy import costs_of
 from archgen.energy.sources import MissingSource
 from archgen.exploration.constraints import Constraint, parse_constraint
@@ -19,8 +18,9 @@ from archgen.exploration.evaluate import Judge, Judged, Means
 from archgen.exploration.measures import AREA, is_estimable, measure_column, upwards
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.space import Indices
-from archgen.results import Study
-from archgen.variants import Variant
+from archgen.schema.variants import Variant
+from archgen.studies.design import StudyError
+from archgen.studies.results import Study
 
 MOST = 20_000
 """Combinations that are looked through."""

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from archgen.cache import content_hash
-from archgen.design import StudyError
 from archgen.exploration.plan import Exploration
 from archgen.exploration.space import Indices
-from archgen.store import Store
-from archgen.variants import Variant
+from archgen.schema.variants import Variant
+from archgen.studies.design import StudyError
+from archgen.studies.store import Store
 
 JOURNAL = "explore.journal"
 RAN, SCREENED, REFUSED, FORBIDDEN = "ran", "screened", "refused", "forbidden"

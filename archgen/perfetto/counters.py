@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from archgen.outcomes.timeline import Values, bandwidth, bin_length, occupancy, spans_of
 from archgen.perfetto.tokens import Token, token_changes
-from archgen.timeline import Values, bandwidth, bin_length, occupancy, spans_of
 from simmodel.arch import Arch
 from simmodel.metrics import by_instance
 from simmodel.program import Program

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from archgen.files import write_bytes
+from archgen.outcomes.timeline import Merged, merge, spans_of
 from archgen.perfetto.counters import CHIP, Counter, counters
 from archgen.perfetto.packets import Packets, Track, arrows
 from archgen.perfetto.tokens import Token, dependences, tokens_of
-from archgen.timeline import Merged, merge, spans_of
 from simmodel.arch import Arch
 from simmodel.asm import print_item
 from simmodel.expand import Site, expand

@@ -8,7 +8,7 @@ import re
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from archgen.frame import Frame, number, records
+from archgen.outcomes.frame import Frame, number, records
 from archgen.plots.bars import shown
 from archgen.plots.panels import Panel, bar_figure, machine_labels, write_instead
 from archgen.plots.stacked import component_colours, draw_stack

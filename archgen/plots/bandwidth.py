@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from archgen.frame import Frame
+from archgen.outcomes.frame import Frame
 from archgen.plots.levels import Series, link_peak, series, total
 from archgen.plots.style import BROWN, INK, ORANGE, SETTINGS, VERMILION, say, title
 from archgen.plots.timeline import WIDTH, point_title, time_axis

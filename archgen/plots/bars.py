@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from archgen.frame import Frame, Record, is_wrong, number, records
+from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.plots.panels import Panel, bar_figure, split_panels, write_instead, write_refusals
 from archgen.plots.style import BLUE, INK, PAPER, VERMILION
 

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.frame import Frame, number
+from archgen.outcomes.frame import Frame, number
 from archgen.plots.bars import shown
 from archgen.plots.panels import Panel, bar_figure, split_panels, write_instead, write_refusals
 from archgen.plots.stacked import component_colours, draw_stack

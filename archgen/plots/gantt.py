@@ -15,7 +15,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from archgen.frame import Frame, records
+from archgen.outcomes.frame import Frame, records
 from archgen.plots.style import DARK, GREY, LIGHT, PALE, SETTINGS, engine_colour, title
 from archgen.plots.timeline import WIDTH, Stretch, point_title, stretches, time_axis
 from simmodel.arch import Arch

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.frame import Frame, Record, number, records
+from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.panels import square_figure, workload
 from archgen.plots.roofline import GIGA, draw_roofs, label_outer, marks_of, span_of
 from archgen.plots.style import MUTED, SETTINGS, legend_columns

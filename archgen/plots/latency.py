@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from archgen.frame import Frame
+from archgen.outcomes.frame import Frame
 from archgen.plots.bars import value_figure
 from archgen.plots.style import SETTINGS
 

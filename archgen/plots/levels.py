@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from archgen.frame import Frame
+from archgen.outcomes.frame import Frame
 from simmodel.arch import Arch
 
 Values = NDArray[np.float64]

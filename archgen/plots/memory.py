@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.frame import Frame
+from archgen.outcomes.frame import Frame
 from archgen.plots.panels import Panel, bar_figure, split_panels, write_refusals
 from archgen.plots.style import INK, MEMORIES, MUTED, PALE, SETTINGS
 from simmodel.arch import Arch

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from archgen.frame import Frame
+from archgen.outcomes.frame import Frame
 from archgen.plots.levels import Series, series
 from archgen.plots.style import INK, MEMORIES, SETTINGS, say, title
 from archgen.plots.timeline import WIDTH, point_title, time_axis

@@ -16,7 +16,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.frame import Frame, Record, records, varied
+from archgen.outcomes.frame import Frame, Record, records, varied
 from archgen.plots.style import LETTER, MUTED, title
 from simmodel.units import show_bytes
 

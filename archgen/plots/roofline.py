@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.frame import Frame, Record, records
+from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.panels import square_figure, workload
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
 from simmodel.arch import Arch

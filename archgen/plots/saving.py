@@ -14,7 +14,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from archgen.files import write_atomically, write_text
-from archgen.frame import Frame
+from archgen.outcomes.frame import Frame
 from archgen.plots.area import area_figure
 from archgen.plots.bandwidth import bandwidth_figure
 from archgen.plots.energy import energy_figure

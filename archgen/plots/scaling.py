@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from archgen.frame import Frame, Record, number, records, varied
+from archgen.outcomes.frame import Frame, Record, number, records, varied
 from archgen.plots.panels import square_figure, workload
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns, say
 from simmodel.arch import Arch

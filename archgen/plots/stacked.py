@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from matplotlib.axes import Axes
 
-from archgen.frame import Frame
+from archgen.outcomes.frame import Frame
 from archgen.plots.style import COMPONENTS, INK, filled, readable_on
 
 _NAMED_FROM = 0.085

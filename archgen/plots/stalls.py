@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from archgen.frame import Frame, number
+from archgen.outcomes.frame import Frame, number
 from archgen.plots.panels import bar_figure, split_panels, write_refusals
 from archgen.plots.stacked import draw_stack
 from archgen.plots.style import BUSY, CAUSES, SETTINGS, keys, legend_columns

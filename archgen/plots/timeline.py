@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
-from archgen.frame import Frame, Record, records
+from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.panels import workload
 from archgen.scheduling import DEFAULT
 from simmodel.arch import Arch

@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.frame import Frame, Record, number, records
+from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.panels import Panel, bar_figure, workload
 from archgen.plots.style import BLUE, INK, MUTED, ORANGE, SETTINGS, filled, keys
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from archgen.frame import Frame, Record, number, records
+from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.style import BLUE, GREY, INK, SETTINGS, title
 from archgen.plots.timeline import WIDTH, point_title, time_axis
 from simmodel.arch import Arch

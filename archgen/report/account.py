@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from archgen.frame import Frame, Record, layers_frame, levels_frame, number, records
-from archgen.point import Outcome
+from archgen.outcomes.frame import Frame, Record, layers_frame, levels_frame, number, records
+from archgen.outcomes.point import Outcome
+from archgen.outcomes.stalls import STALLS
 from archgen.report.points import PointView
-from archgen.stalls import STALLS
 
 _CORE = re.compile(r"core\d+\.(.+)")
 

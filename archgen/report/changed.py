@@ -14,7 +14,7 @@ from typing import Any
 from archgen.energy import Costs, costs_of
 from archgen.report.points import PointView
 from archgen.schema.tree import Table
-from archgen.variants import spelled, variant
+from archgen.schema.variants import spelled, variant
 from simmodel.arch import Arch
 from simmodel.units import Bandwidth, Delay
 

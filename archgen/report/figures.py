@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from archgen.frame import Frame, layers_frame, levels_frame, spans_frame
+from archgen.outcomes.frame import Frame, layers_frame, levels_frame, spans_frame
+from archgen.outcomes.point import Outcome
 from archgen.plots import (
     as_svg,
     detail_figures,
@@ -20,7 +21,6 @@ from archgen.plots import (
     scaling_figure,
 )
 from archgen.plots.scaling import scaling_lines
-from archgen.point import Outcome
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking
 from archgen.report.subject import Subject

@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from archgen.frame import Record, number
+from archgen.outcomes.frame import Record, number
+from archgen.outcomes.stalls import STALLS
 from archgen.plots.timeline import stretches
 from archgen.report.account import Account
 from archgen.report.sheet import Cell, Heading, Made, Sheet, count, figure, part, sheet, word
 from archgen.report.words import NONE, whole
-from archgen.stalls import STALLS
 
 _LETTERS = 60
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.changed import UNKNOWN, Fields, Price, price, scaled
 from archgen.report.words import geometric_mean, listed, percent
-from archgen.stalls import STALLS
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
 

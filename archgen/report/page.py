@@ -16,9 +16,10 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from archgen.columns import COLUMNS, column
 from archgen.files import write_text
-from archgen.point import Outcome
+from archgen.outcomes.columns import COLUMNS, column
+from archgen.outcomes.point import Outcome
+from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account, account
 from archgen.report.changed import fields_of
 from archgen.report.cost_tables import area_sheet, energy_sheet
@@ -49,7 +50,6 @@ from archgen.report.tables import (
 )  # fmt: skip
 from archgen.report.trial import trial_study
 from archgen.report.words import counted, percent, short, signed, times
-from archgen.stalls import STALLS
 
 REPORT = "report.html"
 MACHINES = 8

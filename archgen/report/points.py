@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from archgen.frame import Record, is_wrong, number, records, varied
+from archgen.outcomes.frame import Record, is_wrong, number, records, varied
+from archgen.outcomes.stalls import STALLS
 from archgen.plots.panels import several_types
 from archgen.plots.panels import workload as named_workload
 from archgen.report.subject import Subject
-from archgen.stalls import STALLS
 from simmodel.arch import Arch
 
 

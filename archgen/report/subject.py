@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from archgen.about import About
-from archgen.frame import Frame
-from archgen.point import Outcome
+from archgen.outcomes.about import About
+from archgen.outcomes.frame import Frame
+from archgen.outcomes.point import Outcome
 from simmodel.arch import Arch
 
 
 class Subject(Protocol):
-    """A study (`archgen.results.Study`)."""
+    """A study (`archgen.studies.results.Study`)."""
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from archgen.frame import number
+from archgen.outcomes.frame import number
+from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
@@ -23,8 +24,7 @@ from archgen.report.sheet import (
 )  # fmt: skip
 from archgen.report.words import NONE, percent
 from archgen.schema.peaks import peaks
-from archgen.stalls import STALLS
-from archgen.variants import field_of
+from archgen.schema.variants import field_of
 from simmodel.units import Bandwidth, Delay, show_bytes
 
 _MEGA = 1e6

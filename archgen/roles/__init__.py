@@ -3,9 +3,9 @@
 The one idea: a role is told by evidence, and the evidence is part of the answer. What operators do
 with an input counts first (`axes` follows its axes to the outputs, `indices` follows indices back,
 `kinds` looks at who reads it), then the names of its dimensions, its own name last; and a user, or
-the file, may say otherwise (`stated`). Who needs it: `archgen.binding` gives a batch only to axes
-that carry one, `archgen.reference` makes inputs that an operator can take, `archgen models FILE`
-shows all of it.
+the file, may say otherwise (`stated`). Who needs it: `archgen.models.binding` gives a batch only to
+axes that carry one, `archgen.check.reference` makes inputs that an operator can take, `archgen
+models FILE` shows all of it.
 
     net.py        the graph as roles see it: one list of nodes, also those of subgraphs
     transfer.py   where each operator puts the axes of its operands

@@ -19,11 +19,11 @@ from typing import Any
 
 from tables import arguments, table
 
-from archgen.design import Design
-from archgen.results import Study
-from archgen.study_plan import load_study
-from archgen.sweep import Running, run_study
-from archgen.threads import one_thread_each
+from archgen.process.threads import one_thread_each
+from archgen.studies.design import Design
+from archgen.studies.plan import load_study
+from archgen.studies.results import Study
+from archgen.studies.sweep import Running, run_study
 
 MACHINES = ("soma-edge", "ethos-u65-like", "k230-like", "stream-32x32-4c", "mcu-npu")
 NETWORKS = ("squeezenet", "mobilenet_v2", "resnet18", "googlenet")

@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 
 from tables import QUICK, Case, Result, arguments, machines, ratio, run, run_all, table, with_local
 
-from archgen.threads import collect_rarely
+from archgen.process.threads import collect_rarely
 from compiler.stages import Stages
 from compiler.tile.choose_tiles import ChooseTiles
 from simmodel.arch import Arch

@@ -39,8 +39,8 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from tables import table
 
-from archgen.models import ModelError, open_model
-from archgen.reference import run_node, run_reference
+from archgen.check.reference import run_node, run_reference
+from archgen.models.load import ModelError, open_model
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
 from compiler.effort import stages_for

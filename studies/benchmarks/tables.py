@@ -17,11 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 
-from archgen.point import Outcome, Point
-from archgen.run import Workbench
+from archgen.outcomes.point import Outcome, Point
+from archgen.process.threads import collect_rarely, one_thread_each
 from archgen.schema import load_arch
 from archgen.standard import STANDARD, report
-from archgen.threads import collect_rarely, one_thread_each
+from archgen.studies.run import Workbench
 from archgen.toolchain import Compiled, Request
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.schedule import Estimate

@@ -20,10 +20,10 @@ from typing import Any
 from host_only import HOST_ONLY, LOG, compile_host_only
 
 from archgen.cache import code_version
-from archgen.design import Design, designed, points
 from archgen.schema import load_arch
-from archgen.store import Store
-from archgen.sweep import Running, run_study
+from archgen.studies.design import Design, designed, points
+from archgen.studies.store import Store
+from archgen.studies.sweep import Running, run_study
 from archgen.toolchain import Compiled, Request
 from simmodel.simulate import traced
 

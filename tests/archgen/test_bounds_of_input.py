@@ -11,13 +11,13 @@ from bombs import doubling, endless, huge
 from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
-from archgen import guard, steps
 from archgen.cli import models
 from archgen.cli.main import cli
-from archgen.guard import Bounds, Exceeded, fork_context, guarded
-from archgen.memory import grant, machine_memory
-from archgen.steps import step
-from archgen.sweep import Running, study
+from archgen.process import guard, steps
+from archgen.process.guard import Bounds, Exceeded, fork_context, guarded
+from archgen.process.memory import grant, machine_memory
+from archgen.process.steps import step
+from archgen.studies.sweep import Running, study
 
 pytestmark = [
     pytest.mark.usefixtures("own_cache"),

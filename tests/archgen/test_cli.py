@@ -17,7 +17,7 @@ from role_nets import DECODER, PICTURE, STREAMING, net, saved
 
 import archgen
 from archgen.cli.main import USER_ERRORS, VERBS, cli, main
-from archgen.columns import COLUMNS
+from archgen.outcomes.columns import COLUMNS
 from archgen.zoo.catalog import CATALOG
 from compiler.passes import PassFailed
 

@@ -16,10 +16,10 @@ import pytest
 from host_only import LOG, small_model
 from killed import SLOW, many, quiet
 
-from archgen.design import StudyError, designed
-from archgen.executors import cluster
-from archgen.point import Outcome
-from archgen.sweep import run_study
+from archgen.outcomes.point import Outcome
+from archgen.studies.design import StudyError, designed
+from archgen.studies.executors import cluster
+from archgen.studies.sweep import run_study
 
 distributed = pytest.importorskip("distributed")
 HERE = Path(__file__).parent
@@ -94,7 +94,7 @@ def test_a_point_that_hangs_on_a_cluster_is_given_up(
 def test_a_scheduler_that_does_not_answer_is_an_error_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("archgen.executors._START", 1)
+    monkeypatch.setattr("archgen.studies.executors._START", 1)
     began = time.monotonic()
     with pytest.raises(StudyError, match=r"executor dask:tcp://127\.0\.0\.1:9: no scheduler"):
         cluster("dask:tcp://127.0.0.1:9", SLOW)

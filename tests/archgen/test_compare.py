@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from archgen.deviation import deviation
-from archgen.verify import Array, Comparison, compare
+from archgen.check.deviation import deviation
+from archgen.check.verify import Array, Comparison, compare
 from compiler.recompute import Made, Stored
 
 REFERENCE = np.linspace(-1, 1, 16, dtype=np.float32)

@@ -13,13 +13,13 @@ from host_only import HOST_ONLY, small_model
 import archgen
 from archgen.cli import compare as verb
 from archgen.cli.compare import Share, compare
-from archgen.comparison import StudyComparison
-from archgen.comparison import compare as compared
-from archgen.design import StudyError
-from archgen.point import Outcome
-from archgen.results import Study
-from archgen.stalls import STALLS
-from archgen.sweep import study
+from archgen.outcomes.point import Outcome
+from archgen.outcomes.stalls import STALLS
+from archgen.studies.comparison import StudyComparison
+from archgen.studies.comparison import compare as compared
+from archgen.studies.design import StudyError
+from archgen.studies.results import Study
+from archgen.studies.sweep import study
 
 NONE = dict.fromkeys((f"stall_{cause}" for cause in STALLS), 0.0)
 

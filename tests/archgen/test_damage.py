@@ -14,11 +14,11 @@ import pandas as pd
 import pytest
 from host_only import HOST_ONLY, small_model
 
-from archgen.design import StudyError
 from archgen.files import DamagedFile, read_sealed, write_sealed
-from archgen.results import Study, open_study
-from archgen.store import Store
-from archgen.sweep import study
+from archgen.studies.design import StudyError
+from archgen.studies.results import Study, open_study
+from archgen.studies.store import Store
+from archgen.studies.sweep import study
 from simmodel.simulate import traced
 
 ARCH = "mcu-npu"

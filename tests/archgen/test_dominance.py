@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from archgen.dominance import LESS, MORE, _any, at_least, fields_of
 from archgen.schema import load_arch, shipped_names
+from archgen.studies.dominance import LESS, MORE, _any, at_least, fields_of
 from simmodel.arch import Arch
 
 OTHER_HARDWARE = (

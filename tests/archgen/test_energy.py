@@ -26,7 +26,7 @@ from archgen.energy.scaling import at_node, of_voltage
 from archgen.energy.sources import HwComponents, MissingSource
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import SHIPPED, load_table, shipped_table
-from archgen.rows import energy_row
+from archgen.outcomes.rows import energy_row
 from archgen.schema import ArchError, load_archs, shipped_names
 from simmodel.arch import Arch, EnergyTable
 from simmodel.dtype import size_of

@@ -10,10 +10,10 @@ import pytest
 from host_only import small_model
 
 from archgen.cli.main import main
-from archgen.design import StudyError
 from archgen.schema import load_all
 from archgen.schema.shipped import locate
-from archgen.study_plan import load_study
+from archgen.studies.design import StudyError
+from archgen.studies.plan import load_study
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

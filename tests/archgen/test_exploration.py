@@ -18,9 +18,7 @@ from hypothesis import strategies as st
 from trade_off import KIB, OFF, RIGHT, TRADE_OFF, cycles_of
 
 from archgen.cli.main import cli
-from archgen.design import StudyError
 from archgen.energy import costs_of
-from archgen.estimate import COST_MODEL
 from archgen.exploration.constraints import parse_constraint
 from archgen.exploration.evaluate import Means
 from archgen.exploration.measures import measured
@@ -30,10 +28,12 @@ from archgen.exploration.saving import save_found
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
-from archgen.fronts import dominates, front, ranks
+from archgen.outcomes.fronts import dominates, front, ranks
 from archgen.schema import load_arch
-from archgen.study_sections import Range
-from archgen.sweep import Running
+from archgen.studies.design import StudyError
+from archgen.studies.estimate import COST_MODEL
+from archgen.studies.sections import Range
+from archgen.studies.sweep import Running
 from simmodel.arch import Arch
 
 BASE = "cocco-simba-1c"
@@ -45,7 +45,9 @@ SPACE = {"memories.local.size": SIZES, "matrix.cols": COLS}
 
 @pytest.fixture(autouse=True)
 def _one_version(own_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("archgen.design.code_version", lambda: "one")  # whoever edits meanwhile
+    monkeypatch.setattr(
+        "archgen.studies.design.code_version", lambda: "one"
+    )  # whoever edits meanwhile
 
 
 def asked(folder: Path, section: str = "explore", **options: Any) -> dict[str, Any]:
@@ -303,8 +305,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-import archgen.design
-archgen.design.code_version = lambda: "one"
+import archgen.studies.design
+archgen.studies.design.code_version = lambda: "one"
 from test_exploration import asked, load_exploration, means, search
 def observe(outcome, done, total):
     if done == {after}:
@@ -334,8 +336,8 @@ TOGETHER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {here!r})
-import archgen.design
-archgen.design.code_version = lambda: "one"
+import archgen.studies.design
+archgen.studies.design.code_version = lambda: "one"
 from test_exploration import asked, load_exploration, means, names, search
 found = search(load_exploration(asked(Path({folder!r}), trials=30, batch=4)), means(Path({out!r})))
 print(len(found.full), *sorted(names(found)))

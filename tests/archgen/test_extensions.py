@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from archgen.cli.main import cli
-from archgen.design import StudyError
 from archgen.extensions import activate, extension, foreign
-from archgen.results import Study, open_study
-from archgen.sweep import study
+from archgen.studies.design import StudyError
+from archgen.studies.results import Study, open_study
+from archgen.studies.sweep import study
 from compiler.ops import elementwise
 from compiler.ops.lower import TABLE
 from simmodel.isa.functions import UNARY, Function

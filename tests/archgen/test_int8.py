@@ -14,15 +14,15 @@ import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen import int8 as recipe
-from archgen.models import ModelError, SourceModel
-from archgen.point import Point
-from archgen.quantize import Quantized, quantize
-from archgen.quantized_parts import between_quantizations
-from archgen.reference import run_reference, sample_inputs
-from archgen.run import Workbench
+from archgen.check import int8 as recipe
+from archgen.check.quantize import Quantized, quantize
+from archgen.check.quantized_parts import between_quantizations
+from archgen.check.reference import run_reference, sample_inputs
+from archgen.models.load import ModelError, SourceModel
+from archgen.outcomes.point import Point
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
+from archgen.studies.run import Workbench
 
 Node = onnx.NodeProto
 node = helper.make_node

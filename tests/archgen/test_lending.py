@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from lending_tools import BY_TABLE, SCHEDULES, SLOWER, TIGHT, machine
 
 from archgen.cli.main import cli
-from archgen.lending import lend, settled
-from archgen.point import Outcome, Point
-from archgen.results import open_study
+from archgen.outcomes.point import Outcome, Point
 from archgen.scheduling import Scheduling
-from archgen.sweep import study
+from archgen.studies.lending import lend, settled
+from archgen.studies.results import open_study
+from archgen.studies.sweep import study
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 CODE = """
 import sys, time
 from pathlib import Path
-from archgen.locks import alone
+from archgen.process.locks import alone
 folder = Path(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()

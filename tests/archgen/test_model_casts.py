@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.sweep import study
+from archgen.studies.sweep import study
 
 WIDE = """
 name: wide

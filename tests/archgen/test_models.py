@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.cli.models import models
-from archgen.design import StudyError, designed, points
-from archgen.models import ModelError, SourceModel, open_model
+from archgen.models.load import ModelError, SourceModel, open_model
+from archgen.studies.design import StudyError, designed, points
 from archgen.zoo.catalog import build
 
 Dim = int | str | None
@@ -323,9 +323,9 @@ def test_an_error_of_our_own_hides_no_mistake(
 
     path = saved(linear([1, 4]), tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("archgen.design.open_model", broken)
+        patched.setattr("archgen.studies.design.open_model", broken)
         assert len(points(designed(["mcu-npu"], [path]))) == 1
-    monkeypatch.setattr("archgen.models.damage", broken)
+    monkeypatch.setattr("archgen.models.load.damage", broken)
     with pytest.raises(StudyError) as caught:
         points(designed(["mcu-npu"], [str(path), "nosuch"]))
     assert len(caught.value.mistakes) == 1 and "'nosuch'" in caught.value.mistakes[0]

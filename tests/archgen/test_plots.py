@@ -10,8 +10,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import BboxBase
 
-from archgen.columns import COLUMNS
-from archgen.frame import Frame, typed_frame
+from archgen.outcomes.columns import COLUMNS
+from archgen.outcomes.frame import Frame, typed_frame
+from archgen.outcomes.point import Row
 from archgen.plots import (
     area_figure,
     energy_figure,
@@ -26,7 +27,6 @@ from archgen.plots import (
 )
 from archgen.plots.style import CAUSES as COLOURS
 from archgen.plots.style import MEMORIES
-from archgen.point import Row
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch import Arch
 from simmodel.trace import CAUSES

@@ -16,8 +16,9 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from archgen.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.frame import Frame, typed_frame
+from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
+from archgen.outcomes.frame import Frame, typed_frame
+from archgen.outcomes.point import Row
 from archgen.plots import (
     area_figure,
     as_svg,
@@ -40,7 +41,6 @@ from archgen.plots.saving import OVERVIEWS, detail_figures, overview_figures
 from archgen.plots.scaling import scaling_lines
 from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, engine_colour
 from archgen.plots.timeline import stretches
-from archgen.point import Row
 from archgen.schema import load_arch
 
 EDGE = load_arch("soma-edge")

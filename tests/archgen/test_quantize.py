@@ -10,11 +10,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen import quantize as module
+from archgen.check import quantize as module
+from archgen.check.quantize import quantize
+from archgen.check.reference import run_reference, sample_inputs
 from archgen.files import DamagedFile
-from archgen.models import ModelError, SourceModel, open_model
-from archgen.quantize import quantize
-from archgen.reference import run_reference, sample_inputs
+from archgen.models.load import ModelError, SourceModel, open_model
 
 _SMALL_BERT = "bert_base:sequence=16,layers=2,hidden=64,heads=2,vocabulary=100"
 

@@ -10,16 +10,16 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen import reference
-from archgen.files import DamagedFile
-from archgen.models import ModelError
-from archgen.reference import (
+from archgen.check import reference
+from archgen.check.reference import (
     cached_reference,
     check_declared,
     run_node,
     run_reference,
     sample_inputs,
 )
+from archgen.files import DamagedFile
+from archgen.models.load import ModelError
 from archgen.zoo.catalog import build
 
 

@@ -20,7 +20,7 @@ from archgen.explanation import Explained, Explanation, Simulated
 from archgen.forms import STAGES, numbered
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
 from archgen.standard import STANDARD, Tried
-from archgen.sweep import study
+from archgen.studies.sweep import study
 from compiler.nest.parse import parse_graph
 from compiler.nest.text import print_graph
 from compiler.rejected import Option, best

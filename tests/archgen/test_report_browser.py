@@ -14,7 +14,7 @@ from browser import Page, browser, chromium
 from conv_net import conv_net
 
 from archgen.report import write_report
-from archgen.sweep import study
+from archgen.studies.sweep import study
 
 FOUND = chromium()
 pytestmark = pytest.mark.skipif(FOUND is None, reason="there is no Chromium")

@@ -24,8 +24,10 @@ from archgen.cli.report import report
 from archgen.cli.study import study as study_verb
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
-from archgen.frame import records, results_frame
-from archgen.point import Outcome
+from archgen.outcomes.frame import records, results_frame
+from archgen.outcomes.point import Outcome
+from archgen.outcomes.rows import energy_row, layer_rows, metrics_row
+from archgen.outcomes.timeline import tables
 from archgen.report import card_html, report_html
 from archgen.report.account import Account, account
 from archgen.report.changed import changed, fields_of, scaled
@@ -37,13 +39,11 @@ from archgen.report.ranking import rank
 from archgen.report.refusals import split_reason
 from archgen.report.trial import trial_study
 from archgen.report.words import percent, short, signed, times
-from archgen.results import Study, open_study
-from archgen.rows import energy_row, layer_rows, metrics_row
 from archgen.scheduling import DEFAULT
 from archgen.schema import load_arch, shipped_names
-from archgen.sweep import study
-from archgen.timeline import tables
-from archgen.variants import value_of
+from archgen.schema.variants import value_of
+from archgen.studies.results import Study, open_study
+from archgen.studies.sweep import study
 from simmodel.arch import Arch
 from simmodel.metrics import measure
 from simmodel.program import Program

@@ -11,13 +11,13 @@ from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
 from archgen.cli.results import results
-from archgen.columns import COLUMNS
-from archgen.design import StudyError
 from archgen.files import DamagedFile, write_sealed
-from archgen.frame import typed_frame
-from archgen.query import by_order, where
-from archgen.results import MANIFEST, open_study
-from archgen.sweep import study
+from archgen.outcomes.columns import COLUMNS
+from archgen.outcomes.frame import typed_frame
+from archgen.studies.design import StudyError
+from archgen.studies.query import by_order, where
+from archgen.studies.results import MANIFEST, open_study
+from archgen.studies.sweep import study
 
 ROWS = [
     {"arch": "tpu-v1", "batch": 1, "latency_ms": 5.0, "status": "ok", "verified": True},

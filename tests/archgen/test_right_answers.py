@@ -8,7 +8,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from archgen.sweep import study
+from archgen.studies.sweep import study
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 

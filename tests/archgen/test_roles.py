@@ -21,9 +21,9 @@ from role_nets import (
     saved,
 )
 
-from archgen.models import BatchError, ModelError, SourceModel, open_model, roles_of
-from archgen.quantize import quantize
-from archgen.reference import run_reference, sample_inputs
+from archgen.check.quantize import quantize
+from archgen.check.reference import run_reference, sample_inputs
+from archgen.models.load import BatchError, ModelError, SourceModel, open_model, roles_of
 from archgen.roles import tell
 
 

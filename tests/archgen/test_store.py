@@ -15,11 +15,12 @@ import pytest
 from host_only import HOST_ONLY, small_model
 from killed import MACHINES, SLOW, many, quiet
 
-from archgen import files, locks
+from archgen import files
 from archgen.files import DamagedFile
-from archgen.results import open_study
-from archgen.store import Store, StoreError
-from archgen.sweep import run_study, study
+from archgen.process import locks
+from archgen.studies.results import open_study
+from archgen.studies.store import Store, StoreError
+from archgen.studies.sweep import run_study, study
 
 HERE = Path(__file__).parent
 ARCH = "ascend-310-like"
@@ -78,7 +79,7 @@ RIVAL = """
 import sys
 from pathlib import Path
 from killed import SLOW, many, quiet
-from archgen.sweep import run_study
+from archgen.studies.sweep import run_study
 model, out, frame = sys.argv[1:]
 design = many(Path(model), 24)
 print("ready", flush=True)

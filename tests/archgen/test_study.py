@@ -18,15 +18,15 @@ from role_nets import LEFT_OVER, STREAMING, net, saved
 
 from archgen.cache import code_version
 from archgen.cli.summary import reasons
-from archgen.columns import COLUMNS, LAYER_COLUMNS, column
-from archgen.design import StudyError
 from archgen.files import DamagedFile
-from archgen.frame import records
-from archgen.point import Outcome
-from archgen.results import Study
+from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, column
+from archgen.outcomes.frame import records
+from archgen.outcomes.point import Outcome
 from archgen.schema import load_arch
-from archgen.store import Store
-from archgen.sweep import study
+from archgen.studies.design import StudyError
+from archgen.studies.results import Study
+from archgen.studies.store import Store
+from archgen.studies.sweep import study
 
 FP16, INT8 = "ascend-310-like", "soma-edge"
 
@@ -242,7 +242,7 @@ def test_an_interrupted_study_keeps_what_is_finished(tmp_path: Path) -> None:
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from host_only import HOST_ONLY
-from archgen.sweep import study
+from archgen.studies.sweep import study
 def observe(outcome, done, total):
     print("finished", flush=True)
     time.sleep(60)

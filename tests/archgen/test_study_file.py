@@ -11,9 +11,9 @@ import yaml
 from click.testing import CliRunner
 
 from archgen.cli.main import cli
-from archgen.design import StudyError
 from archgen.knobs import knobs
-from archgen.study_file import StudyFile, read_study, study_schema
+from archgen.studies.design import StudyError
+from archgen.studies.file import StudyFile, read_study, study_schema
 from compiler.stages import Stages
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.yaml"))

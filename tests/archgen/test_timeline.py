@@ -11,9 +11,9 @@ import pytest
 from conv_net import conv_net
 from small_run import machine, two_layers
 
-from archgen.columns import LEVEL_COLUMNS, SPAN_COLUMNS, ordered
-from archgen.sweep import Study, study
-from archgen.timeline import levels_table, merge, spans_table, spread
+from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS, ordered
+from archgen.outcomes.timeline import levels_table, merge, spans_table, spread
+from archgen.studies.sweep import Study, study
 from simmodel.simulate import simulate, traced
 from simmodel.trace import Spans
 

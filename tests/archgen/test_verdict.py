@@ -17,14 +17,14 @@ import pytest
 from deep import fused
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.models import open_model
-from archgen.point import Point, Row
-from archgen.quantize import quantize
-from archgen.reference import run_node, run_reference, sample_inputs
-from archgen.run import Workbench
+from archgen.check.quantize import quantize
+from archgen.check.reference import run_node, run_reference, sample_inputs
+from archgen.check.stagewise import OWN, cut, run_cut
+from archgen.models.load import open_model
+from archgen.outcomes.point import Point, Row
 from archgen.schema import load_arch
-from archgen.stagewise import OWN, cut, run_cut
 from archgen.standard import STANDARD, compile_request
+from archgen.studies.run import Workbench
 from archgen.toolchain import Array, Compiled, Request
 from simmodel.functional import run
 from simmodel.order import random_order

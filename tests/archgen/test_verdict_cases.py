@@ -18,11 +18,11 @@ import pytest
 from onnx import helper, numpy_helper
 from small_nets import NETS, SHAPES, saved
 
-from archgen.point import Point, Row
-from archgen.run import Workbench
+from archgen.outcomes.point import Point, Row
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
+from archgen.studies.run import Workbench
 from archgen.toolchain import Array, Compiled, Request, Toolchain
 from simmodel.arch import Arch
 from simmodel.functional import Run

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 from host_only import HOST_ONLY, LOG, small_model
 
-from archgen import workers
-from archgen.design import designed, points
-from archgen.memory import is_refusal, refusal, resident
-from archgen.sweep import Running, run_study
+from archgen.process.memory import is_refusal, refusal, resident
+from archgen.studies import workers
+from archgen.studies.design import designed, points
+from archgen.studies.sweep import Running, run_study
 
 ARCH = "ascend-310-like"
 GIB = 1 << 30

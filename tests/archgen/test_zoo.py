@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.reference import run_reference, sample_inputs
+from archgen.check.reference import run_reference, sample_inputs
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build, count
 from archgen.zoo.shapes import known_shapes
 

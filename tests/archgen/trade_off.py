@@ -13,8 +13,8 @@ from pathlib import Path
 import onnx
 from host_only import LOG, as_it_is, compile_host_only
 
-from archgen.estimate import Estimate, Estimator
 from archgen.standard import execute
+from archgen.studies.estimate import Estimate, Estimator
 from archgen.toolchain import Request, Toolchain
 from simmodel.arch import Arch
 from simmodel.metrics import Metrics, measure

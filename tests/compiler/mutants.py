@@ -23,7 +23,7 @@ from machines import NAMED
 from networks import Net, feeds_of
 
 import simmodel.functional
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model, prepared
 from simmodel.arch import Arch
 from simmodel.asm import ParseError, constant_data, parse_program, print_program

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, CompileResult, compile_model, nests, prepared
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.nest.interp import run

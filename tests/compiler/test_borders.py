@@ -11,7 +11,7 @@ from machines import NAMED, machine
 from networks import Net, check
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.fuse.dependence import dependences
 from compiler.fuse.fuse_tails import FuseTails

@@ -8,7 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.effort import stages_for

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Net, feeds_of, networks
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.order import OrderInstructions
 from compiler.emit.order_access import accesses, meet

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from machines import machine
 from networks import Net, networks
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.driver import prepared
 from compiler.errors import UnsupportedModel

@@ -9,10 +9,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from archgen.models import SourceModel
-from archgen.reference import run_node
-from archgen.run import prepare
+from archgen.check.reference import run_node
+from archgen.models.load import SourceModel
 from archgen.schema import load_arch
+from archgen.studies.run import prepare
 from compiler.driver import CompileOptions, compile_model
 from compiler.effort import stages_for
 from compiler.errors import UnsupportedModel

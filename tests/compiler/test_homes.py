@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Checked, Net, check, feeds_of, refused
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.cost.rates import copy_cycles, far_rate
 from compiler.driver import CompileOptions, compile_model
 from compiler.errors import DoesNotFit, UnsupportedModel

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import parser
 
-from archgen.reference import run_node, run_reference, sample_inputs
+from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.errors import UnsupportedModel

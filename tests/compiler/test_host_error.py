@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.host_error import tied
 from compiler.nest.ir import Array
 

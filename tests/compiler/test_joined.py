@@ -14,7 +14,7 @@ import pytest
 from networks import Net
 from test_closed_forms import free
 
-from archgen.reference import run_reference
+from archgen.check.reference import run_reference
 from compiler.bind.joined import worth_turning
 from compiler.driver import CompileOptions, compile_model, nests, prepared
 from compiler.nest.ir import Nest

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, check, feeds_of, reference
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, nests, prepared
 from compiler.nest.interp import run
 from compiler.ops import reduce

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from archgen.verify import differences
+from archgen.check.verify import differences
 from compiler.nest.error import against_order, forward_error
 from compiler.nest.interp import run_nest
 from compiler.nest.ir import Access, Array, Dim, Nest, at

@@ -12,7 +12,7 @@ from machines import NAMED
 from networks import reference
 from onnx import TensorProto, helper
 
-from archgen.reference import run_node
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model, nests, prepared
 from compiler.nest.interp import run
 from simmodel.functional import execute

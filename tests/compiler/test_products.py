@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from archgen.reference import run_reference
+from archgen.check.reference import run_reference
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
 from simmodel.functional import execute

@@ -11,8 +11,8 @@ from machines import NAMED, machine
 from networks import Net, feeds_of
 from test_meaning import NETWORKS, QUANTIZED
 
-from archgen.deviation import deviation
-from archgen.reference import run_node
+from archgen.check.deviation import deviation
+from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model
 from compiler.fuse.partition import Unfused
 from compiler.keep import KeepTensors

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from archgen.reference import run_node, run_reference, sample_inputs
+from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
 from compiler.errors import UnsupportedModel

@@ -7,7 +7,7 @@ import pytest
 from machines import machine
 from networks import Net, check
 
-from archgen.models import open_model
+from archgen.models.load import open_model
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.fuse.strategies import STRATEGIES
 from compiler.keep import KeepTensors

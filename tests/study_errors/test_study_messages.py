@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from archgen.design import StudyError, points
-from archgen.study_plan import load_study
+from archgen.studies.design import StudyError, points
+from archgen.studies.plan import load_study
 
 HERE = Path(__file__).parent
 CASES = {path.stem: path for path in HERE.glob("*.yaml")}

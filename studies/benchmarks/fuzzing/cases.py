@@ -13,7 +13,7 @@ from pathlib import Path
 import onnx
 import yaml
 
-from archgen.point import Point
+from archgen.outcomes.point import Point
 from archgen.scheduling import DEFAULT, HALOS, OBJECTIVES, Scheduling
 from archgen.schema import load_arch
 from compiler.fuse.strategies import STRATEGIES

@@ -19,10 +19,10 @@ from typing import Any
 
 import onnx
 
-from archgen.point import Outcome
-from archgen.run import Workbench
+from archgen.outcomes.point import Outcome
 from archgen.schema import ArchError
 from archgen.standard import STANDARD
+from archgen.studies.run import Workbench
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit
 from fuzzing.cases import Case

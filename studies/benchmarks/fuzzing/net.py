@@ -17,7 +17,7 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from archgen.reference import ORT_ERRORS
+from archgen.check.reference import ORT_ERRORS
 
 Array = NDArray[Any]
 IR, OPSET = 10, 21

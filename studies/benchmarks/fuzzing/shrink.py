@@ -14,7 +14,7 @@ from typing import Any
 
 import onnx
 
-from archgen.reference import sample_inputs
+from archgen.check.reference import sample_inputs
 from fuzzing.cases import Case, plainer
 from fuzzing.machines import Tree, is_machine
 from fuzzing.net import REFUSED, Array, port, run_model

@@ -1,0 +1,130 @@
+"""Whether what a program stored is what its operators make of the values that it had before.
+
+The one idea: a program and its nests do the same operations, so only the order in which floats are
+added up can differ (`compiler.nest.error`). Without such sums values are equal, bit for bit. With
+them no element is off by more than its bound; and as roundings are independent, their root mean
+square stays below half of that of the bounds, or one step of the type, which finds what is small
+but everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from archgen.check.verify import Comparison, differences, judge, listed
+from compiler.recompute import Made, Stored
+from simmodel.dtype import EPSILON, NAMES
+
+Array = NDArray[Any]
+_MOST = 0.5
+_USUAL = 0.5
+"""Root mean square of errors that is excused, as a fraction of that of their bounds."""
+
+
+def with_stored(verdict: Comparison, stored: Iterable[Stored]) -> Comparison:
+    """`verdict`, and that everything in `stored` is as it should be."""
+    deviations = [deviation(pair) for pair in stored]
+    excess = max((each.excess for each in deviations), default=None)
+    known = [each for each in (verdict.excess, excess) if each is not None]
+    verdict = replace(verdict, excess=max(known, default=None))
+    wrong = [str(each) for each in deviations if each.excess > 1]
+    if not wrong:
+        return verdict
+    what = listed(wrong, "stored tensors differ from their operators")
+    note = "; ".join(filter(None, (verdict.note, *what)))
+    return replace(verdict, verified=False, note=note)
+
+
+def with_outputs(
+    verdict: Comparison, outputs: Mapping[str, Array], stored: Mapping[str, Array]
+) -> Comparison:
+    """`verdict`, and that `outputs` at the program's end are what was `stored` on the way."""
+    lost = [
+        f"{name}: changed after it was complete"
+        for name, values in outputs.items()
+        if name in stored and not np.array_equal(values, stored[name], equal_nan=True)
+    ]
+    return (
+        replace(verdict, verified=False, note="; ".join([*lost, verdict.note])) if lost else verdict
+    )
+
+
+def with_losses(
+    verdict: Comparison,
+    losses: Iterable[str],
+    outputs: Mapping[str, Array],
+    expected: Mapping[str, Array],
+) -> Comparison:
+    """`verdict`, and what the element types could not hold: an output that is mostly infinite or
+    undefined where the reference's is not proves nothing, and is wrong where that is known."""
+    what = listed(tuple(losses), "losses of the element type")
+    verdict = replace(verdict, note="; ".join(filter(None, (verdict.note, *what))))
+    empty = [
+        f"{name}: not checked, mostly infinite or undefined"
+        for name, values in outputs.items()
+        if name in expected and _lost(values, expected[name]) > _MOST
+    ]
+    if not empty or verdict.verified is False:
+        return verdict
+    return replace(verdict, verified=None, note="; ".join(filter(None, (*empty, verdict.note))))
+
+
+def _lost(values: Array, expected: Array) -> float:
+    """Share of elements that are no finite numbers though they should be."""
+    if values.shape != expected.shape or expected.dtype.kind != "f" or not values.size:
+        return 0.0
+    return float((~np.isfinite(values) & np.isfinite(expected)).mean())
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far a stored tensor is off, and how far it may be."""
+
+    name: str
+    error: float
+    tolerance: float
+    """At the same element."""
+    excess: float
+    """Largest fraction of what is excused; more than 1 is wrong."""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: stored values are off by {self.error:.3g}, tolerance "
+            f"{self.tolerance:.3g}"
+        )
+
+
+def deviation(pair: Stored) -> Deviation:
+    """How far `pair` is off, at its worst element or on the whole."""
+    worst = judge(pair.name, Made(pair.actual, pair.error), pair.expected)
+    if pair.error is None or worst.excess > 1:
+        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess)
+    known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
+    mean = _root_mean_square(differences(pair.actual, pair.expected)[known])
+    count = max(1, int(np.count_nonzero(known)))
+    factor = min(1.0, _USUAL + 1 / math.sqrt(count))
+    single = np.minimum(pair.error, _steps(pair.expected))  # a tie goes either way
+    usual = _root_mean_square(np.maximum(factor * pair.error, single)[known])
+    share = mean / usual if usual else 0.0
+    if share <= worst.excess:
+        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess)
+    return Deviation(pair.name, mean, usual, share)
+
+
+def _steps(values: Array) -> Array:
+    """Distance of neighbouring values of the type of `values`."""
+    unit = EPSILON.get(NAMES[values.dtype])
+    if unit is None:
+        return np.ones(values.shape)
+    _, exponent = np.frexp(values.astype(np.float64))
+    return np.ldexp(2 * unit, exponent)
+
+
+def _root_mean_square(values: Array) -> float:
+    return math.sqrt(float(np.square(values.astype(np.float64)).mean())) if values.size else 0.0

@@ -1,0 +1,377 @@
+"""The recipe for int8 networks, by ONNX Runtime's static quantization.
+
+The one idea: the result is in QDQ form, signed 8-bit activations and signed symmetric weights by
+output channel, with quantization where it saves work (matrix operators, what lies between them,
+residual sums, pooling) and float where accuracy would suffer (Softmax, LayerNormalization, GELU).
+Products keep their accumulator's precision until bias and reshaping are done: a MatMul's output is
+not quantized, the next operand made from it is. What is quantized already stays so, and an operator
+that ONNX Runtime cannot quantize stays float: the search below finds it.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import numpy_helper, version_converter
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_static,
+)
+
+from archgen.check.no_scale import touched, without_scale
+from archgen.check.quantized_parts import (
+    MOVEMENT,
+    PRODUCTS,
+    between_quantizations,
+    constant_numbers,
+    has_quantized_parts,
+    unpack_weights,
+    without_second_rounding,
+)
+from archgen.check.reference import ORT_ERRORS
+from archgen.models.load import ModelError
+from archgen.process.memory import is_refusal
+from archgen.zoo.shapes import known_shapes
+
+Array = NDArray[Any]
+Sample = dict[str, Array]
+
+_PER_CHANNEL_OPSET = 13
+_FREE_INITIALIZERS = 4
+"""The first IR version whose initializers need not be inputs."""
+
+_SUMS = ("Add", "Mul")
+_POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "Clip", "Relu")
+_TYPES = (*PRODUCTS, *_SUMS, *_POOLING, *MOVEMENT)
+_WARNING, _FATAL = 2, 4
+"""Severities of what ONNX Runtime logs: its default, and errors alone."""
+_MOST_LEFT_OUT = 8
+"""So many operators may defeat ONNX Runtime before the whole network is refused."""
+_UNSCALED = "not finite, or so large that no scale fits them"
+_UNUSED_SCALE = {"scale": np.array(1, np.float32), "zero_point": np.array(0, np.int8)}
+"""Keeps the quantizer from computing one, which it does also for what it shall leave alone."""
+_QUANTIZER_ERRORS = (
+    *(*ORT_ERRORS, ValueError, RuntimeError, NotImplementedError),
+    *(AssertionError, LookupError, TypeError, AttributeError),
+)
+"""What ONNX Runtime's quantizer is known to end in; the latter where it meets its own bugs."""
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """An operator that stays float because it cannot be quantized."""
+
+    node: str
+    operator: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operator} {self.node!r} ({self.reason})"
+
+
+def quantized_model(
+    name: str, proto: onnx.ModelProto, samples: Sequence[Sample]
+) -> tuple[onnx.ModelProto, list[LeftOut]]:
+    """``proto``, called ``name``, in int8, calibrated on ``samples``, and what it had to leave
+    out. Raises ``ModelError`` where nothing can be quantized."""
+    try:
+        with _quietly(), tempfile.TemporaryDirectory() as directory:
+            return _by_recipe(proto, samples, Path(directory))
+    except _QUANTIZER_ERRORS as mistake:
+        raise_refusals(mistake)
+        raise ModelError(f"{name} cannot be quantized: {_said(mistake)}") from mistake
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """No advice from ONNX Runtime's quantizer, which it gives on the root logger, in sessions with
+    default options and as warnings of numpy."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.ERROR)
+    onnxruntime.set_default_logger_severity(_FATAL)
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        onnxruntime.set_default_logger_severity(_WARNING)
+        root.setLevel(level)
+
+
+def raise_refusals(mistake: BaseException) -> None:
+    """Raises MemoryError where ``mistake`` says that there was no memory."""
+    if is_refusal(mistake):
+        raise MemoryError(str(mistake)) from mistake
+
+
+def _said(mistake: BaseException) -> str:
+    """The first line of an error, with its kind where that says more."""
+    line = next(iter(str(mistake).strip().splitlines()), "no reason given")
+    spoken = isinstance(mistake, (*ORT_ERRORS, ValueError, RuntimeError))
+    return line if spoken else f"{type(mistake).__name__}: {line}"
+
+
+def _by_recipe(
+    proto: onnx.ModelProto, samples: Sequence[Sample], directory: Path
+) -> tuple[onnx.ModelProto, list[LeftOut]]:
+    folded = _named(_folded(_modern(_without_given_weights(proto)), directory))
+    unpack_weights(folded)
+    _flatten_biases(folded)
+    names = {node.name for node in folded.graph.node}
+    kept = _kept_float(folded)
+    mixed = has_quantized_parts(folded)
+    if mixed:
+        kept += between_quantizations(folded)
+
+    unscaled = without_scale(folded, _TYPES, samples)
+    left_out = _unscaled_operators(folded, kept, unscaled)
+    kept += [each.node for each in left_out]
+
+    def attempt(samples: Sequence[Sample], excluded: Sequence[str]) -> onnx.ModelProto:
+        target = directory / "int8.onnx"
+        return _run(folded, samples, [*kept, *excluded], unscaled, target)
+
+    made, failed = _without_failures(folded, kept, samples, attempt)
+    if mixed:
+        without_second_rounding(made, names)
+    return made, [*left_out, *failed]
+
+
+def _unscaled_operators(
+    proto: onnx.ModelProto, kept: Collection[str], unscaled: Collection[str]
+) -> list[LeftOut]:
+    """Operators, but for those of ``kept``, that read or make one of ``unscaled``."""
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    found = []
+    for node in proto.graph.node:
+        values = [name for name in touched(node) if name in unscaled]
+        if node.op_type in _TYPES and node.name not in kept and values:
+            which = f"its constant {values[0]!r}" if values[0] in constants else repr(values[0])
+            reason = f"{which} has values that are {_UNSCALED}"
+            found.append(LeftOut(node.name, node.op_type, reason))
+    return found
+
+
+def _run(
+    proto: onnx.ModelProto,
+    samples: Sequence[Sample],
+    excluded: Sequence[str],
+    unscaled: Iterable[str],
+    target: Path,
+) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)  # the quantizer changes what it is given
+    quantize_static(
+        copy,
+        str(target),
+        _Samples(samples),
+        quant_format=QuantFormat.QDQ,
+        op_types_to_quantize=list(_TYPES),
+        nodes_to_exclude=list(excluded),
+        per_channel=True,
+        activation_type=QuantType.QInt8,
+        weight_type=QuantType.QInt8,
+        extra_options={
+            "WeightSymmetric": True,
+            "OpTypesToExcludeOutputQuantization": ["MatMul"],
+            "TensorQuantOverrides": {
+                **{name: [_UNUSED_SCALE] for name in unscaled},
+                **{name: [{"symmetric": True}] for name in _by_tensor(proto)},
+            },
+        },
+    )
+    return onnx.load_model(str(target))
+
+
+def _by_tensor(proto: onnx.ModelProto) -> list[str]:
+    """Weights that get one scale for all channels: those of a ConvTranspose in groups have the
+    channels of one group on their axis, which ONNX Runtime fits to no bias."""
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    grouped = (
+        node
+        for node in proto.graph.node
+        if node.op_type == "ConvTranspose"
+        and any(a.name == "group" and a.i > 1 for a in node.attribute)
+    )
+    return [node.input[1] for node in grouped if len(node.input) > 2 and node.input[1] in constants]
+
+
+class _Samples(CalibrationDataReader):  # type: ignore[misc]
+    """Hands samples to ONNX Runtime one by one."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self._left: Iterator[Sample] = iter(samples)
+
+    def get_next(self) -> Sample | None:
+        return next(self._left, None)
+
+
+# Operators that the quantizer fails on.
+
+_Attempt = Callable[[Sequence[Sample], Sequence[str]], onnx.ModelProto]
+
+
+def _without_failures(
+    proto: onnx.ModelProto, kept: Sequence[str], samples: Sequence[Sample], attempt: _Attempt
+) -> tuple[onnx.ModelProto, list[LeftOut]]:
+    """Quantizes all that can be. Raises what the quantizer raised where that is nothing, or where
+    too much would have to be left out."""
+    left_out: list[LeftOut] = []
+    while True:
+        excluded = [each.node for each in left_out]
+        try:
+            return attempt(samples, excluded), left_out
+        except _QUANTIZER_ERRORS as mistake:
+            raise_refusals(mistake)
+            done = {*kept, *excluded}
+            candidates = [
+                node
+                for node in proto.graph.node
+                if node.op_type in _TYPES and node.name not in done
+            ]
+            culprit = _first_failing(candidates, excluded, samples[:1], attempt)
+            if culprit is None or len(left_out) >= _MOST_LEFT_OUT:
+                raise
+            left_out.append(LeftOut(culprit.name, culprit.op_type, _said(mistake)))
+
+
+def _first_failing(
+    candidates: Sequence[onnx.NodeProto],
+    excluded: Sequence[str],
+    samples: Sequence[Sample],
+    attempt: _Attempt,
+) -> onnx.NodeProto | None:
+    """The last of the fewest first ``candidates`` that cannot be quantized together; None where
+    it is not for any of them that the quantizer fails."""
+
+    def works(count: int) -> bool:
+        later = [node.name for node in candidates[count:]]
+        try:
+            attempt(samples, [*excluded, *later])
+        except _QUANTIZER_ERRORS as mistake:
+            raise_refusals(mistake)
+            return False
+        return True
+
+    if works(len(candidates)) or not works(0):
+        return None
+    good, bad = 0, len(candidates)
+    while bad - good > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if works(middle) else (good, middle)
+    return candidates[good]
+
+
+# What the quantizer is given.
+
+
+def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` without initializers among its inputs, where old files list them: what can be
+    computed from such an input is no constant to ONNX Runtime."""
+    initialized = {tensor.name for tensor in proto.graph.initializer}
+    if not any(value.name in initialized for value in proto.graph.input):
+        return proto
+    copy = onnx.ModelProto()
+    copy.CopyFrom(proto)
+    free = [value for value in proto.graph.input if value.name not in initialized]
+    del copy.graph.input[:]
+    copy.graph.input.extend(free)
+    copy.ir_version = max(copy.ir_version, _FREE_INITIALIZERS)
+    return copy
+
+
+def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``proto`` in an operator set that has quantization by channel."""
+    opsets = [opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")]
+    if opsets and opsets[0] < _PER_CHANNEL_OPSET:
+        return version_converter.convert_version(proto, _PER_CHANNEL_OPSET)
+    return proto
+
+
+def _folded(proto: onnx.ModelProto, directory: Path) -> onnx.ModelProto:
+    """``proto`` after ONNX Runtime's basic rewriting: BatchNormalization folded into Conv, shape
+    arithmetic computed. MatMul and Add stay apart, as in the source, and it quantizes nothing in a
+    way of its own."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(directory / "folded.onnx")
+    options.log_severity_level = _FATAL
+    options.intra_op_num_threads = 1
+    onnxruntime.InferenceSession(
+        proto.SerializeToString(),
+        options,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=["MatMulAddFusion", "WeightBiasQuantization"],
+    )
+    folded = onnx.load_model(options.optimized_model_filepath)
+    used = {node.domain for node in folded.graph.node} | {""}
+    kept = [opset for opset in folded.opset_import if opset.domain in used]
+    del folded.opset_import[:]
+    folded.opset_import.extend(kept)
+    return folded
+
+
+def _named(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Gives every node a name of its own: exclusion from quantization goes by name."""
+    seen: set[str] = set()
+    for index, node in enumerate(proto.graph.node):
+        if not node.name or node.name in seen:
+            node.name = f"{node.name or node.op_type}_{index}"
+        seen.add(node.name)
+    return proto
+
+
+def _flatten_biases(proto: onnx.ModelProto) -> None:
+    """Gives every constant bias of a Gemm one number per column, in place: the quantizer takes
+    no other shape."""
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        wide = node.op_type == "Gemm" and len(node.input) == 3
+        if not wide or not {*node.input[1:]} <= constants.keys():
+            continue
+        bias = numpy_helper.to_array(constants[node.input[2]])
+        transposed = any(a.name == "transB" and a.i for a in node.attribute)
+        columns = constants[node.input[1]].dims[0 if transposed else 1]
+        if bias.shape == (columns,) or bias.size != (bias.shape or (1,))[-1]:
+            continue
+        row = np.ascontiguousarray(np.broadcast_to(bias.reshape(-1), (columns,)))
+        name = f"{node.name}_bias_per_column"
+        proto.graph.initializer.append(numpy_helper.from_array(row, name))
+        node.input[2] = name
+
+
+def _kept_float(proto: onnx.ModelProto) -> list[str]:
+    """Names of the sums and products that stay float: biases, masks on scores, GELU and the like.
+
+    What remains is a sum of two activations (a residual) and a product of two images (a gate).
+    """
+    shapes = known_shapes(proto)
+    constants = constant_numbers(proto)
+    readers: dict[str, list[str]] = {}
+    for node in proto.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node.op_type)
+    kept = []
+    for node in proto.graph.node:
+        if node.op_type not in _SUMS:
+            continue
+        activations = not constants.intersection(node.input)
+        image = len(shapes.get(node.output[0], ())) == 4
+        scores = readers.get(node.output[0]) == ["Softmax"]
+        if not activations or scores or (node.op_type == "Mul" and not image):
+            kept.append(node.name)
+    return kept

@@ -1,0 +1,150 @@
+"""Float network -> int8 network, remembered by the content of network and samples.
+
+The one idea: what comes back is the same whether it was made now or read from the cache, together
+with a sentence on how it came to be: which samples set the ranges, what was quantized before, and
+what had to stay float. The recipe itself is in ``int8``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+
+from archgen.check.int8 import LeftOut, quantized_model
+from archgen.check.quantized_parts import has_quantized_parts, products
+from archgen.check.reference import content_key, sample_inputs, sample_sets
+from archgen.check.widen import widened
+from archgen.files import read_sealed, write_sealed
+from archgen.models.load import ModelError, SourceModel
+from archgen.process.locks import alone
+
+Array = NDArray[Any]
+
+# Changes when the recipe does, so that cached models of an older one are not used.
+_RECIPE = 4
+_SEEDED_SAMPLES = 4
+_LEFT_FLOAT = "archgen.left_float"
+"""Where a stored model says which of its operators could not be quantized."""
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An int8 model in QDQ form, and a sentence on how it came to be."""
+
+    proto: onnx.ModelProto = field(repr=False)
+    note: str
+
+
+def quantize(
+    source: SourceModel, calibration: Mapping[str, Array] | None, cache_dir: Path
+) -> Quantized:
+    """Quantizes ``source``, or reads what an earlier call stored in ``cache_dir``.
+
+    ``calibration`` maps each input to samples: of the input's shape, with one more leading axis,
+    or with a multiple of its first extent. Without it, seeded inputs stand in. 16-bit floats are
+    made float32 first. What is quantized already stays as it is; a model whose products all are
+    is returned without further ado. Raises ``ModelError`` for samples that do not fit and for
+    models that ONNX Runtime cannot quantize.
+    """
+    proto = widened(source.proto)
+    wide = source if proto is source.proto else SourceModel(source.name, proto)
+    facts = [] if wide is source else ["16-bit floats made float32"]
+    done, left = products(proto)
+    if has_quantized_parts(proto):
+        if not left:
+            return Quantized(proto, "; ".join(["quantized already; used as it is", *facts]))
+        total = done + len(left)
+        facts.append(f"what was quantized already stays so ({done} of {total} products)")
+    if calibration is None:
+        samples = sample_sets(proto, range(_SEEDED_SAMPLES))
+        origin = f"{len(samples)} seeded random samples, not real data"
+    else:
+        samples = _split(proto, calibration)
+        origin = f"{len(samples)} given samples"
+    facts.insert(0, f"int8 by ONNX Runtime (QDQ, weights by channel), calibrated on {origin}")
+    made = _cached(wide, samples, cache_dir)
+    return Quantized(made, "; ".join([*facts, *_left_float(made)]))
+
+
+def _cached(
+    source: SourceModel, samples: list[dict[str, Array]], cache_dir: Path
+) -> onnx.ModelProto:
+    path = cache_dir / f"int8-{_cache_key(source, samples)}.onnx"
+    stored = _stored(path)
+    if stored is not None:
+        return stored
+    with alone(path):
+        proto = _stored(path)
+        if proto is None:
+            proto, left_out = quantized_model(source.name, source.proto, samples)
+            _say_left_out(proto, left_out)
+            write_sealed(path, proto.SerializeToString())
+    return proto
+
+
+def _say_left_out(proto: onnx.ModelProto, left_out: list[LeftOut]) -> None:
+    if left_out:
+        said = ", ".join(map(str, left_out))
+        proto.metadata_props.add(key=_LEFT_FLOAT, value=said)
+
+
+def _left_float(proto: onnx.ModelProto) -> list[str]:
+    """What a stored model says of operators that stayed float."""
+    said = [entry.value for entry in proto.metadata_props if entry.key == _LEFT_FLOAT]
+    return [f"left float, as it cannot be quantized: {value}" for value in said]
+
+
+def _cache_key(source: SourceModel, samples: list[dict[str, Array]]) -> str:
+    digest = hashlib.sha256(f"{_RECIPE} {onnxruntime.__version__} {source.content_key}".encode())
+    for sample in samples:
+        digest.update(content_key(sample).encode())
+    return digest.hexdigest()[:32]
+
+
+def _stored(path: Path) -> onnx.ModelProto | None:
+    content = read_sealed(path)
+    return None if content is None else onnx.load_model_from_string(content)
+
+
+# Calibration.
+
+
+def _split(proto: onnx.ModelProto, calibration: Mapping[str, Array]) -> list[dict[str, Array]]:
+    """Calibration arrays -> one mapping per sample."""
+    templates = sample_inputs(proto)
+    unknown, missing = set(calibration) - set(templates), set(templates) - set(calibration)
+    if unknown or missing:
+        given = f"missing {sorted(missing)}" if missing else f"unknown {sorted(unknown)}"
+        raise ModelError(f"calibration samples: {given}; the inputs are {sorted(templates)}")
+    parts = {name: _parts(name, calibration[name], like) for name, like in templates.items()}
+    counts = {name: len(samples) for name, samples in parts.items()}
+    if len(set(counts.values())) > 1:
+        raise ModelError(f"calibration samples: inputs differ in number of samples: {counts}")
+    if 0 in counts.values():
+        raise ModelError("calibration samples: there are none")
+    return [dict(zip(parts, sample, strict=True)) for sample in zip(*parts.values(), strict=True)]
+
+
+def _parts(name: str, array: Array, like: Array) -> Array:
+    """``array`` as (samples, *shape of ``like``)."""
+    if array.dtype.kind not in "biuf" or (array.dtype.kind == "f") != (like.dtype.kind == "f"):
+        raise ModelError(f"calibration samples: {name!r} is {array.dtype}, not {like.dtype}")
+    if not np.isfinite(array).all():
+        raise ModelError(f"calibration samples: {name!r} has values that are not finite")
+    if array.shape[1:] == like.shape:
+        return array.astype(like.dtype)
+    same = like.ndim > 0 and array.ndim == like.ndim and array.shape[1:] == like.shape[1:]
+    if array.shape == like.shape or (same and array.shape[0] % like.shape[0] == 0):
+        return array.astype(like.dtype).reshape(-1, *like.shape)
+    raise ModelError(
+        f"calibration samples: {name!r} has shape {list(array.shape)}, which is no number of "
+        f"samples of {list(like.shape)}"
+    )

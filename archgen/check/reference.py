@@ -1,0 +1,333 @@
+"""What a network should compute: ONNX Runtime, without optimizations, on seeded inputs.
+
+The one idea: one thread and no graph rewriting make the reference the same bytes wherever and
+however often it runs, so its results can be cached by the content of model and inputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
+
+from archgen.files import read_sealed, write_sealed
+from archgen.models.load import ModelError
+from archgen.process.locks import alone
+from archgen.process.memory import is_refusal
+from archgen.process.steps import step
+from archgen.roles import Role, Told, tell
+from archgen.zoo.shapes import without_initializers
+
+Array = NDArray[Any]
+
+# Initializers of at most so many elements stay in the model: shapes, axes, scales.
+_SMALL = 1024
+_FATAL = 4
+"""Severity of what ONNX Runtime logs: what else it has to say stands in its exceptions."""
+
+ORT_ERRORS = (
+    ort_errors.Fail,
+    ort_errors.InvalidArgument,
+    ort_errors.InvalidGraph,
+    ort_errors.InvalidProtobuf,
+    ort_errors.NotImplemented,
+    ort_errors.RuntimeException,
+)
+
+
+def run_reference(
+    proto: onnx.ModelProto, inputs: Mapping[str, Array], intermediates: Sequence[str] = ()
+) -> dict[str, Array]:
+    """Outputs of ``proto`` by name, and the values named in ``intermediates``.
+
+    Raises ``ModelError`` when ONNX Runtime refuses the model or the inputs.
+    """
+    light = detached(proto)
+    known = {value.name for value in light.graph.output} | set(inputs)
+    extra = (name for name in dict.fromkeys(intermediates) if name not in known)
+    light.graph.output.extend(onnx.ValueInfoProto(name=name) for name in extra)
+    values = run_detached(light, proto, inputs)
+    return values | {name: inputs[name] for name in intermediates if name in inputs}
+
+
+def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own,
+    and those that nobody reads, which ONNX Runtime would not look for, are gone."""
+    light = without_initializers(proto)
+    read = set(_names_read(proto.graph))
+    for tensor in proto.graph.initializer:
+        if tensor.name not in read:
+            continue
+        plain = helper.tensor_dtype_to_np_dtype(tensor.data_type).kind in "biuf"
+        if not plain or not tensor.raw_data or math.prod(tensor.dims) <= _SMALL:
+            light.graph.initializer.append(tensor)
+            continue
+        outside = light.graph.initializer.add(
+            name=tensor.name,
+            dims=tensor.dims,
+            data_type=tensor.data_type,
+            data_location=TensorProto.EXTERNAL,
+        )
+        outside.external_data.add(key="location", value="given")
+    return light
+
+
+def _names_read(graph: onnx.GraphProto) -> Iterator[str]:
+    """Values that nodes read, also inside of subgraphs, and the outputs."""
+    yield from (value.name for value in graph.output)
+    for node in graph.node:
+        yield from node.input
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                yield from _names_read(inner)
+
+
+def run_detached(
+    light: onnx.ModelProto, proto: onnx.ModelProto, feeds: Mapping[str, Array]
+) -> dict[str, Array]:
+    """All outputs of ``light`` by name; ONNX Runtime reads the weights where ``proto`` has them.
+
+    Raises ``ModelError`` when it refuses the model or the values.
+    """
+    names = [value.name for value in light.graph.output]
+    try:
+        results = _detached_session(light, proto).run(names, dict(feeds))
+    except (*ORT_ERRORS, ValueError) as mistake:
+        if is_refusal(mistake):
+            raise MemoryError(str(mistake)) from mistake
+        raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
+    return dict(zip(names, results, strict=True))
+
+
+def lacks_kernels(proto: onnx.ModelProto) -> bool:
+    """Whether ONNX Runtime knows the operators of ``proto``, but not in its element types."""
+    try:
+        _detached_session(detached(proto), proto)
+    except ort_errors.NotImplemented:
+        return True
+    except (*ORT_ERRORS, ValueError):
+        return False  # said where the model is run
+    return False
+
+
+def _detached_session(
+    light: onnx.ModelProto, proto: onnx.ModelProto
+) -> onnxruntime.InferenceSession:
+    """A session of ``light`` that reads the weights where ``proto`` has them."""
+    outside = {t.name for t in light.graph.initializer if t.data_location == TensorProto.EXTERNAL}
+    weights = {
+        tensor.name: onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
+            np.ascontiguousarray(numpy_helper.to_array(tensor)), tensor.data_type
+        )
+        for tensor in proto.graph.initializer
+        if tensor.name in outside
+    }
+    options = _options()
+    options.add_session_config_entry("session.disable_prepacking", "1")  # a copy for one run
+    options.add_external_initializers(list(weights), list(weights.values()))
+    return onnxruntime.InferenceSession(
+        light.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+
+
+def check_declared(
+    proto: onnx.ModelProto, compiled: Mapping[str, Sequence[int]], values: Mapping[str, Array]
+) -> None:
+    """Raises ``ModelError`` where outputs were `compiled` in the shapes that the file declares and
+    have others in truth: those of ``values``, which ONNX Runtime made."""
+    wrong = []
+    for output in proto.graph.output:
+        declared = [dim.dim_value for dim in output.type.tensor_type.shape.dim]
+        real = list(np.shape(values[output.name]))
+        if declared == list(compiled.get(output.name, ())) != real:
+            wrong.append(
+                f"the file declares {output.name!r} as {declared}, ONNX Runtime makes {real} of "
+                "the seeded sample; a shape that depends on data cannot be compiled"
+            )
+    if wrong:
+        raise ModelError(*wrong)
+
+
+def cached_reference(
+    proto: onnx.ModelProto,
+    key: str,
+    inputs: Mapping[str, Array],
+    cache_dir: Path,
+    intermediates: Sequence[str] = (),
+) -> dict[str, Array]:
+    """``run_reference``, remembered in ``cache_dir`` by ``key`` (the model's content key), the
+    inputs' content, the values asked for and the version of ONNX Runtime."""
+    digest = hashlib.sha256(f"{key} {onnxruntime.__version__} {sorted(intermediates)}".encode())
+    digest.update(content_key(inputs).encode())
+    path = cache_dir / f"reference-{digest.hexdigest()[:32]}.npz"
+    stored = _stored_arrays(path)
+    if stored is not None:
+        return stored
+    with alone(path):
+        stored = _stored_arrays(path)
+        if stored is not None:
+            return stored
+        values = run_reference(proto, inputs, intermediates)
+        write_sealed(path, _packed(values))
+    return values
+
+
+def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
+    """Runs a small serialized model on ``inputs`` in the order of its graph inputs; its session
+    is kept, so repeated runs of one node are cheap."""
+    session = _node_session(model)
+    ports = session.get_inputs()
+    feeds = {
+        port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
+        for port, array in zip(ports, inputs, strict=True)
+    }
+    with step("running an operator on the host"):
+        results: list[Array] = session.run(None, feeds)
+    return results
+
+
+_NUMPY_TYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+}
+"""Real values may be stored in another precision than the model computes in."""
+
+
+def content_key(arrays: Mapping[str, Array]) -> str:
+    """SHA-256 (hex) of names, shapes, types and bytes of ``arrays``, in any order."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
+        digest.update(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
+    return digest.hexdigest()
+
+
+def _packed(values: Mapping[str, Array]) -> bytes:
+    # Positions as keys: a value's name may hold any character, a zip entry's may not.
+    plain = {
+        str(index): array.astype(str) if array.dtype.hasobject else array
+        for index, array in enumerate(values.values())
+    }
+    file = BytesIO()
+    np.savez(file, allow_pickle=False, names=np.array(list(values), dtype=str), **plain)
+    return file.getvalue()
+
+
+def _stored_arrays(path: Path) -> dict[str, Array] | None:
+    content = read_sealed(path)
+    if content is None:
+        return None
+    with np.load(BytesIO(content), allow_pickle=False) as stored:
+        return {str(name): stored[str(index)] for index, name in enumerate(stored["names"])}
+
+
+# Sessions.
+
+
+def _options() -> onnxruntime.SessionOptions:
+    """One thread, no rewriting: the same bytes everywhere."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _FATAL
+    return options
+
+
+def _open(source: bytes | str) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(source, _options(), providers=["CPUExecutionProvider"])
+
+
+@lru_cache(maxsize=512)
+def _node_session(model: bytes) -> onnxruntime.InferenceSession:
+    return _open(model)
+
+
+# Inputs.
+
+_SMALL_INTEGERS = 8
+
+
+def sample_inputs(proto: onnx.ModelProto, seed: int = 0) -> dict[str, Array]:
+    """Seeded inputs for ``proto``, whose input shapes are fixed, by the role of each.
+
+    Data are standard normal, bytes uniform over their range, other integers below 8; a state is
+    normal with deviation 1/2, so that what reads it is checked; indices are uniform over what every
+    operator that indexes by them can take; masks hide nothing; of parameters, weights are normal,
+    sizes 1, and others positive. `archgen.roles.role.Fill` has all of it.
+    """
+    return sample_sets(proto, [seed])[0]
+
+
+def sample_sets(proto: onnx.ModelProto, seeds: Iterable[int]) -> list[dict[str, Array]]:
+    """What `sample_inputs` gives for each of ``seeds``; the roles of inputs are told once."""
+    told = tell(proto)
+    return [_samples(told, seed) for seed in seeds]
+
+
+def _samples(told: Told, seed: int) -> dict[str, Array]:
+    samples: dict[str, Array] = {}
+    for name, port in told.inputs.items():
+        dtype = helper.tensor_dtype_to_np_dtype(port.elem_type)
+        shape = [extent if isinstance(extent, int) else 0 for extent in port.dims]
+        random = np.random.default_rng([seed, zlib.crc32(name.encode())])
+        samples[name] = _sample(told.roles[name], dtype, shape, random)
+    return samples
+
+
+def _sample(
+    role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
+) -> Array:
+    if dtype.kind == "O":
+        return np.full(shape, "text", dtype)
+    if dtype.kind == "b" or role.fill == "ones":
+        return np.ones(shape, dtype)
+    if role.fill == "zeros":
+        return np.zeros(shape, dtype)
+    if role.fill == "range":
+        low, high = _within(dtype, role.low, role.high)
+        return np.asarray(random.integers(low, high, shape, endpoint=True)).astype(dtype)
+    if dtype.kind in "iu":
+        return _integers(role, dtype, shape, random)
+    if role.fill == "positive":
+        return np.asarray(1 - random.uniform(0, 0.5, shape)).astype(dtype)
+    deviation = {"small noise": 0.5, "weights": 1 / math.sqrt(_terms(shape))}.get(role.fill, 1.0)
+    return np.asarray(random.standard_normal(shape) * deviation).astype(dtype)
+
+
+def _integers(
+    role: Role, dtype: np.dtype[Any], shape: Sequence[int], random: np.random.Generator
+) -> Array:
+    if role.fill == "positive":
+        return np.asarray(random.integers(1, _SMALL_INTEGERS, shape)).astype(dtype)
+    if dtype.itemsize == 1:
+        limits = np.iinfo(dtype)
+        return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return np.asarray(random.integers(0, _SMALL_INTEGERS, shape)).astype(dtype)
+
+
+def _within(dtype: np.dtype[Any], low: int, high: int) -> tuple[int, int]:
+    """The part of a range that an integer type has."""
+    if dtype.kind not in "iu":
+        return low, high
+    limits = np.iinfo(dtype)
+    return max(low, int(limits.min)), min(high, int(limits.max))
+
+
+def _terms(shape: Sequence[int]) -> int:
+    """Products in one sum, about: of a matrix its rows, of a kernel all but its first axis."""
+    return max(1, shape[0] if len(shape) == 2 else math.prod(shape[1:]))

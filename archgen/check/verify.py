@@ -1,0 +1,219 @@
+"""Whether executed instructions computed what the reference computes.
+
+The one idea: every value is compared with what the reference makes of the values that the program
+itself had before (`archgen.check.stagewise`), so one operator is judged at a time, and if each step
+of a network is right, so is the whole. Each element has a bound of its own: what the operator's own
+roundings may change there, derived from its actual operands (`compiler.nest.error`).
+
+- What a program stores must equal what its operators, in the machine's element types, make of what
+  it stored before (`compiler.recompute`, `archgen.check.deviation`).
+- What these operators make in fp32 must equal what the reference makes: the element types of the
+  machine excuse nothing, as both get the program's own values.
+
+Integers are equal, but where a rounding of real values lies so near to a tie that it may go either
+way. Infinite and undefined values are equal to their like alone.
+
+End to end the differences of a deep network tell nothing: one integer that a tie rounds the other
+way changes thousands behind it. They are reported, not judged.
+
+A comparison proves something only where it would refuse a random value. An output for most of whose
+elements it would not is not checked, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.nest.error import beyond, beyond_fp32
+from compiler.recompute import Made
+from simmodel.dtype import NUMPY
+
+Array = NDArray[Any]
+SHOWN = 3
+"""Mistakes that a note lists one by one."""
+_SHARP = 0.25
+"""Share of a value, or of how much its neighbours vary, that a proof may excuse."""
+_ENOUGH = 0.5
+"""Share of the elements of a value that must be proved."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The verdict over all compared values."""
+
+    verified: bool | None
+    """None: nothing is wrong, but some output could have been anything."""
+    compared: int = 0
+    """How many values were compared: outputs, and results of operators on the way."""
+    unchecked: int = 0
+    """How many of them could have been anything."""
+    excess: float | None = None
+    """The largest difference as a fraction of what is excused there; more than 1 is wrong."""
+    max_step_error: float | None = None
+    """Largest difference of an integer value, in units."""
+    max_abs_error: float | None = None
+    """Of the output that comes nearest to its tolerance, in that output's unit."""
+    tolerance: float | None = None
+    """At the same element of the same output."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One value at its worst element: how far it is off, and how far it may be."""
+
+    name: str
+    error: float
+    tolerance: float
+    integer: bool
+    proves: bool
+
+    @property
+    def excess(self) -> float:
+        """The error as a fraction of what is excused; more than 1 is wrong."""
+        return float(_shares(np.asarray(self.error), np.asarray(self.tolerance)))
+
+
+def compare(
+    made: Mapping[str, Made], expected: Mapping[str, Array], outputs: Collection[str] | None = None
+) -> Comparison:
+    """Compare all values in `expected` with those in `made`, both by name.
+
+    Args:
+        made, expected: what operators and the reference made of the same values. A missing value
+            or another shape is a difference, not an error.
+        outputs: which values are outputs of the model; default: all.
+    """
+    judged: list[Judged] = []
+    wrong: list[str] = []
+    large: list[str] = []
+    notes: list[str] = []
+    shown = set(expected if outputs is None else outputs)
+    for name, reference in expected.items():
+        if reference.dtype.kind not in "biuf" and reference.dtype.name != "bfloat16":
+            notes.append(f"{name}: {reference.dtype} outputs are not compared")
+            continue
+        if name not in made or made[name].values.shape != reference.shape:
+            shape = list(made[name].values.shape) if name in made else "missing"
+            wrong.append(f"{name}: is {shape}, should be {list(reference.shape)}")
+            continue
+        found = judge(name, made[name], reference)
+        judged.append(found)
+        if count := np.count_nonzero(beyond_fp32(reference)):
+            large.append(
+                f"{name}: {count} of {reference.size} values are beyond fp32, in which doubles are "
+                "computed"
+            )
+        if found.excess > 1:
+            wrong.append(f"{name}: off by {found.error:.3g}, tolerance {found.tolerance:.3g}")
+        elif not found.proves and name in shown:
+            notes.append(f"{name}: not checked, its operators may make anything of their inputs")
+    unproved = not judged or any(not each.proves and each.name in shown for each in judged)
+    verdict = False if wrong else None if unproved else True
+    lost = listed(large, "values are beyond fp32")
+    note = "; ".join([*listed(wrong, "values are wrong"), *notes, *lost])
+    return _summary(verdict, judged, shown, note)
+
+
+def listed(mistakes: Sequence[str], what: str) -> Iterator[str]:
+    """The first of `mistakes`, and how many there are."""
+    yield from mistakes[:SHOWN]
+    if mistakes[SHOWN:]:
+        yield f"{len(mistakes)} {what}"
+
+
+def _summary(
+    verdict: bool | None, judged: Sequence[Judged], shown: Collection[str], note: str
+) -> Comparison:
+    outputs = [each for each in judged if each.name in shown]
+    worst = max(outputs, key=lambda each: each.excess, default=None)
+    return Comparison(
+        verified=verdict,
+        compared=len(judged),
+        unchecked=sum(not each.proves for each in judged),
+        excess=max((each.excess for each in judged), default=None),
+        max_step_error=max((each.error for each in judged if each.integer), default=None),
+        max_abs_error=None if worst is None else worst.error,
+        tolerance=None if worst is None else worst.tolerance,
+        note=note,
+    )
+
+
+def judge(name: str, made: Made, reference: Array) -> Judged:
+    """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
+    excused = np.zeros(reference.shape) if made.error is None else made.error
+    if made.rounded is not None:
+        excused = _rounded_error(reference, excused, NUMPY[made.rounded])
+        reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
+    elif reference.dtype == np.float64:
+        excused = _rounded_error(reference, excused, np.dtype(np.float32))
+        excused = np.where(beyond_fp32(reference), np.inf, excused)
+        with np.errstate(over="ignore"):
+            reference = reference.astype(np.float32).astype(np.float64)
+    integer = reference.dtype.kind in "biu"
+    if reference.size == 0:
+        return Judged(name, 0.0, 0.0, integer, proves=True)
+    errors = differences(made.values, reference)
+    at = int(np.argmax(_shares(errors, excused)))
+    error, tolerance = float(errors.flat[at]), float(excused.flat[at])
+    return Judged(name, error, tolerance, integer, _proves(reference, excused))
+
+
+def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> Array:
+    """What values may be off by after they are rounded to `kind`."""
+    wide = values.astype(np.float64)
+    with np.errstate(all="ignore"):
+        middle = wide.astype(kind)
+        ends = [(wide + sign * error).astype(kind) for sign in (-1, 1)]
+    changes: Array = np.fmax(*(differences(end, middle) for end in ends))
+    return changes
+
+
+def differences(actual: Array, reference: Array) -> Array:
+    """|actual - reference| as fp64; infinite where one of them is undefined and the other is not.
+    What is infinite counts as the first number that its type cannot hold."""
+    ours, theirs = beyond(actual), beyond(reference)
+    difference: Array = np.abs(ours - theirs)
+    undefined = np.isnan(difference)
+    if undefined.any():
+        same = np.isnan(ours) & np.isnan(theirs)
+        difference = np.where(undefined, np.where(same, 0.0, np.inf), difference)
+    return difference
+
+
+def _shares(errors: Array, excused: Array) -> Array:
+    """Errors as fractions of what is excused; infinite where nothing is."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = errors / excused
+    exact = (errors == 0) | np.isinf(excused)
+    result: Array = np.where(exact, 0.0, np.where(np.isnan(shares), np.inf, shares))
+    return result
+
+
+def _proves(reference: Array, excused: Array) -> bool:
+    """Whether most elements could not have been anything: an element is proved where its bound is
+    small beside its own size, or beside how much the others vary."""
+    values = reference.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    spread = float(finite.max() - finite.min()) if finite.size else 0.0
+    with np.errstate(invalid="ignore"):
+        sharp = excused <= _SHARP * np.maximum(np.abs(values), spread)
+    sharp &= ~np.isnan(values) & ~np.isinf(excused)
+    return float(sharp.mean()) >= _ENOUGH
+
+
+def end_to_end(actual: Mapping[str, Array], expected: Mapping[str, Array]) -> float | None:
+    """Largest difference of any output that both have in one shape; None where there is none."""
+    errors = [
+        float(differences(actual[name], reference).max(initial=0.0))
+        for name, reference in expected.items()
+        if reference.dtype.kind in "biuf"
+        and name in actual
+        and actual[name].shape == reference.shape
+    ]
+    return max(errors, default=None)

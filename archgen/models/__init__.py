@@ -1,0 +1,8 @@
+"""Networks: one of the zoo or an ONNX file, opened with every shape bound, or refused in words.
+
+errors             what can be wrong with a model that was asked for
+damage             a file that parses as ONNX and cannot be a network
+binding            a size for every input dimension
+load               all of it, from a name or path
+sizes              what a network needs at least, before anything of that size is made
+"""

@@ -1,0 +1,274 @@
+"""Gives every input dimension of a model its size.
+
+The one idea: the batch is the size of those axes that carry one, as the roles of the inputs tell
+(`archgen.roles`), and of no other; every other free dimension has to be given. Whatever is wrong
+with sizes and roles is said at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import onnx
+from onnx import shape_inference
+
+from archgen.models.errors import BatchError, ModelError, option
+from archgen.roles import Told, parse_roles, state_roles, tell
+from archgen.roles.net import ANONYMOUS
+from archgen.zoo.shapes import without_data
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One dimension of one input, free unless ``dim`` has a positive value."""
+
+    owner: str
+    index: int
+    dim: onnx.TensorShapeProto.Dimension
+
+    @property
+    def symbol(self) -> str:
+        """The dimension's name; ``input:axis`` when the file gives none."""
+        name = self.dim.dim_param
+        return self.place if name in ANONYMOUS else str(name)
+
+    @property
+    def place(self) -> str:
+        return f"{self.owner}:{self.index}"
+
+    @property
+    def fixed(self) -> bool:
+        return self.dim.HasField("dim_value") and self.dim.dim_value > 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether the file says that there is nothing."""
+        return self.dim.HasField("dim_value") and self.dim.dim_value == 0
+
+
+def bind(
+    given: onnx.ModelProto,
+    batch: int | None,
+    dims: Mapping[str, int],
+    roles: Mapping[str, str],
+    label: str,
+) -> None:
+    """Binds the free input dimensions of ``given``, where they stand in it.
+
+    ``batch`` goes to the batch axis of each input that has one (1 where a free one is not given);
+    ``dims`` are sizes by the name of a dimension or as ``input:axis``; ``roles`` say of inputs
+    what they are, and are kept in the model. ``label`` names it in messages.
+
+    Raises ``ModelError`` with every mistake, and ``BatchError`` where only this batch cannot be.
+    """
+    axes = list(_axes(given.graph, label))
+    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label))
+    carrying = [axis for axis in axes if told.roles[axis.owner].axis == axis.index]
+    values = {axis.symbol: 1 for axis in axes if told.is_unread(axis.owner)}
+    values |= dict.fromkeys((axis.symbol for axis in carrying if not axis.fixed), batch or 1)
+    values |= {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims}
+    values |= dims
+    unbound = [axis for axis in axes if not axis.fixed and axis.symbol not in values]
+    if unbound:
+        raise ModelError(_unbound_message(unbound, told, label))
+    if batch is not None and batch > 1 and not carrying:
+        raise BatchError(_no_batch_message(batch, told, label))
+    if batch is not None and batch > 1:
+        _check_outputs(batch, carrying, told, label)
+    fixed = [axis for axis in carrying if axis.fixed]
+    for axis in axes:
+        if not axis.fixed:
+            axis.dim.dim_value = values[axis.symbol]
+    _bind_symbols(given.graph, values)
+    wrong = [axis for axis in fixed if batch is not None and axis.dim.dim_value != batch]
+    if batch is not None and wrong:
+        _rebatch(given, wrong, batch, told, label)
+
+
+def seen(
+    given: onnx.ModelProto, dims: Mapping[str, int], roles: Mapping[str, str], label: str
+) -> Told:
+    """Inputs, outputs and roles of a model that stays free where ``dims`` bind nothing. Raises
+    ``ModelError`` with every mistake."""
+    axes = list(_axes(given.graph, label))
+    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label))
+    values = {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims} | dict(dims)
+    for axis in axes:
+        if not axis.fixed and axis.symbol in values:
+            axis.dim.dim_value = values[axis.symbol]
+    _bind_symbols(given.graph, values)
+    return tell(given) if values else told
+
+
+def checked_roles(
+    given: onnx.ModelProto, roles: Mapping[str, str], label: str, mistakes: list[str]
+) -> Told:
+    """The roles of a model with ``roles`` written into it; ``ModelError`` with ``mistakes`` and
+    everything that is wrong with these or with those that the file states."""
+    ranks = {name: len(port) for name, port in input_dims(given.graph, label).items()}
+    wrong = [*mistakes, *(f"--{said} ({label})" for said in parse_roles(roles, ranks)[1])]
+    if wrong:
+        raise ModelError(*wrong)
+    state_roles(given, roles)
+    told = tell(given)
+    if told.mistakes:
+        raise ModelError(*(f"{label}, which states the {said}" for said in told.mistakes))
+    return told
+
+
+def input_dims(
+    graph: onnx.GraphProto, label: str
+) -> dict[str, list[onnx.TensorShapeProto.Dimension]]:
+    """The dimensions of each input that is no initializer; ``ModelError`` for what is no tensor."""
+    initialized = {tensor.name for tensor in graph.initializer}
+    found: dict[str, list[onnx.TensorShapeProto.Dimension]] = {}
+    for value in graph.input:
+        if value.name in initialized:
+            continue
+        if not value.type.HasField("tensor_type"):
+            raise ModelError(f"{label}: input {value.name!r} is not a tensor")
+        if not value.type.tensor_type.HasField("shape"):
+            raise ModelError(f"{label}: input {value.name!r} has no shape, not even a rank")
+        found[value.name] = list(value.type.tensor_type.shape.dim)
+    return found
+
+
+def _axes(graph: onnx.GraphProto, label: str) -> Iterator[_Axis]:
+    for name, dims in input_dims(graph, label).items():
+        for index, dim in enumerate(dims):
+            yield _Axis(name, index, dim)
+
+
+def _wrong_dims(axes: list[_Axis], dims: Mapping[str, int], label: str) -> list[str]:
+    free = {axis.symbol for axis in axes if not axis.fixed}
+    places = {axis.place: axis for axis in axes}
+    mistakes = []
+    for name, value in dims.items():
+        if value < 1:
+            mistakes.append(f"--dim {name}={value}: must be positive")
+        elif name in places and places[name].fixed and name not in free:
+            size = places[name].dim.dim_value
+            mistakes.append(f"--dim {name}={value}: {label} fixes this dimension at {size}")
+        elif name not in free and name not in places:
+            close = get_close_matches(name, free, 1)
+            guess = f"; did you mean {close[0]!r}?" if close else ""
+            known = ", ".join(sorted(free)) or "none"
+            mistakes.append(
+                f"--dim {name}={value}: {label} has no such free dimension{guess} (free: {known})"
+            )
+    return mistakes
+
+
+def _unbound_message(unbound: list[_Axis], told: Told, label: str) -> str:
+    lines = [f"{label} has input dimensions of unknown size:"]
+    for axis in unbound:
+        named = "" if axis.symbol == axis.place else f", named {axis.symbol!r}"
+        role = told.roles[axis.owner]
+        reason = f" ({role.axis_evidence})" if axis.index == 0 and role.axis is None else ""
+        empty = " (0 in the file: no input can be empty)" if axis.empty else ""
+        lines.append(f"  input {axis.owner!r}, axis {axis.index}{named}{empty or reason}")
+    symbols = dict.fromkeys(axis.symbol for axis in unbound)
+    shown = " ".join(option("--dim", symbol, "<size>") for symbol in symbols)
+    return "\n".join([*lines, f"bind each with --dim name=value, here: {shown}"])
+
+
+def _bind_symbols(graph: onnx.GraphProto, values: Mapping[str, int]) -> None:
+    """Writes bound values into outputs and annotations; drops annotations that stay unknown."""
+    for value in (*graph.output, *graph.value_info):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param in values and dim.dim_param not in ANONYMOUS:
+                dim.dim_value = values[dim.dim_param]
+            elif dim.HasField("dim_value") and dim.dim_value < 0:
+                dim.Clear()
+    known = [value for value in graph.value_info if _is_known(value)]
+    del graph.value_info[:]
+    graph.value_info.extend(known)
+
+
+def _is_known(value: onnx.ValueInfoProto) -> bool:
+    return all(dim.HasField("dim_value") for dim in value.type.tensor_type.shape.dim)
+
+
+# Another batch than the file's.
+
+
+def _check_outputs(batch: int, carrying: list[_Axis], told: Told, label: str) -> None:
+    """Exporters leave an input's batch free and yet fix it inside; the outputs tell."""
+    if any(axis.fixed for axis in carrying):
+        return
+    for name, place in told.output_axes.items():
+        extent = told.outputs[name].dims[place] if place is not None else None
+        if isinstance(extent, int) and extent != batch:
+            raise BatchError(
+                f"{label} leaves the batch of its inputs free, but fixes that of its output "
+                f"{name!r} at {extent}; it cannot run at batch {batch}. Run it at "
+                f"--batch {extent}, or export it so that the output follows"
+            )
+
+
+def _no_batch_message(batch: int, told: Told, label: str) -> str:
+    reasons = [f"{name!r}: {role.axis_evidence}" for name, role in told.roles.items()]
+    shown = "; ".join(reasons[:3]) + ("; ..." if len(reasons) > 3 else "")
+    said = f"{label} has no input with a batch axis ({shown or 'it has no inputs'})"
+    first = next((name for name, port in told.inputs.items() if port.dims), None)
+    way = (
+        f", or say which axis it is, such as {option('--role', first, 'batch:0')}" if first else ""
+    )
+    return f"{said}; it cannot run at batch {batch}. Run it at --batch 1{way}"
+
+
+def _rebatch(
+    proto: onnx.ModelProto, fixed: list[_Axis], batch: int, told: Told, label: str
+) -> None:
+    """Changes a fixed batch of 1 when shape inference carries the new one to every output."""
+    sizes = ", ".join(f"{axis.owner!r} at {axis.dim.dim_value}" for axis in fixed)
+    given = {axis.dim.dim_value for axis in fixed}
+    way = f"Run it as it is (--batch {min(given)}), or export" if len(given) == 1 else "Export"
+    none = " ".join(f"--role {axis.owner}=batch:none" for axis in fixed)
+    refusal = (
+        f"{label} fixes its batch: {sizes}; it cannot run at batch {batch}%s. "
+        f"{way} it with a dynamic batch dimension"
+        + (f"; where that is no batch, say so: {none}" if batch == 1 else "")
+    )
+    if any(axis.dim.dim_value != 1 for axis in fixed):
+        raise BatchError(refusal % "")
+    for axis in fixed:
+        axis.dim.dim_value = batch
+    del proto.graph.value_info[:]
+    for output in proto.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    try:
+        inferred = shape_inference.infer_shapes(
+            without_data(proto), strict_mode=True, data_prop=True
+        )
+    except shape_inference.InferenceError:
+        raise BatchError(refusal % " (its shapes do not fit then)") from None
+    stuck = _stuck(inferred.graph)
+    if stuck is not None:
+        raise BatchError(refusal % f" ({stuck} makes a fixed shape of another size)")
+    for output, value in zip(proto.graph.output, inferred.graph.output, strict=True):
+        dims = value.type.tensor_type.shape.dim
+        place = told.output_axes.get(output.name) or 0
+        if place >= len(dims) or dims[place].dim_value != batch:
+            raise BatchError(refusal % f" (output {output.name!r} does not follow)")
+        output.CopyFrom(value)
+
+
+def _stuck(graph: onnx.GraphProto) -> str | None:
+    """The first Reshape to a fixed shape that what it is given does not fill: inference takes the
+    shape that it says without counting."""
+    sizes = {
+        value.name: math.prod(dim.dim_value for dim in value.type.tensor_type.shape.dim)
+        for value in (*graph.input, *graph.value_info, *graph.output)
+        if _is_known(value)
+    }
+    for node in graph.node:
+        if node.op_type != "Reshape":
+            continue
+        given, made = sizes.get(node.input[0]), sizes.get(node.output[0])
+        if None not in (given, made) and given != made:
+            return f"Reshape {node.name or node.output[0]!r}"
+    return None

@@ -1,0 +1,244 @@
+"""Opens the network a user asked for: one of the zoo or an ONNX file, with every shape bound.
+
+The one idea: whatever is wrong with the request is said in a few lines of one exception,
+``ModelError``; whatever comes back can be compiled and run, because no input dimension is left
+free and no data is outside the message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto, checker, external_data_helper
+
+from archgen.models.binding import bind, seen
+from archgen.models.damage import damage, data_damage
+from archgen.models.errors import BatchError, ModelError
+from archgen.roles import Told
+from archgen.zoo.catalog import CATALOG, Option, ZooError, build
+from archgen.zoo.shapes import without_initializers
+
+NEWEST_IR = 13
+NEWEST_OPSET = 26
+_NEAR = 0.75
+"""How much of a name a suggestion must share: `Concat` is not what `Frobnicate` stands for."""
+
+__all__ = ["BatchError", "ModelError", "SourceModel", "open_model", "roles_of"]
+
+
+@dataclass(frozen=True)
+class SourceModel:
+    """A network as the user gave it: ``proto`` holds all data and fixed input shapes."""
+
+    name: str
+    proto: onnx.ModelProto = field(repr=False)
+
+    @cached_property
+    def content_key(self) -> str:
+        """SHA-256 (hex) of graph and weights: equal models have equal keys."""
+        digest = hashlib.sha256()
+        digest.update(without_initializers(self.proto).SerializeToString(deterministic=True))
+        for tensor in self.proto.graph.initializer:
+            digest.update(tensor.SerializeToString(deterministic=True))
+        return digest.hexdigest()
+
+
+def open_model(
+    spec: str | Path,
+    batch: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    options: Mapping[str, Option] | None = None,
+    roles: Mapping[str, str] | None = None,
+) -> SourceModel:
+    """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
+    the path of an ONNX file.
+
+    ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; the
+    axes of inputs that carry the batch are ``batch`` (where free, 1 unless it is given). ``roles``
+    say of inputs what they are, such as ``state`` or ``batch:1`` (`archgen.roles`). ``options`` are
+    options of a zoo network beside those in ``spec``. Raises ``ModelError``, and nothing else, for
+    any mistake; it is a ``BatchError`` where the model runs, but not at this batch.
+    """
+    if batch is not None and batch < 1:
+        raise ModelError(f"batch {batch} must be positive")
+    name, proto = _given(spec, batch, options or {})
+    bind(proto, batch, dims or {}, roles or {}, str(spec))
+    return SourceModel(name, proto)
+
+
+def roles_of(
+    spec: str | Path,
+    dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None,
+) -> Told:
+    """Inputs and outputs of the network that ``spec`` names, and the role of each input; arguments
+    as for `open_model`, but what ``dims`` leave free stays free. Raises ``ModelError``."""
+    _, proto = _given(spec, None, {}, weights=False)
+    return seen(proto, dims or {}, roles or {}, str(spec))
+
+
+def _given(
+    spec: str | Path, batch: int | None, options: Mapping[str, Option], weights: bool = True
+) -> tuple[str, onnx.ModelProto]:
+    """The name of a model and what is in it, as it is in its file."""
+    if isinstance(spec, Path) or _is_path(spec):
+        if options:
+            raise ModelError(f"{spec} is a file: it takes no options ({', '.join(options)})")
+        return Path(spec).stem, _load(Path(spec))
+    name, _, text = spec.partition(":")
+    merged: dict[str, Any] = {**_parsed_options(name, text), **options}
+    if "weights" in merged:
+        raise ModelError(f"{name}: a model to be opened keeps its weights")
+    try:
+        return spec, build(name, batch or 1, weights=weights, **merged)
+    except ZooError as mistake:
+        hint = "" if name in CATALOG else "; or give the path of an .onnx file"
+        raise ModelError(f"{mistake}{hint}") from None
+
+
+def _is_path(spec: str) -> bool:
+    return spec.endswith(".onnx") or "/" in spec or "\\" in spec or Path(spec).is_file()
+
+
+def _parsed_options(name: str, text: str) -> dict[str, Option]:
+    defaults = CATALOG[name].options if name in CATALOG else {}
+    parsed: dict[str, Option] = {}
+    for part in filter(None, text.split(",")):
+        option, equals, value = part.partition("=")
+        number = type(defaults.get(option, 1))
+        try:
+            parsed[option.strip()] = number(value)
+        except ValueError:
+            kind = "a whole number" if number is int else "a number"
+            shown = f"{value!r} is not {kind}" if equals else "it has no '=value'"
+            raise ModelError(
+                f"{name}: option {part!r}: {shown}; write {name}:option=value,option=value"
+            ) from None
+    return parsed
+
+
+# Reading a file.
+
+
+def _load(path: Path) -> onnx.ModelProto:
+    if path.is_dir():
+        raise ModelError(f"{path} is a directory; give an .onnx file{_found_in(path)}")
+    if not path.exists():
+        raise ModelError(f"{path} does not exist{_missing_hint(path)}")
+    try:
+        data = path.read_bytes()
+    except OSError as mistake:
+        raise ModelError(f"{path} cannot be read: {mistake.strerror}") from None
+    if not data:
+        raise ModelError(f"{path} is empty")
+    if data.startswith(b"version https://git-lfs"):
+        raise ModelError(f"{path} is a Git LFS pointer, not the model; fetch it with git lfs pull")
+    try:
+        proto = onnx.load_model_from_string(data)
+    except DecodeError:
+        raise ModelError(f"{path} is not an ONNX model: it does not parse as protobuf") from None
+    _check_contents(proto, path)
+    _load_external_data(proto, path)
+    return proto
+
+
+def _found_in(directory: Path) -> str:
+    found = sorted(directory.glob("*.onnx"))[:3]
+    return f", e.g. {', '.join(str(path) for path in found)}" if found else ""
+
+
+def _missing_hint(path: Path) -> str:
+    siblings = [other.name for other in path.parent.glob("*.onnx")] if path.parent.is_dir() else []
+    close = get_close_matches(path.name, siblings, 1, _NEAR)
+    if close:
+        return f"; did you mean {path.parent / close[0]}?"
+    if path.stem in CATALOG:
+        return f"; the zoo has {path.stem!r} (without .onnx)"
+    return ""
+
+
+def _check_contents(proto: onnx.ModelProto, path: Path) -> None:
+    graph = proto.graph
+    if not (graph.node or graph.output) or not proto.opset_import:
+        raise ModelError(f"{path} is not an ONNX model: it has no graph or no operator set")
+    if not graph.output:
+        raise ModelError(f"{path} has a graph without outputs")
+    found = damage(proto)
+    if found is not None:
+        raise ModelError(f"{path} is damaged: {found}; export it again")
+    if proto.ir_version > NEWEST_IR:
+        raise ModelError(
+            f"{path} has IR version {proto.ir_version}; the newest supported is {NEWEST_IR}. "
+            "Export it with an older one (onnx: model.ir_version)"
+        )
+    for opset in proto.opset_import:
+        if opset.domain in ("", "ai.onnx") and opset.version > NEWEST_OPSET:
+            raise ModelError(
+                f"{path} uses operator set {opset.version}; the newest supported is "
+                f"{NEWEST_OPSET}. Export it with an older one, e.g. opset_version=17"
+            )
+    _check_operators(proto, path)
+    _check_wiring(graph, path)
+
+
+def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
+    """Names of the standard domain that no operator set has ever had; all of them at once."""
+    local = {function.name for function in proto.functions}
+    used = {node.op_type for node in proto.graph.node if node.domain in ("", "ai.onnx")}
+    unknown = sorted(name for name in used - local if not onnx.defs.has(name))
+    if not unknown:
+        return
+    names = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
+    guesses = (get_close_matches(name, names, 1, _NEAR) for name in unknown)
+    listed = (
+        f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
+        for name, close in zip(unknown, guesses, strict=True)
+    )
+    raise ModelError(f"{path}: ONNX has no operator {', '.join(listed)}")
+
+
+def _check_wiring(graph: onnx.GraphProto, path: Path) -> None:
+    known = {"", *(value.name for value in graph.input)}
+    known.update(tensor.name for tensor in graph.initializer)
+    known.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        known.update(node.output)
+    for node in graph.node:
+        for name in node.input:
+            if name not in known:
+                label = node.name or node.op_type
+                raise ModelError(f"{path}: node {label!r} reads {name!r}, which nothing produces")
+    for output in graph.output:
+        if output.name not in known:
+            raise ModelError(f"{path}: nothing produces the output {output.name!r}")
+
+
+def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:
+    places = {
+        entry.value
+        for tensor in proto.graph.initializer
+        for entry in tensor.external_data
+        if tensor.data_location == TensorProto.EXTERNAL and entry.key == "location"
+    }
+    missing = sorted(place for place in places if not os.path.isfile(path.parent / place))
+    if missing:
+        raise ModelError(
+            f"{path} keeps its weights in {', '.join(missing)}, which is not beside it "
+            f"in {path.parent.resolve()}"
+        )
+    try:
+        external_data_helper.load_external_data_for_model(proto, str(path.parent))
+    except (checker.ValidationError, OSError, ValueError) as mistake:
+        raise ModelError(f"{path}: external data cannot be read: {mistake}") from None
+    for tensor in proto.graph.initializer:
+        if found := data_damage(tensor):
+            raise ModelError(f"{path} is damaged: initializer {tensor.name!r} {found}")

@@ -1,0 +1,69 @@
+"""What a network needs at least, from shapes alone, before anything of that size is made.
+
+The one idea: every value of a network lies in DRAM at some time, so one that is larger than DRAM is
+an answer already; whoever would compute it first needs as much memory on this computer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+from onnx import shape_inference
+
+from archgen.models.load import SourceModel
+from archgen.zoo.shapes import without_data
+from compiler.errors import DoesNotFit
+from simmodel.arch import Arch
+from simmodel.dtype import size_of
+
+
+def check_sizes(source: SourceModel, arch: Arch, dtype: str) -> None:
+    """Raises DoesNotFit where the inputs of `source` together, or any value that it computes, are
+    more than DRAM, before any of them is made: floats as `dtype`, everything else as it is."""
+    room = arch.memories.dram.size
+    given = dict(_input_sizes(source.proto, dtype))
+    _refuse_over(room, tuple((f"input {name}", size) for name, size in given.items()), source.name)
+    makers = {name: node for node in source.proto.graph.node for name in node.output}
+    for value in _computed(source.proto):
+        size = _size(value, dtype)
+        if size > room and value.name in makers:
+            _refuse_over(room, ((f"{makers[value.name].op_type} {value.name}", size),), source.name)
+
+
+def _computed(proto: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
+    """Values of the main graph whose type and shape follow from what is constant."""
+    try:
+        graph = shape_inference.infer_shapes(without_data(proto), data_prop=True).graph
+    except shape_inference.InferenceError:
+        return  # whoever loads the model says what is wrong with it
+    for value in (*graph.value_info, *graph.output):
+        kind = value.type.tensor_type
+        if kind.elem_type and all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            yield value
+
+
+def _refuse_over(room: int, terms: tuple[tuple[str, int], ...], name: str) -> None:
+    demand = sum(size for _, size in terms)
+    if demand > room:
+        levers = ("a smaller batch or input", f"memories.dram.size of at least {demand} B")
+        raise DoesNotFit(demand, room, "B", terms, levers, f"{name}: DRAM")
+
+
+def _input_sizes(proto: onnx.ModelProto, dtype: str) -> Iterator[tuple[str, int]]:
+    """Bytes of each input."""
+    data = {tensor.name for tensor in proto.graph.initializer}
+    for value in proto.graph.input:
+        if value.name not in data:
+            yield value.name, _size(value, dtype)
+
+
+def _size(value: onnx.ValueInfoProto, dtype: str) -> int:
+    """Bytes of a value whose type and shape are known."""
+    kind = value.type.tensor_type
+    item = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+    size = min(item.itemsize, size_of(dtype)) if item.kind == "f" else item.itemsize
+    count: int = math.prod(dim.dim_value for dim in kind.shape.dim)
+    return count * size

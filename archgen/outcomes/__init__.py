@@ -1,0 +1,9 @@
+"""Outcomes: what became of the points of a study, as values, rows and frames.
+
+point, about       one point and what became of it; what a study was made of
+columns            every column of every frame: unit and meaning, defined once
+rows, timeline     metrics and traces as rows; one run over time
+frame              outcomes to DataFrames
+stalls             causes of idle time, in words
+conditions, fronts conditions on figures; which of several costs are the best
+"""

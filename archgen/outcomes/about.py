@@ -1,0 +1,24 @@
+"""What a study was made of, for whoever finds its folder or reads its report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class About:
+    """What a study was made of, beside its points."""
+
+    name: str = ""
+    description: str = ""
+    command: str = ""
+    """What was typed, where that is known."""
+    source: str = field(default="", repr=False)
+    """Text of the study file, where there was one."""
+    code: str = ""
+    """Hash of the sources that computed it."""
+    version: str = ""
+    started: str = ""
+    """Local time, as ISO 8601 writes it."""
+    total: int = 0
+    """Points that it consists of, finished or not."""

@@ -1,0 +1,138 @@
+"""Outcomes to DataFrames, with the columns and types that `archgen.outcomes.columns` defines.
+
+The one idea: every value may be missing (a point that does not fit has no latency), so whole
+numbers and truth values use pandas' nullable types, and a frame has the same types whether it was
+just computed or read back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from archgen.files import write_atomically
+from archgen.outcomes.columns import (
+    COLUMNS,
+    LAYER_COLUMNS,
+    LEVEL_COLUMNS,
+    SPAN_COLUMNS,
+    Column,
+    column,
+    ordered,
+)
+from archgen.outcomes.point import Outcome, Row, Scalar
+from archgen.scheduling import DEFAULT
+
+LayerRow = Row
+Frame = pd.DataFrame
+Record = dict[str, Any]
+"""One row of a frame, by column."""
+_DTYPES = {"text": "string", "whole": "Int64", "real": "float64", "truth": "boolean"}
+
+
+def results_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """One row for each outcome, in their order; columns are `COLUMNS`."""
+    return typed_frame([outcome.row for outcome in outcomes], COLUMNS)
+
+
+def layers_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """One row for each layer of each outcome; columns are `LAYER_COLUMNS`."""
+    rows = [layer for outcome in outcomes for layer in outcome.layers]
+    return typed_frame(rows, LAYER_COLUMNS)
+
+
+def spans_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """When each engine worked for what, of each outcome; `SPAN_COLUMNS`."""
+    return _tables(outcomes, "spans", SPAN_COLUMNS)
+
+
+def levels_frame(outcomes: Iterable[Outcome]) -> pd.DataFrame:
+    """Occupancy, bandwidth and busy engines over time; `LEVEL_COLUMNS`."""
+    return _tables(outcomes, "levels", LEVEL_COLUMNS)
+
+
+def _tables(outcomes: Iterable[Outcome], name: str, columns: tuple[Column, ...]) -> pd.DataFrame:
+    found = [read_table(o.tables[name]) for o in outcomes if name in o.tables]
+    return pd.concat(found, ignore_index=True) if found else typed_frame([], columns)
+
+
+def table_bytes(frame: Frame) -> bytes:
+    """`frame` as the content of a Parquet file."""
+    content = BytesIO()
+    frame.to_parquet(content, index=False)
+    return content.getvalue()
+
+
+def read_table(content: bytes | Path) -> Frame:
+    """The frame in `content`, or in the file that it names."""
+    return pd.read_parquet(BytesIO(content) if isinstance(content, bytes) else content)
+
+
+def identified(frame: Frame, row: Row, columns: tuple[Column, ...]) -> Frame:
+    """`frame` with the values of `row` in front of each of its rows."""
+    head = typed_frame([row], columns)[list(row)]
+    repeated = head.iloc[[0] * len(frame)].reset_index(drop=True)
+    whole = pd.concat([repeated, frame], axis=1)
+    return whole[ordered([str(name) for name in whole], columns)]
+
+
+def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFrame:
+    """`rows` as a frame whose columns are defined in `columns`; KeyError for one that is not."""
+    names = ordered([name for row in rows for name in row], columns)
+    series: dict[str, pd.Series] = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        series[name] = _typed(values, _kind(name, columns))
+    return pd.DataFrame(series, columns=names)
+
+
+def _typed(values: Sequence[Scalar], kind: str) -> pd.Series:
+    if kind != "any":
+        return pd.Series(values, dtype=_DTYPES[kind])
+    given = [value for value in values if value is not None]
+    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
+        return pd.Series(values, dtype="float64")
+    return pd.Series([None if v is None else str(v) for v in values], dtype="string")
+
+
+def _kind(name: str, columns: tuple[Column, ...]) -> str:
+    found = column(name, columns)
+    if found is None:
+        raise KeyError(name)
+    return found.kind
+
+
+def save_frame(frame: pd.DataFrame, folder: Path) -> None:
+    """`results.parquet` and `results.csv` in `folder`, each written whole."""
+    write_atomically(
+        folder / "results.parquet", lambda target: frame.to_parquet(target, index=False)
+    )
+    write_atomically(folder / "results.csv", lambda target: frame.to_csv(target, index=False))
+
+
+def records(frame: Frame) -> list[Record]:
+    """The rows of `frame`."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def number(row: Record, column: str) -> float:
+    """The value of a column of numbers, NaN where it is missing."""
+    value = row.get(column)
+    return math.nan if value is None or pd.isna(value) else float(value)
+
+
+def varied(rows: Sequence[Record]) -> list[str]:
+    """The columns about schedules in which `rows` differ."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    chosen = [name for name in names if name in DEFAULT.columns or name.startswith("pass.")]
+    return [name for name in chosen if len({str(row.get(name)) for row in rows}) > 1]
+
+
+def is_wrong(row: Record) -> bool:
+    """Whether the outputs of a point were compared and found wrong."""
+    return not pd.isna(row["verified"]) and not row["verified"]

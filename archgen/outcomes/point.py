@@ -1,0 +1,95 @@
+"""One point of a study, and what became of it.
+
+The one idea: a point is small and picklable (a model travels as a name or path, never as weights),
+and an outcome is plain data: rows of numbers and text that JSON can hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from archgen.extensions import Extension
+from archgen.scheduling import DEFAULT, Scheduling
+from simmodel.arch import Arch
+
+Scalar = str | int | float | bool | None
+Row = dict[str, Scalar]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One architecture, model, batch and element type."""
+
+    key: str
+    """SHA-256 (hex) of all that decides the result."""
+    arch: Arch
+    model: str
+    """Name in the zoo (with options), or path of an ONNX file."""
+    batch: int
+    dtype: str
+    dims: tuple[tuple[str, int], ...] = ()
+    roles: tuple[tuple[str, str], ...] = ()
+    """What a user says of inputs, by name."""
+    calibration: str | None = None
+    """Path of an .npz file with one array for each input."""
+    verify: bool = True
+    host: bool = True
+    """Whether operators may be left to the host processor."""
+    extensions: tuple[Extension, ...] = ()
+    """Files that register what it is compiled with, beside what is shipped."""
+    scheduling: Scheduling = DEFAULT
+    settings: tuple[tuple[str, Scalar], ...] = ()
+    """Fields of the architecture that a sweep has set, with their values."""
+    schedule_from: Arch | None = None
+    """The machine that it is compiled for; None: `arch` itself, as for all points that are asked
+    for (`archgen.studies.lending`)."""
+    trace: bool = False
+    """Whether its run is also wanted as a file for a viewer; this is no part of `key`."""
+
+    @property
+    def label(self) -> str:
+        """`edge resnet50 b1 int8`, and choices of the schedule that are not the usual ones."""
+        usual = DEFAULT.columns
+        chosen = (f" {k}={v}" for k, v in self.scheduling.columns.items() if v != usual.get(k))
+        lent = f" from {self.schedule_from.name}" if self.schedule_from is not None else ""
+        return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}{''.join(chosen)}{lent}"
+
+    def identity(self) -> Row:
+        """The columns that say which point it is."""
+        return {
+            "arch": self.arch.name,
+            "model": self.model,
+            "batch": self.batch,
+            "dtype": self.dtype,
+            **self.scheduling.columns,
+            **{f"arch.{field}": value for field, value in self.settings},
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a point: its row of the frame, its layers and further details."""
+
+    key: str
+    label: str
+    row: Row
+    layers: list[Row] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    """JSON-ready: metrics in full, the compiler's report, a traceback after a failure."""
+    tables: dict[str, bytes | Path] = field(default_factory=dict, repr=False)
+    """Parquet, or where it is stored: `spans` and `levels` of the run, where there was one; and
+    `trace`, for a viewer, where that is wanted."""
+    reused: bool = False
+    """Whether it was read from an earlier run."""
+
+    @property
+    def status(self) -> str:
+        """ok, does_not_fit, unsupported or failed."""
+        return str(self.row["status"])
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing went wrong: an answer was found and not disproved."""
+        return self.status != "failed" and self.row.get("verified") is not False

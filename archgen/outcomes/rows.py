@@ -1,0 +1,102 @@
+"""Metrics and traces as rows of the two frames.
+
+The one idea: names of memories, causes and engines become parts of column names here and nowhere
+else; what a figure means is said in `archgen.outcomes.columns`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from archgen.energy.area import Area
+from archgen.energy.model import Energy
+from archgen.outcomes.point import Row
+from simmodel.arch import Arch
+from simmodel.isa import HostCall, Item, Loop
+from simmodel.metrics import Metrics
+from simmodel.program import Program
+from simmodel.trace import OriginTrace, Trace
+
+
+def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
+    """The measured columns of a finished point."""
+    row: Row = {
+        "latency_cycles": metrics.latency_cycles,
+        "latency_ms": metrics.latency_ms,
+        "throughput_ips": metrics.throughput,
+        "macs": program.macs,
+        "executed_macs": metrics.executed_macs,
+        "matrix_utilization": metrics.matrix_utilization,
+        "roofline_cycles": math.ceil(metrics.roofline_cycles),
+        "efficiency": metrics.efficiency,
+        "bound": metrics.bound,
+        "dram_read_bytes": metrics.dram_read_bytes,
+        "dram_write_bytes": metrics.dram_write_bytes,
+        "instructions": metrics.instructions,
+        "program_bytes": metrics.program_bytes,
+        "matrix_busy": metrics.matrix_busy,
+        "host_ops": host_calls(program),
+    }
+    for role in ("dram", *arch.memories.on_chip()):
+        row[f"peak_{role}_bytes"] = metrics.peak_bytes.get(role, 0)
+    row |= {f"stall_{cause}": share for cause, share in metrics.stalls.items()}
+    return row
+
+
+def energy_row(energy: Energy, area: Area) -> Row:
+    """The columns of energy and area of a finished point."""
+    spent = energy.total
+    row: Row = {
+        "energy_mj": spent.value,
+        "energy_low_mj": spent.low,
+        "energy_high_mj": spent.high,
+        "average_w": energy.average_w,
+        "tops_per_w": energy.tops_per_w,
+    }
+    row |= {f"energy_{name}_mj": part.value for name, part in energy.parts.items()}
+    return row | area_row(area)
+
+
+def area_row(area: Area) -> Row:
+    """The columns of area, which need no run."""
+    parts = {f"area_{name}_mm2": part.value for name, part in area.parts.items()}
+    return {"area_mm2": area.total.value, **parts}
+
+
+def host_calls(program: Program) -> int:
+    """Operators that `program` leaves to the host: its host calls, loops not unrolled."""
+    return sum(1 for stream in program.cores for call in _host_calls(stream))
+
+
+def _host_calls(items: Sequence[Item]) -> Iterator[HostCall]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _host_calls(item.body)
+        elif isinstance(item, HostCall):
+            yield item
+
+
+def layer_rows(trace: Trace, energies: Sequence[float]) -> list[Row]:
+    """One row for each node of the model that has instructions; `energies` are theirs, in mJ."""
+    pairs = zip(trace.origins, energies, strict=True)
+    return [_layer_row(origin, energy) for origin, energy in pairs]
+
+
+def _layer_row(origin: OriginTrace, energy: float) -> Row:
+    row: Row = {
+        "node": origin.node,
+        "operator": origin.kind,
+        "group": origin.group,
+        "start_cycle": origin.first,
+        "end_cycle": origin.last,
+        "macs": origin.macs,
+        "instructions": origin.instructions,
+        "energy_mj": energy,
+    }
+    row |= {f"busy_{engine}_cycles": cycles for engine, cycles in origin.busy.items()}
+    for role in sorted({*origin.read, *origin.written}):
+        row[f"{role}_read_bytes"] = origin.read.get(role, 0)
+        row[f"{role}_write_bytes"] = origin.written.get(role, 0)
+    row |= {f"stall_{cause}_cycles": cycles for cause, cycles in origin.stalls.items()}
+    return row

@@ -1,0 +1,246 @@
+"""One run over time, small enough to be kept with every point of a study: two frames.
+
+`spans` says which engine worked for which node and when. `levels` cuts the run into bins of equal
+length and says what each memory held, what moved, and how busy each engine was. The one idea: bytes
+and busy cycles of an instruction are spread evenly from where its traffic begins, or it starts, to
+its end, so the bins add up exactly to the trace's traffic and to the engines' busy cycles.
+
+`archgen.outcomes.columns` defines both frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from archgen.outcomes.columns import LEVEL_COLUMNS, SPAN_COLUMNS
+from archgen.outcomes.frame import identified, table_bytes
+from archgen.outcomes.point import Row
+from simmodel.arch import Arch, Memory
+from simmodel.metrics import Instance, by_instance, taken
+from simmodel.program import Buffer, Program
+from simmodel.trace import Counts, Spans, Trace
+
+BINS = 400
+PAUSES = 2000
+"""Pauses shorter than this part of the run are bridged."""
+Values = NDArray[np.float64]
+
+
+def tables(trace: Trace, program: Program, arch: Arch, identity: Row) -> dict[str, bytes | Path]:
+    """Both frames as Parquet, with the columns of `identity`; none for a run without its trace."""
+    if trace.spans is None:
+        return {}
+    spans = identified(spans_table(trace, program), identity, SPAN_COLUMNS)
+    levels = identified(levels_table(trace, program, arch), identity, LEVEL_COLUMNS)
+    return {"spans": table_bytes(spans), "levels": table_bytes(levels)}
+
+
+@dataclass(frozen=True)
+class Merged:
+    """Stretches of spans of one origin on one engine; arrays of one entry per stretch."""
+
+    first: Counts
+    """Index of the first span in it."""
+    end: Counts
+    instructions: Counts
+    member: Counts
+    """Which stretch each span is in, in order of spans."""
+
+
+def spans_table(trace: Trace, program: Program) -> pd.DataFrame:
+    """When each engine worked for what: `SPAN_COLUMNS` without those of the point.
+
+    Raises ValueError when `trace` was made without spans.
+    """
+    spans = spans_of(trace)
+    merged = merge(spans, max(1.0, trace.cycles / PAUSES))
+    first = merged.first
+    origins = spans.origin[first]
+    known = program.origins
+    frame = pd.DataFrame(
+        {
+            "core": spans.core[first],
+            "engine": _named(trace.engine_names, spans.engine[first]),
+            "group": _named([origin.group for origin in known] or [0], origins),
+            "node": _named([origin.node for origin in known] or [""], origins),
+            "start_cycle": spans.start[first],
+            "end_cycle": merged.end,
+            "instructions": merged.instructions,
+        }
+    )
+    kinds = dict.fromkeys(frame, "Int64") | {"engine": "string", "node": "string"}
+    return frame.astype(kinds)
+
+
+def spans_of(trace: Trace) -> Spans:
+    """The spans of `trace`; ValueError where it has none."""
+    if trace.spans is None:
+        raise ValueError(f"the run of {trace.program} was simulated without its trace")
+    return trace.spans
+
+
+def _named(names: Sequence[object], which: NDArray[np.int32]) -> NDArray[np.object_]:
+    return np.array(names, object)[which]
+
+
+def merge(spans: Spans, pause: float) -> Merged:
+    """Spans of one core, engine and origin as one stretch, where less than `pause` cycles pass from
+    one to the next; in order of their starts. What only synchronizes is left out."""
+    works = np.flatnonzero(spans.end > spans.start)
+    keys = (spans.start, spans.origin, spans.engine, spans.core)
+    order = works[np.lexsort([key[works] for key in keys])]
+    start, end = spans.start[order], spans.end[order]
+    new = np.ones(len(order), bool)
+    new[1:] = start[1:] - end[:-1] >= pause
+    for key in keys[1:]:
+        new[1:] |= np.diff(key[order]) != 0
+    heads = np.flatnonzero(new)
+    stretch = np.cumsum(new) - 1
+    by_start = np.argsort(start[heads], kind="stable")
+    rank = np.empty_like(by_start)
+    rank[by_start] = np.arange(len(heads))
+    member = np.full(len(spans.start), -1, np.int64)
+    member[order] = rank[stretch]
+    tails = np.append(heads[1:], len(order)) - 1 if len(heads) else heads
+    counts = np.add.reduceat(spans.instructions[order], heads) if len(heads) else heads
+    return Merged(order[heads][by_start], end[tails][by_start], counts[by_start], member)
+
+
+def bin_length(cycles: int, bins: int = BINS) -> int:
+    """Whole cycles of each of about `bins` bins."""
+    return max(1, -(-cycles // bins))
+
+
+def levels_table(trace: Trace, program: Program, arch: Arch) -> pd.DataFrame:
+    """Levels over time: `LEVEL_COLUMNS` without those of the point; ValueError as `spans_table`."""
+    length = bin_length(trace.cycles)
+    bins = max(1, -(-trace.cycles // length))
+    series = [
+        *(("occupancy", *each) for each in _worst(trace, program, arch, length)),
+        *(("bandwidth", *each) for each in bandwidth(trace, length)),
+        *(("busy", *each) for each in busy(trace, length)),
+    ]
+    frame = pd.DataFrame(
+        {
+            "kind": np.repeat(np.array([kind for kind, _, _ in series], object), bins),
+            "name": np.repeat(np.array([name for _, name, _ in series], object), bins),
+            "cycle": np.tile(np.arange(bins, dtype=np.int64) * length, len(series)),
+            "value": np.concatenate([np.zeros(0), *(values for _, _, values in series)]),
+        }
+    )
+    return frame.astype({"kind": "string", "name": "string", "cycle": "Int64"})
+
+
+def bandwidth(trace: Trace, length: int) -> Iterator[tuple[str, Values]]:
+    """Key of the trace's traffic, and mean bytes per cycle in each bin of `length` cycles."""
+    spans = spans_of(trace)
+    for key in trace.traffic:
+        moved = spans.moved.get(key, np.zeros_like(spans.start))
+        yield key, spread(spans.begin, spans.end, moved, trace.cycles, length)
+
+
+def busy(trace: Trace, length: int) -> Iterator[tuple[str, Values]]:
+    """`core0.matrix` or `host`, and the share of each bin in which that engine is busy."""
+    spans = spans_of(trace)
+    for engine in trace.engines:
+        core = -1 if engine.core is None else engine.core
+        own = spans.core == core
+        own &= spans.engine == trace.engine_names.index(engine.engine)
+        name = engine.engine if engine.core is None else f"core{core}.{engine.engine}"
+        if core >= 0 or engine.instructions:
+            yield (
+                name,
+                spread(spans.start[own], spans.end[own], spans.busy[own], trace.cycles, length),
+            )
+
+
+def spread(start: Counts, end: Counts, amount: Counts, cycles: int, length: int) -> Values:
+    """Mean per cycle, in bins of `length` cycles, of amounts each spread evenly from `start` to
+    `end`."""
+    bins = max(1, -(-cycles // length))
+    some = (amount > 0) & (end > start)
+    start, end = start[some], end[some]
+    rate = amount[some] / (end - start)
+    first, last = start // length, (end - 1) // length
+    total = np.zeros(bins + 1)
+    # What each reaches into its first and last bin, then the whole bins between them.
+    head = np.minimum(end, (first + 1) * length) - start
+    total[:bins] += np.bincount(first, rate * head, bins)
+    several = last > first
+    tail = (end - last * length)[several]
+    total[:bins] += np.bincount(last[several], rate[several] * tail, bins)
+    steps = np.bincount(first[several] + 1, rate[several], bins + 1)
+    steps -= np.bincount(last[several], rate[several], bins + 1)
+    whole = np.cumsum(steps)[:bins] * length
+    # Sums of rates that come and go leave rounding behind where nothing is left.
+    whole[np.cumsum(_coming(first[several] + 1, last[several], bins))[:bins] == 0] = 0.0
+    means: Values = (total[:bins] + whole) / length
+    return means
+
+
+def _coming(first: Counts, last: Counts, bins: int) -> Counts:
+    return np.bincount(first, minlength=bins + 1) - np.bincount(last, minlength=bins + 1)
+
+
+def running(trace: Trace, steps: Sequence[int]) -> dict[int, tuple[int, int]]:
+    """First and last cycle of each of `steps` (groups); one without instructions passes when those
+    before it have ended."""
+    ends: dict[int, tuple[int, int]] = {}
+    for origin in trace.origins:
+        low, high = ends.get(origin.group, (origin.first, origin.last))
+        ends[origin.group] = min(low, origin.first), max(high, origin.last)
+    found: dict[int, tuple[int, int]] = {}
+    now = 0
+    for step in sorted({*ends, *steps}):
+        found[step] = ends.get(step, (now, now))
+        now = max(now, found[step][1])
+    return found
+
+
+def occupancy(trace: Trace, buffers: Sequence[Buffer], length: int) -> Values:
+    """Most bytes of one memory that the steps running in each bin of `length` cycles take."""
+    bins = max(1, -(-trace.cycles // length))
+    values = np.zeros(bins)
+    changes = taken(buffers)
+    level = 0
+    for step, (first, last) in running(trace, list(changes)).items():
+        level = changes.get(step, level)
+        low = min(first // length, bins - 1)
+        high = max(low + 1, -(-last // length))
+        values[low:high] = np.maximum(values[low:high], level)
+    return values
+
+
+def _worst(trace: Trace, program: Program, arch: Arch, length: int) -> Iterator[tuple[str, Values]]:
+    """Name and occupancy of each memory, and of its banks where each is a range of its own."""
+    instances = by_instance(program.buffers)
+    for role in ("dram", *arch.memories.on_chip()):
+        own = fullest({at: found for at, found in instances.items() if at[0] == role})
+        yield role, occupancy(trace, own, length)
+        memory = arch.memories.get(role)
+        if isinstance(memory, Memory) and memory.mapping == "blocked":
+            for bank in range(memory.banks):
+                low = bank * memory.bank_size
+                inside = clipped(own, low, low + memory.bank_size)
+                yield f"{role}.bank{bank}", occupancy(trace, inside, length)
+
+
+def fullest(instances: Mapping[Instance, Sequence[Buffer]]) -> Sequence[Buffer]:
+    """The buffers of the instance with the highest peak; none where there is no instance."""
+    return max(instances.values(), key=lambda own: max(taken(own).values()), default=())
+
+
+def clipped(buffers: Sequence[Buffer], low: int, high: int) -> list[Buffer]:
+    """The parts of `buffers` at addresses from `low` up to `high`."""
+    found = []
+    for buffer in buffers:
+        start, end = max(low, buffer.address), min(high, buffer.address + buffer.size)
+        if start < end:
+            found.append(replace(buffer, address=start, size=end - start))
+    return found

@@ -1,0 +1,424 @@
+"""What a study consists of: machines, networks and options as values, and the points they make.
+
+The one idea: arguments of a call, options of the command line and study files all become a
+`Design`, and everything that is wrong with any of them is found before anything runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from archgen.cache import code_version, content_hash
+from archgen.extensions import Extension, ExtensionError, checked, extension
+from archgen.knobs import Settings
+from archgen.models.load import BatchError, ModelError, open_model
+from archgen.outcomes.point import Point, Row
+from archgen.process.guard import Bounds, guarded
+from archgen.process.steps import step
+from archgen.scheduling import DEFAULT, Scheduling, choices
+from archgen.schema import load_all
+from archgen.schema.mistakes import guess, listed
+from archgen.schema.variants import Variant
+from archgen.studies.run import load_calibration
+from simmodel.arch import Arch
+
+Item = TypeVar("Item")
+Several: TypeAlias = Item | Sequence[Item]
+"""Values, or the only one."""
+Named = str | PathLike[str]
+Pattern = Mapping[str, Any]
+"""Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
+
+
+_SHOWN = 8
+"""Values of a column that a message lists."""
+
+
+class StudyError(ValueError):
+    """A study that cannot start; `mistakes` holds everything that is wrong with its inputs."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = list(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A network at some batch sizes."""
+
+    model: str
+    """Zoo name with options, or path of an ONNX file."""
+    batches: tuple[int, ...] = (1,)
+    dims: tuple[tuple[str, int], ...] = ()
+    """Sizes of free input dimensions, by name."""
+    roles: tuple[tuple[str, str], ...] = ()
+    """What inputs are, by name: `state`, `batch:1`."""
+    calibration: str | None = None
+    """Path of an .npz file with one array for each input."""
+    place: str = field(default="", compare=False)
+    """Where it is asked for: `study.yaml:4:5: study.models[0]`; empty: in a call or command."""
+
+    def wrong(self, mistake: object) -> str:
+        """What is wrong with it, and where."""
+        return f"{self.place}: {mistake}" if self.place else str(mistake)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Everything that decides which points a study has."""
+
+    machines: tuple[Variant, ...]
+    workloads: tuple[Workload, ...]
+    dtypes: tuple[str, ...] = ()
+    """Element types; none: each machine's first."""
+    ways: tuple[Scheduling, ...] = (DEFAULT,)
+    verify: bool = True
+    host: bool = True
+    isolated: bool = False
+    """Whether every point keeps the schedule that is made for its own machine."""
+    extensions: tuple[Extension, ...] = ()
+    only: tuple[Pattern, ...] = ()
+    skip: tuple[Pattern, ...] = ()
+    timeout: float | None = None
+    """Seconds that a point may take."""
+    name: str = ""
+    description: str = ""
+    source: str = field(default="", repr=False)
+    """Text of the study file, where there was one."""
+    places: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where things stand in that file: `dtypes`, `skip`, `skip[0]`, `skip[0].arch`."""
+    overridden: bool = field(default=False, compare=False)
+    """Whether some of it was replaced since, so that filters may be about what is gone."""
+
+    def wrong(self, what: str, mistake: str) -> str:
+        """What is wrong with `what`, and where."""
+        return f"{self.places[what]}: {mistake}" if what in self.places else mistake
+
+    @property
+    def archs(self) -> tuple[Arch, ...]:
+        """The machines' descriptions."""
+        return tuple(machine.arch for machine in self.machines)
+
+
+def designed(
+    archs: Several[Named | Arch | Variant],
+    models: Several[Named | Workload],
+    batches: Several[int] = (1,),
+    dtype: str | None = None,
+    *,
+    verify: bool = True,
+    host: bool = True,
+    dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None,
+    calibration: Named | None = None,
+    fusion: Several[str] = (DEFAULT.fusion,),
+    halo: Several[str] = (DEFAULT.halo,),
+    objective: Several[str] = (DEFAULT.objective,),
+    effort: Several[int] = (DEFAULT.effort,),
+    passes: Sequence[Settings] = ((),),
+    isolated: bool = False,
+    extensions: Several[Named] = (),
+) -> Design:
+    """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
+    archs, models, batches = _listed(archs), _listed(models), _listed(batches)
+    machines, mistakes = _machines(archs)
+    for what, given in (("architecture", archs), ("model", models), ("batch size", batches)):
+        if not given:
+            mistakes.append(f"no {what} given")
+    mistakes += [f"batch {size}: must be a positive whole number" for size in batches if size < 1]
+    ways, unknown = choices(
+        _listed(fusion), _listed(halo), _listed(objective), _listed(effort), passes
+    )  # fmt: skip
+    mistakes += unknown
+    samples = fspath(calibration) if calibration else None
+    sizes, said = tuple(sorted((dims or {}).items())), tuple(sorted((roles or {}).items()))
+    good = tuple(size for size in dict.fromkeys(batches) if size > 0) or (1,)
+    workloads = [
+        spec if isinstance(spec, Workload) else Workload(fspath(spec), good, sizes, said, samples)
+        for spec in dict.fromkeys(models)
+    ]
+    dtypes = (dtype,) if dtype else ()
+    mistakes += [*_no_dtypes(machines, dtypes), *_no_samples(workloads)]
+    files, wrong = extended(_listed(extensions))
+    mistakes += wrong
+    if mistakes:
+        raise StudyError([*mistakes, *_unopened(workloads)])
+    return Design(
+        tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host, isolated, files
+    )
+
+
+def extended(paths: Iterable[Named]) -> tuple[tuple[Extension, ...], list[str]]:
+    """The extensions in these files, and what is wrong with those that are none."""
+    found, mistakes = [], []
+    for path in paths:
+        try:
+            found.append(extension(path))
+        except ExtensionError as mistake:
+            mistakes.append(str(mistake))
+    return tuple(found), mistakes
+
+
+def _listed(given: Several[Item]) -> Sequence[Item]:
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        return given
+    return (given,)
+
+
+def _machines(given: Sequence[Named | Arch | Variant]) -> tuple[list[Variant], list[str]]:
+    ready = [m for m in given if isinstance(m, Variant)]
+    ready += [Variant(arch, arch.name) for arch in given if isinstance(arch, Arch)]
+    read, mistakes = load_all([name for name in given if isinstance(name, str | PathLike)])
+    machines = [*ready, *(Variant(arch, arch.name) for arch in read)]
+    return machines, [*map(str, mistakes), *twice(machines)]
+
+
+def twice(machines: Sequence[Variant]) -> list[str]:
+    """What is wrong with the names of machines: two that are the same."""
+    times = Counter(machine.arch.name for machine in machines)
+    repeated = sorted(name for name, count in times.items() if count > 1)
+    return [f"two architectures are called {name!r}" for name in repeated]
+
+
+def _no_dtypes(machines: Sequence[Variant], dtypes: Sequence[str]) -> list[str]:
+    known = list(dict.fromkeys(name for machine in machines for name in machine.arch.types))
+    return [
+        f"dtype {dtype}: none of these architectures has it; known: {', '.join(known)}"
+        for dtype in dtypes
+        if machines and dtype not in known
+    ]
+
+
+def _no_samples(workloads: Sequence[Workload]) -> list[str]:
+    found: dict[str, None] = {}
+    for workload in workloads:
+        try:
+            load_calibration(workload.calibration)
+        except ModelError as mistake:
+            found[workload.wrong(mistake)] = None
+    return list(found)
+
+
+def _unopened(workloads: Sequence[Workload]) -> list[str]:
+    _, mistakes = _contents(workloads, None)
+    return mistakes
+
+
+Contents = Mapping[tuple[Workload, int], str]
+"""Content key of each network at each batch."""
+
+
+def contents_of(design: Design) -> Contents:
+    """What the networks of a design are; StudyError with what is wrong with them and machines."""
+    contents, mistakes = _contents(design.workloads, design.timeout)
+    dtypes = [design.wrong("dtypes", said) for said in _no_dtypes(design.machines, design.dtypes)]
+    mistakes = [*dtypes, *_no_samples(design.workloads), *mistakes]
+    mistakes += checked(design.extensions, design.timeout)
+    if mistakes:
+        raise StudyError(mistakes)
+    return contents
+
+
+def wrong_besides(design: Design) -> list[str]:
+    """What is wrong with networks and options of a design whose machines or schedules are not
+    what was asked for: what only those could tell is not said."""
+    _, mistakes = _contents(design.workloads, design.timeout)
+    doubtful = ("arch.", "pass.")
+    asked = {name: name.startswith(doubtful) for _, pattern in _filters(design) for name in pattern}
+    known = _columns(design) | {name for name, doubted in asked.items() if doubted}
+    samples = _no_samples(design.workloads)
+    return [*samples, *mistakes, *_unknown_columns(design, known)]
+
+
+def points(design: Design, contents: Contents | None = None) -> list[Point]:
+    """The points of a design: networks outermost, so that what they share is made once.
+
+    Raises StudyError with what is wrong with machines, networks or filters, all of it. `contents`:
+    those of the networks, where they are known already.
+    """
+    unknown = _unknown_columns(design, _columns(design))
+    try:
+        contents = contents_of(design) if contents is None else contents
+    except StudyError as mistake:
+        raise StudyError([*mistake.mistakes, *unknown]) from None
+    if unknown:
+        raise StudyError(unknown)
+    found = [
+        _point(design, machine, workload, batch, contents[workload, batch], dtype, way)
+        for workload in design.workloads
+        for batch in workload.batches
+        for machine in design.machines
+        for dtype in design.dtypes or (machine.arch.types[0],)
+        for way in design.ways
+    ]
+    rows = [point.identity() for point in found]
+    kept = [point for point, row in zip(found, rows, strict=True) if _wanted(row, design)]
+    idle = [] if design.overridden else _idle_filters(design, rows)
+    if not kept and not idle:
+        said = f"the filters leave none of {len(found)} points"
+        idle.append(design.wrong("only" if design.only else "skip", said))
+    if idle:
+        raise StudyError(idle)
+    return list({point.key: point for point in kept}.values())
+
+
+# Filters.
+
+
+def _filters(design: Design) -> Iterator[tuple[str, Pattern]]:
+    """Each pattern by its name among the places of the design."""
+    for which, patterns in (("only", design.only), ("skip", design.skip)):
+        for index, pattern in enumerate(patterns):
+            yield f"{which}[{index}]", pattern
+
+
+def _columns(design: Design) -> set[str]:
+    """The columns that say which point it is."""
+    swept = {f"arch.{s.field}" for machine in design.machines for s in machine.settings}
+    ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
+    return {"arch", "model", "batch", "dtype", *ways, *swept}
+
+
+def _unknown_columns(design: Design, columns: set[str]) -> list[str]:
+    """Filters by columns that no point has."""
+    wrong = [
+        (name, f"{place}.{name}")
+        for place, pattern in _filters(design)
+        for name in pattern
+        if name not in columns
+    ]
+    known = f"; known: {listed(sorted(columns), 'and')}"
+    return [
+        design.wrong(place, f"filter {name!r}: no such column{guess(name, columns) or known}")
+        for name, place in sorted(wrong)
+    ]
+
+
+def _idle_filters(design: Design, rows: Sequence[Row]) -> list[str]:
+    """Filters that no point agrees with: something in them is misspelt."""
+    return [
+        said
+        for place, pattern in _filters(design)
+        if not any(agrees(row, pattern) for row in rows)
+        for said in _idle(design, place, pattern, rows)
+    ]
+
+
+def _idle(design: Design, place: str, pattern: Pattern, rows: Sequence[Row]) -> Iterator[str]:
+    alone = [name for name in pattern if not any(agrees(r, {name: pattern[name]}) for r in rows)]
+    if not alone:
+        yield design.wrong(place, "no point has all of these values at once")
+    for name in alone:
+        held = list(dict.fromkeys(row[name] for row in rows if name in row))
+        near = guess(str(pattern[name]).strip("*"), map(str, held))
+        shown = near or f"; there is {', '.join(map(repr, held[:_SHOWN]))}"
+        said = f"no point has the {name} {pattern[name]!r}{shown}"
+        yield design.wrong(f"{place}.{name}", said)
+
+
+def _contents(
+    workloads: Sequence[Workload], timeout: float | None
+) -> tuple[dict[tuple[Workload, int], str], list[str]]:
+    """Content key of each network at each batch, and what is wrong with those that have none."""
+    keys: dict[tuple[Workload, int], str] = {}
+    mistakes: dict[str, None] = {}
+    for workload in workloads:
+        for batch in workload.batches:
+            try:
+                keys[workload, batch] = _content(workload, batch, timeout)
+            except ModelError as mistake:
+                mistakes |= dict.fromkeys(map(workload.wrong, mistake.mistakes))
+    return keys, list(mistakes)
+
+
+def _content(workload: Workload, batch: int, timeout: float | None) -> str:
+    """Content key of a network; of the file alone where opening it takes too much or ends in an
+    error of archgen's own, which will be said of each of its points. Raises ModelError."""
+    path = Path(workload.model)
+    if not path.is_file():
+        return _opened(workload, batch)
+    try:
+        return guarded(lambda: _opened(workload, batch), Bounds(timeout))
+    except ModelError:
+        raise
+    except Exception:  # Exceeded, or what the points will fail with, each with a report
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _opened(workload: Workload, batch: int) -> str:
+    """Content key of a network at a batch. Where only the batch is refused it is that of the
+    network as it is: the points there say why, and the others go on."""
+    dims, roles = dict(workload.dims), dict(workload.roles)
+    with step(f"opening {workload.model}"):
+        try:
+            return open_model(workload.model, batch, dims, roles=roles).content_key
+        except BatchError:
+            return open_model(workload.model, None, dims, roles=roles).content_key
+
+
+def _point(
+    design: Design,
+    machine: Variant,
+    workload: Workload,
+    batch: int,
+    content: str,
+    dtype: str,
+    way: Scheduling,
+) -> Point:
+    samples = Path(workload.calibration) if workload.calibration else None
+    parts = {
+        "code": code_version(),
+        "arch": machine.arch.model_dump(mode="json", by_alias=True),
+        "spec": workload.model,
+        "model": content,
+        "batch": batch,
+        "dtype": dtype,
+        "dims": dict(workload.dims),
+        "roles": dict(workload.roles),
+        "verify": design.verify,
+        "host": design.host,
+        "extensions": [each.content for each in design.extensions],
+        "scheduling": way.columns,
+        "calibration": hashlib.sha256(samples.read_bytes()).hexdigest() if samples else None,
+    }
+    return Point(
+        key=content_hash(parts),
+        arch=machine.arch,
+        model=workload.model,
+        batch=batch,
+        dtype=dtype,
+        dims=workload.dims,
+        roles=workload.roles,
+        calibration=workload.calibration,
+        verify=design.verify,
+        host=design.host,
+        extensions=design.extensions,
+        scheduling=way,
+        settings=tuple((s.field, s.value) for s in machine.settings),
+    )
+
+
+def _wanted(row: Row, design: Design) -> bool:
+    if design.only and not any(agrees(row, pattern) for pattern in design.only):
+        return False
+    return not any(agrees(row, pattern) for pattern in design.skip)
+
+
+def agrees(row: Mapping[str, Any], pattern: Pattern) -> bool:
+    """Whether a row has the values that `pattern` names, in all its columns."""
+    return all(name in row and _matches(row[name], wanted) for name, wanted in pattern.items())
+
+
+def _matches(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, list | tuple):
+        return any(_matches(value, option) for option in wanted)
+    if isinstance(wanted, str) and isinstance(value, str):
+        return fnmatchcase(value, wanted)
+    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)

@@ -1,0 +1,98 @@
+"""What the compiler's cost model says of a point, before there is a program.
+
+The one idea: an estimate is an outcome like any other, with status `estimated` and its figures in
+the columns of measured ones, so that stores, workers and comparisons need not know the difference.
+It proves nothing: what counts is compiled, executed, checked and simulated afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import onnx
+
+from archgen.cache import content_hash
+from archgen.energy import costs_of
+from archgen.outcomes.point import Outcome, Point, Row
+from archgen.outcomes.rows import area_row
+from archgen.studies.run import Models, answered
+from archgen.toolchain import Request
+from compiler.driver import CompileOptions, Search, grouped, nests, prepared
+from compiler.fit import Fitter
+from compiler.nest.ir import HostNode
+
+ESTIMATED = "estimated"
+"""Status of an outcome that no run has made."""
+EFFORT = 0
+"""How long the compiler searches for an estimate."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Of one inference of the whole batch."""
+
+    cycles: float
+    """Nothing is estimated for the host."""
+    host_ops: int
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """A compiler as far as its cost model."""
+
+    load: Callable[[onnx.ModelProto, str], Any]
+    """As that of a toolchain."""
+    estimate: Callable[[Request], Estimate]
+    """Raises CompilerError where the machine is refused."""
+
+
+def estimate_request(request: Request) -> Estimate:
+    """What `request` should take, by the cost model: groups and tiles are chosen, nothing is
+    placed or emitted. CompilerError where an operator fits in no tile."""
+    stages = replace(request.scheduling, effort=EFFORT).stages
+    options = CompileOptions(request.dtype, request.host, stages)
+    graph = nests(request.model, request.arch, request.dtype, options)
+    fitter = Fitter(request.arch, stages)
+    *_, groups = grouped(Search(graph, stages.fuse.apply(graph), fitter))
+    host = sum(isinstance(part, HostNode) for part in groups)
+    chosen = (fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode))
+    return Estimate(sum(schedule.estimate.total for schedule in chosen), host)
+
+
+COST_MODEL = Estimator(prepared, estimate_request)
+
+
+def to_estimate(point: Point) -> Point:
+    """`point` as it is estimated: a point of its own, which shares nothing with the run."""
+    return replace(point, key=content_hash({"estimated": point.key}), verify=False, trace=False)
+
+
+class EstimateBench:
+    """Estimates points one after the other and keeps the last models that they needed."""
+
+    def __init__(self, tools: Estimator) -> None:
+        self.tools = tools
+        self._models = Models(tools.load)
+
+    def run(self, point: Point) -> Outcome:
+        """What is to be expected of `point`; never raises for anything about the point itself."""
+        return answered(point, lambda: self._finished(point))
+
+    def _finished(self, point: Point) -> Outcome:
+        arch, kept = point.arch, self._models.of(point)
+        name = kept.model.name
+        request = Request(name, kept.loaded, arch, point.dtype, point.host, point.scheduling)
+        found = self.tools.estimate(request)
+        milliseconds = found.cycles / arch.clock * 1e3
+        row: Row = {
+            **point.identity(),
+            "status": ESTIMATED,
+            "latency_cycles": round(found.cycles),
+            "latency_ms": milliseconds,
+            "throughput_ips": point.batch / milliseconds * 1e3 if milliseconds else None,
+            "host_ops": found.host_ops,
+            **area_row(costs_of(arch).area),
+        }
+        return Outcome(point.key, point.label, row)

@@ -1,0 +1,164 @@
+"""Study files: which machines, networks and options are to be compared, as YAML.
+
+The one idea: the records below are the format. Messages, the JSON Schema for editors and the page
+of the documentation follow from their fields; `archgen.studies.design` makes points of what was
+read.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PositiveFloat, PositiveInt
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import core_schema
+
+from archgen.schema.mistakes import Mistake
+from archgen.schema.record import Reader
+from archgen.schema.source import STUDY, read_tree
+from archgen.schema.tree import Table, plain
+from archgen.schema.view import View
+from archgen.studies.sections import Explore, Sensitivity
+from simmodel.arch import ElementType, Part
+
+Item = TypeVar("Item")
+
+
+class _Several:
+    """Marks a tuple that a file may write as one value where there is but one."""
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        return core_schema.no_info_before_validator_function(_listed, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        several = handler(schema)
+        return {"anyOf": [several["items"], several]}
+
+
+def _listed(value: object) -> object:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+Several = Annotated[tuple[Item, ...], Field(min_length=1), _Several()]
+Fusion = Literal["none", "line", "branch", "branchx", "optimal"]
+Halo = Literal["auto", "rolling", "recompute"]
+Objective = Literal["latency", "throughput", "memory", "energy-proxy"]
+Effort = Annotated[int, Field(ge=0, le=3)]
+Values = dict[str, Any]
+
+
+class Machines(Part):
+    """A family of machines: a file, some of its fields set, others swept."""
+
+    extends: str
+    """File or shipped name."""
+    name: str | None = None
+    """Of the machines; `{cores}` stands for a field's value, by the field's last word."""
+    set: Values = Field(default_factory=dict)
+    """Fields that all of them have otherwise: `memories.dram.bandwidth: 32 GB/s`."""
+    sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    """Fields with the values to try; every combination is a machine."""
+    cases: list[Values] = Field(default_factory=list)
+    """Values that belong together; each case is a machine, for each combination of the sweep."""
+
+
+class Network(Part):
+    """A network with what holds for it alone."""
+
+    model: str
+    """Zoo name with options, or an ONNX file."""
+    batches: Several[PositiveInt] | None = None
+    dims: dict[str, PositiveInt] = Field(default_factory=dict)
+    """Sizes of free input dimensions."""
+    roles: dict[str, str] = Field(default_factory=dict)
+    """What inputs are, where evidence misleads: `{cache: state, x: batch:1}`."""
+    calibration: str | None = None
+    """.npz file with samples for quantization."""
+
+
+class Compiler(Part):
+    """How networks are compiled; of several values each is tried with each of the others."""
+
+    fusion: Several[Fusion] = ("optimal",)
+    halo: Several[Halo] = ("auto",)
+    objective: Several[Objective] = ("latency",)
+    effort: Several[Effort] = (1,)
+    passes: Values = Field(default_factory=dict)
+    """Any option of any pass: `keep.share: [0.5, 0.75]`. `archgen explain passes` lists them."""
+
+
+class StudyFile(Part):
+    """What stands in a study file."""
+
+    name: str = ""
+    description: str = ""
+    archs: Several[str | Machines]
+    """Files, patterns and shipped names, or families with sweeps."""
+    models: Several[str | Network]
+    batches: Several[PositiveInt] = (1,)
+    dtypes: Several[ElementType] | None = None
+    """Element types of the networks; default: each machine's first."""
+    compiler: Compiler = Compiler()
+    only: list[dict[str, Any]] = Field(default_factory=list)
+    """Points to keep: those that agree with one of these in every column it names."""
+    skip: list[dict[str, Any]] = Field(default_factory=list)
+    """Points to leave out, likewise: `{arch: "tpu*", batch: [4, 16]}`."""
+    verify: bool = True
+    host: bool = True
+    isolated: bool = False
+    """Whether every point keeps its own schedule, however quick that of a machine with less is."""
+    dims: dict[str, PositiveInt] = Field(default_factory=dict)
+    """Sizes of free input dimensions of all networks."""
+    calibration: str | None = None
+    extensions: Several[str] | None = None
+    """Python files that register operators, functions or passes (docs/extending.md)."""
+    timeout: PositiveFloat | None = None
+    """Seconds that a point may take before it is given up."""
+    explore: Explore | None = None
+    """What `archgen explore` looks for around the only machine of `archs`."""
+    sensitivity: Sensitivity | None = None
+    """What `archgen sensitivity` changes about it."""
+
+
+def study_schema() -> dict[str, Any]:
+    """JSON Schema of study files, for editors."""
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    whole = StudyFile.model_json_schema(by_alias=True)
+    return {"$schema": dialect, **whole, "title": "archgen study"}
+
+
+@cache
+def reader() -> Reader[StudyFile]:
+    """Reads study files."""
+    return Reader(StudyFile, View(StudyFile.model_json_schema(by_alias=True)), STUDY.root)
+
+
+def read_study(path: Path, shown: str) -> tuple[StudyFile | None, Table | None, list[Mistake]]:
+    """The study in the file `path`, its tree, and everything that is wrong with it."""
+    tree, mistakes = read_tree(path, shown, STUDY)
+    if tree is None:
+        return None, None, mistakes
+    found, more = checked(tree)
+    mistakes += more
+    return (found if not mistakes else None), tree, mistakes
+
+
+def checked(tree: Table) -> tuple[StudyFile | None, list[Mistake]]:
+    """The study in `tree`, or everything that is wrong with it."""
+    found, errors = reader().attempt(plain(tree))
+    return found, ([] if found is not None else reader().said(tree, errors))
+
+
+def is_study(path: Path) -> bool:
+    """Whether the file holds a study rather than an architecture: it says which models."""
+    try:
+        tree, _ = read_tree(path, str(path), STUDY)
+    except OSError:
+        return False
+    return tree is not None and bool({"models", "archs"} & set(tree.entries))

@@ -1,0 +1,291 @@
+"""From a study file to a design: names become machines and networks, lists become combinations.
+
+Paths in a study file are relative to its folder. What is wrong is said where it stands in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any, NoReturn
+
+from archgen.extensions import Extension
+from archgen.knobs import Settings
+from archgen.scheduling import Scheduling, choices
+from archgen.schema.load import load_all
+from archgen.schema.mistakes import Mistake, dotted
+from archgen.schema.mistakes import Path as TreePath
+from archgen.schema.shipped import locate
+from archgen.schema.source import STUDY
+from archgen.schema.tree import Leaf, Node, Row, Table, find, plain, position
+from archgen.schema.variants import (
+    Choice,
+    Variant,
+    combinations,
+    laid_over,
+    table_of,
+    tree_of,
+    variant,
+)
+from archgen.studies.design import Design, StudyError, Workload, extended, twice, wrong_besides
+from archgen.studies.file import Compiler, Machines, Network, StudyFile, checked, read_study
+
+MOST = 20_000
+"""Machines of one entry: more would be a day of runs, and minutes before the first of them."""
+
+
+def load_study(path: Path) -> Design:
+    """The design that a study file describes.
+
+    Raises StudyError with every mistake of the file and of the architectures that it names.
+    """
+    file, maker = opened(path)
+    design = maker.design(file)
+    maker.check(design)
+    return design
+
+
+def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
+    """A study file, or what one would hold, and who resolves what it names.
+
+    Raises StudyError with every mistake of the file by itself.
+    """
+    if isinstance(given, Path):
+        file, tree, mistakes = read_study(given, str(given))
+        text = "" if file is None else given.read_text(encoding="utf-8-sig")
+    else:
+        tree = table_of(given)
+        file, mistakes = checked(tree)
+        text = json.dumps(plain(tree), indent=1)
+    if file is None or tree is None:
+        raise StudyError(map(str, sorted(set(mistakes))))
+    return file, Maker(given if isinstance(given, Path) else Path("study"), tree, text)
+
+
+class Maker:
+    """Resolves the parts of one file and collects what is wrong with them."""
+
+    def __init__(self, path: Path, tree: Table, text: str) -> None:
+        self.path, self.tree, self.text = path, tree, text
+        self.mistakes: list[Mistake] = []
+
+    def check(self, design: Design) -> None:
+        """Raises StudyError where anything is wrong."""
+        if self.mistakes:
+            self.refuse(design)
+
+    def refuse(self, design: Design | None = None) -> NoReturn:
+        """Raises StudyError with everything that is wrong, also with the rest of `design`."""
+        besides = [] if design is None else wrong_besides(design)
+        raise StudyError([*map(str, sorted(set(self.mistakes))), *besides])
+
+    def design(self, file: StudyFile) -> Design:
+        """The machines, networks and options."""
+        if {"/", "\\"} & {*file.name} or file.name in (".", ".."):
+            self.say(("name",), [f"{file.name!r} cannot name the folder of results"])
+        machines: list[Variant] = []
+        for index, entry in enumerate(file.archs):
+            path = self._item(("archs",), index)
+            known = {machine.arch.name: machine for machine in machines}
+            found = [m for m in self._machines(entry, path) if known.get(m.arch.name) != m]
+            self._distinct(machines, found, path)
+            machines += found
+        return Design(
+            machines=tuple(machines),
+            workloads=tuple(
+                self._workload(entry, file, self._item(("models",), index))
+                for index, entry in enumerate(file.models)
+            ),
+            dtypes=file.dtypes or (),
+            ways=tuple(self._ways(file.compiler)),
+            verify=file.verify,
+            host=file.host,
+            isolated=file.isolated,
+            only=tuple(file.only),
+            skip=tuple(file.skip),
+            extensions=tuple(self._extensions(file)),
+            timeout=file.timeout,
+            name=file.name or self.path.stem,
+            description=file.description,
+            source=self.text,
+            places=dict(self._places(file)),
+        )
+
+    def _places(self, file: StudyFile) -> Iterator[tuple[str, str]]:
+        """Where element types and filters stand, each filter, and the columns that it names."""
+        for which in ("dtypes", "only", "skip"):
+            yield which, self._place((which,))
+        for which, patterns in (("only", file.only), ("skip", file.skip)):
+            for index, pattern in enumerate(patterns):
+                item = f"{which}[{index}]"
+                yield item, self._place((which, index))
+                for name in pattern:
+                    key = (which, index, name)
+                    yield f"{item}.{name}", self._place((which, index), key)
+
+    def _place(self, path: TreePath, key: TreePath = ()) -> str:
+        at = position(self.tree, key, key=True) if key else position(self.tree, path)
+        return f"{at}: {dotted(path, STUDY.root)}"
+
+    def _distinct(self, before: list[Variant], found: list[Variant], path: TreePath) -> None:
+        """Names have to tell machines apart."""
+        templated = find(self.tree, (*path, "name")) is not None
+        hint = "; `name` has to tell them apart, by fields such as {cores}" if templated else ""
+        known = set(twice(before))
+        said = [f"{each}{hint}" for each in twice([*before, *found]) if each not in known]
+        self.say((*path, "name") if templated else path, said)
+
+    def say(self, path: TreePath, said: list[str]) -> None:
+        """What is wrong with the value at `path`."""
+        at, shown = position(self.tree, path), dotted(path, STUDY.root)
+        self.mistakes += [Mistake(at, shown, message) for message in said]
+
+    def _item(self, path: TreePath, index: int) -> TreePath:
+        """The path of an item of a list that may be written as its only item."""
+        return (*path, index) if isinstance(find(self.tree, path), Row) else path
+
+    def _file(self, name: str) -> str:
+        """A name as it is found from here: shipped, or relative to the study's folder."""
+        near = self.path.parent / name
+        plain = os.path.basename(name) == name and not name.endswith((".yaml", ".yml"))
+        if plain and "*" not in name and not near.exists() and not Path(f"{near}.yaml").exists():
+            return name
+        return os.path.normpath(near)
+
+    def _machines(self, entry: str | Machines, path: TreePath) -> list[Variant]:
+        if isinstance(entry, Machines):
+            return list(self._family(entry, path))
+        archs, mistakes = load_all([self._file(entry)])
+        for mistake in mistakes:
+            where = mistake.at.file == self._file(entry) and not mistake.at.line
+            if where:
+                self.say(path, [f"{entry!r}: {mistake.message}"])
+            else:
+                self.mistakes.append(mistake)
+        return [Variant(arch, arch.name) for arch in archs]
+
+    def base(self, file: StudyFile) -> tuple[Table, str] | None:
+        """The tree of the only machine of a file, and the file that it extends."""
+        entry = file.archs[0]
+        family = entry if isinstance(entry, Machines) else Machines(extends=entry)
+        if len(file.archs) > 1 or family.sweep or family.cases:
+            self.say(("archs",), ["expected one machine: a file, or one family without a sweep"])
+            return None
+        item = self._item(("archs",), 0)
+        found = self._extended(family, (*item, "extends") if entry is family else item)
+        if found is None:
+            return None
+        common = dict(self._values((*item, "set"))) if entry is family else {}
+        if family.name is not None:
+            common["name"] = Leaf(self.tree.at, family.name, family.name)
+        return laid_over(found[0], common), found[1]
+
+    def _extended(self, entry: Machines, path: TreePath) -> tuple[Table, str] | None:
+        """The tree of the file that `entry` extends, named at `path`, and its name."""
+        named = self._file(entry.extends)
+        if not named.endswith((".yaml", ".yml")) and os.path.isfile(f"{named}.yaml"):
+            named = f"{named}.yaml"
+        file, missing = locate(named)
+        if missing is not None:
+            self.say(path, [f"{entry.extends!r}: {missing.message}"])
+            return None
+        base, mistakes = tree_of(file, str(file))
+        self.mistakes += mistakes
+        return None if base is None else (base, named)
+
+    def _family(self, entry: Machines, path: TreePath) -> Iterator[Variant]:
+        found = self._extended(entry, (*path, "extends"))
+        if found is None:
+            return
+        base, _ = found
+        common = self._values((*path, "set"))
+        swept = {f: self._row((*path, "sweep", f), values) for f, values in entry.sweep.items()}
+        cases = [self._values((*path, "cases", index)) for index in range(len(entry.cases))]
+        self._said_twice(path, entry)
+        size = prod(max(1, len(row)) for row in swept.values()) * max(1, len(cases))
+        if size > MOST:
+            said = f"{size:,} machines are more than {MOST:,}; give fewer values"
+            self.say((*path, "sweep"), [f"{said}, or search them with `archgen explore`"])
+            return
+        whole = all(swept.values())  # otherwise what else is wrong is still found
+        template = entry.name if whole else None
+        for choice in combinations({f: row for f, row in swept.items() if row}, cases):
+            made, wrong = variant(base, choice, template, common)
+            self._keep(wrong, path)
+            if made is not None:
+                yield made
+
+    def _keep(self, wrong: list[Mistake], path: TreePath) -> None:
+        """Mistakes of a machine of the family at `path`: those of its name where this file gives
+        it, and an unknown field once for all its values."""
+        known = {(mistake.path, mistake.message) for mistake in self.mistakes}
+        for each in wrong:
+            if each.path == "arch.name" and each.at.file != str(self.path):
+                self.say((*path, "name"), [each.message])
+            elif (each.path, each.message) not in known or "unknown key" not in each.message:
+                self.mistakes.append(each)
+
+    def _said_twice(self, path: TreePath, entry: Machines) -> None:
+        """A field has one place in an entry: what is swept or of a case is not set as well."""
+        for index, case in enumerate(entry.cases):
+            for field in sorted({*case} & {*entry.sweep}):
+                self.say((*path, "cases", index, field), [f"{field!r} is swept as well"])
+        for field in sorted({*entry.sweep} & {*entry.set}):
+            self.say((*path, "sweep", field), [f"{field!r} is set as well, for all machines"])
+
+    def _values(self, path: TreePath) -> Choice:
+        node = find(self.tree, path)
+        return {f: e.node for f, e in node.entries.items()} if isinstance(node, Table) else {}
+
+    def _row(self, path: TreePath, values: list[Any]) -> tuple[Node, ...]:
+        node = find(self.tree, path)
+        if isinstance(node, Row) and values:
+            return node.items
+        self.say(path, ["expected a list of at least one value"])
+        return ()
+
+    def _workload(self, entry: str | Network, file: StudyFile, path: TreePath) -> Workload:
+        network = Network(model=entry) if isinstance(entry, str) else entry
+        given = network.calibration or file.calibration
+        return Workload(
+            self._model(network.model),
+            tuple(dict.fromkeys(network.batches or file.batches)),
+            tuple(sorted({**file.dims, **network.dims}.items())),
+            tuple(sorted(network.roles.items())),
+            os.path.normpath(self.path.parent / given) if given else None,
+            self._place(path),
+        )
+
+    def _extensions(self, file: StudyFile) -> Iterator[Extension]:
+        for index, name in enumerate(file.extensions or ()):
+            found, wrong = extended([os.path.normpath(self.path.parent / name)])
+            self.say(self._item(("extensions",), index), wrong)
+            yield from found
+
+    def _model(self, spec: str) -> str:
+        is_path = spec.endswith(".onnx") or "/" in spec
+        return os.path.normpath(self.path.parent / spec) if is_path else spec
+
+    def _ways(self, compiler: Compiler) -> list[Scheduling]:
+        path: TreePath = ("compiler", "passes")
+        for name, value in compiler.passes.items():
+            self.say((*path, name), ["expected at least one value"] if value == [] else [])
+        ways, wrong = choices(
+            compiler.fusion, compiler.halo, compiler.objective, compiler.effort,
+            list(_settings(compiler.passes)),
+        )  # fmt: skip
+        for each in wrong:
+            option = next((name for name in compiler.passes if f"{name!r}:" in each), None)
+            self.say((*path, option) if option is not None else path, [each])
+        return ways
+
+
+def _settings(passes: Mapping[str, Any]) -> Iterator[Settings]:
+    """Every combination of the values of pass options."""
+    lists = [value if isinstance(value, list) else [value] for value in passes.values()]
+    for values in product(*lists):
+        yield tuple(sorted(zip(passes, values, strict=True)))

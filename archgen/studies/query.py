@@ -1,0 +1,86 @@
+"""Rows of a frame by simple conditions, and their order: `latency_ms<=5`, `arch=tpu*`, `-batch`.
+
+The one idea: amounts are read in the unit of their column (`archgen.outcomes.conditions`); text is
+a pattern, and commas separate alternatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+import pandas as pd
+
+from archgen.outcomes.columns import column
+from archgen.outcomes.conditions import ORDERS, amount, split_condition
+from archgen.schema.mistakes import guess
+from archgen.studies.design import StudyError
+
+_TRUTH = {"true": True, "yes": True, "false": False, "no": False}
+
+
+def known_column(frame: pd.DataFrame, name: str) -> str:
+    """`name`, if `frame` has that column. Raises StudyError."""
+    if name in frame:
+        return name
+    hint = guess(name, map(str, frame)) or "; `archgen explain columns` lists them"
+    raise StudyError([f"column {name!r}: no such column{hint}"])
+
+
+def where(frame: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
+    """The rows that meet all `conditions`; a missing value meets none but `!=`.
+
+    Raises StudyError with what is wrong with a condition.
+    """
+    for condition in conditions:
+        frame = frame[_met(frame, condition)]
+    return frame
+
+
+def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """`frame` sorted by columns, the first the most important; `-name` is descending. Missing
+    values come last. Raises StudyError for an unknown column."""
+    columns = [known_column(frame, name.removeprefix("-")) for name in names]
+    rising = [not name.startswith("-") for name in names]
+    return frame.sort_values(columns, ascending=rising, kind="stable") if columns else frame
+
+
+def _met(frame: pd.DataFrame, condition: str) -> pd.Series:
+    parts = split_condition(condition)
+    if parts is None:
+        example = "a column, a comparison and a value, such as 'latency_ms<=5' or 'arch=tpu*'"
+        raise StudyError([f"{condition!r}: expected {example}"])
+    name, comparison, text = parts
+    values = frame[known_column(frame, name)]
+    if comparison in ORDERS:
+        if not pd.api.types.is_numeric_dtype(values) or values.dtype == "boolean":
+            said = f"{condition!r}: {name} is no number; compare it with = or !="
+            raise StudyError([said])
+        found = ORDERS[comparison](values, _number(condition, name, text))
+    else:
+        found = _equal(condition, values, text.split(","))
+    met: pd.Series = found.fillna(False).astype(bool)
+    return ~met if comparison == "!=" else found
+
+
+def _equal(condition: str, values: pd.Series, words: Sequence[str]) -> pd.Series:
+    """Which values are one of `words`."""
+    options = [word.strip() for word in words]
+    if values.dtype == "boolean":
+        wrong = [word for word in options if word.lower() not in _TRUTH]
+        if wrong:
+            raise StudyError([f"{condition!r}: {values.name} is true or false, not {wrong[0]!r}"])
+        return values.isin([_TRUTH[word.lower()] for word in options])
+    if pd.api.types.is_numeric_dtype(values):
+        return values.isin([_number(condition, str(values.name), word) for word in options])
+    return values.map(
+        lambda value: not pd.isna(value) and any(fnmatchcase(str(value), w) for w in options)
+    )
+
+
+def _number(condition: str, name: str, text: str) -> float:
+    known = column(name)
+    try:
+        return amount(text, name, known.unit if known is not None else "")
+    except ValueError as mistake:
+        raise StudyError([f"{condition!r}: {mistake}"]) from None

@@ -1,0 +1,200 @@
+"""Finished studies: their frames, what they were made of, and how they are found again.
+
+The one idea: a study's folder says in `study.json` which points it consists of, before the first
+of them is run, so a study that was interrupted can be opened, listed and gone on with.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import ValidationError
+
+from archgen.cache import code_version
+from archgen.files import DamagedFile, read_sealed, write_sealed
+from archgen.outcomes.about import About
+from archgen.outcomes.frame import (
+    layers_frame,
+    levels_frame,
+    results_frame,
+    save_frame,
+    spans_frame,
+)
+from archgen.outcomes.point import Outcome, Point
+from archgen.plots import save_plots
+from archgen.report import card_html
+from archgen.studies.design import Design, StudyError
+from archgen.studies.lending import Loan, settled
+from archgen.studies.store import Store
+from simmodel.arch import Arch
+
+MANIFEST = "study.json"
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class Study:
+    """Finished points of a study, in the order of models, batches, architectures and schedules."""
+
+    outcomes: tuple[Outcome, ...]
+    archs: tuple[Arch, ...]
+    about: About = field(default_factory=About)
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """One row for each point; `archgen explain columns` lists columns and units."""
+        return results_frame(self.outcomes)
+
+    @cached_property
+    def layers(self) -> pd.DataFrame:
+        """One row for each node of each point, cycles and bytes."""
+        return layers_frame(self.outcomes)
+
+    @cached_property
+    def spans(self) -> pd.DataFrame:
+        """When each engine worked for which node, in cycles of each point."""
+        return spans_frame(self.outcomes)
+
+    @cached_property
+    def levels(self) -> pd.DataFrame:
+        """Occupied memory, bandwidth and busy engines over time, of each point."""
+        return levels_frame(self.outcomes)
+
+    @property
+    def reused(self) -> int:
+        """Points that were taken from an earlier run."""
+        return sum(outcome.reused for outcome in self.outcomes)
+
+    @property
+    def good(self) -> bool:
+        """Whether no point failed unexpectedly and no output was wrong."""
+        return all(outcome.good for outcome in self.outcomes)
+
+    @property
+    def by_name(self) -> dict[str, Arch]:
+        """The machines by their names."""
+        return {arch.name: arch for arch in self.archs}
+
+    def save(self, folder: str | PathLike[str], plots: bool = True) -> None:
+        """Write `results.parquet`, `results.csv` and, unless told not to, plots into `folder`."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        save_frame(self.frame, target)
+        if plots:
+            save_plots(self.frame, self.by_name, target)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a few sentences and a table."""
+        return card_html(self)
+
+
+def about(design: Design, points: Sequence[Point], command: str = "") -> About:
+    """What the study of `design` is made of, as it starts now."""
+    return About(
+        design.name,
+        design.description,
+        command,
+        design.source,
+        code_version(),
+        version("archgen"),
+        time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        len(points),
+    )
+
+
+def write_manifest(
+    folder: Path,
+    said: About,
+    archs: Sequence[Arch],
+    points: Sequence[Point],
+    loans: Sequence[Loan] = (),
+) -> None:
+    """Say in `folder` which points the study consists of, and what they have borrowed."""
+    content = {
+        "format": _FORMAT,
+        **{name: getattr(said, name) for name in said.__dataclass_fields__},
+        "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
+        "points": [{"key": point.key, "label": point.label} for point in points],
+        "loans": [asdict(loan) for loan in loans],
+    }
+    write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
+
+
+def open_study(folder: str | PathLike[str]) -> Study:
+    """The finished points of the study in `folder`, also of one that was interrupted. A machine
+    that cannot be read is warned of and left out with its points.
+
+    Raises StudyError where there is no study.
+    """
+    path = Path(folder)
+    content = _manifest(path)
+    archs = tuple(_readable(path / MANIFEST, content["archs"]))
+    known = {arch.name for arch in archs}
+    store = Store(path)
+    stored = _loaded(store, {point["key"]: point["label"] for point in content["points"]})
+    own = {key: outcome for key, outcome in stored.items() if outcome.row["arch"] in known}
+    loans = {loan.key: loan for loan in (Loan(**each) for each in content["loans"])}
+    lent = _loaded(store, {key: loan.label for key, loan in loans.items()})
+    both = {
+        loans[key]: outcome
+        for key, outcome in lent.items()
+        if {loans[key].lender, loans[key].borrower} <= own.keys()
+    }
+    names = [name for name in About.__dataclass_fields__ if name in content]
+    said = About(**{name: content[name] for name in names})
+    return Study(tuple(settled(own, both).values()), archs, said)
+
+
+def _readable(path: Path, stored: Iterable[Any]) -> Iterator[Arch]:
+    """The machines of the manifest `path`; those that cannot be read are warned of."""
+    for content in stored:
+        try:
+            yield Arch.model_validate_json(json.dumps(content))
+        except ValidationError as mistake:
+            name = content.get("name") if isinstance(content, dict) else None
+            first = mistake.errors(include_url=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+            said = f"{path}: machine {name!r} cannot be read and is left out ({why}); run it again"
+            warnings.warn(said, DamagedFile, stacklevel=3)
+
+
+def _loaded(store: Store, labels: Mapping[str, str]) -> dict[str, Outcome]:
+    """The finished ones of these points, by key and in their order."""
+    found = {key: store.load(label, key) for key, label in labels.items()}
+    return {key: outcome for key, outcome in found.items() if outcome is not None}
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if folder.exists() and not folder.is_dir():
+        raise StudyError([f"{folder}: is not a folder; give the folder of a study"])
+    if not path.exists():
+        raise StudyError([f"{folder}: holds no study ({MANIFEST} is missing){_near(folder)}"])
+    stored = read_sealed(path)
+    if stored is None:
+        raise StudyError(
+            [f"{path}: is damaged, or of another version of archgen; run the study again"]
+        )
+    content: dict[str, Any] = json.loads(stored)
+    if content.get("format") != _FORMAT:
+        raise StudyError([f"{path}: is of another version of archgen; run the study again"])
+    return content
+
+
+def _near(folder: Path) -> str:
+    """Studies in folders of `folder`."""
+    if not folder.is_dir():
+        return "; there is no such folder"
+    found = sorted(os.path.relpath(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
+    return f"; there are studies in {', '.join(found)}" if found else ""

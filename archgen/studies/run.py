@@ -1,0 +1,323 @@
+"""One point of a study from model to row: prepare, compile, execute and compare, simulate, measure.
+
+The one idea: whatever happens becomes an outcome. What the compiler refuses is an answer with its
+reason; an unexpected error is kept with its traceback, so that one point never stops the others.
+A workbench lives as long as its process and keeps what consecutive points share: the opened model,
+its quantized form, inputs and reference outputs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from archgen.cache import cache_dir, content_hash
+from archgen.check.deviation import with_losses, with_outputs, with_stored
+from archgen.check.quantize import Quantized, quantize
+from archgen.check.quantized_parts import PRODUCTS
+from archgen.check.reference import (
+    cached_reference,
+    check_declared,
+    content_key,
+    lacks_kernels,
+    run_node,
+    sample_inputs,
+)
+from archgen.check.stagewise import cut, feedable, run_cut
+from archgen.check.verify import Comparison, compare, end_to_end
+from archgen.check.widen import has_bfloat16, widened_but_for_casts
+from archgen.energy import costs_of
+from archgen.energy.model import energy_of
+from archgen.energy.sources import MissingSource
+from archgen.extensions import ExtensionError, activate
+from archgen.internal import said, written
+from archgen.models.load import ModelError, SourceModel, open_model
+from archgen.models.sizes import check_sizes
+from archgen.outcomes.point import Outcome, Point, Row
+from archgen.outcomes.rows import energy_row, layer_rows, metrics_row
+from archgen.outcomes.timeline import tables
+from archgen.perfetto import compressed, trace_bytes
+from archgen.process.memory import refusal
+from archgen.process.steps import step
+from archgen.toolchain import Compiled, Request, Toolchain
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.graph.unknown import refuse_unknown_operators
+from compiler.host_error import host_error
+from compiler.nest.memo import Memo
+from compiler.recompute import Made, Recomputed, recompute
+from simmodel.arch import Arch
+from simmodel.trace import Trace
+
+Array = NDArray[Any]
+Result = TypeVar("Result")
+_KEPT_MODELS = 2
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model as it is compiled: bound, and quantized where the element type asks for it."""
+
+    name: str
+    proto: onnx.ModelProto = field(repr=False)
+    key: str
+    note: str
+
+
+def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
+    """Arrays of an .npz file by input name; None for no path. Raises ModelError."""
+    if path is None:
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except FileNotFoundError:
+        raise ModelError(f"calibration {path}: no such file") from None
+    except (OSError, ValueError, EOFError) as mistake:
+        raise ModelError(f"calibration {path}: not an .npz file of arrays: {mistake}") from None
+
+
+def prepare(
+    source: SourceModel, dtype: str, calibration: Mapping[str, Array] | None = None
+) -> Prepared:
+    """`source` for element type `dtype`: quantized for int8, else as it is, or with wider numbers
+    where ONNX Runtime has no kernels for bfloat16.
+
+    Raises UnsupportedModel for operators that nobody knows, and ModelError where quantizing fails.
+    """
+    refuse_unknown_operators(source.proto, source.name)
+    if dtype != "int8" and has_bfloat16(source.proto) and lacks_kernels(source.proto):
+        note = "16-bit floats made float32, as ONNX Runtime has no kernels for them; casts round"
+        key = content_hash({"model": source.content_key, "note": note})
+        return Prepared(source.name, widened_but_for_casts(source.proto), key, note)
+    if dtype != "int8":
+        return Prepared(source.name, source.proto, source.content_key, "")
+    with step(f"quantizing {source.name}"):
+        made: Quantized = quantize(source, calibration, cache_dir())
+    given = content_key(calibration) if calibration else "seeded"
+    key = content_hash({"model": source.content_key, "calibration": given, "note": made.note})
+    return Prepared(source.name, made.proto, key, made.note)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A prepared model and what the compiler loaded from it."""
+
+    model: Prepared
+    loaded: Any
+
+
+class Models:
+    """The last models that points needed, prepared and loaded."""
+
+    def __init__(self, load: Callable[[onnx.ModelProto, str], Any]) -> None:
+        self._load = load
+        self._kept: OrderedDict[tuple[Any, ...], Kept] = OrderedDict()
+
+    def of(self, point: Point) -> Kept:
+        """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
+        integer = point.dtype == "int8"
+        asked = (point.model, point.batch, point.dims, point.roles)
+        wanted = (*asked, integer, point.calibration)
+        if wanted in self._kept:
+            self._kept.move_to_end(wanted)
+            return self._kept[wanted]
+        with step(f"opening {point.model}"):
+            source = open_model(point.model, point.batch, dict(point.dims), roles=dict(point.roles))
+            check_sizes(source, point.arch, point.dtype)
+        made = prepare(source, point.dtype, load_calibration(point.calibration))
+        with step(f"loading {made.name}"):
+            kept = Kept(made, self._load(made.proto, made.name))
+        self._kept[wanted] = kept
+        if len(self._kept) > _KEPT_MODELS:
+            self._kept.popitem(last=False)
+        return kept
+
+
+def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
+    """What `work` makes of `point`, or the outcome that says why there is nothing."""
+    if point.dtype not in point.arch.types:
+        known = ", ".join(point.arch.types)
+        reason = f"{point.arch.name} runs networks of {known}, not {point.dtype}"
+        return _refused(point, "unsupported", reason)
+    try:
+        # Numbers that overflow are wrong or not; the comparison says so, not a warning.
+        with np.errstate(all="ignore"):
+            activate(point.extensions)
+            return work()
+    except DoesNotFit as answer:
+        return _refused(point, "does_not_fit", str(answer))
+    except (UnsupportedModel, ModelError, MissingSource) as answer:
+        return _refused(point, "unsupported", str(answer))
+    except ExtensionError as mistake:
+        return failure(point, str(mistake))
+    except MemoryError as mistake:
+        return failure(point, refusal(point.batch, mistake))
+    except Exception as mistake:
+        return failure(point, mistake)
+
+
+class Workbench:
+    """Runs points one after the other and keeps the last models that they needed."""
+
+    def __init__(self, tools: Toolchain) -> None:
+        self.tools = tools
+        self._models = Models(tools.load)
+        self._stagewise: tuple[str, dict[str, Array]] = ("", {})
+        self._memo = Memo()
+
+    def run(self, point: Point) -> Outcome:
+        """What becomes of `point`; never raises for anything about the point itself."""
+        return answered(point, lambda: self._finished(point, point.identity()))
+
+    def _finished(self, point: Point, row: Row) -> Outcome:
+        arch, tools = point.arch, self.tools
+        kept = self._models.of(point)
+        model = kept.model
+        request = Request(
+            model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling,
+            point.schedule_from,
+        )  # fmt: skip
+        compiled, compile_s = _timed(lambda: tools.compile(request))
+        program = compiled.program
+        notes = [model.note, _products_elsewhere(compiled)]
+        verify_s: float | None = None
+        checked: Row = {}
+        if point.verify:
+            verdict, verify_s = _timed(lambda: self._verify(point, model, compiled))
+            checked = _verdict_row(verdict)
+            # What is wrong is read first.
+            notes.insert(0 if verdict.verified is False else len(notes), verdict.note)
+        trace, simulate_s = self._simulated(compiled, arch)
+        metrics = tools.measure(trace, program, arch, point.batch)
+        costs = costs_of(arch)
+        energy = energy_of(trace, program, arch, costs)
+        row |= {"status": "ok", **metrics_row(metrics, program, arch)}
+        if point.schedule_from is not None:
+            row["schedule_from"] = point.schedule_from.name
+        row |= energy_row(energy, costs.area)
+        row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
+        row |= checked
+        row["note"] = "; ".join(filter(None, notes)) or None
+        layers = [point.identity() | layer for layer in layer_rows(trace, energy.layers)]
+        details = {"report": compiled.report, "traffic": dict(trace.traffic)}
+        made = tables(trace, program, arch, point.identity())
+        if point.trace and made:
+            made["trace"] = compressed(trace_bytes(trace, program, arch))
+        return Outcome(point.key, point.label, row, layers, details, made)
+
+    def _simulated(self, compiled: Compiled, arch: Arch) -> tuple[Trace, float]:
+        """The run of a program and its seconds, unless the compiler has these already."""
+        if compiled.trace is not None:
+            return compiled.trace, compiled.simulate_s
+        return _timed(lambda: self.tools.simulate(compiled.program, arch))
+
+    def _verify(self, point: Point, model: Prepared, compiled: Compiled) -> Comparison:
+        """The verdict on every value of the program; errors of outputs are end to end."""
+        inputs = sample_inputs(model.proto)
+        with step(f"running {model.name} in ONNX Runtime"):
+            whole = cached_reference(model.proto, model.key, inputs, cache_dir())
+        made_as = {port.name: port.shape for port in compiled.program.outputs}
+        check_declared(model.proto, made_as, whole)
+        tools = self.tools
+        run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
+        made = self._recomputed(compiled, inputs, run.probed)
+        own = feedable(made.observed)
+        cut_model = cut(model.proto, own)
+        expected = self._stagewise_reference(model, cut_model, made.inputs, own)
+        rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
+        verdict = compare({**rest, **made.made}, expected, whole)
+        verdict = with_stored(verdict, made.stored)
+        verdict = with_outputs(verdict, run.outputs, own)
+        verdict = with_losses(verdict, made.losses, run.outputs, whole)
+        return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
+
+    def _recomputed(
+        self, compiled: Compiled, inputs: Mapping[str, Array], probed: Mapping[str, Array]
+    ) -> Recomputed:
+        """The model's values as the program had them, and what it stored beside what it should."""
+        if compiled.recipe is None:
+            return Recomputed(dict(inputs), {}, {}, ())
+        return recompute(compiled.recipe, inputs, probed, self._memo, run_node)
+
+    def _stagewise_reference(
+        self,
+        model: Prepared,
+        cut_model: onnx.ModelProto,
+        inputs: Mapping[str, Array],
+        own: Mapping[str, Array],
+    ) -> dict[str, Array]:
+        """`run_cut`, remembered: machines that compute the same integers need it once."""
+        key = f"{model.key} {content_key(inputs)} {content_key(own)}"
+        if key != self._stagewise[0]:
+            with step(f"running parts of {model.name} in ONNX Runtime"):
+                self._stagewise = key, run_cut(cut_model, model.proto, inputs, own)
+        return self._stagewise[1]
+
+
+def _products_elsewhere(compiled: Compiled) -> str:
+    """Which products the host computes and why: it is far slower at them than a matrix engine."""
+    host = compiled.report.get("host", ())
+    left = [each for each in host if each["operator"].removeprefix("Q") in PRODUCTS]
+    if not left:
+        return ""
+    first = left[0]
+    counted = f"{len(left)} product{'s' if len(left) > 1 else ''} left to the host, first"
+    return f"{counted} {first['operator']} {first['node']!r}: {first['reason']}"
+
+
+def _as_given(compiled: Compiled, name: str, values: Array) -> Made:
+    """An output that no operator makes: a constant or an input, as its type in memory holds it."""
+    if compiled.recipe is None:  # whoever made the program says nothing of its operators
+        return Made(values, host_error(values))
+    tensor = compiled.recipe.graph.tensors.get(name)
+    if tensor is None:
+        return Made(values, None)
+    unsure = np.any(tensor.uncertain)
+    error = np.broadcast_to(tensor.uncertain, values.shape) if unsure else None
+    return Made(values, error, tensor.dtype)
+
+
+def _verdict_row(verdict: Comparison) -> Row:
+    return {
+        "verified": verdict.verified,
+        "compared": verdict.compared,
+        "unchecked": verdict.unchecked,
+        "operator_error": _finite(verdict.excess),
+        "max_step_error": _finite(verdict.max_step_error),
+        "max_abs_error": _finite(verdict.max_abs_error),
+        "tolerance": _finite(verdict.tolerance),
+    }
+
+
+def _finite(error: float | None) -> float | None:
+    return error if error is not None and math.isfinite(error) else None
+
+
+def _refused(point: Point, status: str, reason: str) -> Outcome:
+    row = point.identity() | {"status": status, "reason": reason}
+    return Outcome(point.key, point.label, row)
+
+
+def failure(point: Point, mistake: BaseException | str) -> Outcome:
+    """The outcome of a point that ended in an unexpected error (or in `mistake`, a sentence)."""
+    if isinstance(mistake, str):
+        reason, report = mistake, ""
+    else:
+        reason, report = said(mistake), written(mistake, point.identity())
+    row = point.identity() | {"status": "failed", "reason": reason}
+    return Outcome(point.key, point.label, row, details={"traceback": report})
+
+
+def _timed(work: Callable[[], Result]) -> tuple[Result, float]:
+    started = time.perf_counter()
+    result = work()
+    return result, round(time.perf_counter() - started, 3)

@@ -1,0 +1,172 @@
+"""Finished points on disk, which any number of studies may write at the same time.
+
+The one idea: files appear whole or not at all, tables first, then the JSON whose presence says that
+the point is finished, and which holds the seals of the tables (`archgen.files`). A point that
+somebody works on is locked (`archgen.process.locks`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from archgen.files import damaged, read_sealed, seal_of, write_bytes, write_sealed
+from archgen.outcomes.frame import LayerRow, layers_frame, table_bytes
+from archgen.outcomes.point import Outcome, Point
+from archgen.process.locks import Locks
+
+_FORMAT = 5
+TRACE = "trace"
+"""The table of an outcome that is a file for a viewer."""
+_CONTENT = {
+    "key": str, "label": str, "row": dict, "details": dict, "layers": list, "tables": dict,
+}  # fmt: skip
+
+
+class StoreError(Exception):
+    """Results that cannot be written: the disk is full, or was taken away."""
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Whatever cannot be written within is told as StoreError."""
+    try:
+        yield
+    except OSError as mistake:
+        said = mistake.strerror or str(mistake)
+        raise StoreError(f"{folder}: results cannot be written: {said}") from mistake
+
+
+class Store:
+    """The folder `runs/` of a study: for each point `<label>.<key>.json`, and beside it
+    `.layers.parquet`, `.spans.parquet`, `.levels.parquet` and, where wanted, `.pftrace.gz`; after
+    an internal error `.error.txt`, for its report."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "runs"
+        self._claims = Locks(self.folder / ".claims")
+
+    def claim(self, key: str) -> bool:
+        """Take the point `key`; False while another process has it. A process that ends, even by
+        being killed, has none."""
+        with writing(self.folder):
+            return self._claims.take(key)
+
+    def release(self, key: str) -> None:
+        """Give the point `key` free."""
+        self._claims.release(key)
+
+    def close(self) -> None:
+        """Give all points free."""
+        self._claims.close()
+
+    def _stem(self, label: str, key: str) -> Path:
+        plain = re.sub(r"[^A-Za-z0-9._=-]+", "-", label).strip("-")[:120]
+        return self.folder / f"{plain}.{key[:16]}"
+
+    def load(self, label: str, key: str) -> Outcome | None:
+        """The finished point, or None when it is absent, of another key, or damaged, which is
+        warned of."""
+        found = _read(self._stem(label, key))
+        return found if found is not None and found.key == key else None
+
+    def finished(self, point: Point) -> Outcome | None:
+        """What is stored of `point`, unless it has to be run again: one that failed, because what
+        failed may have been the surroundings, or one whose trace is wanted and not there."""
+        found = self.load(point.label, point.key)
+        if found is None or found.status == "failed":
+            return None
+        wanting = point.trace and found.status == "ok" and TRACE not in found.tables
+        return None if wanting else found
+
+    def everything(self) -> Iterator[Outcome]:
+        """Every finished point that is stored, whichever study it belongs to."""
+        for path in sorted(self.folder.glob("*.json")):
+            found = _read(path.with_suffix(""))
+            if found is not None:
+                yield found
+
+    def save(self, outcome: Outcome) -> Outcome:
+        """Write all files of `outcome`, the JSON last. Raises StoreError.
+
+        Returns the outcome with the places of its tables for the tables themselves, so that many
+        outcomes take little memory.
+        """
+        stem = self._stem(outcome.label, outcome.key)
+        with writing(self.folder):
+            outcome = _reported(outcome, stem)
+            self._save(outcome, stem)
+        return replace(outcome, tables={name: _table(stem, name) for name in outcome.tables})
+
+    def _save(self, outcome: Outcome, stem: Path) -> None:
+        tables = {"layers": table_bytes(layers_frame([outcome])), **outcome.tables}
+        seals: dict[str, str] = {}
+        for name, table in tables.items():
+            path = _table(stem, name)
+            if isinstance(table, bytes):
+                write_bytes(path, table)
+            seals[name] = seal_of(path, path.read_bytes())
+        content = {
+            "format": _FORMAT,
+            "key": outcome.key,
+            "label": outcome.label,
+            "row": outcome.row,
+            "details": outcome.details,
+            "layers": outcome.layers,
+            "tables": seals,
+        }
+        text = json.dumps(content, indent=1, allow_nan=False)
+        write_sealed(Path(f"{stem}.json"), text.encode())
+
+
+def _reported(outcome: Outcome, stem: Path) -> Outcome:
+    """With an internal error written to a file of its own, and the reason naming that file."""
+    report = outcome.details.get("traceback")
+    if not report:
+        return outcome
+    path = Path(f"{stem}.error.txt")
+    write_bytes(path, report.encode())
+    reason = f"{outcome.row['reason']}; please report it with {path}"
+    return replace(outcome, row=outcome.row | {"reason": reason})
+
+
+def _table(stem: Path, name: str) -> Path:
+    return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
+
+
+def _read(stem: Path) -> Outcome | None:
+    content = read_sealed(Path(f"{stem}.json"))
+    stored = None if content is None else json.loads(content)
+    if stored is None or not _is_whole(stored):
+        return None
+    paths = {name: _table(stem, name) for name in stored["tables"]}
+    if not all(_is_sealed(path, stored["tables"][name]) for name, path in paths.items()):
+        return None
+    rows: list[LayerRow] = stored["layers"]
+    tables: dict[str, bytes | Path] = {n: path for n, path in paths.items() if n != "layers"}
+    key, label = stored["key"], stored["label"]
+    return Outcome(key, label, stored["row"], rows, stored["details"], tables, reused=True)
+
+
+def _is_sealed(path: Path, seal: str) -> bool:
+    """Whether the table is as it was written; otherwise that is said."""
+    try:
+        whole = seal_of(path, path.read_bytes()) == seal
+    except OSError as mistake:
+        damaged(path, mistake.strerror or str(mistake))
+        return False
+    if not whole:
+        damaged(path, "it is not what was written")
+    return whole
+
+
+def _is_whole(stored: Any) -> bool:
+    if not isinstance(stored, dict) or stored.get("format") != _FORMAT:
+        return False
+    typed = all(isinstance(stored.get(name), kind) for name, kind in _CONTENT.items())
+    return typed and "status" in stored["row"]

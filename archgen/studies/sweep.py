@@ -1,0 +1,265 @@
+"""Running studies: points that are stored are taken, the others are run, and none is ever lost.
+
+The one idea: inputs are checked completely before anything runs, each point is stored as soon as
+it is finished, and a later study with the same folder takes stored points instead of running them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from archgen.cache import cache_dir
+from archgen.extensions import foreign
+from archgen.files import tidy
+from archgen.knobs import Settings
+from archgen.outcomes.point import Outcome, Point
+from archgen.scheduling import DEFAULT
+from archgen.schema.variants import Variant
+from archgen.standard import STANDARD
+from archgen.studies.design import Design, Named, Several, StudyError, Workload, designed, points
+from archgen.studies.executors import cluster, is_cluster
+from archgen.studies.lending import Loan, lend, settled
+from archgen.studies.pool import run_points
+from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.store import Store, StoreError, writing
+from archgen.studies.workers import InProcess, LocalProcesses, Tools, Workers, can_guard
+from archgen.toolchain import Toolchain
+from simmodel.arch import Arch
+
+LOCAL, HERE = "local", "here"
+"""Executors: worker processes of this machine, and this process."""
+Observer = Callable[[Outcome, int, int], None]
+"""Called after each point with its outcome, how many are finished, and of how many."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """How and where a study is run; nothing of it changes a result."""
+
+    jobs: int = 1
+    """Worker processes."""
+    out: Named | None = None
+    """Folder for stored points, frames and plots; None stores nothing."""
+    fresh: bool = False
+    """Whether points are run again that `out` already has."""
+    timeout: float | None = None
+    """Seconds that a point may take; None: what the design says."""
+    memory: int | None = None
+    """Bytes that a worker process may take; None: its share of the machine's."""
+    executor: str = "local"
+    """`local`, `here` (in this process, without bounds), or a cluster: `dask:tcp://host:port`,
+    `dask:local`."""
+    command: str = ""
+    """What was typed, for the record."""
+    trace: bool = False
+    """Whether each run is also kept as a file that the Perfetto viewer opens."""
+    plots: bool = True
+    """Whether plots are drawn in the end: it takes seconds, however short the points are."""
+
+
+def study(
+    archs: Several[Named | Arch | Variant],
+    models: Several[Named | Workload],
+    batches: Several[int] = (1,),
+    dtype: str | None = None,
+    *,
+    jobs: int = 1,
+    verify: bool = True,
+    host: bool = True,
+    dims: Mapping[str, int] | None = None,
+    roles: Mapping[str, str] | None = None,
+    calibration: Named | None = None,
+    fusion: Several[str] = (DEFAULT.fusion,),
+    halo: Several[str] = (DEFAULT.halo,),
+    objective: Several[str] = (DEFAULT.objective,),
+    effort: Several[int] = (DEFAULT.effort,),
+    passes: Sequence[Settings] = ((),),
+    isolated: bool = False,
+    extensions: Several[Named] = (),
+    out: Named | None = None,
+    fresh: bool = False,
+    timeout: float | None = None,
+    memory: int | None = None,
+    executor: str = "local",
+    trace: bool = False,
+    plots: bool = True,
+    observe: Observer | None = None,
+    tools: Toolchain = STANDARD,
+) -> Study:
+    """Compile, check and simulate every model at every batch on every architecture.
+
+    Args:
+        archs: architecture files, patterns, names or loaded `Arch`; one or a list, as all below.
+        models: zoo names (`resnet50`, `resnet50:image=160`) or paths of ONNX files.
+        batches, dtype: samples; element type, by default the first of each architecture.
+        jobs: worker processes; more than 1 needs `if __name__ == "__main__":` in a script.
+        verify, host: compare all outputs with ONNX Runtime's; let the host run operators.
+        dims, roles: sizes of free dimensions, what inputs are: as for `archgen.load_model`.
+        calibration: .npz file with samples for quantization, one array for each input.
+        fusion, halo, objective, effort: of `archgen.scheduling`; a point for each combination.
+        passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
+        isolated: let no point take the schedule of a machine with less, however quick it is.
+        extensions: files that register operators and the like (docs/extending.md).
+        out, plots: folder for stored points, frames and, unless told not to, plots; None: nowhere.
+        fresh, trace: run points of `out` again; keep each run as `*.pftrace.gz`.
+        timeout, memory: seconds for a point and bytes for a worker process; default: no run of the
+            model may take more than ten minutes, no worker more than its share of the machine.
+        executor: `local`, `here` (this process, without bounds), or a cluster: `dask:tcp://...`.
+        observe, tools: what is called after each point; compiler and machine to use.
+
+    Raises:
+        StudyError: with every mistake in these arguments at once, before anything runs.
+    """
+    design = designed(
+        archs, models, batches, dtype, verify=verify, host=host, dims=dims, roles=roles,
+        calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
+        passes=passes, isolated=isolated, extensions=extensions,
+    )  # fmt: skip
+    running = Running(jobs, out, fresh, timeout, memory, executor, trace=trace, plots=plots)
+    return run_study(design, running, observe, tools)
+
+
+def run_study(
+    design: Design,
+    running: Running = Running(),
+    observe: Observer | None = None,
+    tools: Toolchain = STANDARD,
+) -> Study:
+    """The study of `design`; what is finished is saved also when it is interrupted.
+
+    Raises:
+        StudyError: with every mistake in the design, before anything runs.
+        StoreError: results cannot be written; what is finished is kept.
+    """
+    design = replace(design, timeout=running.timeout or design.timeout)
+    wanted = [replace(point, trace=running.trace) for point in points(design)]
+    said = about(design, wanted, running.command)
+    store = store_in(running.out)
+    workers = workers_for(running, design, tools, len(wanted))
+    if running.out is not None:
+        with writing(Path(running.out)):
+            write_manifest(Path(running.out), said, design.archs, wanted)
+    finished: dict[str, Outcome] = {}
+    loans: dict[Loan, Outcome] = {}
+    asked: set[str] = set()
+
+    def so_far() -> Study:
+        taken = settled(finished, loans)
+        done = tuple(taken[point.key] for point in wanted if point.key in taken)
+        return Study(done, design.archs, said)
+
+    def run(points: Sequence[Point]) -> Iterator[Outcome]:
+        before = len(asked)
+        asked.update(point.key for point in points)
+        outcomes = stored_or_run(points, workers, store, running, design.timeout)
+        for number, outcome in enumerate(outcomes, before + 1):
+            yield outcome  # kept first: an observer may be where a study is interrupted
+            if observe is not None:
+                observe(outcome, number, len(asked))
+
+    try:
+        with closing(workers):
+            for outcome in run(wanted):
+                finished[outcome.key] = outcome
+            if not design.isolated:
+                loans |= lend(wanted, finished, run)
+        if running.out is not None and loans:
+            with writing(Path(running.out)):
+                write_manifest(Path(running.out), said, design.archs, wanted, tuple(loans))
+        result = so_far()
+        _save(result, running)
+    except StoreError as mistake:
+        kept = f"{len(finished)} of {len(wanted)} points are finished and kept"
+        raise StoreError(f"{mistake}; {kept}; run again to go on") from mistake
+    except BaseException:
+        with suppress(StoreError):  # what interrupted the study is what has to be told
+            _save(so_far(), running)
+        raise
+    finally:
+        if store is not None:
+            store.close()
+    return result
+
+
+def _save(result: Study, running: Running) -> None:
+    """Frames and plots of `result`, where there are results and a folder."""
+    if running.out is not None and result.outcomes:
+        with writing(Path(running.out)):
+            result.save(running.out, running.plots)
+
+
+def store_in(out: Named | None) -> Store | None:
+    """The store in `out`; that it cannot be written is found out before the first point is run."""
+    if out is None:
+        return None
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as mistake:
+        raise StudyError([f"{folder}: results cannot be written: {mistake.strerror}"]) from None
+    if not os.access(folder, os.W_OK):
+        raise StudyError([f"{folder}: results cannot be written: no permission"])
+    try:
+        cache_dir().mkdir(parents=True, exist_ok=True)
+    except OSError as mistake:
+        said = f"{cache_dir()}: the cache cannot be written ($ARCHGEN_CACHE): {mistake.strerror}"
+        raise StudyError([said]) from None
+    store = Store(folder)
+    for place in (folder, store.folder, cache_dir()):
+        tidy(place)
+    return store
+
+
+def workers_for(running: Running, design: Design, tools: Tools, count: int) -> Workers:
+    """Who runs the points of `design`, of which there are at most `count`; StudyError where nobody
+    can be reached."""
+    if is_cluster(running.executor):
+        _refuse_foreign(running, count)
+        return cluster(running.executor, tools)
+    if running.executor not in (LOCAL, HERE):
+        known = "local, here, dask:local or dask:tcp://host:port"
+        raise StudyError([f"executor {running.executor!r}: must be {known}"])
+    jobs = max(1, min(running.jobs, count))
+    _refuse_foreign(running, jobs)
+    bounded = bool(running.timeout or design.timeout or running.memory)
+    if running.executor == HERE or (jobs == 1 and not bounded and not can_guard()):
+        return InProcess(tools)
+    return LocalProcesses(tools, jobs, running.memory)
+
+
+def _refuse_foreign(running: Running, jobs: int) -> None:
+    """Raises StudyError where the study's own process has registered what other processes, or the
+    keys of stored results, do not know."""
+    known = foreign()
+    alone = jobs == 1 and (running.executor == HERE or can_guard())
+    if known and not (alone and running.out is None):
+        raise StudyError(
+            [
+                f"{', '.join(known)}: registered in this process alone, which neither other "
+                "processes (jobs) nor stored results (out) can tell; put what registers it into a "
+                "file and give that (extensions=[FILE], --extension FILE)"
+            ]
+        )
+
+
+def stored_or_run(
+    wanted: Sequence[Point],
+    workers: Workers,
+    store: Store | None,
+    running: Running,
+    timeout: float | None,
+) -> Iterator[Outcome]:
+    """Stored points first, then the others as they are finished."""
+    missing = []
+    for point in wanted:
+        found = store.finished(point) if store and not running.fresh else None
+        if found is not None:
+            yield found
+        else:
+            missing.append(point)
+    limit = running.timeout or timeout
+    yield from run_points(missing, workers, store, limit, running.fresh)
