@@ -30,7 +30,7 @@ from archgen.studies.results import Study, open_study
 from archgen.studies.run import Prepared, load_calibration, prepare
 from archgen.studies.sweep import study
 from archgen.toolchain import Request
-from compiler.errors import UnsupportedModel
+from compiler.api import UnsupportedModel
 from simmodel.arch import Arch
 from simmodel.metrics import Metrics, measure
 from simmodel.program import Program

@@ -14,8 +14,7 @@ from typing import Any
 
 from archgen.scheduling import DEFAULT, Scheduling
 from archgen.standard import Best, Tried
-from compiler.nest.ir import HostNode
-from compiler.report import GroupReport, report
+from compiler.api import GroupReport, HostNode, report
 from simmodel.arch import Arch
 from simmodel.trace import OriginTrace, Trace
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from archgen.process.guard import Bounds, Exceeded, guarded
-from compiler.graph.prepare import GRAPH_PASSES
+from compiler.api import GRAPH_PASSES
 from simmodel.registry import Registry
 
 

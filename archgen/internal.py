@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from compiler.passes import PassFailed
+from compiler.api import PassFailed
 
 _PACKAGES = ("archgen", "compiler", "simmodel")
 _ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from archgen.schema.mistakes import guess
-from compiler.stages import Stages
+from compiler.api import Stages
 
 Scalar = str | int | float | bool | None
 Settings = tuple[tuple[str, Scalar], ...]

@@ -6,28 +6,21 @@ them as it compares machines: a row for each, and columns that say which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
 
 from archgen.knobs import Scalar, Settings, turned, wrong
 from archgen.schema.mistakes import guess, listed
-from compiler.effort import LEVELS, alternatives, stages_for
-from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import Unfused
-from compiler.fuse.strategies import STRATEGIES
-from compiler.keep import KeepTensors
-from compiler.stages import Stages
-from compiler.tile.objective import Objective
-
-HALOS: Mapping[str, bool | None] = {"auto": None, "rolling": True, "recompute": False}
-"""What neighbouring tiles of a group share: kept, computed again; auto: whichever is cheaper."""
-OBJECTIVES: Mapping[str, Objective] = {
-    "latency": "latency", "throughput": "throughput", "memory": "memory", "energy-proxy": "energy",
-}  # fmt: skip
-"""What schedules are compared by."""
-EFFORTS = range(len(LEVELS))
-"""How long the compiler may search."""
+from compiler.api import (
+    EFFORTS,
+    HALOS,
+    OBJECTIVES,
+    STRATEGIES,
+    Stages,
+    alternatives,
+    stages_of,
+)
 
 
 class OptionError(ValueError):
@@ -46,7 +39,7 @@ class Scheduling:
     """One choice of everything; `choices` checks them."""
 
     fusion: str = "optimal"
-    """How layers are partitioned into groups: a name of `compiler.fuse.strategies`."""
+    """How layers are partitioned into groups: a name of `STRATEGIES`."""
     halo: str = "auto"
     """A name of `HALOS`."""
     objective: str = "latency"
@@ -66,15 +59,7 @@ class Scheduling:
     @property
     def stages(self) -> Stages:
         """The compiler's passes with these options."""
-        stages = stages_for(self.effort)
-        # Least memory is found by compiling for less and less of it, as quick as that allows.
-        objective = "latency" if self.objective == "memory" else OBJECTIVES[self.objective]
-        tile = replace(stages.tile, rolling=HALOS[self.halo], objective=objective)
-        strategy = STRATEGIES[self.fusion]
-        partition = stages.partition if strategy is Optimal else strategy()
-        fused = strategy is not Unfused  # else everything goes through DRAM
-        keep, homes = KeepTensors(enabled=fused), replace(stages.homes, shared=fused)
-        stages = replace(stages, partition=partition, tile=tile, keep=keep, homes=homes)
+        stages = stages_of(self.fusion, self.halo, self.objective, self.effort)
         return turned(stages, self.passes)
 
     @property

@@ -9,10 +9,16 @@ from functools import partial
 from typing import Any
 
 from archgen.toolchain import Array, Compiled, Request, Toolchain
-from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from compiler.errors import CompilerError, UnsupportedModel
-from compiler.fuse.strategies import STRATEGIES
-from compiler.stages import Stages
+from compiler.api import (
+    STRATEGIES,
+    CompileOptions,
+    CompilerError,
+    CompileResult,
+    Stages,
+    UnsupportedModel,
+    compile_model,
+    prepared,
+)
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run, run
 from simmodel.metrics import measure

@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.recompute import Recipe
+from compiler.api import Recipe
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run
 from simmodel.metrics import Metrics

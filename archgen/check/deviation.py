@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archgen.check.verify import Comparison, differences, judge, listed
-from compiler.recompute import Made, Stored
+from compiler.api import Made, Stored
 from simmodel.dtype import EPSILON, NAMES
 
 Array = NDArray[Any]

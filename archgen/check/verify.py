@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.nest.error import beyond, beyond_fp32
-from compiler.recompute import Made
+from compiler.api import Made, beyond, beyond_fp32
 from simmodel.dtype import NUMPY
 
 Array = NDArray[Any]

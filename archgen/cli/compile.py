@@ -35,7 +35,6 @@ from archgen.cli.options import (
 )
 from archgen.explanation import explanation
 from archgen.extensions import activate, extension
-from archgen.forms import CHOSEN, STAGES, form_after, unknown_stage
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.rows import host_calls
@@ -43,9 +42,9 @@ from archgen.perfetto import write_trace
 from archgen.process.guard import Bounds
 from archgen.process.steps import step
 from archgen.scheduling import OptionError, Scheduling, choices
-from archgen.schema.mistakes import ArchError
+from archgen.schema.mistakes import ArchError, guess
 from archgen.standard import Best, compile_best, first, winner
-from compiler.errors import CompilerError
+from compiler.api import CHOSEN, FORMS, CompilerError, form_after
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.program import Program
@@ -136,7 +135,7 @@ def compile(
     2: wrong input.
     """  # fmt: skip
     if after == "list":
-        click.echo("\n".join(STAGES))
+        click.echo("\n".join(FORMS))
         return
     shown = _Shown(after, report or as_json, as_json, output, trace)
     files = {"--output": output, "--trace": trace}
@@ -165,8 +164,9 @@ def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
     """What is wrong with the arguments by themselves."""
     found = [] if arch else ["no architecture given: a file or the name of a shipped one"]
     found += [] if model else ["no --model given: a zoo name or an .onnx file"]
-    if shown.after is not None and shown.after not in STAGES:
-        found.append(f"--after: {unknown_stage(shown.after)}")
+    if shown.after is not None and shown.after not in FORMS:
+        there = f"{guess(shown.after, FORMS)}; there are: {', '.join(FORMS)}"
+        found.append(f"--after: no stage {shown.after!r}{there}")
     if shown.after is not None and shown.report:
         found.append("--after and --report: one of them at a time")
     if shown.after is not None and shown.trace is not None:

@@ -17,8 +17,7 @@ from rich.text import Text
 
 from archgen.explanation import Explained, Explanation
 from archgen.standard import Tried
-from compiler.rejected import Option
-from compiler.report import Choice, Constants, GroupReport, LayerReport
+from compiler.api import Choice, Constants, GroupReport, LayerReport, Option
 from simmodel.units import show_bytes
 
 _PIPED = 120

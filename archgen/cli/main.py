@@ -40,7 +40,7 @@ USER_ERRORS = {
     "archgen.studies.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),
     "archgen.studies.design": ("StudyError",),
-    "compiler.errors": ("CompilerError",),
+    "compiler.api": ("CompilerError",),
 }
 """Exceptions about what the user gave; looked up only in modules that a verb has imported."""
 

@@ -8,8 +8,8 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from archgen.scheduling import DEFAULT, EFFORTS, HALOS, OBJECTIVES
-from compiler.fuse.strategies import STRATEGIES
+from archgen.scheduling import DEFAULT
+from compiler.api import EFFORTS, HALOS, OBJECTIVES, STRATEGIES
 from simmodel.arch import ElementType
 from simmodel.units import parse_bytes
 

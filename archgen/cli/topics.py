@@ -24,8 +24,7 @@ from archgen.plots.saving import DETAILS, OVERVIEWS
 from archgen.schema.json_schema import arch_view
 from archgen.schema.view import View
 from archgen.studies.file import StudyFile
-from compiler.passes import Pass, pass_name
-from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Stages
+from compiler.api import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Pass, Stages, pass_name
 from simmodel import machine
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import onnx
 from onnx import AttributeProto, TensorProto, helper
 
-from compiler.errors import at_node, operator_name
+from compiler.api import at_node, operator_name
 
 _TYPES = set(TensorProto.DataType.values()) - {TensorProto.UNDEFINED}
 _NARROW = {"UINT4": 4, "INT4": 4, "FLOAT4E2M1": 4, "UINT2": 2, "INT2": 2, "FLOAT6E2M3": 6,

@@ -15,7 +15,7 @@ from onnx import shape_inference
 
 from archgen.models.load import SourceModel
 from archgen.zoo.shapes import without_data
-from compiler.errors import DoesNotFit
+from compiler.api import DoesNotFit
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 

@@ -19,9 +19,7 @@ from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import area_row
 from archgen.studies.run import Models, answered
 from archgen.toolchain import Request
-from compiler.driver import CompileOptions, Search, grouped, nests, prepared
-from compiler.fit import Fitter
-from compiler.nest.ir import HostNode
+from compiler.api import CompileOptions, NetworkEstimate, estimate, prepared
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
@@ -30,35 +28,21 @@ EFFORT = 0
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Of one inference of the whole batch."""
-
-    cycles: float
-    """Nothing is estimated for the host."""
-    host_ops: int
-
-
-@dataclass(frozen=True)
 class Estimator:
     """A compiler as far as its cost model."""
 
     load: Callable[[onnx.ModelProto, str], Any]
     """As that of a toolchain."""
-    estimate: Callable[[Request], Estimate]
+    estimate: Callable[[Request], NetworkEstimate]
     """Raises CompilerError where the machine is refused."""
 
 
-def estimate_request(request: Request) -> Estimate:
+def estimate_request(request: Request) -> NetworkEstimate:
     """What `request` should take, by the cost model: groups and tiles are chosen, nothing is
     placed or emitted. CompilerError where an operator fits in no tile."""
     stages = replace(request.scheduling, effort=EFFORT).stages
     options = CompileOptions(request.dtype, request.host, stages)
-    graph = nests(request.model, request.arch, request.dtype, options)
-    fitter = Fitter(request.arch, stages)
-    *_, groups = grouped(Search(graph, stages.fuse.apply(graph), fitter))
-    host = sum(isinstance(part, HostNode) for part in groups)
-    chosen = (fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode))
-    return Estimate(sum(schedule.estimate.total for schedule in chosen), host)
+    return estimate(request.model, request.arch, options)
 
 
 COST_MODEL = Estimator(prepared, estimate_request)

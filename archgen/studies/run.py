@@ -49,11 +49,16 @@ from archgen.perfetto import compressed, trace_bytes
 from archgen.process.memory import refusal
 from archgen.process.steps import step
 from archgen.toolchain import Compiled, Request, Toolchain
-from compiler.errors import DoesNotFit, UnsupportedModel
-from compiler.graph.unknown import refuse_unknown_operators
-from compiler.host_error import host_error
-from compiler.nest.memo import Memo
-from compiler.recompute import Made, Recomputed, recompute
+from compiler.api import (
+    DoesNotFit,
+    Made,
+    Memo,
+    Recomputed,
+    UnsupportedModel,
+    host_error,
+    recompute,
+    refuse_unknown_operators,
+)
 from simmodel.arch import Arch
 from simmodel.trace import Trace
 

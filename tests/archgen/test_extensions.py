@@ -15,21 +15,19 @@ from archgen.extensions import activate, extension, foreign
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
-from compiler.ops import elementwise
-from compiler.ops.lower import TABLE
+from compiler.api import OPERATORS, elementwise
 from simmodel.isa.functions import UNARY, Function
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 MACHINES = ["tpu-v3-like", "neuroncore-v2-like"]
 SINH = """
 import numpy as np
-from compiler.ops import elementwise
-from compiler.ops.lower import TABLE
+from compiler.api import OPERATORS, elementwise
 from simmodel.isa.functions import UNARY, Function
 
 UNARY["sinh"] = Function("{cost}", np.sinh)
 elementwise.UNARY["Sinh"] = "sinh"
-TABLE["Sinh"] = elementwise.unary
+OPERATORS["Sinh"] = elementwise.unary
 """
 
 
@@ -67,7 +65,7 @@ def test_an_extension_reaches_every_worker_and_leaves_nothing(
     tmp_path: Path, model: Path, jobs: int
 ) -> None:
     assert host(run(model, written(tmp_path), jobs=jobs)) == [0, 0]
-    assert "Sinh" not in TABLE
+    assert "Sinh" not in OPERATORS
     assert foreign() == []
 
 
@@ -99,9 +97,9 @@ def test_what_an_extension_imports_from_beside_it_is_part_of_it(tmp_path: Path) 
 def test_extensions_here_are_those_of_the_study_and_no_others(tmp_path: Path) -> None:
     one = extension(written(tmp_path))
     activate((one,))
-    assert "Sinh" in TABLE
+    assert "Sinh" in OPERATORS
     activate(())
-    assert "Sinh" not in TABLE
+    assert "Sinh" not in OPERATORS
     assert "sinh" not in UNARY
 
 
@@ -146,9 +144,9 @@ def registered() -> Iterator[None]:
     """Sinh, as a script registers it in its own process."""
     UNARY["sinh"] = Function("special", abs)
     elementwise.UNARY["Sinh"] = "sinh"
-    TABLE["Sinh"] = elementwise.unary
+    OPERATORS["Sinh"] = elementwise.unary
     yield
-    del UNARY["sinh"], elementwise.UNARY["Sinh"], TABLE["Sinh"]
+    del UNARY["sinh"], elementwise.UNARY["Sinh"], OPERATORS["Sinh"]
 
 
 @pytest.mark.usefixtures("registered")

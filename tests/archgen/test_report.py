@@ -17,10 +17,10 @@ from rich.console import Console
 from archgen.cli.compile_report import parts
 from archgen.cli.main import cli
 from archgen.explanation import Explained, Explanation, Simulated
-from archgen.forms import STAGES, numbered
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
 from archgen.standard import STANDARD, Tried
 from archgen.studies.sweep import study
+from compiler.dump import FORMS, numbered
 from compiler.nest.parse import parse_graph
 from compiler.nest.text import print_graph
 from compiler.rejected import Option, best
@@ -263,7 +263,7 @@ def test_no_program_is_an_answer_and_no_wrong_input(tmp_path: Path) -> None:
     assert "dtype fp32: ascend-310-like runs" in failed(MANY, "-m", path, "--dtype", "fp32")
 
 
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("stage", FORMS)
 def test_every_stage_can_be_printed(tmp_path: Path, stage: str) -> None:
     path = conv_net(tmp_path / "conv_net.onnx")
     result = invoke(MANY, "-m", str(path), "--after", stage, "--effort", "0")
@@ -311,8 +311,8 @@ def test_a_stage_is_shown_although_a_later_one_fails(tmp_path: Path) -> None:
 
 
 def test_the_list_of_stages_needs_no_model() -> None:
-    assert invoke("--after", "list").stdout.split() == list(STAGES)
-    assert len(set(STAGES)) == len(STAGES)
+    assert invoke("--after", "list").stdout.split() == list(FORMS)
+    assert len(set(FORMS)) == len(FORMS)
 
 
 def test_passes_that_run_again_are_numbered() -> None:

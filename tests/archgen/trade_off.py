@@ -14,8 +14,9 @@ import onnx
 from host_only import LOG, as_it_is, compile_host_only
 
 from archgen.standard import execute
-from archgen.studies.estimate import Estimate, Estimator
+from archgen.studies.estimate import Estimator
 from archgen.toolchain import Request, Toolchain
+from compiler.api import NetworkEstimate
 from simmodel.arch import Arch
 from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
@@ -42,18 +43,18 @@ def measure_trade_off(trace: Trace, program: Program, arch: Arch, batch: int) ->
     )
 
 
-def estimate_right(request: Request) -> Estimate:
+def estimate_right(request: Request) -> NetworkEstimate:
     """A cost model that is never wrong."""
     if log := os.environ.get(LOG):
         with Path(log).open("a", encoding="utf-8") as file:
             file.write(f"estimate {request.arch.name}\n")
-    return Estimate(cycles_of(request.arch), 1)
+    return NetworkEstimate(cycles_of(request.arch), 1)
 
 
-def estimate_badly(request: Request) -> Estimate:
+def estimate_badly(request: Request) -> NetworkEstimate:
     """A cost model that is up to a third off, this way or that."""
     off = 1.33 if request.arch.matrix.cols % 16 else 0.75
-    return Estimate(off * cycles_of(request.arch), 1)
+    return NetworkEstimate(off * cycles_of(request.arch), 1)
 
 
 def load(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:

@@ -14,9 +14,9 @@ import onnx
 import yaml
 
 from archgen.outcomes.point import Point
-from archgen.scheduling import DEFAULT, HALOS, OBJECTIVES, Scheduling
+from archgen.scheduling import DEFAULT, Scheduling
 from archgen.schema import load_arch
-from compiler.fuse.strategies import STRATEGIES
+from compiler.api import HALOS, OBJECTIVES, STRATEGIES
 from fuzzing.graphs import graph
 from fuzzing.machines import Tree, machine
 

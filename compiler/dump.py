@@ -18,7 +18,6 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from archgen.schema.mistakes import guess
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.program import Placed
 from compiler.errors import CompilerError
@@ -52,7 +51,7 @@ def numbered(names: Iterable[str]) -> tuple[str, ...]:
 
 CHOSEN = ("fuse", "keep", "homes", "tile", "plan", "alloc", "emit", "order")
 """Stages whose forms differ between the programs that are tried."""
-STAGES = numbered(
+FORMS = numbered(
     (
         "load",
         *(step.name for step in GRAPH_PASSES),
@@ -68,11 +67,6 @@ STAGES = numbered(
 """Everything that can be printed, in order: graphs, nests, groups, schedules, plans, programs."""
 
 
-def unknown_stage(name: str) -> str:
-    """The sentence about a stage that does not exist."""
-    return f"no stage {name!r}{guess(name, STAGES)}; there are: {', '.join(STAGES)}"
-
-
 class _Reached(Exception):
     """The form that was asked for is there."""
 
@@ -80,9 +74,9 @@ class _Reached(Exception):
 def form_after(
     stage: str, proto: onnx.ModelProto, name: str, arch: Arch, options: CompileOptions
 ) -> str:
-    """What `stage` (of `STAGES`) makes of the network `proto`, as text that ends with a newline.
+    """What `stage` (of `FORMS`) makes of the network `proto`, as text that ends with a newline.
 
-    Raises whatever the compiler refuses in a stage before it.
+    Raises ValueError for no stage, and whatever the compiler refuses in a stage before it.
     """
     if stage == "emit":  # as it is emitted: before it is put in order
         stages = replace(options.stages, order=replace(options.stages.order, enabled=False))
@@ -96,7 +90,7 @@ def form_after(
         if observe.text is None:
             raise
     if observe.text is None:
-        raise ValueError(unknown_stage(stage))
+        raise ValueError(f"no stage {stage!r}; there are: {', '.join(FORMS)}")
     return observe.text
 
 

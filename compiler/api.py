@@ -1,0 +1,95 @@
+"""What the compiler offers to whoever stands above it: archgen, and extensions of its users.
+
+The one idea: this page is the whole interface. archgen imports from here alone, as a contract
+checks, so that everything below may change its place; what is not on this page is the compiler's
+own business.
+"""
+
+from __future__ import annotations
+
+from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
+from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
+from compiler.dump import CHOSEN, FORMS, form_after
+from compiler.effort import alternatives
+from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel, at_node, operator_name
+from compiler.estimate import NetworkEstimate, estimate
+from compiler.fuse.strategies import STRATEGIES
+from compiler.graph.base import GraphPass
+from compiler.graph.rewrite import const, is_op, replace_value, static_shape
+from compiler.graph.unknown import refuse_unknown_operators
+from compiler.host_error import host_error
+from compiler.load import load
+from compiler.nest.error import beyond, beyond_fp32
+from compiler.nest.ir import HostNode
+from compiler.nest.memo import Memo
+from compiler.ops import elementwise
+from compiler.ops.lower import TABLE as OPERATORS
+from compiler.passes import Pass, PassFailed, pass_name, run_pass
+from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
+from compiler.rejected import Option
+from compiler.report import Choice, Constants, GroupReport, LayerReport, report
+from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Stages
+
+# In the order in which they are needed, not of the alphabet.
+__all__ = [  # noqa: RUF022
+    # A network for a machine.
+    "prepared",  # an ONNX model after all that no machine matters for
+    "compile_model",  # that or an ONNX model, and an architecture: to a program
+    "CompileOptions",  # element type, host, passes
+    "CompileResult",  # the program, and how it came about
+    "estimate",  # cycles by the cost model alone, long before a program
+    "NetworkEstimate",
+    # How it is scheduled.
+    "STRATEGIES",  # ways to form groups, by name; an extension may add one
+    "HALOS",  # what neighbouring tiles share, by name
+    "OBJECTIVES",  # what schedules are compared by, by name
+    "EFFORTS",  # how long the search may take
+    "stages_of",  # passes for a choice of these
+    "alternatives",  # other passes, among whose programs a simulation may decide
+    "Stages",  # all passes behind the graph, whose fields are their options
+    # Refusals: what a user can do something about.
+    "CompilerError",  # of which the others are
+    "DoesNotFit",  # the sum that exceeds a memory, and what would make it fit
+    "UnsupportedModel",  # operators or types that can run nowhere
+    "refuse_unknown_operators",  # raises one for what no ONNX has
+    "at_node",  # how messages name a node
+    "operator_name",  # and its operator
+    "PassFailed",  # no refusal: an error of the compiler's own
+    # Why it is as it is.
+    "report",  # every decision about every group, with the best that was rejected
+    "GroupReport",
+    "LayerReport",
+    "Choice",
+    "Constants",
+    "Option",
+    "HostNode",  # operators that were left to the host, with the reason
+    # What each stage makes, as text.
+    "FORMS",  # names of all stages whose result can be printed
+    "CHOSEN",  # those among them in which alternatives differ
+    "form_after",
+    # What a program's own values should be.
+    "Recipe",  # what its steps compute, to be computed again
+    "recompute",  # in double precision, from the values that the steps before have stored
+    "Recomputed",
+    "Made",  # values, and how far they may be off
+    "Stored",
+    "Memo",  # results shared by machines that compute the same
+    "host_error",  # how far results of the host may be off
+    "beyond",  # values that count as infinite
+    "beyond_fp32",
+    # Passes and operators: to explain them, and to add some.
+    "Pass",
+    "pass_name",
+    "run_pass",  # with its contract checked
+    "GRAPH_PASSES",  # rewrites of ONNX graphs, in order; an extension may insert one
+    "NEST_PASSES",
+    "LAYOUT_PASSES",
+    "GraphPass",  # base of a rewrite of nodes
+    "load",  # an ONNX model as graph passes see it
+    "const",  # values of a constant
+    "is_op",
+    "static_shape",
+    "replace_value",
+    "OPERATORS",  # ONNX operator -> what makes nests of it; an extension may add one
+    "elementwise",  # such functions, and operators that are functions of the vector engine
+]
