@@ -3,10 +3,12 @@
 from archgen.api import Arch as Arch
 from archgen.api import Metrics as Metrics
 from archgen.api import Program as Program
+from archgen.api import Running as Running
 from archgen.api import SourceModel as SourceModel
 from archgen.api import Study as Study
 from archgen.api import StudyComparison as StudyComparison
 from archgen.api import StudyError as StudyError
+from archgen.api import StudyOptions as StudyOptions
 from archgen.api import Trace as Trace
 from archgen.api import compare as compare
 from archgen.api import compile_model as compile_model

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
@@ -21,11 +21,12 @@ from archgen.check.reference import run_node
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
 from archgen.models.load import SourceModel, open_model
 from archgen.process.steps import step
-from archgen.scheduling import DEFAULT, Scheduling, choice
+from archgen.scheduling import Choices, Scheduling, choice
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.studies.comparison import StudyComparison, compare
 from archgen.studies.design import StudyError
+from archgen.studies.options import Running, StudyOptions
 from archgen.studies.results import Study, open_study
 from archgen.studies.run import Prepared, load_calibration, prepare
 from archgen.studies.sweep import study
@@ -41,10 +42,12 @@ __all__ = [
     "Arch",
     "Metrics",
     "Program",
+    "Running",
     "SourceModel",
     "Study",
     "StudyComparison",
     "StudyError",
+    "StudyOptions",
     "Trace",
     "compare",
     "compile_model",
@@ -94,10 +97,7 @@ def compile_model(
     dtype: str | None = None,
     host: bool = True,
     calibration: str | PathLike[str] | None = None,
-    fusion: str = DEFAULT.fusion,
-    halo: str = DEFAULT.halo,
-    objective: str = DEFAULT.objective,
-    effort: int = DEFAULT.effort,
+    **choices: Unpack[Choices],
 ) -> Program:
     """A verified program that computes `model` on `arch`.
 
@@ -107,10 +107,10 @@ def compile_model(
         dtype: element type of the network; default: the first of `arch.types`.
         host: whether operators may be left to the host processor.
         calibration: .npz file with samples for quantization; default: seeded noise.
-        fusion: how layers are partitioned into groups: none, line, branch, branchx, optimal.
-        halo: what neighbouring tiles share: rolling, recompute; auto: whichever is cheaper.
-        objective: what schedules are compared by: latency, throughput, memory, energy-proxy.
-        effort: how long the compiler may search: 0 (fast) to 3 (wide).
+        choices: of the schedule, by name: `fusion` (none, line, branch, branchx, optimal) says how
+            layers are partitioned into groups, `halo` (rolling, recompute, auto) what neighbouring
+            tiles share, `objective` (latency, throughput, memory, energy-proxy) what schedules are
+            compared by, `effort` (0, fast, to 3, wide) how long the compiler may search.
 
     Raises:
         OptionError: a choice that is none.
@@ -118,7 +118,7 @@ def compile_model(
         UnsupportedModel: an operator or element type that this machine cannot be given.
         ModelError: the model cannot be quantized, or `calibration` does not suit it.
     """
-    scheduling = choice(fusion, halo, objective, effort)
+    scheduling = choice(**choices)
     return STANDARD.compile(
         request_for(*prepared_for(model, arch, dtype, calibration), arch, host, scheduling)
     ).program

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
+from typing import TypedDict
 
 from archgen.knobs import Scalar, Settings, turned, wrong
 from archgen.schema.mistakes import guess, listed
@@ -106,7 +107,21 @@ def _no_options(ways: Sequence[Scheduling]) -> list[str]:
     return [said[0][0] for said in found.values() if all(said)]
 
 
-def choice(fusion: str, halo: str, objective: str, effort: int) -> Scheduling:
+class Choices(TypedDict, total=False):
+    """One choice of a schedule as keywords of a call: fields of `Scheduling` without `passes`."""
+
+    fusion: str
+    halo: str
+    objective: str
+    effort: int
+
+
+def choice(
+    fusion: str = DEFAULT.fusion,
+    halo: str = DEFAULT.halo,
+    objective: str = DEFAULT.objective,
+    effort: int = DEFAULT.effort,
+) -> Scheduling:
     """One combination; OptionError with every mistake."""
     found, mistakes = choices([fusion], [halo], [objective], [effort])
     if mistakes:

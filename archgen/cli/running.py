@@ -14,7 +14,8 @@ from rich.console import Console
 
 from archgen.cli.options import Size, seconds_of
 from archgen.cli.progress import Progress
-from archgen.studies.sweep import Observer, Running
+from archgen.studies.options import Running
+from archgen.studies.sweep import Observer
 
 Result = TypeVar("Result")
 Verb = Callable[..., Any]

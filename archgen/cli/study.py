@@ -31,6 +31,7 @@ from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
 from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.file import is_study
+from archgen.studies.options import StudyOptions
 from archgen.studies.plan import load_study
 from archgen.studies.store import writing
 from archgen.studies.sweep import run_study
@@ -143,15 +144,21 @@ def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> 
 
 
 def _plain(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
-    return designed(
-        archs, given["models"], given["batches"], given["dtype"],
-        verify=given["verify"], host=given["host"],
-        dims=as_dims(given["dims"]), roles=as_roles(given["roles"]),
+    options = StudyOptions(
+        fusion=given["fusion"],
+        halo=given["halo"],
+        objective=given["objective"],
+        effort=as_efforts(given["effort"]),
+        passes=given.get("passes", ((),)),
+        verify=given["verify"],
+        host=given["host"],
+        dims=as_dims(given["dims"]),
+        roles=as_roles(given["roles"]),
         calibration=given["calibration"],
-        fusion=given["fusion"], halo=given["halo"], objective=given["objective"],
-        effort=as_efforts(given["effort"]), passes=given.get("passes", ((),)),
-        isolated=given["isolated"], extensions=given["extensions"],
-    )  # fmt: skip
+        isolated=given["isolated"],
+        extensions=given["extensions"],
+    )
+    return designed(archs, given["models"], given["batches"], given["dtype"], options)
 
 
 def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> Design:

@@ -15,6 +15,7 @@ found.frame
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Unpack
 
 from archgen.exploration.evaluate import Means
 from archgen.exploration.measures import AREA
@@ -23,43 +24,36 @@ from archgen.exploration.saving import save_answer, save_found, save_sensitiviti
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
-from archgen.studies.design import Named
-from archgen.studies.sweep import Observer, Running
+from archgen.studies.options import Running, RunningFields, running_record
+from archgen.studies.sweep import Observer
 
 
 def explore(
     study: Given,
     *,
     trials: int | None = None,
-    jobs: int = 1,
-    out: Named | None = None,
-    fresh: bool = False,
-    timeout: float | None = None,
-    memory: int | None = None,
-    executor: str = "local",
+    running: Running = Running(),
     observe: Observer | None = None,
+    **fields: Unpack[RunningFields],
 ) -> Found:
     """The machines of a space that no other one beats.
 
     Args:
         study: with a section `explore`.
         trials: machines to look at; default: what the study says.
-        jobs: worker processes; more than 1 needs `if __name__ == "__main__":` in a script.
-        out: folder for points, journal, frames, plots and machines; None keeps nothing.
-        fresh: run points again that `out` already has.
-        timeout: seconds that a point may take.
-        memory: bytes that a worker process may take; default: its share of the machine's.
-        executor: `local`, `here` (in this process), or a cluster such as `dask:tcp://host:port`.
+        running: worker processes, the folder for points, journal, frames and machines, bounds.
         observe: called after each point, estimates included.
+        fields: fields of `Running` by name; they overrule the record: `out="found", jobs=4`.
 
     Raises:
         StudyError: with every mistake in the study, before anything runs; that Optuna is missing.
+        TypeError: a keyword that is no field of `Running`.
     """
     plan = load_exploration(study).with_trials(trials)
-    running = Running(jobs, out, fresh, timeout, memory, executor)
+    running = running_record(running, fields)
     found = search(plan, Means(running, observe))
-    if out is not None:
-        save_found(found, Path(out))
+    if running.out is not None:
+        save_found(found, Path(running.out))
     return found
 
 
@@ -69,13 +63,9 @@ def smallest_machine(
     *,
     by: str = AREA,
     exact: bool = False,
-    jobs: int = 1,
-    out: Named | None = None,
-    fresh: bool = False,
-    timeout: float | None = None,
-    memory: int | None = None,
-    executor: str = "local",
+    running: Running = Running(),
     observe: Observer | None = None,
+    **fields: Unpack[RunningFields],
 ) -> Answer:
     """The smallest machine of a space that does what is asked.
 
@@ -87,31 +77,27 @@ def smallest_machine(
 
     The other arguments, and what is raised, are those of `explore`.
     """
-    running = Running(jobs, out, fresh, timeout, memory, executor)
+    running = running_record(running, fields)
     answer = smallest(load_exploration(study), target, Means(running, observe), by, exact)
-    if out is not None:
-        save_answer(answer, Path(out))
+    if running.out is not None:
+        save_answer(answer, Path(running.out))
     return answer
 
 
 def sensitivity(
     study: Given,
     *,
-    jobs: int = 1,
-    out: Named | None = None,
-    fresh: bool = False,
-    timeout: float | None = None,
-    memory: int | None = None,
-    executor: str = "local",
+    running: Running = Running(),
     observe: Observer | None = None,
+    **fields: Unpack[RunningFields],
 ) -> Sensitivities:
     """What each field of a machine is worth, changed alone and two at a time.
 
     `study` has a section `sensitivity`; the other arguments are those of `explore`. Raises
     StudyError with every mistake in the study.
     """
-    running = Running(jobs, out, fresh, timeout, memory, executor)
+    running = running_record(running, fields)
     found = sensitivities(load_surroundings(study), Means(running, observe))
-    if out is not None:
-        save_sensitivities(found, Path(out))
+    if running.out is not None:
+        save_sensitivities(found, Path(running.out))
     return found

@@ -20,9 +20,10 @@ from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
 from archgen.studies.design import Contents, Design, contents_of, points
 from archgen.studies.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
+from archgen.studies.options import Running
 from archgen.studies.results import Study, about, write_manifest
 from archgen.studies.store import writing
-from archgen.studies.sweep import Observer, Running, store_in, stored_or_run, workers_for
+from archgen.studies.sweep import Observer, store_in, stored_or_run, workers_for
 from archgen.studies.workers import Workers
 from archgen.toolchain import Toolchain
 

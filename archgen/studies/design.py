@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from archgen.cache import code_version, content_hash
 from archgen.extensions import Extension, ExtensionError, checked, extension
-from archgen.knobs import Settings
 from archgen.models.load import BatchError, ModelError, open_model
 from archgen.outcomes.point import Point, Row
 from archgen.process.guard import Bounds, guarded
@@ -26,13 +25,10 @@ from archgen.scheduling import DEFAULT, Scheduling, choices
 from archgen.schema import load_all
 from archgen.schema.mistakes import guess, listed
 from archgen.schema.variants import Variant
+from archgen.studies.options import Item, Named, Several, StudyOptions
 from archgen.studies.run import load_calibration
 from simmodel.arch import Arch
 
-Item = TypeVar("Item")
-Several: TypeAlias = Item | Sequence[Item]
-"""Values, or the only one."""
-Named = str | PathLike[str]
 Pattern = Mapping[str, Any]
 """Column -> value, pattern such as `tpu*`, or a list of them; all columns have to agree."""
 
@@ -112,19 +108,7 @@ def designed(
     models: Several[Named | Workload],
     batches: Several[int] = (1,),
     dtype: str | None = None,
-    *,
-    verify: bool = True,
-    host: bool = True,
-    dims: Mapping[str, int] | None = None,
-    roles: Mapping[str, str] | None = None,
-    calibration: Named | None = None,
-    fusion: Several[str] = (DEFAULT.fusion,),
-    halo: Several[str] = (DEFAULT.halo,),
-    objective: Several[str] = (DEFAULT.objective,),
-    effort: Several[int] = (DEFAULT.effort,),
-    passes: Sequence[Settings] = ((),),
-    isolated: bool = False,
-    extensions: Several[Named] = (),
+    options: StudyOptions = StudyOptions(),
 ) -> Design:
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
     archs, models, batches = _listed(archs), _listed(models), _listed(batches)
@@ -134,11 +118,16 @@ def designed(
             mistakes.append(f"no {what} given")
     mistakes += [f"batch {size}: must be a positive whole number" for size in batches if size < 1]
     ways, unknown = choices(
-        _listed(fusion), _listed(halo), _listed(objective), _listed(effort), passes
-    )  # fmt: skip
+        _listed(options.fusion),
+        _listed(options.halo),
+        _listed(options.objective),
+        _listed(options.effort),
+        options.passes,
+    )
     mistakes += unknown
-    samples = fspath(calibration) if calibration else None
-    sizes, said = tuple(sorted((dims or {}).items())), tuple(sorted((roles or {}).items()))
+    samples = fspath(options.calibration) if options.calibration else None
+    sizes = tuple(sorted((options.dims or {}).items()))
+    said = tuple(sorted((options.roles or {}).items()))
     good = tuple(size for size in dict.fromkeys(batches) if size > 0) or (1,)
     workloads = [
         spec if isinstance(spec, Workload) else Workload(fspath(spec), good, sizes, said, samples)
@@ -146,12 +135,19 @@ def designed(
     ]
     dtypes = (dtype,) if dtype else ()
     mistakes += [*_no_dtypes(machines, dtypes), *_no_samples(workloads)]
-    files, wrong = extended(_listed(extensions))
+    files, wrong = extended(_listed(options.extensions))
     mistakes += wrong
     if mistakes:
         raise StudyError([*mistakes, *_unopened(workloads)])
     return Design(
-        tuple(machines), tuple(workloads), dtypes, tuple(ways), verify, host, isolated, files
+        tuple(machines),
+        tuple(workloads),
+        dtypes,
+        tuple(ways),
+        options.verify,
+        options.host,
+        options.isolated,
+        files,
     )
 
 

@@ -7,22 +7,29 @@ it is finished, and a later study with the same folder takes stored points inste
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from archgen.cache import cache_dir
 from archgen.extensions import foreign
 from archgen.files import tidy
-from archgen.knobs import Settings
 from archgen.outcomes.point import Outcome, Point
-from archgen.scheduling import DEFAULT
 from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
-from archgen.studies.design import Design, Named, Several, StudyError, Workload, designed, points
+from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.executors import cluster, is_cluster
 from archgen.studies.lending import Loan, lend, settled
+from archgen.studies.options import (
+    Named,
+    Running,
+    Several,
+    StudyFields,
+    StudyOptions,
+    study_records,
+)
 from archgen.studies.pool import run_points
 from archgen.studies.results import Study, about, write_manifest
 from archgen.studies.store import Store, StoreError, writing
@@ -36,90 +43,38 @@ Observer = Callable[[Outcome, int, int], None]
 """Called after each point with its outcome, how many are finished, and of how many."""
 
 
-@dataclass(frozen=True)
-class Running:
-    """How and where a study is run; nothing of it changes a result."""
-
-    jobs: int = 1
-    """Worker processes."""
-    out: Named | None = None
-    """Folder for stored points, frames and plots; None stores nothing."""
-    fresh: bool = False
-    """Whether points are run again that `out` already has."""
-    timeout: float | None = None
-    """Seconds that a point may take; None: what the design says."""
-    memory: int | None = None
-    """Bytes that a worker process may take; None: its share of the machine's."""
-    executor: str = "local"
-    """`local`, `here` (in this process, without bounds), or a cluster: `dask:tcp://host:port`,
-    `dask:local`."""
-    command: str = ""
-    """What was typed, for the record."""
-    trace: bool = False
-    """Whether each run is also kept as a file that the Perfetto viewer opens."""
-    plots: bool = True
-    """Whether plots are drawn in the end: it takes seconds, however short the points are."""
-
-
 def study(
     archs: Several[Named | Arch | Variant],
     models: Several[Named | Workload],
     batches: Several[int] = (1,),
     dtype: str | None = None,
     *,
-    jobs: int = 1,
-    verify: bool = True,
-    host: bool = True,
-    dims: Mapping[str, int] | None = None,
-    roles: Mapping[str, str] | None = None,
-    calibration: Named | None = None,
-    fusion: Several[str] = (DEFAULT.fusion,),
-    halo: Several[str] = (DEFAULT.halo,),
-    objective: Several[str] = (DEFAULT.objective,),
-    effort: Several[int] = (DEFAULT.effort,),
-    passes: Sequence[Settings] = ((),),
-    isolated: bool = False,
-    extensions: Several[Named] = (),
-    out: Named | None = None,
-    fresh: bool = False,
-    timeout: float | None = None,
-    memory: int | None = None,
-    executor: str = "local",
-    trace: bool = False,
-    plots: bool = True,
+    options: StudyOptions = StudyOptions(),
+    running: Running = Running(),
     observe: Observer | None = None,
     tools: Toolchain = STANDARD,
+    **fields: Unpack[StudyFields],
 ) -> Study:
     """Compile, check and simulate every model at every batch on every architecture.
 
     Args:
         archs: architecture files, patterns, names or loaded `Arch`; one or a list, as all below.
         models: zoo names (`resnet50`, `resnet50:image=160`) or paths of ONNX files.
-        batches, dtype: samples; element type, by default the first of each architecture.
-        jobs: worker processes; more than 1 needs `if __name__ == "__main__":` in a script.
-        verify, host: compare all outputs with ONNX Runtime's; let the host run operators.
-        dims, roles: sizes of free dimensions, what inputs are: as for `archgen.load_model`.
-        calibration: .npz file with samples for quantization, one array for each input.
-        fusion, halo, objective, effort: of `archgen.scheduling`; a point for each combination.
-        passes: settings of options of passes (`archgen.knobs`), each a tuple of (option, value).
-        isolated: let no point take the schedule of a machine with less, however quick it is.
-        extensions: files that register operators and the like (docs/extending.md).
-        out, plots: folder for stored points, frames and, unless told not to, plots; None: nowhere.
-        fresh, trace: run points of `out` again; keep each run as `*.pftrace.gz`.
-        timeout, memory: seconds for a point and bytes for a worker process; default: no run of the
-            model may take more than ten minutes, no worker more than its share of the machine.
-        executor: `local`, `here` (this process, without bounds), or a cluster: `dask:tcp://...`.
-        observe, tools: what is called after each point; compiler and machine to use.
+        batches: samples in one inference.
+        dtype: element type; default: the first of each architecture.
+        options: schedules to compare, checks, extensions, sizes and roles of inputs.
+        running: worker processes, the folder for results, bounds, plots and traces.
+        observe: called after each point.
+        tools: compiler and machine to use.
+        fields: fields of `StudyOptions` and `Running` by name; they overrule the records:
+            `study("archs/*.yaml", "resnet50", effort=0, out="results", jobs=4)`.
 
     Raises:
         StudyError: with every mistake in these arguments at once, before anything runs.
+        TypeError: a keyword that is a field of neither record.
     """
-    design = designed(
-        archs, models, batches, dtype, verify=verify, host=host, dims=dims, roles=roles,
-        calibration=calibration, fusion=fusion, halo=halo, objective=objective, effort=effort,
-        passes=passes, isolated=isolated, extensions=extensions,
-    )  # fmt: skip
-    running = Running(jobs, out, fresh, timeout, memory, executor, trace=trace, plots=plots)
+    options, running = study_records(options, running, fields)
+    design = designed(archs, models, batches, dtype, options)
     return run_study(design, running, observe, tools)
 
 

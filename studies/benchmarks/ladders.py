@@ -21,9 +21,10 @@ from tables import arguments, table
 
 from archgen.process.threads import one_thread_each
 from archgen.studies.design import Design
+from archgen.studies.options import Running
 from archgen.studies.plan import load_study
 from archgen.studies.results import Study
-from archgen.studies.sweep import Running, run_study
+from archgen.studies.sweep import run_study
 
 MACHINES = ("soma-edge", "ethos-u65-like", "k230-like", "stream-32x32-4c", "mcu-npu")
 NETWORKS = ("squeezenet", "mobilenet_v2", "resnet18", "googlenet")

@@ -22,9 +22,10 @@ from typing import Any
 import yaml
 
 from archgen.process.threads import one_thread_each
+from archgen.studies.options import Running
 from archgen.studies.plan import load_study
 from archgen.studies.results import Study
-from archgen.studies.sweep import Running, run_study
+from archgen.studies.sweep import run_study
 
 SIZES = [f"{n} KiB" for n in (256, 384, 512, 640, 768, 896, 1024, 1280, 1536, 2048)]
 BANDWIDTHS = [f"{n} GB/s" for n in (4, 8, 12, 16, 20, 24, 32, 40, 48, 64)]

@@ -17,7 +17,8 @@ from archgen.process import guard, steps
 from archgen.process.guard import Bounds, Exceeded, fork_context, guarded
 from archgen.process.memory import grant, machine_memory
 from archgen.process.steps import step
-from archgen.studies.sweep import Running, study
+from archgen.studies.options import Running
+from archgen.studies.sweep import study
 
 pytestmark = [
     pytest.mark.usefixtures("own_cache"),

@@ -32,8 +32,8 @@ from archgen.outcomes.fronts import dominates, front, ranks
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.estimate import COST_MODEL
+from archgen.studies.options import Running
 from archgen.studies.sections import Range
-from archgen.studies.sweep import Running
 from simmodel.arch import Arch
 
 BASE = "cocco-simba-1c"

@@ -12,7 +12,8 @@ from host_only import HOST_ONLY, LOG, small_model
 from archgen.process.memory import is_refusal, refusal, resident
 from archgen.studies import workers
 from archgen.studies.design import designed, points
-from archgen.studies.sweep import Running, run_study
+from archgen.studies.options import Running
+from archgen.studies.sweep import run_study
 
 ARCH = "ascend-310-like"
 GIB = 1 << 30

@@ -1,0 +1,140 @@
+"""What a study is told beside its machines and networks, as two records.
+
+The one idea: `StudyOptions` decides what the points are, so all of it is part of their keys;
+`Running` decides how and where they are run, and nothing of it changes a result. Calls take the
+records, or their fields by name, or both: `study(archs, models, running=usual, fresh=True)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from os import PathLike
+from typing import Any, TypeAlias, TypedDict, TypeVar
+
+from archgen.knobs import Settings
+from archgen.scheduling import DEFAULT
+from archgen.schema.mistakes import guess
+
+Item = TypeVar("Item")
+Several: TypeAlias = Item | Sequence[Item]
+"""Values, or the only one."""
+Named = str | PathLike[str]
+
+
+@dataclass(frozen=True)
+class StudyOptions:
+    """What is compared beside machines and networks, and what every point is."""
+
+    fusion: Several[str] = (DEFAULT.fusion,)
+    """How layers are partitioned into groups. This and the three below are choices of
+    `archgen.scheduling`; a point for each combination."""
+    halo: Several[str] = (DEFAULT.halo,)
+    """What neighbouring tiles share."""
+    objective: Several[str] = (DEFAULT.objective,)
+    """What schedules are compared by."""
+    effort: Several[int] = (DEFAULT.effort,)
+    """How long the compiler may search: 0 (fast) to 3 (wide)."""
+    passes: Sequence[Settings] = ((),)
+    """Settings of options of passes (`archgen.knobs`), each a tuple of (option, value)."""
+    verify: bool = True
+    """Whether all outputs are compared with ONNX Runtime's."""
+    host: bool = True
+    """Whether operators may be left to the host processor."""
+    dims: Mapping[str, int] | None = None
+    """Sizes of free input dimensions, as for `archgen.load_model`."""
+    roles: Mapping[str, str] | None = None
+    """What inputs are, as for `archgen.load_model`."""
+    calibration: Named | None = None
+    """.npz file with samples for quantization, one array for each input."""
+    isolated: bool = False
+    """Whether no point takes the schedule of a machine with less, however quick it is."""
+    extensions: Several[Named] = ()
+    """Files that register operators and the like (docs/extending.md)."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """How and where a study is run; nothing of it changes a result."""
+
+    jobs: int = 1
+    """Worker processes; more than 1 needs `if __name__ == "__main__":` in a script."""
+    out: Named | None = None
+    """Folder for stored points, frames and plots; None stores nothing."""
+    fresh: bool = False
+    """Whether points are run again that `out` already has."""
+    timeout: float | None = None
+    """Seconds that a point may take; None: what the study file says, else no run of the model may
+    take more than ten minutes."""
+    memory: int | None = None
+    """Bytes that a worker process may take; None: its share of the machine's."""
+    executor: str = "local"
+    """`local`, `here` (in this process, without bounds), or a cluster: `dask:tcp://host:port`,
+    `dask:local`."""
+    command: str = ""
+    """What was typed, for the record."""
+    trace: bool = False
+    """Whether each run is also kept as a file that the Perfetto viewer opens, `*.pftrace.gz`."""
+    plots: bool = True
+    """Whether plots are drawn in the end: it takes seconds, however short the points are."""
+
+
+class RunningFields(TypedDict, total=False):
+    """Fields of `Running` as keywords of a call."""
+
+    jobs: int
+    out: Named | None
+    fresh: bool
+    timeout: float | None
+    memory: int | None
+    executor: str
+    command: str
+    trace: bool
+    plots: bool
+
+
+class StudyFields(RunningFields, total=False):
+    """Fields of `StudyOptions` and `Running` as keywords of a call."""
+
+    fusion: Several[str]
+    halo: Several[str]
+    objective: Several[str]
+    effort: Several[int]
+    passes: Sequence[Settings]
+    verify: bool
+    host: bool
+    dims: Mapping[str, int] | None
+    roles: Mapping[str, str] | None
+    calibration: Named | None
+    isolated: bool
+    extensions: Several[Named]
+
+
+def study_records(
+    options: StudyOptions, running: Running, given: StudyFields
+) -> tuple[StudyOptions, Running]:
+    """Both records with the fields of `given` in their places.
+
+    Raises TypeError for a field that neither has.
+    """
+    own, other = _names(options), _names(running)
+    _refuse_unknown(given, own | other)
+    ours: dict[str, Any] = {name: value for name, value in given.items() if name in own}
+    theirs: dict[str, Any] = {name: value for name, value in given.items() if name in other}
+    return replace(options, **ours), replace(running, **theirs)
+
+
+def running_record(running: Running, given: RunningFields) -> Running:
+    """`running` with the fields of `given` in their places. Raises TypeError for others."""
+    _refuse_unknown(given, _names(running))
+    return replace(running, **given)
+
+
+def _names(record: StudyOptions | Running) -> set[str]:
+    return {field.name for field in fields(record)}
+
+
+def _refuse_unknown(given: Mapping[str, Any], known: set[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise TypeError(f"unexpected keyword argument {name!r}{guess(name, sorted(known))}")
