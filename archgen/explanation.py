@@ -13,8 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from archgen.scheduling import DEFAULT, Scheduling
-from archgen.standard import Best, Tried
-from compiler.api import GroupReport, HostNode, report
+from compiler.api import Best, GroupReport, HostNode, Tried, report
 from simmodel.arch import Arch
 from simmodel.trace import OriginTrace, Trace
 

@@ -65,7 +65,7 @@ class Scheduling:
 
     @property
     def alternatives(self) -> tuple[Stages, ...]:
-        """Ways to compile among which a simulation may decide, with these options of passes."""
+        """Other ways to compile among which a simulation decides, with these options of passes."""
         return tuple(turned(way, self.passes) for way in alternatives(self.effort, self.stages))
 
 

@@ -17,5 +17,6 @@ Its packages, in the order of the flow; each imports only those above it (a cont
     alloc      addresses
     emit       instructions, synchronization, order
 
-`stages` lists the passes on one page; `driver` calls them; `api` is all that others see of it.
+`stages` lists the passes on one page; `driver` calls them; `search` chooses among programs by a
+judge that it is given; `api` is all that others see of the compiler.
 """

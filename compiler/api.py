@@ -10,7 +10,6 @@ from __future__ import annotations
 from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after
-from compiler.effort import alternatives
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel, at_node, operator_name
 from compiler.estimate import NetworkEstimate, estimate
 from compiler.fuse.strategies import STRATEGIES
@@ -28,6 +27,7 @@ from compiler.passes import Pass, PassFailed, pass_name, run_pass
 from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
 from compiler.rejected import Option
 from compiler.report import Choice, Constants, GroupReport, LayerReport, report
+from compiler.search import Best, Tried, Wanted, alternatives, best_program
 from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Stages
 
 # In the order in which they are needed, not of the alphabet.
@@ -37,6 +37,11 @@ __all__ = [  # noqa: RUF022
     "compile_model",  # that or an ONNX model, and an architecture: to a program
     "CompileOptions",  # element type, host, passes
     "CompileResult",  # the program, and how it came about
+    "best_program",  # the best of several programs, by a judge who runs them
+    "Wanted",  # what of
+    "Best",
+    "Tried",
+    "alternatives",  # passes for the others
     "estimate",  # cycles by the cost model alone, long before a program
     "NetworkEstimate",
     # How it is scheduled.
@@ -45,7 +50,6 @@ __all__ = [  # noqa: RUF022
     "OBJECTIVES",  # what schedules are compared by, by name
     "EFFORTS",  # how long the search may take
     "stages_of",  # passes for a choice of these
-    "alternatives",  # other passes, among whose programs a simulation may decide
     "Stages",  # all passes behind the graph, whose fields are their options
     # Refusals: what a user can do something about.
     "CompilerError",  # of which the others are

@@ -13,11 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compiler.fuse.branch import Branch
-from compiler.fuse.branchx import BranchX
 from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import PartitionStrategy, Unfused
-from compiler.keep import KeepTensors
 from compiler.stages import Stages
 from compiler.tile.choose_group import Breadth
 
@@ -64,38 +60,3 @@ def stages_for(effort: int, stages: Stages | None = None) -> Stages:
     return replace(
         stages, partition=level.partition, tile=replace(stages.tile, breadth=level.breadth)
     )
-
-
-def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
-    """Ways to compile among which a simulation may decide: the estimates do not see everything.
-
-    From effort 1 on these hold what lower efforts compile, so whoever takes the best of all is
-    never worse off than with them.
-    """
-    if effort == 0:
-        return (stages,)
-    halved = replace(stages, partition=BranchX())
-    apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
-    if effort == 1:
-        chosen = isinstance(stages.partition, Optimal)
-        return (stages, halved, apart) if chosen else (stages,)
-    usual = stages_for(1, stages)
-    if not isinstance(stages.partition, Optimal):
-        usual = replace(usual, partition=stages.partition)
-    eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
-    pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
-    memory = replace(usual, keep=KeepTensors(enabled=False))
-    quick = replace(stages_for(0, stages), partition=_quick(stages))
-    found: tuple[Stages, ...] = (stages, usual, eager, pieces, memory, quick)
-    if not isinstance(stages.partition, Optimal):
-        return found
-    found = (*found, halved, apart)
-    if effort == 2:
-        return found
-    return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[1:4]))
-
-
-def _quick(stages: Stages) -> PartitionStrategy:
-    """The partition of effort 0, where the strategy has levels."""
-    partition = stages.partition
-    return LEVELS[0].partition if isinstance(partition, Optimal) else partition

@@ -43,8 +43,8 @@ from archgen.process.guard import Bounds
 from archgen.process.steps import step
 from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError, guess
-from archgen.standard import Best, compile_best, first, winner
-from compiler.api import CHOSEN, FORMS, CompilerError, form_after
+from archgen.standard import compile_best, first, winner
+from compiler.api import CHOSEN, FORMS, Best, CompilerError, form_after
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.program import Program

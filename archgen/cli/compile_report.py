@@ -16,8 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archgen.explanation import Explained, Explanation
-from archgen.standard import Tried
-from compiler.api import Choice, Constants, GroupReport, LayerReport, Option
+from compiler.api import Choice, Constants, GroupReport, LayerReport, Option, Tried
 from simmodel.units import show_bytes
 
 _PIPED = 120

@@ -18,7 +18,7 @@ from archgen.cli.compile_report import parts
 from archgen.cli.main import cli
 from archgen.explanation import Explained, Explanation, Simulated
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
-from archgen.standard import STANDARD, Tried
+from archgen.standard import STANDARD
 from archgen.studies.sweep import study
 from compiler.dump import FORMS, numbered
 from compiler.nest.parse import parse_graph
@@ -26,6 +26,7 @@ from compiler.nest.text import print_graph
 from compiler.rejected import Option, best
 from compiler.report import BufferReport, Choice, Constants, GroupReport, LayerReport
 from compiler.schedule import Estimate
+from compiler.search import Tried
 from simmodel.arch import Arch
 from simmodel.program import Program
 from simmodel.trace import Trace

@@ -1,0 +1,223 @@
+"""The choice among several programs for one request: a judge decides, the estimates propose.
+
+The estimates do not see everything, so from effort 1 on a network is compiled in several ways, each
+program is run by the judge, and the best is kept. The judge is given: the compiler knows no
+simulator.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import onnx
+import onnx_ir as ir
+
+from compiler.driver import CompileOptions, CompileResult, compile_model
+from compiler.effort import LEVELS, stages_for
+from compiler.errors import CompilerError, UnsupportedModel
+from compiler.fuse.branch import Branch
+from compiler.fuse.branchx import BranchX
+from compiler.fuse.optimal import Optimal
+from compiler.fuse.partition import PartitionStrategy, Unfused
+from compiler.fuse.strategies import STRATEGIES
+from compiler.keep import KeepTensors
+from compiler.stages import Stages
+from simmodel.arch import Arch
+from simmodel.program import Program
+from simmodel.trace import Trace
+from simmodel.verify import VerifyError, verify
+
+PATIENCE = 2.0
+"""Times the cycles of the quickest program that one with less memory may take."""
+SMALLER = (6, 4, 3, 2, 1)
+"""Eighths of local memory that are tried where least memory is sought, as long as they do."""
+
+Judge = Callable[[Program, Arch], Trace]
+"""Runs a program on a machine."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a program is wanted of, for and by."""
+
+    model: onnx.ModelProto | ir.Model = field(repr=False)
+    """An ONNX model, or what `prepared` made of one."""
+    arch: Arch
+    """The machine that runs it."""
+    options: CompileOptions
+    """For the first program that is tried."""
+    ways: tuple[Stages, ...] = ()
+    """Passes for others, of `alternatives`."""
+    objective: str = "latency"
+    """A name of `OBJECTIVES`: what programs are compared by."""
+    made_for: Arch | None = None
+    """The machine to compile for, where that is another one."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One of several programs that were simulated."""
+
+    partition: str
+    """The strategy that made its groups."""
+    local: int
+    """Bytes of local memory that it was compiled for."""
+    cycles: int
+
+
+@dataclass(frozen=True)
+class Best:
+    """The program that is wanted, and how it was chosen."""
+
+    result: CompileResult
+    options: CompileOptions
+    """What it was compiled with."""
+    arch: Arch
+    """What it was compiled for: the machine that runs it, or one with less memory."""
+    tried: tuple[Tried, ...] = ()
+    """Programs among which it was chosen by simulation, itself included."""
+    trace: Trace | None = field(default=None, repr=False)
+    """Its run, where that decided."""
+    simulate_s: float = 0.0
+    """Wall-clock seconds that its run took."""
+
+    @property
+    def partition(self) -> str:
+        """The strategy that made its groups, after what had to be given up."""
+        search = self.result.search
+        stages = self.options.stages if search is None else search.fitter.stages
+        made = stages.partition
+        return next(name for name, strategy in STRATEGIES.items() if isinstance(made, strategy))
+
+    @property
+    def cycles(self) -> int:
+        """Of its run."""
+        assert self.trace is not None
+        return self.trace.cycles
+
+
+def best_program(wanted: Wanted, judge: Judge) -> Best:
+    """Of all programs that are tried the best as `judge` runs them, verified.
+
+    Raises CompilerError where there is none, with the reason of the first.
+    """
+    if wanted.objective == "memory":
+        return _frugal(wanted, judge)
+    arch = wanted.made_for or wanted.arch
+    made: list[Best] = []
+    refusals: list[CompilerError] = []
+    for options in _ways(wanted):
+        try:
+            made.append(_verified(wanted, options, arch))
+        except CompilerError as why:
+            refusals.append(why)
+    if not made:
+        raise refusals[0]
+    if len(made) == 1:
+        return made[0]
+    run = [_run(each, wanted, judge) for each in made]
+    return replace(min(run, key=partial(_score, wanted)), tried=tuple(map(_tried, run)))
+
+
+def _ways(wanted: Wanted) -> Iterator[CompileOptions]:
+    yield wanted.options
+    yield from (replace(wanted.options, stages=stages) for stages in wanted.ways)
+
+
+def _frugal(wanted: Wanted, judge: Judge) -> Best:
+    """The program that takes least local memory at no more than `PATIENCE` times the cycles."""
+    found = _run(_verified(wanted, wanted.options, wanted.arch), wanted, judge)
+    tried = [_tried(found)]
+    allowed = PATIENCE * found.cycles
+    for eighths in SMALLER:
+        try:
+            smaller = _verified(wanted, wanted.options, _with_less(wanted.arch, eighths))
+        except CompilerError:
+            break
+        smaller = _run(smaller, wanted, judge)
+        tried.append(_tried(smaller))
+        if smaller.cycles > allowed:
+            break
+        found = smaller
+    return replace(found, tried=tuple(tried))
+
+
+def _with_less(arch: Arch, eighths: int) -> Arch:
+    """`arch` with a part of its local memory."""
+    local = arch.memories.local
+    size = local.size * eighths // 8 // local.banks * local.banks
+    memories = arch.memories.model_copy(update={"local": local.model_copy(update={"size": size})})
+    return arch.model_copy(update={"memories": memories})
+
+
+def _verified(wanted: Wanted, options: CompileOptions, arch: Arch) -> Best:
+    """Compiled for `arch`, which may have less than the machine that runs it.
+
+    Raises CompilerError where there is no program, or none that the latter may run.
+    """
+    result = compile_model(wanted.model, arch, options)
+    try:
+        verify(result.program, wanted.arch)
+    except VerifyError as broken:
+        if wanted.made_for is None:
+            raise
+        said = f"what is made for {arch.name} is not possible on {wanted.arch.name}: {broken}"
+        raise UnsupportedModel(said) from broken
+    return Best(result, options, arch)
+
+
+def _run(made: Best, wanted: Wanted, judge: Judge) -> Best:
+    """With its run on the machine that it is wanted for."""
+    started = time.perf_counter()
+    trace = judge(made.result.program, wanted.arch)
+    return replace(made, trace=trace, simulate_s=round(time.perf_counter() - started, 3))
+
+
+def _tried(made: Best) -> Tried:
+    return Tried(made.partition, made.arch.memories.local.size, made.cycles)
+
+
+def _score(wanted: Wanted, made: Best) -> float:
+    """What the objective says of a program that has run."""
+    if wanted.objective == "energy-proxy":
+        assert made.trace is not None
+        return sum(n for name, n in made.trace.traffic.items() if "dram" in name)
+    return made.cycles
+
+
+def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
+    """Ways to compile beside `stages` among which a judge may decide.
+
+    From effort 1 on these and `stages` hold what lower efforts compile, so whoever takes the best
+    of all is never worse off than with them.
+    """
+    if effort == 0:
+        return ()
+    halved = replace(stages, partition=BranchX())
+    apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
+    if effort == 1:
+        chosen = isinstance(stages.partition, Optimal)
+        return (halved, apart) if chosen else ()
+    usual = stages_for(1, stages)
+    if not isinstance(stages.partition, Optimal):
+        usual = replace(usual, partition=stages.partition)
+    eager = replace(usual, tile=replace(usual.tile, held_up=0.0))
+    pieces = replace(usual, tile=replace(usual.tile, held_up=0.0, whole=False))
+    memory = replace(usual, keep=KeepTensors(enabled=False))
+    quick = replace(stages_for(0, stages), partition=_quick(stages))
+    found: tuple[Stages, ...] = (usual, eager, pieces, memory, quick)
+    if not isinstance(stages.partition, Optimal):
+        return found
+    found = (*found, halved, apart)
+    if effort == 2:
+        return found
+    return (*found, stages_for(2, stages), *(replace(s, partition=Branch()) for s in found[:3]))
+
+
+def _quick(stages: Stages) -> PartitionStrategy:
+    """The partition of effort 0, where the strategy has levels."""
+    partition = stages.partition
+    return LEVELS[0].partition if isinstance(partition, Optimal) else partition
