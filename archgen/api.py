@@ -144,7 +144,7 @@ def request_for(
 ) -> Request:
     """What the compiler is asked for, from `prepared_for`."""
     with step(f"loading {model.name}"):
-        loaded = STANDARD.load(model.proto, model.name)
+        loaded = STANDARD.load(model.proto, model.name, scheduling.stages)
     return Request(model.name, loaded, arch, dtype, host, scheduling)
 
 

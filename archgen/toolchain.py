@@ -14,7 +14,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import Recipe
+from compiler.api import Recipe, Stages
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run
 from simmodel.metrics import Metrics
@@ -60,8 +60,9 @@ class Compiled:
 class Toolchain:
     """Compiler, executor, simulator and meter."""
 
-    load: Callable[[onnx.ModelProto, str], Any]
-    """The part of compiling that depends on no machine, from a bound model and its name."""
+    load: Callable[[onnx.ModelProto, str, Stages], Any]
+    """The part of compiling that depends on no machine, from a bound model, its name, and the
+    options of the compiler; of these only on `Stages.shared`."""
     compile: Callable[[Request], Compiled]
     execute: Callable[[Program, Mapping[str, Array], Arch, Host, Sequence[Probe]], Run]
     """Outputs and probed values by name, from inputs by name."""

@@ -23,12 +23,13 @@ from compiler.nest.ir import HostNode
 from compiler.nest.memo import Memo
 from compiler.ops import elementwise
 from compiler.ops.lower import TABLE as OPERATORS
+from compiler.options import Within
 from compiler.passes import Pass, PassFailed, pass_name, run_pass
 from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
 from compiler.rejected import Option
 from compiler.report import Choice, Constants, GroupReport, LayerReport, report
 from compiler.search import Best, Tried, Wanted, alternatives, best_program
-from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Stages
+from compiler.stages import GRAPH_PASSES, Stages
 
 # In the order in which they are needed, not of the alphabet.
 __all__ = [  # noqa: RUF022
@@ -50,7 +51,8 @@ __all__ = [  # noqa: RUF022
     "OBJECTIVES",  # what schedules are compared by, by name
     "EFFORTS",  # how long the search may take
     "stages_of",  # passes for a choice of these
-    "Stages",  # all passes behind the graph, whose fields are their options
+    "Stages",  # all passes, whose fields are their options
+    "Within",  # the range of such an option
     # Refusals: what a user can do something about.
     "CompilerError",  # of which the others are
     "DoesNotFit",  # the sum that exceeds a memory, and what would make it fit
@@ -86,8 +88,6 @@ __all__ = [  # noqa: RUF022
     "pass_name",
     "run_pass",  # with its contract checked
     "GRAPH_PASSES",  # rewrites of ONNX graphs, in order; an extension may insert one
-    "NEST_PASSES",
-    "LAYOUT_PASSES",
     "GraphPass",  # base of a rewrite of nodes
     "load",  # an ONNX model as graph passes see it
     "const",  # values of a constant

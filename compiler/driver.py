@@ -23,20 +23,17 @@ from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel, on
 from compiler.fewer_tokens import TOKENS, Emitted, emitted, ways
 from compiler.fit import Fit, Fitter
-from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import names_of
 from compiler.graph.runtime import refusal
 from compiler.group import Group
 from compiler.layer import Layer
-from compiler.load import load
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
-from compiler.ops.lower import lower
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
 from compiler.schedule import Schedule
-from compiler.stages import LAYOUT_PASSES, NEST_PASSES, Stages
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.dtype import NAMES
 from simmodel.program import Probe, Program
@@ -104,11 +101,18 @@ class CompileResult:
     """What the search had chosen and had to be given up, with the reason."""
 
 
-def prepared(proto: onnx.ModelProto, name: str, observe: Observer = unobserved) -> ir.Model:
-    """The network after loading and all graph passes: independent of any machine."""
-    model = load(proto, name)
+def prepared(
+    proto: onnx.ModelProto,
+    name: str,
+    stages: Stages | None = None,
+    observe: Observer = unobserved,
+) -> ir.Model:
+    """The network after loading and all graph passes: independent of any machine, and of all
+    options but those of `Stages.shared`."""
+    stages = stages or Stages()
+    model = stages.load.apply(proto, name)
     observe("load", model)
-    model = prepare(model, _named(observe))
+    model = run_passes(stages.graph, model, _named(observe)).ir
     names = [name for node in proto.graph.node for name in node.output]
     model.meta[_SOURCE] = {name: position for position, name in enumerate(names)}
     return model
@@ -123,8 +127,8 @@ def compile_model(
     """Compile a network for a machine.
 
     Args:
-        model: an ONNX model with fixed input shapes, or what `prepared` made of one (it is not
-            changed, so several machines can share it).
+        model: an ONNX model with fixed input shapes, or what `prepared` made of one with the same
+            options (it is not changed, so several machines can share it).
         arch: the machine.
         options: element type, host fallback, options of the passes.
         observe: called after each stage; what it raises ends the compilation.
@@ -138,7 +142,7 @@ def compile_model(
     """
     options = options or CompileOptions()
     if isinstance(model, onnx.ModelProto):
-        model = prepared(model, model.graph.name, observe)
+        model = prepared(model, model.graph.name, options.stages, observe)
     dtype = options.dtype or arch.types[0]
     if dtype not in arch.types:
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
@@ -190,11 +194,12 @@ def _on_host(
     observe: Observer = unobserved,
 ) -> tuple[NestGraph, Fallback]:
     """The network with a host node for each operator that `arch` cannot run."""
-    graph = lower(model, real_type(arch, dtype))
+    stages = options.stages
+    graph = stages.lower.apply(model, real_type(arch, dtype))
     observe("lower", graph)
-    graph = run_passes(NEST_PASSES, graph, _named(observe)).ir
+    graph = run_passes(stages.nests, graph, _named(observe)).ir
     fallback = Fallback(model, graph)
-    place = replace(options.stages.host, allowed=options.host)
+    place = replace(stages.host, allowed=options.host and stages.host.allowed)
     graph = place.apply(graph, arch, fallback.host_node, refusal)
     observe("place-on-host", graph)
     return graph, fallback
@@ -206,7 +211,7 @@ def _arranged(
     """The network with few calls to the host and few copies."""
     joined = stages.join_host.apply(graph, partial(_joined, fallback))
     observe("join-host", joined)
-    return run_passes(LAYOUT_PASSES, joined, _named(observe)).ir
+    return run_passes(stages.layout, joined, _named(observe)).ir
 
 
 def _joined(

@@ -12,7 +12,8 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import takewhile
 from typing import Any
 
 import onnx
@@ -25,9 +26,10 @@ from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.nest.text import print_graph, print_step
+from compiler.passes import pass_name
 from compiler.plan.ir import LayerPlan
 from compiler.schedule import Schedule
-from compiler.stages import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES
+from compiler.stages import Stages
 from compiler.wording import cores_text, loops_text, name_of
 from simmodel.arch import Arch
 from simmodel.asm import print_program
@@ -53,14 +55,12 @@ CHOSEN = ("fuse", "keep", "homes", "tile", "plan", "alloc", "emit", "order")
 """Stages whose forms differ between the programs that are tried."""
 FORMS = numbered(
     (
-        "load",
-        *(step.name for step in GRAPH_PASSES),
-        "lower",
-        *(step.name for step in NEST_PASSES),
-        "place-on-host",
-        "join-host",
-        *(step.name for step in LAYOUT_PASSES),
-        "fuse-tails",
+        *(
+            pass_name(type(step))
+            for known in takewhile(lambda known: known.name != "partition", fields(Stages))
+            for held in [getattr(Stages(), known.name)]
+            for step in (held if isinstance(held, tuple) else [held])
+        ),
         *CHOSEN,
     )
 )
@@ -83,7 +83,7 @@ def form_after(
         options, stage = replace(options, stages=stages), "order"
     observe = _Observer(stage)
     try:
-        compile_model(prepared(proto, name, observe), arch, options, observe)
+        compile_model(prepared(proto, name, options.stages, observe), arch, options, observe)
     except _Reached:
         pass
     except CompilerError:

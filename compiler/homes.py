@@ -21,6 +21,7 @@ from compiler.geometry.clusters import slices
 from compiler.group import Group, Shared
 from compiler.hold.spans import GRAIN, Span, lowest
 from compiler.nest.ir import HostNode, NestGraph
+from compiler.options import Share
 from compiler.priced import Part, PricedParts, Prices
 from simmodel.arch import Arch, SharedMemory
 from simmodel.dtype import size_of
@@ -57,7 +58,7 @@ class ChooseHomes:
 
     shared: bool = True
     """Whether shared memory is used; without it, everything lies in DRAM."""
-    part: float = 1.0
+    part: Share = 1.0
     """Part of shared memory that may be used."""
     ahead: bool = True
     """Whether groups are formed as if what passes between them found room there."""

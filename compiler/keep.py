@@ -21,6 +21,7 @@ from compiler.nest.border import raw_value
 from compiler.nest.bounds import clipped
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from compiler.nest.rewrite import reads_of, writes_of
+from compiler.options import Omittable, Share
 from compiler.priced import Part, PricedParts, Prices
 from simmodel.arch import Memory
 from simmodel.dtype import size_of
@@ -50,7 +51,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class KeepTensors:
+class KeepTensors(Omittable):
     """Decide which tensors stay on chip between groups.
 
     before:
@@ -59,8 +60,7 @@ class KeepTensors:
         {a; b} makes t     {c} reads t    {d; e} reads t         t in local memory for three groups
     """
 
-    enabled: bool = True
-    share: float = 0.75
+    share: Share = 0.75
     """Part of local memory that may be kept."""
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:

@@ -12,6 +12,8 @@ with subgraphs whose condition is unknown stay, for the host to run.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import (
@@ -21,7 +23,7 @@ from onnx_ir.passes.common import (
 )
 
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
-from compiler.graph.fold import Folded, folded
+from compiler.graph.fold import FOLD_LIMIT, Bytes, Folded, folded
 from compiler.graph.infer import infer_node
 from compiler.graph.inline import inline
 from compiler.graph.rewrite import (
@@ -43,10 +45,23 @@ from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
 
 
-def load(proto: onnx.ModelProto, name: str) -> ir.Model:
+@dataclass(frozen=True)
+class Load:
+    """The graph of a model's file: static, folded, inlined, of one form per operator."""
+
+    limit: Bytes = FOLD_LIMIT
+    """As of `fold_constants`, while shapes are inferred."""
+
+    def apply(self, proto: onnx.ModelProto, name: str) -> ir.Model:
+        """As `load`."""
+        return load(proto, name, self.limit)
+
+
+def load(proto: onnx.ModelProto, name: str, limit: int = FOLD_LIMIT) -> ir.Model:
     """The graph of `proto`, called `name`: static, folded, inlined, of one form per operator.
 
-    Every extent of every graph input must be a number. Raises UnsupportedModel with the full list
+    Every extent of every graph input must be a number. Nodes with constant inputs that make more
+    than `limit` bytes stay. Raises UnsupportedModel with the full list
     of values whose shape stays unknown, or with the operator that contradicts its definition.
     """
     refuse_unknown_operators(proto, name)
@@ -69,7 +84,7 @@ def load(proto: onnx.ModelProto, name: str) -> ir.Model:
     graph.sort()
     _name_nodes(graph)
     _forget_shapes(graph)
-    _walk(model, version)
+    _walk(model, version, limit)
     remove_dead(graph)
     _refuse_unknown_shapes(graph)
     return model
@@ -107,13 +122,13 @@ def _forget_shapes(graph: ir.Graph) -> None:
         forget_shapes(node)
 
 
-def _walk(model: ir.Model, version: int) -> None:
+def _walk(model: ir.Model, version: int, limit: int) -> None:
     graph = model.graph
     for node in graph:
         place = _at(node)
         try:
             with on(place):
-                _take_node(model, node, version)
+                _take_node(model, node, version, limit)
         except ValueError as error:
             raise UnsupportedModel(f"{graph.name}: {place}: {error}") from error
 
@@ -125,7 +140,7 @@ def _at(node: ir.Node) -> str:
     )
 
 
-def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
+def _take_node(model: ir.Model, node: ir.Node, version: int, limit: int) -> None:
     graph = model.graph
     if is_op(node, "Constant"):
         _replace_by_constants(node, (Folded(_constant(node)),))
@@ -150,7 +165,7 @@ def _take_node(model: ir.Model, node: ir.Node, version: int) -> None:
             ShapeInferencePass(check_type=False, strict_mode=False)(model)
         return
     infer_node(node, graph.opset_imports)
-    values = folded(node, graph.opset_imports)
+    values = folded(node, graph.opset_imports, limit=limit)
     if values is not None:
         _replace_by_constants(node, values)
 

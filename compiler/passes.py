@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from compiler.errors import CompilerError
+from compiler.options import Omittable
 
 IR = TypeVar("IR")
 
@@ -69,9 +70,11 @@ Observer = Callable[[Pass[IR], Result[IR]], None]
 def run_pass(step: Pass[IR], ir: IR, before: tuple[str, ...] = ()) -> Result[IR]:
     """Run one pass between its two checks.
 
-    Raises `PassFailed`, chained to the cause; a `CompilerError` of the pass itself (a refusal with
-    a reason) passes through unchanged.
+    One that is left out changes nothing. Raises `PassFailed`, chained to the cause; a
+    `CompilerError` of the pass itself (a refusal with a reason) passes through unchanged.
     """
+    if isinstance(step, Omittable) and not step.enabled:
+        return Result(ir, changed=False)
     phase = "requires"
     try:
         step.requires(ir)

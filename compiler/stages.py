@@ -2,12 +2,15 @@
 
     ONNX -> graph -> nests -> groups -> tiles -> plans -> placement -> program
 
-Each entry is a pass or the place where one stands; the fields of a pass are its options.
+The one idea: each entry is a pass or a row of rewrites, and the fields of a pass are its options
+(`archgen explain passes`), so whatever the compiler can be told is in one value.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+
+import onnx_ir as ir
 
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.bind.place_on_host import PlaceOnHost
@@ -15,18 +18,52 @@ from compiler.emit.order import OrderInstructions
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
-from compiler.graph.prepare import GRAPH_PASSES
+from compiler.graph.decompose_composites import DecomposeComposites
+from compiler.graph.expand_qlinear import ExpandQlinear
+from compiler.graph.fold_affine import FoldAffine
+from compiler.graph.fold_batch_norm import FoldBatchNorm
+from compiler.graph.fold_constants import FoldConstants
+from compiler.graph.fold_pad import FoldPad
+from compiler.graph.fuse_activations import FuseActivations
+from compiler.graph.hoist_quantize import HoistQuantize
+from compiler.graph.integer_operators import IntegerOperators
+from compiler.graph.normalize_axes import NormalizeAxes
+from compiler.graph.normalize_conv import NormalizeConv
+from compiler.graph.normalize_gemm import NormalizeGemm
+from compiler.graph.sink_dequantize import SinkDequantize
 from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
+from compiler.load import Load
 from compiler.nest.fold_bias import FoldBias
 from compiler.nest.fold_clips import FoldClips
 from compiler.nest.fold_conversions import FoldConversions
 from compiler.nest.ir import NestGraph
 from compiler.nest.join_concat import JoinConcat
 from compiler.nest.join_host import JoinHost
+from compiler.ops.lower import Lower
 from compiler.passes import Pass
 from compiler.plan.make_plan import MakePlan
 from compiler.tile.choose_tiles import ChooseTiles
+
+GRAPH_PASSES: list[Pass[ir.Model]] = [
+    ExpandQlinear(),  # first: one form of quantized models for everything below
+    NormalizeConv(),  # padding must be explicit before any can be added to it
+    FoldPad(),
+    FoldBatchNorm(),
+    FoldAffine(),  # after fold-batch-norm, which exposes Conv, Mul, Add chains
+    SinkDequantize(),  # brings quantization next to the operators that integers can run
+    HoistQuantize(),  # after sink-dequantize: what moves as it is need not be quantized again
+    FoldConstants(keep=("DequantizeLinear",)),  # weights moved as integers are constants again
+    IntegerOperators(),
+    FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point
+    FoldConstants(),  # the weights that stayed float
+    FuseActivations(),  # before decompositions blur the spellings
+    DecomposeComposites(),
+    NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
+    FoldConstants(),  # what the decompositions computed from constants
+    NormalizeAxes(),  # last: the axes and shapes of whatever is left
+]
+"""Rewrites of the ONNX graph, in order; extensions put theirs where they belong."""
 
 NEST_PASSES: tuple[Pass[NestGraph], ...] = (
     FoldBias(),  # first: a bias must stand right behind its product
@@ -42,18 +79,32 @@ LAYOUT_PASSES: tuple[Pass[NestGraph], ...] = (JoinConcat(),)
 
 @dataclass(frozen=True)
 class Stages:
-    """The passes between nests and program, with their options."""
+    """The compiler from first to last, with all its options."""
 
+    load: Load = field(default_factory=Load)
+    """From the file to a graph of static shapes."""
+    graph: tuple[Pass[ir.Model], ...] = field(default_factory=lambda: tuple(GRAPH_PASSES))
+    """One spelling for each operator; up to here nothing depends on the machine."""
+    lower: Lower = field(default_factory=Lower)
+    """Operators become loops over affine accesses."""
+    nests: tuple[Pass[NestGraph], ...] = NEST_PASSES
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
     join_host: JoinHost = field(default_factory=JoinHost)
+    layout: tuple[Pass[NestGraph], ...] = LAYOUT_PASSES
     fuse: FuseTails = field(default_factory=FuseTails)
+    """Nests become layers, each a product or another operator with its element-wise tail."""
     partition: PartitionStrategy = field(default_factory=Optimal)
+    """Layers become groups that share tile loops."""
     keep: KeepTensors = field(default_factory=KeepTensors)
     homes: ChooseHomes = field(default_factory=ChooseHomes)
     tile: ChooseTiles = field(default_factory=ChooseTiles)
+    """A schedule for each group; groups, homes and tiles are searched together."""
     plan: MakePlan = field(default_factory=MakePlan)
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)
     order: OrderInstructions = field(default_factory=OrderInstructions)
+    """The instructions of each core, after they are emitted."""
 
-
-__all__ = ["GRAPH_PASSES", "LAYOUT_PASSES", "NEST_PASSES", "Stages"]
+    @property
+    def shared(self) -> tuple[object, ...]:
+        """What a network before `lower` depends on: machines that agree in it can share that."""
+        return self.load, self.graph

@@ -55,8 +55,7 @@ def _lines(section: Section) -> Iterator[str]:
     yield section.title
     if section.about:
         yield textwrap.fill(section.about, _INDENT + _WIDTH)
-    yield ""
-    yield from map(_item, section.entries)
+    yield from ("", *map(_item, section.entries)) if section.entries else ()
 
 
 def _item(entry: Entry) -> str:

@@ -11,20 +11,19 @@ import dataclasses
 import inspect
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from archgen.cli.fields import Field, Part, parts
-from archgen.knobs import knobs
+from archgen.knobs import Option, held, options
 from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS, Column
 from archgen.outcomes.stalls import STALLS
 from archgen.plots.saving import DETAILS, OVERVIEWS
 from archgen.schema.json_schema import arch_view
 from archgen.schema.view import View
 from archgen.studies.file import StudyFile
-from compiler.api import GRAPH_PASSES, LAYOUT_PASSES, NEST_PASSES, Pass, Stages, pass_name
+from compiler.api import Stages, pass_name
 from simmodel import machine
 
 
@@ -99,16 +98,15 @@ def _text_of(documented: object) -> str:
 
 
 def _passes() -> list[Section]:
-    stages, options = Stages(), knobs(Stages())
+    stages, known = Stages(), options(Stages())
     return [
         Section(
-            f"{stage.name}: {type(held).__name__}",
-            _first_line(held),
+            f"{word}: {type(step).__name__}",
+            _first_line(step),
             ("option", "value", "meaning"),
-            tuple(_options(held, f"{stage.name}.", options)),
+            tuple(_entry(name, known[name]) for name in known if name.startswith(f"{word}.")),
         )
-        for stage in dataclasses.fields(stages)
-        for held in [getattr(stages, stage.name)]
+        for word, step in held(stages)
     ]
 
 
@@ -116,11 +114,11 @@ def _first_line(documented: object) -> str:
     return inspect.cleandoc(documented.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
 
 
-def _options(holder: object, prefix: str, options: Mapping[str, object]) -> Iterator[Entry]:
-    said = _said_of_fields(type(holder))
-    for name, value in options.items():
-        if name.startswith(prefix):
-            yield Entry(name, f"default {_plain(value)}", said.get(name.removeprefix(prefix), ""))
+def _entry(name: str, option: Option) -> Entry:
+    said: dict[str, str] = {}
+    for cls in reversed(option.holder.__mro__[:-1]):
+        said |= _said_of_fields(cls) if dataclasses.is_dataclass(cls) else {}
+    return Entry(name, f"{option.takes}; default {_plain(option.value)}", said[option.field])
 
 
 def _plain(value: object) -> str:
@@ -166,11 +164,8 @@ def laws() -> str:
 
 def pictures() -> dict[str, str]:
     """Name of each rewriting pass -> what it does, with a picture of before and after."""
-    rewriting: tuple[Pass[Any], ...] = (*GRAPH_PASSES, *NEST_PASSES, *LAYOUT_PASSES)
-    stages = (getattr(Stages(), known.name) for known in dataclasses.fields(Stages))
     return {
-        pass_name(cls): inspect.cleandoc(cls.__doc__ or "")
-        for cls in dict.fromkeys(map(type, (*rewriting, *stages)))
+        pass_name(type(step)): inspect.cleandoc(step.__doc__ or "") for _, step in held(Stages())
     }
 
 

@@ -19,7 +19,7 @@ from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import area_row
 from archgen.studies.run import Models, answered
 from archgen.toolchain import Request
-from compiler.api import CompileOptions, NetworkEstimate, estimate, prepared
+from compiler.api import CompileOptions, NetworkEstimate, Stages, estimate, prepared
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
@@ -31,7 +31,7 @@ EFFORT = 0
 class Estimator:
     """A compiler as far as its cost model."""
 
-    load: Callable[[onnx.ModelProto, str], Any]
+    load: Callable[[onnx.ModelProto, str, Stages], Any]
     """As that of a toolchain."""
     estimate: Callable[[Request], NetworkEstimate]
     """Raises CompilerError where the machine is refused."""

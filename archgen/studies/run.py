@@ -54,6 +54,7 @@ from compiler.api import (
     Made,
     Memo,
     Recomputed,
+    Stages,
     UnsupportedModel,
     host_error,
     recompute,
@@ -123,7 +124,7 @@ class Kept:
 class Models:
     """The last models that points needed, prepared and loaded."""
 
-    def __init__(self, load: Callable[[onnx.ModelProto, str], Any]) -> None:
+    def __init__(self, load: Callable[[onnx.ModelProto, str, Stages], Any]) -> None:
         self._load = load
         self._kept: OrderedDict[tuple[Any, ...], Kept] = OrderedDict()
 
@@ -131,7 +132,8 @@ class Models:
         """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
         integer = point.dtype == "int8"
         asked = (point.model, point.batch, point.dims, point.roles)
-        wanted = (*asked, integer, point.calibration)
+        stages = point.scheduling.stages
+        wanted = (*asked, integer, point.calibration, stages.shared)
         if wanted in self._kept:
             self._kept.move_to_end(wanted)
             return self._kept[wanted]
@@ -140,7 +142,7 @@ class Models:
             check_sizes(source, point.arch, point.dtype)
         made = prepare(source, point.dtype, load_calibration(point.calibration))
         with step(f"loading {made.name}"):
-            kept = Kept(made, self._load(made.proto, made.name))
+            kept = Kept(made, self._load(made.proto, made.name, stages))
         self._kept[wanted] = kept
         if len(self._kept) > _KEPT_MODELS:
             self._kept.popitem(last=False)

@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from compiler.alloc.conflicts import traffic
 from compiler.alloc.pack import Item, pack
@@ -25,6 +25,7 @@ from compiler.alloc.separate import Space, Waits, separate
 from compiler.alloc.steady import phases
 from compiler.cost.rates import copy_rate
 from compiler.hold.buffer import Buffer, alive
+from compiler.options import Within
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import too_large
 from simmodel.arch import Arch, Memory
@@ -49,8 +50,9 @@ class PlaceBuffers:
     """Keep slots in different banks where the memory is blocked and large enough."""
     ahead: bool = True
     """Keep room for what is loaded ahead."""
-    effort: int = 1
-    """Of the search for a packing where greedy placement finds none."""
+    effort: Annotated[int, Within(0, 3)] = 1
+    """Of the search for a packing where greedy placement finds none; each level takes ten times as
+    long, and 0 does not search."""
     conflicts: Literal["aware", "blind"] = "aware"
     """Move buffers between banks so that engines lose fewer cycles there, or not."""
 

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from compiler.emit.order_access import Accesses
 from compiler.emit.order_atoms import Atom, Pricer, engines, users_of
 from compiler.emit.order_clock import Clock, issued_by
 from compiler.emit.order_loops import Choice, LoopOrder
 from compiler.emit.order_tokens import after, plays
+from compiler.options import Amount, Omittable, Within
 from simmodel.arch import Arch
 from simmodel.isa import Item, Loop
 
 
 @dataclass(frozen=True)
-class OrderInstructions:
+class OrderInstructions(Omittable):
     """Issues what starts first, first.
 
     Before, and after with two slots for the operands:
@@ -28,12 +30,11 @@ class OrderInstructions:
         for t: load t; product t        load 0; for t: load t + 1, product t; product n
     """
 
-    enabled: bool = True
-    distance: int = 2
+    distance: Annotated[int, Within(0, 8)] = 2
     """Most iterations that one instruction of a loop is issued ahead of another."""
-    growth: int = 2048
+    growth: Amount = 2048
     """Most instructions and loops that rotating one loop may add to the stream."""
-    window: int = 6
+    window: Annotated[int, Within(2, 64)] = 6
     """Iterations of each loop that are played to judge an order."""
 
     def apply(

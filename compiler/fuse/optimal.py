@@ -11,11 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
+from typing import Annotated
 
 from compiler.fuse.chained import chained, rechained
 from compiler.fuse.dependence import Dependences, members, union
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
 from compiler.fuse.reorder import Reorder
+from compiler.options import Count, Within
 
 
 @dataclass(frozen=True)
@@ -28,14 +30,14 @@ class Optimal(PartitionStrategy):
     groups of that cut: two, four, eight and so on that follow each other, up to everything.
     """
 
-    lengths: int = 24
+    lengths: Count = 24
     """Layers up to which groups of every length are tried."""
-    patience: int = 4
+    patience: Count = 4
     """A stretch is given up after this many layers in a row with which it does not fit, or which
     are cheaper on their own."""
-    orders: int = 2
+    orders: Annotated[int, Within(1, 3)] = 2
     """Orders that are cut, at most 3: branch after branch, least live bytes, the model's own."""
-    rounds: int = 2
+    rounds: Annotated[int, Within(0, 32)] = 2
     """How often the result is cut anew, in an order in which its groups are neighbours in other
     ways."""
     merge: bool = True

@@ -16,6 +16,7 @@ from compiler.fuse.dependence import Dependences, Part, dependences, members, un
 from compiler.fuse.reorder import Reorder
 from compiler.group import Group
 from compiler.nest.ir import HostNode, NestGraph
+from compiler.options import Count
 
 Price = Callable[[Group], float]
 """Estimated cycles of a group; infinity where it fits no tile."""
@@ -73,7 +74,7 @@ class Costs:
 class PartitionStrategy(ABC):
     """Decides which layers form a group; the fields are its options."""
 
-    max_layers: int = 1000
+    max_layers: Count = 1000
     """Layers that a group has at most."""
 
     def apply(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import Annotated
 
 import numpy as np
 import onnx_ir as ir
@@ -18,10 +19,13 @@ from onnx.reference.ops import load_op
 from compiler.graph.infer import broadcast, schema_of
 from compiler.graph.movers import MOVERS
 from compiler.graph.rewrite import Array, const, int_attr, ints_attr, is_op, terms_of
+from compiler.options import Within
 from simmodel.dtype import EPSILON
 
 FOLD_LIMIT = 64 << 20
-"""A fold may not make a new array of more bytes than this, unless its inputs are as large."""
+"""The usual limit: what a fold makes is no larger, in bytes, unless its inputs are as large."""
+Bytes = Annotated[int, Within(1 << 12)]
+"""Such a limit; shapes, and what they are computed from, have to be folded."""
 
 NOT_A_FUNCTION = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
@@ -147,10 +151,13 @@ class Folded:
 
 
 def folded(
-    node: ir.Node, opsets: Mapping[str, int], kept: frozenset[str] = KEPT
+    node: ir.Node,
+    opsets: Mapping[str, int],
+    kept: frozenset[str] = KEPT,
+    limit: int = FOLD_LIMIT,
 ) -> tuple[Folded, ...] | None:
     """The constant outputs of `node`, or None where it has inputs that are not constant, gives
-    another value each time, is one of `kept`, or is too large to be worth it."""
+    another value each time, is one of `kept`, or makes more than `limit` bytes."""
     if node.domain not in ("", "ai.onnx") or node.op_type in NOT_A_FUNCTION | kept:
         return None
     known = _of_shape_alone(node)
@@ -164,20 +171,20 @@ def folded(
     absent = [value is None for value in node.inputs]
     if any(a is None and not gone for a, gone in zip(inputs, absent, strict=True)):
         return None
-    if node.op_type not in DIRECT and _too_large(node, inputs):
+    if node.op_type not in DIRECT and _too_large(node, inputs, limit):
         return None
     results = evaluate_node(node, inputs, opsets)
     return None if results is None else _with_terms(node, inputs, results, opsets)
 
 
-def _too_large(node: ir.Node, inputs: list[Array | None]) -> bool:
+def _too_large(node: ir.Node, inputs: list[Array | None], limit: int) -> bool:
     made = sum(
         prod(out.shape.numpy()) * out.dtype.itemsize
         for out in node.outputs
         if out.shape is not None and out.shape.is_static() and out.dtype is not None
     )
     given = sum(array.nbytes for array in inputs if array is not None)
-    return made > max(FOLD_LIMIT, given)
+    return made > max(limit, given)
 
 
 def _with_terms(

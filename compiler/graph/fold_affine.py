@@ -10,10 +10,11 @@ import onnx_ir as ir
 from compiler.graph.base import GraphPass
 from compiler.graph.linear import Floats, absorb, absorbing_producer, channels_of
 from compiler.graph.rewrite import const, is_op, static_shape
+from compiler.options import Omittable
 
 
 @dataclass(frozen=True)
-class FoldAffine(GraphPass):
+class FoldAffine(GraphPass, Omittable):
     """Fold Add, Sub, Mul and Div by a constant per channel into the operator before it.
 
     c = Conv(x, w)

@@ -24,6 +24,9 @@ class FoldBatchNorm(GraphPass):
     with f = scale / sqrt(var + epsilon) and s = bias - mean * f, per channel.
     """
 
+    absorb: bool = True
+    """False: always a Mul and an Add (which `fold-affine` may still take in)."""
+
     def rewrite(self, node: ir.Node) -> bool:
         """Rewrite one BatchNormalization in inference form."""
         if not is_op(node, "BatchNormalization") or int_attr(node, "training_mode", 0):
@@ -32,7 +35,7 @@ class FoldBatchNorm(GraphPass):
         if affine is None or any(output.uses() for output in node.outputs[1:]):
             return False
         data = required(node, 0)
-        linear = absorbing_producer(data)
+        linear = absorbing_producer(data) if self.absorb else None
         if linear is not None:
             absorb(linear, *affine.parts, source=node, terms=affine.terms)
             return True

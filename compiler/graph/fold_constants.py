@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
-from compiler.graph.fold import folded
+from compiler.graph.fold import FOLD_LIMIT, Bytes, folded
 from compiler.graph.rewrite import Rewriter, is_op
 
 
@@ -21,12 +21,14 @@ class FoldConstants(GraphPass):
 
     keep: tuple[str, ...] = ()
     """Operators to leave as they are, for a later pass to see."""
+    limit: Bytes = FOLD_LIMIT
+    """Bytes of new arrays that one node may become; more only where its inputs are as large."""
 
     def rewrite(self, node: ir.Node) -> bool:
         """Replace one node by initializers."""
         if node.graph is None or is_op(node, "Identity"):
             return False
-        values = folded(node, node.graph.opset_imports, frozenset(self.keep))
+        values = folded(node, node.graph.opset_imports, frozenset(self.keep), self.limit)
         if values is None:
             return False
         make = Rewriter(node)

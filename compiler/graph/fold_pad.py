@@ -23,12 +23,13 @@ from compiler.graph.rewrite import (
     static_shape,
     str_attr,
 )
+from compiler.options import Omittable
 
 NON_NEGATIVE = ("Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs")
 
 
 @dataclass(frozen=True)
-class FoldPad(GraphPass):
+class FoldPad(GraphPass, Omittable):
     """A constant Pad of the spatial dimensions moves into the operator that reads it.
 
         p = Pad <mode="constant"> (x, [0, 0, 1, 1, 0, 0, 1, 1], 0)

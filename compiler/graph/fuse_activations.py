@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isclose, pi, sqrt
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import onnx_ir as ir
 
@@ -25,10 +25,11 @@ from compiler.graph.rewrite import (
     sole_consumer,
     static_shape,
 )
+from compiler.options import Omittable, Within
 
 
 @dataclass(frozen=True)
-class FuseActivations(GraphPass):
+class FuseActivations(GraphPass, Omittable):
     """Silu (domain archgen), Gelu in both forms and HardSwish, from their usual spellings.
 
     s = Sigmoid(x); y = Mul(x, s)                              =>   y = archgen.Silu(x)
@@ -39,7 +40,7 @@ class FuseActivations(GraphPass):
 
     backwards: ClassVar[bool] = True
 
-    tolerance: float = 1e-3
+    tolerance: Annotated[float, Within(0, 1e-3)] = 1e-3
     """How far, relatively, a constant may be from the one in the definition."""
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -21,10 +21,11 @@ from compiler.graph.rewrite import (
     sole_consumer,
     static_shape,
 )
+from compiler.options import Omittable
 
 
 @dataclass(frozen=True)
-class HoistQuantize(GraphPass):
+class HoistQuantize(GraphPass, Omittable):
     """Move QuantizeLinear above data movement, to the operator that makes the numbers.
 
         b = Reshape(a)                        q = QuantizeLinear(a, s, z)

@@ -11,10 +11,11 @@ from compiler.graph.base import GraphPass
 from compiler.graph.movers import MOVERS, axis_behind, data_inputs, works_on_integers
 from compiler.graph.quantized import BYTES, dequantized, quantization_of
 from compiler.graph.rewrite import AttrValue, Rewriter, is_op, required
+from compiler.options import Omittable
 
 
 @dataclass(frozen=True)
-class SinkDequantize(GraphPass):
+class SinkDequantize(GraphPass, Omittable):
     """Move DequantizeLinear towards the QuantizeLinear that undoes it, and cancel the two.
 
         a = DequantizeLinear(x, s, z)

@@ -9,11 +9,12 @@ from compiler.nest.build import identity
 from compiler.nest.fold_conversions import joined
 from compiler.nest.ir import Nest, NestGraph, Step
 from compiler.nest.rewrite import private, producers, readers, with_steps
+from compiler.options import Omittable
 from compiler.passes import Pass, Result
 
 
 @dataclass(frozen=True)
-class FoldClips(Pass[NestGraph]):
+class FoldClips(Pass[NestGraph], Omittable):
     """Relu and Clip move into the result of the operator before them.
 
     before:

@@ -9,12 +9,13 @@ from compiler.nest.border import representable
 from compiler.nest.build import identity
 from compiler.nest.ir import Access, Nest, NestGraph, Step
 from compiler.nest.rewrite import private, producers, readers, with_steps
+from compiler.options import Omittable
 from compiler.passes import Pass, Result
 from simmodel.dtype import is_float
 
 
 @dataclass(frozen=True)
-class FoldConversions(Pass[NestGraph]):
+class FoldConversions(Pass[NestGraph], Omittable):
     """Quantization and dequantization move into the neighbours' accesses and results.
 
     before:

@@ -14,11 +14,12 @@ from typing import TypeGuard
 
 from compiler.nest.build import identity
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step, Storage, Tensor
+from compiler.options import Omittable
 from compiler.passes import ContractBroken, Pass, Result
 
 
 @dataclass(frozen=True)
-class JoinConcat(Pass[NestGraph]):
+class JoinConcat(Pass[NestGraph], Omittable):
     """Tensors that are concatenated move into the slices of the result's buffer.
 
         buffer a 8                                      buffer y 16

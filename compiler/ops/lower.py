@@ -6,13 +6,15 @@ executes the program needs nothing else. The table joins those of the operator f
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx_ir as ir
 
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
-from compiler.ops.node import Lowering, Node, NoNest, numpy_type, static_shape, uncertain
+from compiler.ops.node import Limits, Lowering, Node, NoNest, numpy_type, static_shape, uncertain
 from compiler.ops.payload import operations, payload_of
 from simmodel.dtype import NAMES
 from simmodel.registry import Registry
@@ -31,12 +33,22 @@ TABLE: dict[str, Lowering] = Registry(
 """Operator type -> how it becomes nests."""
 
 
-def lower(model: ir.Model, real: str) -> NestGraph:
+@dataclass(frozen=True)
+class Lower(Limits):
+    """Nests of every node of a graph; what has none becomes a call to the host."""
+
+    def apply(self, model: ir.Model, real: str) -> NestGraph:
+        """As `lower`."""
+        return lower(model, real, self)
+
+
+def lower(model: ir.Model, real: str, limits: Limits | None = None) -> NestGraph:
     """Nests of every node of `model`, which the graph passes have prepared.
 
     Args:
         model: static shapes, normalized operators.
         real: element type that floating-point values have in memory.
+        limits: default the usual ones.
 
     Raises:
         UnsupportedModel: operators that have neither a nest nor a meaning outside this compiler,
@@ -44,19 +56,19 @@ def lower(model: ir.Model, real: str) -> NestGraph:
     """
     build = Builder(str(model.graph.name or "model"), real)
     try:
-        return _lowered(model, build)
+        return _lowered(model, build, limits or Limits())
     except NoNest as why:
         where = at_node(build.origin, build.kind) if build.origin else build.name
         raise UnsupportedModel(f"{where}: {why}") from why
 
 
-def _lowered(model: ir.Model, build: Builder) -> NestGraph:
+def _lowered(model: ir.Model, build: Builder, limits: Limits) -> NestGraph:
     graph = model.graph
     for value in graph.inputs:
         build.create(str(value.name), static_shape(value), _stored(value, build))
     for node in graph:
         with on(at_node(node.name, operator_name(node.op_type, node.domain))):
-            _lower_node(node, build, model)
+            _lower_node(node, build, model, limits)
     outputs = tuple(_output(value, build) for value in graph.outputs)
     ports = {str(v.name): NAMES[numpy_type(v)] for v in (*graph.inputs, *graph.outputs)}
     return build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)
@@ -81,7 +93,7 @@ def _stored(value: ir.Value, build: Builder) -> str:
     return build.stored(dtype) if touched or NAMES[dtype] != "fp64" else "fp64"
 
 
-def _lower_node(node: ir.Node, build: Builder, model: ir.Model) -> None:
+def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) -> None:
     build.origin = node.metadata_props.get("origin") or str(node.name)
     build.kind = node.op_type
     build.composite = node.metadata_props.get("composite")
@@ -90,7 +102,7 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model) -> None:
     try:
         if known is None:
             raise NoNest(f"no nest for {operator_name(node.op_type, node.domain)}")
-        known(Node(node, build))
+        known(Node(node, build, limits))
     except NoNest as why:
         del build.steps[before[0] :]
         for name in set(build.tensors) - before[1]:

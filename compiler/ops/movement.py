@@ -84,10 +84,6 @@ def expand(node: Node) -> None:
     node.build.view(node.out, shape, replace(x.storage, strides=tuple(strides)), x)
 
 
-MOST_RUNS = 32
-"""Into how many copies a choice of positions may fall before it is left to the host."""
-
-
 def gather(node: Node) -> None:
     """Constant positions along an axis: a view where they are evenly spaced, else copies."""
     x, indices = node.tensor(0), node.constant(1)
@@ -107,12 +103,12 @@ def gather(node: Node) -> None:
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:
     """`x` at `positions` along `axis`, called `name`: a view or one copy per evenly spaced run.
 
-    Raises NoNest where there are more than `MOST_RUNS` runs.
+    Raises NoNest where there are more runs than `Limits` allow.
     """
     runs = _runs([int(p) for p in positions])
     if len(runs) == 1:
         return _run_of(node, x, axis, runs[0], name)
-    if len(runs) > MOST_RUNS:
+    if len(runs) > node.limits.runs:
         raise NoNest(f"{node.op} of positions in {len(runs)} separate runs")
     shape = (*x.shape[:axis], len(positions), *x.shape[axis + 1 :])
     out = node.build.create(name, shape, x.dtype, order_like(x))

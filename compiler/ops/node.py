@@ -12,7 +12,19 @@ import onnx_ir as ir
 from compiler.graph.rewrite import terms_of
 from compiler.nest.build import Builder
 from compiler.nest.ir import Array, Tensor
+from compiler.options import Count
 from simmodel.dtype import EPSILON, NAMES
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where operators become other nests, or none."""
+
+    runs: Count = 32
+    """Copies into which a choice of positions may fall; with more it is left to the host."""
+    longest: Count = 1 << 14
+    """Elements that one result may be reduced from at once, as a tile holds all of them; with more
+    it is made of partial results."""
 
 
 class NoNest(Exception):
@@ -25,6 +37,7 @@ class Node:
 
     node: ir.Node
     build: Builder
+    limits: Limits
 
     @property
     def op(self) -> str:

@@ -17,10 +17,6 @@ REDUCE = {
     "ReduceProd": "prod", "GlobalAveragePool": "sum", "GlobalMaxPool": "max",
 }  # fmt: skip
 
-
-LONGEST = 1 << 14
-"""Elements that one result may be made of at once: a tile holds all of them."""
-
 COMPOSED = {
     "ReduceL1": ("abs", None), "ReduceSumSquare": ("square", None), "ReduceL2": ("square", "sqrt"),
     "ReduceLogSum": (None, "log"),
@@ -90,7 +86,7 @@ def _total(
     """`x`, scaled, reduced over `axes`, which stay with extent 1; in two steps where one result
     is made of too many elements for a tile to hold."""
     count = math.prod(x.shape[axis] for axis in axes)
-    if count > LONGEST and reduce != "prod":
+    if count > node.limits.longest and reduce != "prod":
         return _in_parts(node, x, axes, name, reduce, scale)
     return _at_once(node, x, axes, name, reduce, scale)
 

@@ -7,6 +7,7 @@ that is alone holds nothing: it loads what it reads and stores what it makes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from compiler.bind.facts import Facts
 from compiler.errors import DoesNotFit
@@ -14,6 +15,7 @@ from compiler.geometry.walk import Memory, Walked, largest, walk_parts
 from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive, engine_between
 from compiler.hold.tensors import Held, Holder
+from compiler.options import Within
 from compiler.plan.ir import LayerPlan, Plan
 from compiler.plan.layer import LayerPlanner
 from compiler.schedule import Schedule, Tiled
@@ -38,7 +40,7 @@ class MakePlan:
         load w (1 level), load x (2 levels), conv on matrix, load r, add on vector, store y
     """
 
-    slots: int = DOUBLE
+    slots: Annotated[int, Within(1, 16)] = DOUBLE
     """Slots of streamed buffers."""
 
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:

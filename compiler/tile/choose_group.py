@@ -21,6 +21,7 @@ from compiler.geometry.cuts import boxes, cut_axes, grids
 from compiler.geometry.walk import Memory, Unwalkable
 from compiler.group import Group
 from compiler.nest.bounds import Box
+from compiler.options import Count
 from compiler.schedule import Estimate, OuterLoop, Schedule
 from compiler.tile.bound import Bounds
 from compiler.tile.objective import SCORES, Objective
@@ -33,13 +34,13 @@ from simmodel.arch import Arch
 class Breadth:
     """How much is tried."""
 
-    sizes: int = 5
+    sizes: Count = 5
     """Tile sizes of one kind of loop, from the largest that fits on."""
-    patience: int = 2
+    patience: Count = 2
     """Sizes in a row that are no better than the best of their kind before the kind is left."""
     growth: tuple[float, ...] = (1.34,)
     """From one tile size to the next, the number of tiles grows by this factor."""
-    splits: int = 64
+    splits: Count = 64
     """Ways to split the results over the cores."""
 
 

@@ -15,6 +15,7 @@ from compiler.errors import DoesNotFit
 from compiler.geometry.clusters import keeps_apart
 from compiler.group import Group
 from compiler.nest.bounds import Box
+from compiler.options import Count, Factor
 from compiler.schedule import Schedule, Tiled, single
 from compiler.tile.choose_group import Breadth, GroupSearch
 from compiler.tile.objective import COLUMNS, SCORES, Objective
@@ -36,7 +37,7 @@ class ChooseTiles:
         for rows in steps of 14: for columns in steps of 32: {conv; add}   on 2 cores by rows
     """
 
-    cores: int | None = None
+    cores: Count | None = None
     """Most cores to use; default all."""
     rolling: bool | None = None
     """Whether groups keep what neighbouring tiles share, or compute it again; default: by cost."""
@@ -47,7 +48,7 @@ class ChooseTiles:
 
     whole: bool = True
     """Whether constants of groups without loops may be loaded as a whole."""
-    held_up: float = 0.5
+    held_up: Factor = 0.5
     """Weight of loads that hold up those of the next layer, where pieces are chosen."""
 
     def together(self, arch: Arch, slots: int) -> GroupSearch:

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from archgen.standard import execute
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.stages import Stages
 from simmodel.dtype import NAMES, size_of
 from simmodel.isa import HostCall
 from simmodel.metrics import measure
@@ -128,7 +129,7 @@ def _payload(request: Request) -> onnx.ModelProto:
     return copy
 
 
-def as_it_is(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+def as_it_is(proto: onnx.ModelProto, name: str, stages: Stages) -> onnx.ModelProto:
     """Loading does nothing here."""
     return proto
 

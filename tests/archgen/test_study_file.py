@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from archgen.cli.main import cli
-from archgen.knobs import knobs
+from archgen.knobs import options
 from archgen.studies.design import StudyError
 from archgen.studies.file import StudyFile, read_study, study_schema
 from compiler.stages import Stages
@@ -68,10 +68,10 @@ def test_shipped_studies_are_right(path: Path) -> None:
 def test_explain_lists_options_of_passes_with_their_values() -> None:
     printed = CliRunner().invoke(cli, ["explain", "passes"])
     assert printed.exit_code == 0
-    for name, value in knobs(Stages()).items():
-        line = next(line for line in printed.output.splitlines() if f" {name} " in f" {line} ")
-        shown = "null" if value is None else str(value).lower()
-        assert f"[default {shown}]" in line
+    text = " ".join(printed.output.split())
+    for name, option in options(Stages()).items():
+        shown = "null" if option.value is None else str(option.value).lower()
+        assert f"{name} [{option.takes}; default {shown}] " in text
 
 
 def dry_run(folder: Path, text: str, name: str = "study.yaml") -> str:

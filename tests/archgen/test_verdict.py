@@ -26,6 +26,7 @@ from archgen.schema import load_arch
 from archgen.standard import STANDARD, compile_request
 from archgen.studies.run import Workbench
 from archgen.toolchain import Array, Compiled, Request
+from compiler.stages import Stages
 from simmodel.functional import run
 from simmodel.order import random_order
 from simmodel.program import Constant, Program
@@ -105,7 +106,7 @@ def two_percent_more(data: Array) -> Array:
     return (data * 1.02).astype(data.dtype)
 
 
-def wrong_weights(proto: onnx.ModelProto, name: str) -> Any:
+def wrong_weights(proto: onnx.ModelProto, name: str, stages: Stages) -> Any:
     """What the compiler makes of the model when it takes one weight for another."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
@@ -113,7 +114,7 @@ def wrong_weights(proto: onnx.ModelProto, name: str) -> Any:
     values = numpy_helper.to_array(tensor)
     flipped = bit_flipped(values.flatten()).reshape(values.shape)
     tensor.CopyFrom(numpy_helper.from_array(flipped, tensor.name))
-    return STANDARD.load(copy, name)
+    return STANDARD.load(copy, name, stages)
 
 
 @pytest.mark.parametrize("dtype", list(ARCHS))
@@ -174,7 +175,7 @@ def test_probed_values_do_not_depend_on_the_order_of_execution(tmp_path: Path) -
     source = open_model(str(network(tmp_path / "net.onnx")), 1, {})
     proto = quantize(source, None, tmp_path).proto
     arch = load_arch("cocco-simba-4c")
-    made = compile_request(Request("net", STANDARD.load(proto, "net"), arch, "int8"))
+    made = compile_request(Request("net", STANDARD.load(proto, "net", Stages()), arch, "int8"))
     inputs = sample_inputs(proto)
     runs = [
         run(made.program, inputs, arch, run_node, order, made.probes)

@@ -24,6 +24,7 @@ from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
 from archgen.toolchain import Array, Compiled, Request, Toolchain
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.functional import Run
 from simmodel.program import Constant, Program
@@ -187,11 +188,11 @@ def test_a_tile_that_is_not_written_is_found(tmp_path: Path, name: str, dtype: s
 
 
 def mistaking(change: Callable[[onnx.ModelProto], None]) -> Toolchain:
-    def load(proto: onnx.ModelProto, name: str) -> Any:
+    def load(proto: onnx.ModelProto, name: str, stages: Stages) -> Any:
         copy = onnx.ModelProto()
         copy.CopyFrom(proto)
         change(copy)
-        return STANDARD.load(copy, name)
+        return STANDARD.load(copy, name, stages)
 
     return replace(STANDARD, load=load)
 

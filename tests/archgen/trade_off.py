@@ -17,6 +17,7 @@ from archgen.standard import execute
 from archgen.studies.estimate import Estimator
 from archgen.toolchain import Request, Toolchain
 from compiler.api import NetworkEstimate
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
@@ -57,9 +58,9 @@ def estimate_badly(request: Request) -> NetworkEstimate:
     return NetworkEstimate(off * cycles_of(request.arch), 1)
 
 
-def load(proto: onnx.ModelProto, name: str) -> onnx.ModelProto:
+def load(proto: onnx.ModelProto, name: str, stages: Stages) -> onnx.ModelProto:
     """Nothing."""
-    return as_it_is(proto, name)
+    return as_it_is(proto, name, stages)
 
 
 TRADE_OFF = Toolchain(load, compile_host_only, execute, simulate, measure_trade_off)

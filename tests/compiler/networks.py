@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -22,6 +23,8 @@ from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, CompileResult, compile_model, nests, prepared
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.nest.interp import run
+from compiler.passes import run_passes
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.functional import execute
 from simmodel.metrics import measure
@@ -32,6 +35,11 @@ from simmodel.verify import verify
 Array = NDArray[Any]
 STEP = 0.0625
 """Quantization step of every quantized value."""
+
+
+def cleaned(model: ir.Model) -> ir.Model:
+    """A loaded model after all graph passes."""
+    return run_passes(Stages().graph, model).ir
 
 
 class Net:
@@ -157,8 +165,8 @@ def check(
     Raises:
         DoesNotFit, UnsupportedModel: what the compiler refuses.
     """
-    graph = prepared(model, "net")
     options = replace(options or CompileOptions(), dtype=dtype)
+    graph = prepared(model, "net", options.stages)
     compiled = compile_model(graph, arch, options)
     program = compiled.program
     verify(program, arch)

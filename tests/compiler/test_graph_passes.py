@@ -16,10 +16,10 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from networks import cleaned
 
 from compiler.graph.base import GraphPass
 from compiler.graph.evaluate import evaluate
-from compiler.graph.prepare import GRAPH_PASSES, prepare
 from compiler.graph.rewrite import ARCHGEN, COMPOSITE, ORIGIN, Array
 from compiler.load import load
 from compiler.passes import (
@@ -30,6 +30,7 @@ from compiler.passes import (
     run_pass,
     run_passes,
 )
+from compiler.stages import GRAPH_PASSES
 
 CASES = Path(__file__).parents[1] / "cases"
 PASSES = {step.name: step for step in GRAPH_PASSES}
@@ -169,7 +170,7 @@ def test_a_graph_without_origins_is_refused() -> None:
 
 def test_composites_mark_their_parts_and_origins_survive_fusion() -> None:
     text = "g (float[2,3] x) => (float[2,3] y) { s = Sigmoid (x) m = Mul (s, x) y = Softmax (m) }"
-    model = prepare(load(parse(text), "g"))
+    model = cleaned(load(parse(text), "g"))
     first, *rest = model.graph
     assert first.metadata_props[ORIGIN] == "Sigmoid_0+Mul_1"
     assert {node.metadata_props[COMPOSITE] for node in rest} == {"Softmax_2"}

@@ -12,11 +12,11 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import cleaned
 from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.graph.evaluate import evaluate
-from compiler.graph.prepare import prepare
 from compiler.graph.rewrite import ORIGIN, Array
 from compiler.load import load
 
@@ -73,7 +73,7 @@ def test_old_forms_keep_their_meaning(name: str) -> None:
     shape = [dim.dim_value for dim in proto.graph.input[0].type.tensor_type.shape.dim]
     inputs = {"x": np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
     want = by_runtime(proto, inputs)
-    for got in (by_runtime(ir.to_proto(model), inputs), evaluate(prepare(model), inputs).values()):
+    for got in (by_runtime(ir.to_proto(model), inputs), evaluate(cleaned(model), inputs).values()):
         for a, b in zip(want, got, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
@@ -117,7 +117,7 @@ def test_an_if_on_data_stays() -> None:
                   else_branch = e () => (float[2] q) { q = Abs (a) }
                 >
               }"""
-    assert ops(prepare(load(model_of(text, 17), "host"))) == ["Relu", "If"]
+    assert ops(cleaned(load(model_of(text, 17), "host"))) == ["Relu", "If"]
 
 
 def test_functions_are_inlined() -> None:
@@ -141,7 +141,7 @@ def test_functions_are_inlined() -> None:
 def test_operators_defined_by_others_are_expanded(opset: int, operator: str) -> None:
     text = f"g (float[1,2,3,4] x) => (float[1,2,3,4] y) {{ r = Abs (x) y = {operator} }}"
     proto = model_of(text, opset)
-    model = prepare(load(model_of(text, opset), "defined"))
+    model = cleaned(load(model_of(text, opset), "defined"))
     assert not set(ops(model)) & {operator.split()[0], "CastLike", "Softmax"}
     inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 4)).astype(np.float32)}
     want = ReferenceEvaluator(proto).run(None, inputs)[0]
@@ -181,7 +181,7 @@ INLINED = {
 def test_definitions_know_defaults_absent_inputs_and_constants(name: str) -> None:
     opset, text = INLINED[name]
     proto = model_of(text, opset)
-    model = prepare(load(model_of(text, opset), "defined"))
+    model = cleaned(load(model_of(text, opset), "defined"))
     inputs = {
         value.name: np.random.default_rng(index)
         .standard_normal([dim.dim_value for dim in value.type.tensor_type.shape.dim])
@@ -311,7 +311,7 @@ def test_opsets_before_seven_are_refused() -> None:
 
 @pytest.mark.parametrize("name", ["light_resnet50", "light_vgg19", "light_densenet121"])
 def test_weights_made_by_the_graph_become_constants_without_memory(name: str) -> None:
-    model = prepare(load(onnx.load(LIGHT / f"{name}.onnx"), name))
+    model = cleaned(load(onnx.load(LIGHT / f"{name}.onnx"), name))
     assert "ConstantOfShape" not in ops(model)
     weights = [node.inputs[1] for node in model.graph if node.op_type in ("Conv", "MatMul")]
     assert weights and all(w is not None and w.const_value is not None for w in weights)
@@ -339,7 +339,7 @@ def test_random_chains_keep_their_meaning(data: st.DataObject) -> None:
     text = f"g (float[1,2,3,3] x) => (float[1,2,3,3] y) <{', '.join(weights)}> {{ {body} }}"
     inputs = {"x": np.random.default_rng(0).standard_normal((1, 2, 3, 3)).astype(np.float32)}
     want = by_runtime(model_of(text, 17), inputs)[0]
-    got = evaluate(prepare(load(model_of(text, 17), "chain")), inputs)["y"]
+    got = evaluate(cleaned(load(model_of(text, 17), "chain")), inputs)["y"]
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4 * max(1.0, float(want.max())))
 
 

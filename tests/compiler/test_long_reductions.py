@@ -12,7 +12,8 @@ from networks import Net, check, feeds_of, reference
 from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, nests, prepared
 from compiler.nest.interp import run
-from compiler.ops import reduce
+from compiler.ops.lower import Lower
+from compiler.stages import Stages
 
 SMALL = machine(local={"size": 65536})
 
@@ -57,9 +58,8 @@ def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(("ReduceMax", "ReduceSum", "ReduceMean", "ReduceL2")))
     kept = data.draw(st.integers(0, 1))
     model = net.model(net.op(kind, source, net.const(sorted(axes), "i8"), keepdims=kept))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduce, "LONGEST", 4)
-        graph = nests(prepared(model, "net"), SMALL, "fp32", CompileOptions())
+    options = CompileOptions(stages=Stages(lower=Lower(longest=4)))
+    graph = nests(prepared(model, "net"), SMALL, "fp32", options)
     feeds = feeds_of(model)
     (want,), (got,) = reference(model, feeds).values(), run(graph, feeds, run_node).values()
     np.testing.assert_allclose(got, want, 1e-5, 1e-5)

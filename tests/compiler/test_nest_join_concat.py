@@ -14,9 +14,9 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import cleaned
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.graph.prepare import prepare
 from compiler.load import load
 from compiler.nest.interp import run
 from compiler.nest.ir import Array, NestGraph, Storage, Tensor, row_major
@@ -62,7 +62,7 @@ def lowered(
     results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
     graph = helper.make_graph(nodes, "g", [x], results, weights)
     proto = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 21)])
-    return lower(prepare(load(proto, "g")), "fp32")
+    return lower(cleaned(load(proto, "g")), "fp32")
 
 
 def copies(graph: NestGraph) -> int:

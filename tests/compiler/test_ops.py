@@ -15,10 +15,10 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from networks import cleaned
 from onnx import helper, numpy_helper
 
 from compiler.errors import UnsupportedModel
-from compiler.graph.prepare import prepare
 from compiler.load import load
 from compiler.nest.interp import run
 from compiler.nest.ir import Array, HostNode, NestGraph
@@ -84,7 +84,7 @@ def sample(shape: tuple[int, ...], node: Case) -> Array:
 
 
 def lowered(model: onnx.ModelProto) -> NestGraph:
-    graph = lower(prepare(load(model, "g")), "fp32")
+    graph = lower(cleaned(load(model, "g")), "fp32")
     reasons = [step.reason for step in graph.steps if isinstance(step, HostNode)]
     assert not reasons, reasons
     return graph
@@ -431,7 +431,7 @@ def on_host(payload: bytes, arrays: list[Array]) -> list[Array]:
 )
 def test_what_no_nest_says_runs_on_the_host(node: Case, reason: str) -> None:
     model, feeds = model_of(node)
-    graph = lower(prepare(load(model, "g")), "fp32")
+    graph = lower(cleaned(load(model, "g")), "fp32")
     (step,) = graph.steps
     assert isinstance(step, HostNode) and reason in step.reason
     assert graph.tensors.keys() >= {*graph.inputs, *graph.outputs}
@@ -450,7 +450,7 @@ def test_host_payloads_hold_what_branches_capture() -> None:
         >
     }"""
     model = onnx.parser.parse_model(text)
-    graph = lower(prepare(load(model, "g")), "fp32")
+    graph = lower(cleaned(load(model, "g")), "fp32")
     assert [step.kind for step in graph.steps] == ["Neg", "If"]
     for chosen in (True, False):
         feeds = {"c": np.array(chosen), "x": real(3)}
@@ -461,7 +461,7 @@ def test_host_payloads_hold_what_branches_capture() -> None:
 def test_types_that_no_memory_stores_are_refused() -> None:
     model, _ = model_of(case("Transpose", (3, 2), dtype="c8"))
     with pytest.raises(UnsupportedModel, match="COMPLEX64"):
-        lower(prepare(load(model, "g")), "fp32")
+        lower(cleaned(load(model, "g")), "fp32")
 
 
 def quantized(
@@ -533,7 +533,7 @@ def test_a_quantized_product_on_the_host_is_made_of_standard_operators() -> None
         "ConvTranspose", (1, 4, 6, 5), RNG.integers(-99, 99, (4, 3, 2, 2), np.int8), "Relu",
         dilations=[2, 1], group=2,
     )  # fmt: skip
-    graph = lower(prepare(load(model, "g")), "fp32")
+    graph = lower(cleaned(load(model, "g")), "fp32")
     assert "QConvTranspose" in [step.kind for step in graph.steps if isinstance(step, HostNode)]
     feeds = {"x": 2 * real(1, 4, 6, 5)}
     got, want = run(graph, feeds, on_host)["y"], reference(model, feeds)[0]
@@ -571,7 +571,7 @@ def test_integer_products_are_exact() -> None:
 @pytest.mark.parametrize(("kind", "tolerance"), [("fp16", 2e-3), ("bf16", 2e-2)])
 def test_narrow_types_in_memory(kind: str, tolerance: float) -> None:
     model, feeds = model_of(case("Conv", (1, 3, 7, 5), real(4, 3, 3, 3), real(4)))
-    graph = lower(prepare(load(model, "g")), kind)
+    graph = lower(cleaned(load(model, "g")), kind)
     assert graph.tensors["o0"].dtype == kind
     want = reference(model, feeds)[0]
     got = run(graph, feeds)["o0"]

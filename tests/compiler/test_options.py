@@ -1,0 +1,134 @@
+"""Options of passes: each has a range, refuses what is outside it, and leaves programs right."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin
+
+import onnx
+import pytest
+from machines import machine
+from networks import Net, check
+
+from archgen.knobs import Option, options, turned, wrong
+from archgen.studies.design import points
+from archgen.studies.plan import load_study
+from archgen.studies.sweep import Running, run_study
+from compiler.driver import CompileOptions
+from compiler.graph.fold_constants import FoldConstants
+from compiler.graph.fold_pad import FoldPad
+from compiler.options import Within
+from compiler.stages import Stages
+
+OPTIONS = options(Stages())
+HUGE = 10**30
+
+
+def range_of(option: Option) -> Within | None:
+    found = option.wanted
+    if get_origin(found) is not Annotated:  # `Count | None`
+        found = next((part for part in get_args(found) if get_origin(part) is Annotated), None)
+    return next((part for part in get_args(found)[1:] if isinstance(part, Within)), None)
+
+
+NUMBERS = {name: found for name, option in OPTIONS.items() if (found := range_of(option))}
+STAGES = dict.fromkeys(name.split(".")[0] for name in NUMBERS)
+REWRITES = [name for name in OPTIONS if name.endswith((".enabled", ".absorb", ".join", ".tails"))]
+
+
+def test_every_number_has_a_range_that_its_default_is_in() -> None:
+    for name, option in OPTIONS.items():
+        if isinstance(option.value, int | float) and not isinstance(option.value, bool):
+            assert NUMBERS[name].holds(option.value), name
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_what_is_out_of_range_is_refused_in_words(name: str) -> None:
+    found = NUMBERS[name]
+    outside: list[Any] = [found.low - 1, found.high + 1, -HUGE, math.nan, math.inf, "many", True]
+    for value in outside:
+        (said,) = wrong({name: value}, Stages())
+        assert said == f"pass option {name!r}: expected {OPTIONS[name].takes}, got {value!r}"
+
+
+@cache
+def network(quantized: bool) -> onnx.ModelProto:
+    """Something for every pass: padding, a scale, a bias, activations, a concatenation, a mean."""
+    net = Net(quantized)
+    around = net.const([0, 0, 1, 1, 0, 0, 1, 1], "i8")
+    x = net.op("Pad", net.input(1, 4, 10, 10), around)
+    x = net.op("Relu", net.op("Conv", x, net.weight(8, 4, 3, 3)))
+    left = net.op("Mul", net.op("Conv", x, net.weight(8, 8, 3, 3), pads=[1] * 4), _each(net, 0.5))
+    right = net.op("Add", net.op("Conv", x, net.weight(8, 8, 1, 1)), _each(net, 0.25))
+    right = net.op("Clip", right, net.const(0.0, "f4"), net.const(2.0, "f4"))
+    both = net.op("Concat", left, right, axis=1)
+    gated = net.op("Mul", both, net.op("Sigmoid", both))
+    return net.model(net.op("ReduceMean", gated, net.const([2, 3], "i8"), keepdims=0))
+
+
+def _each(net: Net, value: float) -> str:
+    return net.const([[[[value]]]], "f4")
+
+
+MACHINE = machine(
+    cores=2, tokens=24, shared={"size": 4096}, local={"size": 8192, "mapping": "blocked"}
+)
+
+
+def right(settings: dict[str, Any], quantized: bool = False) -> None:
+    """The network compiles with these options, at the effort that asks for most, and is right."""
+    assert not wrong(settings, Stages())
+    made = CompileOptions(stages=turned(Stages(), tuple(settings.items())))
+    check(network(quantized), MACHINE, "int8" if quantized else "fp32", made)
+
+
+@pytest.mark.parametrize("name", REWRITES)
+def test_what_may_be_left_out_leaves_programs_right(name: str) -> None:
+    right({name: False})
+    right({name: False}, quantized=True)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_programs_are_right_at_both_ends_of_ranges(stage: str) -> None:
+    mine = {name: found for name, found in NUMBERS.items() if name.startswith(f"{stage}.")}
+    for ends in ("low", "high"):
+        values = {name: min(getattr(found, ends), HUGE) for name, found in mine.items()}
+        right({n: v if isinstance(OPTIONS[n].value, float) else int(v) for n, v in values.items()})
+
+
+def test_all_turns_of_a_pass_have_its_options() -> None:
+    stages = turned(Stages(), (("fold_constants.limit", 1 << 20), ("fold_pad.enabled", False)))
+    turns = [step for step in stages.graph if isinstance(step, FoldConstants)]
+    assert [step.limit for step in turns] == [1 << 20] * 3
+    assert turns[0].keep == ("DequantizeLinear",)
+    assert not any(step.enabled for step in stages.graph if isinstance(step, FoldPad))
+    assert stages.alloc == Stages().alloc
+
+
+SWEEP = """
+archs: ascend-310-like
+dtypes: fp16
+models: net.onnx
+compiler:
+  effort: 0
+  passes:
+    fold_affine.enabled: [true, false]
+    alloc.conflicts: [aware, blind]
+"""
+
+
+def test_a_study_sweeps_rewrites_of_the_graph_and_placement(tmp_path: Path) -> None:
+    onnx.save(network(quantized=False), tmp_path / "net.onnx")
+    (tmp_path / "sweep.yaml").write_text(SWEEP)
+    design = load_study(tmp_path / "sweep.yaml")
+    found = run_study(design, Running(executor="here")).frame
+    assert list(found["status"]) == ["ok"] * 4
+    assert found["verified"].all()
+    assert len({point.key for point in points(design)}) == 4
+    with_, without = (
+        set(found["instructions"][found["pass.fold_affine.enabled"].astype(str) == said])
+        for said in ("True", "False")
+    )
+    assert max(with_) < min(without)  # though all are of one process, which keeps loaded models
