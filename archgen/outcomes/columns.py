@@ -258,8 +258,9 @@ LEVEL_COLUMNS = (
 
 def column(name: str, columns: Iterable[Column] = COLUMNS) -> Column | None:
     """The definition that `name` falls under, exact names before families; None where undefined."""
-    candidates = sorted(columns, key=lambda known: "<" in known.name)
-    return next((known for known in candidates if known.matches(name)), None)
+    known = tuple(columns)
+    exact = next((column for column in known if column.name == name), None)
+    return exact or next((column for column in known if column.matches(name)), None)
 
 
 def ordered(names: Iterable[str], columns: tuple[Column, ...] = COLUMNS) -> list[str]:

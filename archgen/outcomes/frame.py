@@ -75,20 +75,19 @@ def read_table(content: bytes | Path) -> Frame:
 
 def identified(frame: Frame, row: Row, columns: tuple[Column, ...]) -> Frame:
     """`frame` with the values of `row` in front of each of its rows."""
-    head = typed_frame([row], columns)[list(row)]
-    repeated = head.iloc[[0] * len(frame)].reset_index(drop=True)
-    whole = pd.concat([repeated, frame], axis=1)
-    return whole[ordered([str(name) for name in whole], columns)]
+    # Arrays rather than frames joined: this is done for each point, and pandas' joins cost more
+    # than the run of a small network.
+    arrays = {name: frame[name].array for name in map(str, frame)}
+    for name, value in row.items():
+        arrays[name] = _typed([value], _kind(name, columns)).array.repeat(len(frame))
+    return pd.DataFrame({name: arrays[name] for name in ordered(arrays, columns)}, copy=False)
 
 
 def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFrame:
     """`rows` as a frame whose columns are defined in `columns`; KeyError for one that is not."""
     names = ordered([name for row in rows for name in row], columns)
-    series: dict[str, pd.Series] = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
-        series[name] = _typed(values, _kind(name, columns))
-    return pd.DataFrame(series, columns=names)
+    arrays = {name: _typed([row.get(name) for row in rows], _kind(name, columns)) for name in names}
+    return pd.DataFrame(arrays, columns=names)
 
 
 def _typed(values: Sequence[Scalar], kind: str) -> pd.Series:
