@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -77,7 +78,16 @@ def read_tree(
         at = Position(shown, before.count(b"\n") + 1, column)
         byte = f"0x{raw[problem.start]:02x}"
         return None, [Mistake(at, "", f"byte {byte} is not UTF-8; save the file as UTF-8")]
-    return _parse(text, shown, kind)
+    root, mistakes = _parsed(text, shown, kind)
+    return root, list(mistakes)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str, shown: str, kind: Kind) -> tuple[Table | None, tuple[Mistake, ...]]:
+    """What `_parse` gives, remembered: a sweep and its families name one file again and again, and
+    composing its text takes most of the time that an architecture takes to load."""
+    root, mistakes = _parse(text, shown, kind)
+    return root, tuple(mistakes)
 
 
 def _article(kind: Kind) -> str:

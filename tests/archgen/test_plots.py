@@ -84,7 +84,7 @@ def test_nothing_leaves_the_picture_or_covers_its_neighbours(size: tuple[int, in
     costs = [energy_figure(data), area_figure(data), pareto_figure(data), tornado_figure(TORNADO)]
     for figure in [*figures(data), *costs]:
         canvas = FigureCanvasAgg(figure)
-        canvas.draw()
+        figure.draw_without_rendering()  # where things are, without the pixels
         renderer = canvas.get_renderer()
         boxes = [axes.get_tightbbox(renderer) for axes in figure.axes if axes.axison]
         boxes += [legend.get_window_extent(renderer) for legend in figure.legends]
