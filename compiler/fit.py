@@ -23,9 +23,6 @@ from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
 from simmodel.arch import Arch
 
-ATTEMPTS = 6
-"""Schedules of a group that are planned and placed before it is given up."""
-
 Fit = tuple[Plan, dict[str, Place]]
 
 
@@ -79,7 +76,7 @@ class Fitter:
         DoesNotFit where even a single operator does not."""
         refusal: CompilerError | None = None
         try:
-            for schedule in self.schedules(group)[:ATTEMPTS]:
+            for schedule in self.schedules(group)[: self.stages.plan.attempts]:
                 if refusal is not None and self._dearer(schedule, group):
                     break
                 try:

@@ -12,21 +12,37 @@ import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.alloc.steady import SAMPLES, Phase, Stream
+from compiler.options import Amount, Factor, Share, Within
 from simmodel.arch import Memory
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-RARE = 0.02
-"""Probability below which a task, or a combination of tasks, is left out."""
-SETTLING = 2
-"""Rounds until it is known how often tasks meet that slow each other down."""
-HIDDEN = 0.1
-"""What a cycle costs that an engine loses while another one is busier."""
+
+
+@dataclass(frozen=True)
+class Banks:
+    """How conflicts in banks are judged, and what is tried against them."""
+
+    rare: Share = 0.02
+    """Probability below which a task, or a combination of tasks, is left out."""
+    settling: Annotated[int, Within(0, 32)] = 2
+    """Rounds until it is known how often tasks meet that slow each other down."""
+    hidden: Factor = 0.1
+    """Cycles that one costs that an engine loses while another one is busier."""
+    again: Share = 0.05
+    """Part of a layer's time that is lost where the next tile waits for its place."""
+    rounds: Annotated[int, Within(0, 32)] = 3
+    """Times that every buffer is tried elsewhere."""
+    worth: Annotated[float, Within(1e-3)] = 1.0
+    """Cycles that a step must save."""
+    exchanged: Amount = 3
+    """Buffers, where most cycles are lost, that are exchanged with others in the end."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,8 @@ class Traffic:
     """Of each task, cycles of all its turns in one phase."""
     engines: Floats
     """Engine x task: 1 where the engine runs the task."""
+    banks: Banks
+    """How it is judged."""
 
     @cached_property
     def buffers(self) -> frozenset[str]:
@@ -100,16 +118,17 @@ class Traffic:
         after = slowed @ self.engines.T
         longer = after.max(axis=1) - before.max()
         return np.asarray(
-            self.phase.times * (longer + HIDDEN * (after - before).sum(axis=1)), dtype=float
+            self.phase.times * (longer + self.banks.hidden * (after - before).sum(axis=1)),
+            dtype=float,
         )
 
     def settled(self, demands: Floats) -> Traffic:
         """The same, with the times that tasks take under these demands (task x moment x port):
         whoever is slowed down is met by others less often."""
         found = self
-        for _ in range(SETTLING):
+        for _ in range(self.banks.settling):
             slowed = self.times * found.slowness(demands[None])[0]
-            states, chances = _states(self.phase, slowed)
+            states, chances = _states(self.phase, slowed, self.banks.rare)
             found = replace(found, states=states, chances=chances)
         return found
 
@@ -133,11 +152,13 @@ class Traffic:
         return np.where(weight > 0, total / np.where(weight > 0, weight, 1.0), 1.0)
 
 
-def traffic(phases: Sequence[Phase], names: Collection[str], memory: Memory) -> list[Traffic]:
+def traffic(
+    phases: Sequence[Phase], names: Collection[str], memory: Memory, banks: Banks = Banks()
+) -> list[Traffic]:
     """The phases as seen by one memory, which holds the buffers `names`."""
     found = []
     for whole in phases:
-        least = RARE * whole.period
+        least = banks.rare * whole.period
         phase = Phase(tuple(t for t in whole.tasks if t.time > least), whole.times)
         streams = tuple(
             (number, stream)
@@ -146,18 +167,22 @@ def traffic(phases: Sequence[Phase], names: Collection[str], memory: Memory) -> 
             if stream.buffer in names
         )
         if streams:
-            found.append(_traffic(phase, memory, streams))
+            found.append(_traffic(phase, memory, streams, banks))
     return found
 
 
-def _traffic(phase: Phase, memory: Memory, streams: tuple[tuple[int, Stream], ...]) -> Traffic:
+def _traffic(
+    phase: Phase, memory: Memory, streams: tuple[tuple[int, Stream], ...], banks: Banks
+) -> Traffic:
     owner = [[float(task.engine == engine) for task in phase.tasks] for engine in phase.engines]
     times = np.array([task.time for task in phase.tasks])
-    return Traffic(phase, memory, streams, *_states(phase, times), times, np.array(owner))
+    states, chances = _states(phase, times, banks.rare)
+    return Traffic(phase, memory, streams, states, chances, times, np.array(owner), banks)
 
 
-def _states(phase: Phase, times: Floats) -> tuple[NDArray[np.bool_], Floats]:
-    """Which tasks run together how often, where all their turns take these `times`."""
+def _states(phase: Phase, times: Floats, rare: float) -> tuple[NDArray[np.bool_], Floats]:
+    """Which tasks run together how often, where all their turns take these `times`; without
+    combinations less probable than `rare`."""
     busy = [
         [number for number, task in enumerate(phase.tasks) if task.engine == engine]
         for engine in phase.engines
@@ -170,7 +195,7 @@ def _states(phase: Phase, times: Floats) -> tuple[NDArray[np.bool_], Floats]:
             idle = max(0.0, 1.0 - float(times[mine].sum()) / period)
             chance *= idle if number is None else float(times[number]) / period
         running = [number for number in combination if number is not None]
-        if running and chance >= RARE:
+        if running and chance >= rare:
             states.append([number in running for number in range(len(phase.tasks))])
             chances.append(chance)
     found = np.array(states, dtype=bool).reshape(-1, len(phase.tasks))

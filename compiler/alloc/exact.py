@@ -19,11 +19,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.alloc.pack_items import Item, grain_of, rounded_up
+from compiler.options import Count, Factor, Share, Within
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -32,16 +34,24 @@ NEVER = 1 << 60
 """Higher than any address."""
 UNPLACED = -1
 """Not an address."""
-PATIENCE = 50
-"""Failures after which an early search starts anew."""
-SLOWDOWN = 20
-"""Restarts after which the patience grows by as much again."""
-LAST_DIVE = 0.3
-"""Share of the nodes that is kept for one search without restarts."""
-FORGETTING = 0.95
-"""What a restart leaves of the weights that failures gave to sections."""
-NOISE = 0.2
-"""Standard deviation of the noise on the logarithm of an item's priority."""
+
+
+@dataclass(frozen=True)
+class Packer:
+    """How long the search goes on, and when it starts anew."""
+
+    nodes: Annotated[int, Within(1, 1_000_000)] = 2_000
+    """Search nodes, some 60 us each; at effort 1 ten times as many, and so on for each effort."""
+    patience: Count = 50
+    """Failures after which an early search starts anew."""
+    slowdown: Count = 20
+    """Restarts after which the patience grows by as much again."""
+    last_dive: Share = 0.3
+    """Part of the nodes that is kept for one search without restarts."""
+    forgetting: Share = 0.95
+    """What a restart leaves of the weights that failures gave to sections."""
+    noise: Factor = 0.2
+    """Standard deviation of the noise on the logarithm of an item's priority."""
 
 
 @dataclass
@@ -98,13 +108,15 @@ class _Choice:
 class Search:
     """Packings of the same items under different limits; it learns from one to the next."""
 
-    def __init__(self, items: Sequence[Item], start: int) -> None:
+    def __init__(self, items: Sequence[Item], start: int, how: Packer = Packer()) -> None:
         """Prepare a search.
 
         Args:
             items: what to pack; at least one, none of size 0.
             start: the lowest address, in bytes.
+            how: when the search starts anew.
         """
+        self._how = how
         self._items = sorted(items, key=lambda i: (i.first, i.last, i.size, i.name))
         self._grain = grain_of(items)
         self._start = rounded_up(start, self._grain)
@@ -129,14 +141,15 @@ class Search:
 
     def fit(self, limit: int, budget: Budget) -> Outcome:
         """Look for a packing that ends at `limit` or below, until the budget is spent."""
-        kept = int(budget.nodes * LAST_DIVE)
+        kept = int(budget.nodes * self._how.last_dive)
         restart = 0
         while budget.nodes > 0 and time.monotonic() < budget.deadline:
-            patience = PATIENCE * (1 + restart // SLOWDOWN) if budget.nodes > kept else NEVER
+            again = 1 + restart // self._how.slowdown
+            patience = self._how.patience * again if budget.nodes > kept else NEVER
             outcome = self._dive(limit, self._priorities(restart), patience, budget)
             if outcome.addresses is not None or outcome.exhausted:
                 return outcome
-            self._weights = 1 + (self._weights - 1) * FORGETTING
+            self._weights = 1 + (self._weights - 1) * self._how.forgetting
             restart += 1
         return Outcome(None, exhausted=False)
 
@@ -165,7 +178,7 @@ class Search:
         rule = np.log(rules[(restart + 1) % len(rules)])
         if restart < len(rules):
             return rule
-        return rule + self._random.normal(0, NOISE, len(self._items))
+        return rule + self._random.normal(0, self._how.noise, len(self._items))
 
     def _dive(self, limit: int, priorities: Floats, patience: int, budget: Budget) -> Outcome:
         count = len(self._items)

@@ -15,12 +15,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from compiler.alloc.conflicts import traffic
+from compiler.alloc.conflicts import Banks, traffic
+from compiler.alloc.exact import Packer
 from compiler.alloc.pack import Item, pack
-from compiler.alloc.prefetch import Pace, prefetched
+from compiler.alloc.prefetch import Early, Pace, prefetched
 from compiler.alloc.separate import Space, Waits, separate
 from compiler.alloc.steady import phases
 from compiler.cost.rates import copy_rate
@@ -55,6 +56,12 @@ class PlaceBuffers:
     long, and 0 does not search."""
     conflicts: Literal["aware", "blind"] = "aware"
     """Move buffers between banks so that engines lose fewer cycles there, or not."""
+    banks: Banks = field(default_factory=Banks)
+    """What `aware` means."""
+    early: Early = field(default_factory=Early)
+    """What is loaded how far ahead."""
+    packer: Packer = field(default_factory=Packer)
+    """The search for a packing."""
 
     def apply(self, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None) -> Places:
         """Address and pitch of every buffer of a plan; `before` is the group that runs before it.
@@ -76,7 +83,9 @@ class PlaceBuffers:
                     made, ahead = early
                 places |= made
                 if self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1:
-                    places |= _separated(places, buffers, (memory, size), busy, plan, arch, ahead)
+                    places |= self._separated(
+                        places, buffers, (memory, size), busy, plan, arch, ahead
+                    )
         return places
 
     def _early(
@@ -84,11 +93,11 @@ class PlaceBuffers:
         busy: list[tuple[int, int]], arch: Arch,
     ) -> tuple[Places, Lives] | None:  # fmt: skip
         """Places with which loads can begin so early that it pays; None: `made` does as well."""
-        if not self.ahead or len(plan.layers) < MANY or plan.schedule.loops:
+        if not self.ahead or len(plan.layers) < self.early.layers or plan.schedule.loops:
             return None
         memory, size = room
         grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
-        return prefetched(made, buffers, Pace.of(plan, arch), (size, grain), busy)
+        return prefetched(made, buffers, Pace.of(plan, arch), (size, grain), busy, self.early)
 
     def _place(
         self, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
@@ -111,7 +120,7 @@ class PlaceBuffers:
         dense = _packed(buffers)
         if _end(dense, buffers) <= size:
             return dense
-        found = _searched(buffers, ahead, room, min(self.effort, 1))
+        found = _searched(buffers, ahead, room, min(self.effort, 1), self.packer)
         if found is not None:
             return found
         lives = _lives(buffers, last)
@@ -119,7 +128,7 @@ class PlaceBuffers:
             found = _first_fit(buffers, lives, step, size, [])
             if found is not None:
                 return found
-        found = _searched(buffers, lives, room, self.effort)
+        found = _searched(buffers, lives, room, self.effort, self.packer)
         if found is not None:
             return found
         demand = max(
@@ -128,11 +137,44 @@ class PlaceBuffers:
         )
         raise too_large(plan, buffers[0].role, max(demand, size + 1), size)
 
+    def _separated(
+        self, places: Places, buffers: list[Buffer], room: tuple[Memory, int],
+        busy: list[tuple[int, int]], plan: Plan, arch: Arch, ahead: Lives,
+    ) -> Places:  # fmt: skip
+        """`places` with buffers moved between banks, for fewer cycles in the steady state."""
+        memory, size = room
+        steady = phases(plan, arch)
+        names = {b.name for b in plan.buffers.values() if b.role == buffers[0].role}
+        last = len(plan.layers)
+        lives = _lives(buffers, last)
+        rates = [min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values()]
 
-MANY = 3
-"""Layers from which on loads can run farther ahead than the layer before."""
-AGAIN = 0.05
-"""Share of a layer's time that is lost where the next tile waits for its place."""
+        def loading(buffer: Buffer) -> float:
+            return buffer.bytes / max(rates) if buffer.key is not None else 0.0
+
+        def between(a: Buffer, b: Buffer) -> float:
+            if _meet(lives[a.name], lives[b.name]):
+                return math.inf
+            times = steady[a.first].times
+            if _meet(ahead[a.name], ahead[b.name]):
+                hidden = steady[min(a.first, b.first)].period
+                return times * (max(loading(a), loading(b)) + self.banks.again * hidden)
+            # In the next tile the earlier one waits until this tile is done with the later one.
+            period = min(steady[b.first].period, steady[a.first].period)
+            return self.banks.again * (times - 1) * period
+
+        space = Space(
+            size, memory.bank_size,
+            lambda b: math.lcm(memory.alignment, _word(memory), size_of(b.dtype)),
+        )  # fmt: skip
+        waits = Waits(between, busy, lambda b: 0.0 if ahead[b.name][0] else loading(b))
+        found = separate(
+            {n: p for n, p in places.items() if n in names}, buffers,
+            traffic(steady, names, memory, self.banks), space, waits, self.banks,
+        )  # fmt: skip
+        return {b.name: found[b.name] for b in buffers}
+
+
 Lives = dict[str, tuple[int, int]]
 """Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
 
@@ -206,43 +248,6 @@ def _first_fit(
     return places
 
 
-def _separated(
-    places: Places, buffers: list[Buffer], room: tuple[Memory, int], busy: list[tuple[int, int]],
-    plan: Plan, arch: Arch, ahead: Lives,
-) -> Places:  # fmt: skip
-    """`places` with buffers moved between banks, for fewer cycles in the steady state."""
-    memory, size = room
-    steady = phases(plan, arch)
-    names = {b.name for b in plan.buffers.values() if b.role == buffers[0].role}
-    last = len(plan.layers)
-    lives = _lives(buffers, last)
-    rates = [min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values()]
-
-    def loading(buffer: Buffer) -> float:
-        return buffer.bytes / max(rates) if buffer.key is not None else 0.0
-
-    def between(a: Buffer, b: Buffer) -> float:
-        if _meet(lives[a.name], lives[b.name]):
-            return math.inf
-        times = steady[a.first].times
-        if _meet(ahead[a.name], ahead[b.name]):
-            hidden = steady[min(a.first, b.first)].period
-            return times * (max(loading(a), loading(b)) + AGAIN * hidden)
-        # In the next tile the earlier one waits until this tile is done with the later one.
-        return AGAIN * (times - 1) * min(steady[b.first].period, steady[a.first].period)
-
-    space = Space(
-        size, memory.bank_size,
-        lambda b: math.lcm(memory.alignment, _word(memory), size_of(b.dtype)),
-    )  # fmt: skip
-    waits = Waits(between, busy, lambda b: 0.0 if ahead[b.name][0] else loading(b))
-    found = separate(
-        {n: p for n, p in places.items() if n in names}, buffers,
-        traffic(steady, names, memory), space, waits,
-    )  # fmt: skip
-    return {b.name: found[b.name] for b in buffers}
-
-
 def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
     return a[0] <= b[1] and b[0] <= a[1]
 
@@ -258,7 +263,7 @@ def _packed(buffers: list[Buffer]) -> Places:
 
 
 def _searched(
-    buffers: list[Buffer], lives: Lives, room: tuple[Memory, int], effort: int
+    buffers: list[Buffer], lives: Lives, room: tuple[Memory, int], effort: int, how: Packer
 ) -> Places | None:
     """A packing found by search."""
     memory, size = room
@@ -271,7 +276,7 @@ def _searched(
         )
         for b in buffers
     ]
-    found = pack(items, size, effort)
+    found = pack(items, size, effort, how=how)
     if found is None:
         return None
     return {b.name: (found.addresses[b.name], b.bytes) for b in buffers}

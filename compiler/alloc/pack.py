@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from compiler.alloc.exact import Budget, Search
+from compiler.alloc.exact import Budget, Packer, Search
 from compiler.alloc.pack_greedy import greedy
 from compiler.alloc.pack_items import (
     Item,
@@ -25,8 +25,7 @@ from compiler.alloc.pack_items import (
 
 __all__ = ["Item", "Packing", "lower_bound", "pack"]
 
-NODES = 2_000
-"""Search nodes at effort 1, some 60 us each, are ten times as many; and so on for each effort."""
+_USUAL = Packer()
 SHARE = 8
 """Where the end shall be low, one limit may cost one part in so many of the nodes."""
 
@@ -37,6 +36,7 @@ def pack(
     effort: int = 1,
     start: int = 0,
     seconds: float = 600.0,
+    how: Packer = _USUAL,
 ) -> Packing | None:
     """Addresses for all items between `start` and `capacity`, the same for the same arguments.
 
@@ -47,6 +47,7 @@ def pack(
             up to about one, ten and a hundred seconds.
         start: the lowest address, in bytes.
         seconds: a safety net: a search that lasts longer ends, whatever else it might do.
+        how: how long the search goes on, and when it starts anew.
 
     Returns:
         A packing, or None if none was found that ends at the capacity or below.
@@ -56,14 +57,14 @@ def pack(
     """
     if len({item.name for item in items}) < len(items):
         raise ValueError("two items have the same name")
-    budget = Budget(NODES * 10**effort if effort else 0, time.monotonic() + seconds)
+    budget = Budget(how.nodes * 10**effort if effort else 0, time.monotonic() + seconds)
     solid = [item for item in items if item.size]
     addresses = {i.name: rounded_up(start, i.align) for i in items if not i.size}
     end = bound = start
     # The group with the highest bound first: its end is low enough for all others.
     for group in sorted(in_separate_times(solid), key=lower_bound, reverse=True):
         goal = end if capacity is None else capacity
-        found, least = _pack_group(group, capacity, goal, start, budget)
+        found, least = _pack_group(group, capacity, goal, start, budget, how)
         addresses |= found
         end, bound = max(end, end_of(group, found, start)), max(bound, least)
         if capacity is not None and end > capacity:
@@ -72,10 +73,10 @@ def pack(
 
 
 def _pack_group(
-    group: list[Item], capacity: int | None, goal: int, start: int, budget: Budget
+    group: list[Item], capacity: int | None, goal: int, start: int, budget: Budget, how: Packer
 ) -> tuple[dict[str, int], int]:
     """Addresses that end at `goal`, or as low as was found; and an end that none can go below."""
-    search = Search(group, start)
+    search = Search(group, start, how)
     goal = max(goal, search.bound)
     addresses = greedy(group, start, goal)
     end = end_of(group, addresses, start)

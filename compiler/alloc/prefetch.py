@@ -19,6 +19,7 @@ from compiler.alloc.steady import phases
 from compiler.cost.rates import copy_rate
 from compiler.hold.buffer import Buffer
 from compiler.hold.prefetch import earliest
+from compiler.options import Count, Factor, Share
 from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 
@@ -26,10 +27,18 @@ Place = tuple[int, int]
 """Address, and bytes from slot to slot."""
 Lives = dict[str, tuple[int, int]]
 """Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
-GAIN = 0.01
-"""Part of a group's time that must be saved."""
-SLACK = 1.25
-"""Loads are begun this much earlier than the work of the layers between would ask for."""
+
+
+@dataclass(frozen=True)
+class Early:
+    """When loads of a group get places of their own in time."""
+
+    layers: Count = 3
+    """Layers of a group from which on loads can run farther ahead than the layer before."""
+    gain: Share = 0.01
+    """Part of the group's time that must be saved."""
+    slack: Factor = 1.25
+    """Loads are begun so many times earlier than the work of the layers between asks for."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +60,13 @@ class Pace:
         rates = (min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values())
         return cls(tuple(work), max(rates))
 
-    def wishes(self, blocks: Sequence[Block]) -> list[int]:
-        """The last step with which the load of each may begin for nobody to wait."""
+    def wishes(self, blocks: Sequence[Block], slack: float) -> list[int]:
+        """The last step with which the load of each may begin for nobody to wait, with `slack`."""
         begins = np.concatenate(([0.0], np.cumsum(self.work)))
         found = []
         latest = math.inf
         for block in reversed(blocks):
-            latest = min(latest, begins[block.first]) - SLACK * block.bytes / self.rate
+            latest = min(latest, begins[block.first]) - slack * block.bytes / self.rate
             layer = int(np.searchsorted(begins, latest, side="right")) - 1
             found.append(max(0, min(layer + 1, block.first)))
         return found[::-1]
@@ -106,7 +115,7 @@ class Block:
 
 def prefetched(
     made: Mapping[str, Place], buffers: Sequence[Buffer], pace: Pace, room: tuple[int, int],
-    busy: Sequence[tuple[int, int]],
+    busy: Sequence[tuple[int, int]], how: Early = Early(),
 ) -> tuple[dict[str, Place], Lives] | None:  # fmt: skip
     """Places, and the lives that they leave to what is loaded; None where these are hardly better
     than those `made` before.
@@ -117,6 +126,7 @@ def prefetched(
         pace: of the group.
         room: bytes of the memory, and what addresses are multiples of.
         busy: bytes that the group before still needs.
+        how: what counts as better, and as early.
     """
     size, grain = room
     blocks = _blocks(buffers, grain)
@@ -125,9 +135,9 @@ def prefetched(
     for block in held:
         for step in range(block.life[0], block.life[1] + 1):
             free[step] -= block.bytes
-    late = pace.wishes(blocks)
+    late = pace.wishes(blocks, how.slack)
     fair = earliest([b.life[0] for b in blocks], [b.bytes for b in blocks], free, late)
-    least = (1 - GAIN) * pace.end(blocks, list(accumulate(_starts(made, blocks, buffers), max)))
+    least = (1 - how.gain) * pace.end(blocks, list(accumulate(_starts(made, blocks, buffers), max)))
     if pace.end(blocks, [0] * len(blocks)) >= least:
         return None
     best: tuple[_Table, list[int]] | None = None

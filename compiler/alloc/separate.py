@@ -16,17 +16,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.alloc.conflicts import Floats, Ints, Traffic
+from compiler.alloc.conflicts import Banks, Floats, Ints, Traffic
 from compiler.hold.buffer import Buffer
 
 Place = tuple[int, int]
 Places = dict[str, Place]
-ROUNDS = 3
-"""Times that every buffer is tried."""
-WORTH = 1.0
-"""Cycles that a step must save."""
-EXCHANGED = 3
-"""Buffers, where most cycles are lost, that are exchanged with others once no move is worth it."""
+_USUAL = Banks()
 
 
 @dataclass(frozen=True)
@@ -54,7 +49,7 @@ class Waits:
 
 def separate(
     places: Places, buffers: Sequence[Buffer], traffics: Sequence[Traffic], space: Space,
-    waits: Waits,
+    waits: Waits, banks: Banks = _USUAL,
 ) -> Places:  # fmt: skip
     """Places that cost at most as much as the given ones; `traffics` may touch others as well.
 
@@ -64,9 +59,10 @@ def separate(
         traffics: what goes on in this memory.
         space: the memory.
         waits: the price of bytes that are used again.
+        banks: how much is tried.
     """
-    search = _Search(dict(places), list(buffers), list(traffics), space, waits)
-    if search.lost.sum() < WORTH:
+    search = _Search(dict(places), list(buffers), list(traffics), space, waits, banks)
+    if search.lost.sum() < banks.worth:
         return places
     search.run()
     return search.places
@@ -79,6 +75,7 @@ class _Search:
     traffics: list[Traffic]
     space: Space
     waits: Waits
+    banks: Banks
     demands: list[dict[str, Floats]] = field(default_factory=list)
     """Per traffic, what each buffer's streams demand."""
 
@@ -113,8 +110,8 @@ class _Search:
 
     def run(self) -> None:
         """Steps until none is worth it."""
-        for _ in range(ROUNDS):
-            if sum(self._move(buffer) for buffer in self._hot()) < WORTH:
+        for _ in range(self.banks.rounds):
+            if sum(self._move(buffer) for buffer in self._hot()) < self.banks.worth:
                 break
         self._exchange()
 
@@ -122,7 +119,7 @@ class _Search:
         """Buffers where cycles are lost, the worst first."""
         found: dict[str, float] = {}
         for traffic, lost in zip(self.traffics, self.lost, strict=True):
-            for name in traffic.buffers if lost >= WORTH else ():
+            for name in traffic.buffers if lost >= self.banks.worth else ():
                 found[name] = found.get(name, 0.0) + lost
         mine = [b for b in self.buffers if b.name in found]
         return sorted(mine, key=lambda b: (-found[b.name], b.name))
@@ -135,14 +132,14 @@ class _Search:
         costs = self._costs(buffer, [self.places[buffer.name], *offered])
         best = int(np.argmin(costs))
         saved = float(costs[0] - costs[best])
-        if saved < WORTH:
+        if saved < self.banks.worth:
             return 0.0
         self._put(buffer, offered[best - 1])
         return saved
 
     def _exchange(self) -> None:
         """Pairs of buffers that take each other's address, one of them among the worst."""
-        for a in self._hot()[:EXCHANGED]:
+        for a in self._hot()[: self.banks.exchanged]:
             for b in self.buffers:
                 if a is not b:
                     self._swap(a, b)
@@ -159,7 +156,7 @@ class _Search:
         before = self._total(a, b)
         self._put(a, swapped[a.name])
         self._put(b, swapped[b.name])
-        if not before - self._total(a, b) >= WORTH:
+        if not before - self._total(a, b) >= self.banks.worth:
             self._put(a, start[a.name])
             self._put(b, start[b.name])
 

@@ -16,7 +16,7 @@ from compiler.emit.order_atoms import Atom, Pricer, engines, users_of
 from compiler.emit.order_clock import Clock, issued_by
 from compiler.emit.order_loops import Choice, LoopOrder
 from compiler.emit.order_tokens import after, plays
-from compiler.options import Amount, Omittable, Within
+from compiler.options import Amount, Count, Omittable, Within
 from simmodel.arch import Arch
 from simmodel.isa import Item, Loop
 
@@ -36,6 +36,10 @@ class OrderInstructions(Omittable):
     """Most instructions and loops that rotating one loop may add to the stream."""
     window: Annotated[int, Within(2, 64)] = 6
     """Iterations of each loop that are played to judge an order."""
+    pays: Count = 200
+    """A copy of a loop's body has to win one part in so many of the time of what is played."""
+    flying: Annotated[int, Within(2)] = 256
+    """Most accesses in flight that are looked through where the hardware interlocks."""
 
     def apply(
         self, stream: Sequence[Item], arch: Arch, tokens: Mapping[str, int]
@@ -71,7 +75,7 @@ class OrderInstructions(Omittable):
         if not self.enabled or not plays(stream, tokens):
             return stream
         atoms = _Sequence(self, pricer.arch, pricer, known).atoms(stream, tokens, {})
-        items = tuple(atom.item for atom in _arranged(atoms, pricer.arch, tokens))
+        items = tuple(atom.item for atom in _arranged(atoms, pricer.arch, tokens, self.flying))
         return items if plays(items, tokens) else stream
 
 
@@ -101,27 +105,30 @@ class _Sequence:
         whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
         if loop.count < 2 or any(atom.cost.fence for atom in body):
             return [self.pricer.loop(whole, body)]
-        order = LoopOrder(self.arch, whole, body, counts, inside, self.options.window)
+        options = self.options
+        order = LoopOrder(
+            self.arch, whole, body, counts, inside, options.window, options.pays, options.flying
+        )
         key = order.signature
         choice = self.known.get(key)
         if choice is None or not order.legal(choice.schedule):
-            choice = order.best(self.options.distance, self.options.growth)
+            choice = order.best(options.distance, options.growth)
             self.known[key] = choice
         return order.atoms(choice, self.pricer)
 
 
-def _arranged(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int]) -> list[Atom]:
+def _arranged(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int], flying: int) -> list[Atom]:
     """Whichever order of `atoms` the coarse clock likes best."""
-    clock = Clock(arch, tokens, {})
+    clock = Clock(arch, tokens, {}, flying)
     starts = [clock.play(atom, _touched(atom, arch))[0] for atom in atoms]
-    best, least = atoms, _cycles(atoms, arch, tokens)
+    best, least = atoms, _cycles(atoms, arch, tokens, flying)
     if least <= clock.now:
         return atoms
     depth = arch.front_end.depth
     late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
     for times in (starts, late):
         found = [atoms[i] for i in _by_time(atoms, times)]
-        cycles = _cycles(found, arch, tokens)
+        cycles = _cycles(found, arch, tokens, flying)
         if cycles < least:
             best, least = found, cycles
     return best
@@ -132,8 +139,8 @@ def _by_time(atoms: list[Atom], times: list[int]) -> list[int]:
     return sorted(range(len(atoms)), key=lambda i: (times[i], not atoms[i].cost.load, i))
 
 
-def _cycles(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int]) -> int:
-    clock = Clock(arch, tokens, {}, queues=True)
+def _cycles(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int], flying: int) -> int:
+    clock = Clock(arch, tokens, {}, flying, queues=True)
     for atom in atoms:
         clock.play(atom, _touched(atom, arch))
     return clock.now

@@ -18,16 +18,20 @@ from simmodel.isa import Arrive, Await
 Depth = Callable[[str], int]
 """Queue entries of an engine."""
 
-FLYING = 256
-"""Most accesses in flight that are looked through."""
-
 
 class Clock:
     """The state of one core behind the atoms played so far."""
 
     def __init__(
-        self, arch: Arch, tokens: Mapping[str, int], loops: Mapping[str, int], queues: bool = False
+        self,
+        arch: Arch,
+        tokens: Mapping[str, int],
+        loops: Mapping[str, int],
+        flying: int,
+        queues: bool = False,
     ) -> None:
+        """At the beginning; at most `flying` accesses in flight are looked through."""
+        self._most = flying
         self._front_end = arch.front_end
         self._interlock = arch.front_end.sync == "interlock"
         self._loops = loops
@@ -103,11 +107,11 @@ class Clock:
 
     def _forget(self) -> None:
         """Keep the list short: nothing starts any more before what is dropped has ended."""
-        if len(self._flying) < FLYING:
+        if len(self._flying) < self._most:
             return
         self._flying.sort(key=lambda entry: entry[0])
-        self._floor = max(self._floor, self._flying[FLYING // 2 - 1][0])
-        del self._flying[: FLYING // 2]
+        self._floor = max(self._floor, self._flying[self._most // 2 - 1][0])
+        del self._flying[: self._most // 2]
 
     def _passed(self, atom: Atom, start: int) -> None:
         cost = atom.cost

@@ -66,10 +66,6 @@ class Choice:
     pace: int
 
 
-PAYS = 200
-"""A copy of a body has to win this part of the time of the iterations played."""
-
-
 @dataclass
 class LoopOrder:
     """One loop whose body is in atoms, ready to be rotated."""
@@ -83,18 +79,22 @@ class LoopOrder:
     """Iterations of the loops around it, its own included."""
     window: int
     """Iterations that the clock plays."""
+    pays: int
+    """One part in so many of their time is what a copy of the body has to win."""
+    flying: int
+    """Most accesses in flight that the clock looks through."""
     _touched: dict[Entry, Accesses] = field(default_factory=dict)
 
     def best(self, distance: int, growth: int) -> Choice:
         """The schedule that the coarse clock likes best, and its cycles per iteration.
 
-        Every further copy of the body has to pay: 1 / `PAYS` of the time of the iterations played.
+        Every further copy of the body has to pay: 1 / `pays` of the time of the iterations played.
         """
         plain = Schedule(tuple((index, 0) for index in range(len(self.body))))
         cycles, pace = self._played(plain)
-        choice, least = Choice(plain, pace), cycles * PAYS
+        choice, least = Choice(plain, pace), cycles * self.pays
         starts, period, bound = self._steady()
-        if (cycles - bound) * PAYS <= cycles:
+        if (cycles - bound) * self.pays <= cycles:
             return choice
         size = sum(atom.cost.size for atom in self.body)
         for schedule in self._candidates(starts, period, distance):
@@ -102,7 +102,7 @@ class LoopOrder:
             if not fits or not self.legal(schedule):
                 continue
             end, pace = self._played(schedule)
-            price = end * PAYS + schedule.ahead * cycles
+            price = end * self.pays + schedule.ahead * cycles
             if price < least:
                 choice, least = Choice(schedule, pace), price
         return choice
@@ -148,7 +148,7 @@ class LoopOrder:
 
     def _steady(self) -> tuple[list[int], int, int]:
         """With unlimited queues: starts in a late iteration, its period, the end of all played."""
-        clock = Clock(self.arch, self.counts, self.loops)
+        clock = Clock(self.arch, self.counts, self.loops, self.flying)
         starts = [
             [self._play(clock, index, turn)[0] for index in range(len(self.body))]
             for turn in range(min(self.loop.count, self.window))
@@ -191,7 +191,7 @@ class LoopOrder:
 
     def _played(self, schedule: Schedule) -> tuple[int, int]:
         """End of a few iterations on the machine's queues, and cycles of each in between."""
-        clock = Clock(self.arch, self.counts, self.loops, queues=True)
+        clock = Clock(self.arch, self.counts, self.loops, self.flying, queues=True)
         count = min(self.loop.count, self.window)
         ends = [0]
         for first in range(-schedule.ahead, count):

@@ -15,7 +15,7 @@ from compiler.geometry.walk import Memory, Walked, largest, walk_parts
 from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive, engine_between
 from compiler.hold.tensors import Held, Holder
-from compiler.options import Within
+from compiler.options import Count, Within
 from compiler.plan.ir import LayerPlan, Plan
 from compiler.plan.layer import LayerPlanner
 from compiler.schedule import Schedule, Tiled
@@ -42,6 +42,8 @@ class MakePlan:
 
     slots: Annotated[int, Within(1, 16)] = DOUBLE
     """Slots of streamed buffers."""
+    attempts: Count = 6
+    """Schedules of a group that are planned and placed before it is given up."""
 
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:
         """The plan; DoesNotFit when buffers that are in use together are larger than a memory,
