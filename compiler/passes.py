@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import wraps
+from typing import Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from compiler.errors import CompilerError
 from compiler.options import Omittable
 
+
+class _Ensuring(Protocol):
+    @property
+    def ensures(self) -> Callable[..., None]:
+        """What holds of what `apply` made."""
+
+
 IR = TypeVar("IR")
+Made = TypeVar("Made")
+P = ParamSpec("P")
+Stage = TypeVar("Stage", bound=_Ensuring)
 
 
 class ContractBroken(Exception):
@@ -62,6 +74,30 @@ class Pass(ABC, Generic[IR]):
     def ensures(self, ir: IR) -> None:
         """Raise `ContractBroken` where `ir` is not what this pass promises."""
         del ir
+
+
+def check_each_once(wanted: Iterable[str], found: Iterable[str]) -> None:
+    """Raise ContractBroken unless `found` are `wanted`, in any order and each as often."""
+    asked, made = Counter(wanted), Counter(found)
+    for more, said in ((asked - made, "is lost"), (made - asked, "is there too often")):
+        if more:
+            raise ContractBroken(f"{next(iter(more))} {said}")
+
+
+def ensured(apply: Callable[Concatenate[Stage, P], Made]) -> Callable[Concatenate[Stage, P], Made]:
+    """The `apply` of a stage with a signature of its own: what it made is shown to the stage's
+    `ensures(made, *given)`, whose ContractBroken becomes `PassFailed`."""
+
+    @wraps(apply)
+    def checked(self: Stage, /, *given: P.args, **named: P.kwargs) -> Made:
+        made = apply(self, *given, **named)
+        try:
+            self.ensures(made, *given, **named)
+        except ContractBroken as why:
+            raise PassFailed(f"{pass_name(type(self))} (ensures): {why}") from why
+        return made
+
+    return checked
 
 
 Observer = Callable[[Pass[IR], Result[IR]], None]

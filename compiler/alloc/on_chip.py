@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
+import numpy as np
+
 from compiler.alloc.conflicts import Banks, traffic
 from compiler.alloc.exact import Packer
 from compiler.alloc.pack import Item, pack
@@ -27,6 +29,7 @@ from compiler.alloc.steady import phases
 from compiler.cost.rates import copy_rate
 from compiler.hold.buffer import Buffer, alive
 from compiler.options import Within
+from compiler.passes import ContractBroken, ensured
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import too_large
 from simmodel.arch import Arch, Memory
@@ -63,6 +66,7 @@ class PlaceBuffers:
     packer: Packer = field(default_factory=Packer)
     """The search for a packing."""
 
+    @ensured
     def apply(self, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None) -> Places:
         """Address and pitch of every buffer of a plan; `before` is the group that runs before it.
 
@@ -87,6 +91,16 @@ class PlaceBuffers:
                         places, buffers, (memory, size), busy, plan, arch, ahead
                     )
         return places
+
+    def ensures(
+        self, places: Places, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None
+    ) -> None:
+        """Buffers lie in their memories, and those that are in use together apart."""
+        del before
+        for role, memory in arch.memories.on_chip().items():
+            size = memory.size - (plan.schedule.group.reserved if role == "local" else 0)
+            free = [b for b in plan.buffers.values() if b.role == role and b.address is None]
+            _check_apart(free, places, size, len(plan.layers))
 
     def _early(
         self, made: Places, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
@@ -246,6 +260,23 @@ def _first_fit(
         placed.append((address, address + extent, first, last))
         places[buffer.name] = (address, pitch)
     return places
+
+
+def _check_apart(buffers: list[Buffer], places: Places, size: int, layers: int) -> None:
+    """Raise ContractBroken for a buffer beyond `size`, or two that share bytes while in use."""
+    lives = _lives(buffers, layers)
+    spans = [
+        (low, low + pitch * (b.slots - 1) + b.bytes, *lives[b.name])
+        for b in buffers
+        for low, pitch in [places[b.name]]
+    ]
+    lows, highs, firsts, lasts = np.array(spans or [(0, 0, 0, 0)], dtype=np.int64).T
+    if highs.max() > size or lows.min() < 0:
+        raise ContractBroken(f"{buffers[int(highs.argmax())].name} lies beyond {size} B")
+    shared = (lows[:, None] < highs) & (firsts[:, None] <= lasts)
+    pairs = np.argwhere(np.triu(shared & shared.T, 1))
+    for a, b in pairs.tolist():
+        raise ContractBroken(f"{buffers[a].name} and {buffers[b].name} share bytes while in use")
 
 
 def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:

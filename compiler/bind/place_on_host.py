@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from compiler.bind.machine import unsupported
 from compiler.errors import UnsupportedModel, at_node
+from compiler.nest.base import check_nests
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step
+from compiler.passes import ContractBroken, ensured
 from simmodel.arch import Arch
 
 Fallback = Callable[[Nest], tuple[HostNode, tuple[Nest, ...]] | None]
@@ -30,6 +32,7 @@ class PlaceOnHost:
     allowed: bool = True
     """False: such an operator is an error."""
 
+    @ensured
     def apply(
         self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal
     ) -> NestGraph:
@@ -67,6 +70,17 @@ class PlaceOnHost:
                 f"{len(refused)} operators cannot run on {arch.name}:\n  " + "\n  ".join(refused)
             )
         return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))
+
+    def ensures(
+        self, made: NestGraph, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal
+    ) -> None:
+        """The contract of every graph of nests, all of which the machine runs."""
+        del graph, fallback, refusal
+        check_nests(made)
+        for step in made.steps:
+            reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None
+            if reason is not None:
+                raise ContractBroken(f"{at_node(step.origin, step.kind)}: {reason}")
 
 
 def _refused_by_host(node: HostNode, refusal: Refusal) -> str | None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from compiler.layer import Layer, fresh
 from compiler.nest.build import identity
-from compiler.nest.ir import HostNode, Nest, NestGraph
-from compiler.nest.rewrite import private, readers, reads_of
+from compiler.nest.ir import HostNode, Nest, NestGraph, Step
+from compiler.nest.rewrite import private, readers, reads_of, writes_of
+from compiler.passes import check_each_once, ensured
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class FuseTails:
     tails: bool = True
     """Whether element-wise operators join at all."""
 
+    @ensured
     def apply(self, graph: NestGraph) -> tuple[Layer | HostNode, ...]:
         """Groups and host nodes in an order in which they can run."""
         removable = private(graph)
@@ -39,6 +41,11 @@ class FuseTails:
             part if isinstance(part, HostNode) else fresh(index, tuple(part), graph)
             for index, part in enumerate(parts)
         )
+
+    def ensures(self, parts: tuple[Layer | HostNode, ...], graph: NestGraph) -> None:
+        """Every step of `graph` is in exactly one part."""
+        steps = (s for part in parts for s in (part.nests if isinstance(part, Layer) else [part]))
+        check_each_once(map(_result, graph.steps), map(_result, steps))
 
     def _parts(self, graph: NestGraph, removable: set[str]) -> list[list[Nest] | HostNode]:
         """The partition in which only results among `removable` stay inside a group."""
@@ -75,6 +82,10 @@ class FuseTails:
             if self.tails and _is_tail(step, last, removable, uses):
                 return part
         return None
+
+
+def _result(step: Step) -> str:
+    return writes_of(step)[0]
 
 
 def _seen_outside(parts: list[list[Nest] | HostNode]) -> set[str]:

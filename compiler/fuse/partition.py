@@ -17,6 +17,7 @@ from compiler.fuse.reorder import Reorder
 from compiler.group import Group
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.options import Count
+from compiler.passes import check_each_once, ensured
 
 Price = Callable[[Group], float]
 """Estimated cycles of a group; infinity where it fits no tile."""
@@ -96,13 +97,23 @@ class PartitionStrategy(ABC):
             bound: at most the price of a group; spares prices where it is close.
         """
         net = dependences(parts, graph)
-        groups = self.groups(Costs(net, price, bound))
+        groups = self._covered(Costs(net, price, bound))
         hosts = (1 << i for i in members(net.hosts))
         ordered = net.sequence((*groups, *hosts))
         if ordered is None:
             raise AssertionError("groups wait for each other")
         order = Reorder().apply(net.steps(ordered)).positions
         return tuple(_built(net, ordered[position]) for position in order)
+
+    @ensured
+    def _covered(self, costs: Costs) -> list[int]:
+        return self.groups(costs)
+
+    def ensures(self, made: list[int], costs: Costs) -> None:
+        """Every layer is in exactly one group."""
+        wanted = members(costs.net.layers)
+        found = (position for mask in made for position in members(mask))
+        check_each_once(*((f"layer {n}" for n in each) for each in (wanted, found)))
 
     @abstractmethod
     def groups(self, costs: Costs) -> list[int]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from compiler.nest.base import NestPass
 from compiler.nest.build import identity
 from compiler.nest.fold_conversions import joined
 from compiler.nest.ir import Access, Nest, NestGraph, Step, Tensor
 from compiler.nest.rewrite import private, producers, readers, with_steps
 from compiler.options import Omittable
-from compiler.passes import Pass, Result
+from compiler.passes import Result
 from simmodel.dtype import is_float
 
 
 @dataclass(frozen=True)
-class FoldBias(Pass[NestGraph], Omittable):
+class FoldBias(NestPass, Omittable):
     """An addition of a constant that runs over the columns of a product is its bias.
 
     before:

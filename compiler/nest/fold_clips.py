@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from compiler.nest.base import NestPass
 from compiler.nest.build import identity
 from compiler.nest.fold_conversions import joined
 from compiler.nest.ir import Nest, NestGraph, Step
 from compiler.nest.rewrite import private, producers, readers, with_steps
 from compiler.options import Omittable
-from compiler.passes import Pass, Result
+from compiler.passes import Result
 
 
 @dataclass(frozen=True)
-class FoldClips(Pass[NestGraph], Omittable):
+class FoldClips(NestPass, Omittable):
     """Relu and Clip move into the result of the operator before them.
 
     before:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from compiler.nest.base import NestPass
 from compiler.nest.border import representable
 from compiler.nest.build import identity
 from compiler.nest.ir import Access, Nest, NestGraph, Step
 from compiler.nest.rewrite import private, producers, readers, with_steps
 from compiler.options import Omittable
-from compiler.passes import Pass, Result
+from compiler.passes import Result
 from simmodel.dtype import is_float
 
 
 @dataclass(frozen=True)
-class FoldConversions(Pass[NestGraph], Omittable):
+class FoldConversions(NestPass, Omittable):
     """Quantization and dequantization move into the neighbours' accesses and results.
 
     before:

@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
+from compiler.nest.base import NestPass
 from compiler.nest.build import identity
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step, Storage, Tensor
 from compiler.options import Omittable
-from compiler.passes import ContractBroken, Pass, Result
+from compiler.passes import Result
 
 
 @dataclass(frozen=True)
-class JoinConcat(Pass[NestGraph], Omittable):
+class JoinConcat(NestPass, Omittable):
     """Tensors that are concatenated move into the slices of the result's buffer.
 
         buffer a 8                                      buffer y 16
@@ -49,19 +50,6 @@ class JoinConcat(Pass[NestGraph], Omittable):
         for (whole, _), moves in reversed(groups.items()):
             joining.join(whole, moves)
         return Result(joining.graph(), bool(joining.gone))
-
-    def ensures(self, ir: NestGraph) -> None:
-        """Every tensor lies inside its buffer."""
-        for tensor in ir.tensors.values():
-            size = ir.buffers.get(tensor.storage.buffer, 0)
-            if tensor.elements and not 0 <= tensor.storage.offset <= _last(tensor) < size:
-                raise ContractBroken(f"{tensor.name} is not inside {tensor.storage.buffer}")
-
-
-def _last(tensor: Tensor) -> int:
-    """Address of the last element."""
-    pairs = zip(tensor.shape, tensor.storage.strides, strict=True)
-    return tensor.storage.offset + sum((n - 1) * s for n, s in pairs)
 
 
 def _joins(step: Step, tensors: dict[str, Tensor]) -> TypeGuard[Nest]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from compiler.nest.base import check_nests
 from compiler.nest.ir import HostNode, NestGraph, Step
 from compiler.nest.rewrite import reads_of, with_steps, writes_of
+from compiler.passes import ensured
 
 Join = Callable[[tuple[HostNode, ...], tuple[str, ...], tuple[str, ...]], HostNode | None]
 """Makes one node of several, given what it shall write and what it may read; None: impossible."""
@@ -27,6 +29,7 @@ class JoinHost:
     join: bool = True
     """False: one call for each node."""
 
+    @ensured
     def apply(self, graph: NestGraph, make: Join) -> NestGraph:
         """`graph` with fewer host nodes, its other steps in the same order where they can be."""
         if not self.join or not any(isinstance(step, HostNode) for step in graph.steps):
@@ -37,6 +40,11 @@ class JoinHost:
             joined = _joined(batch, graph, make)
             steps += batch if joined is None else [joined]
         return with_steps(graph, steps)
+
+    def ensures(self, made: NestGraph, graph: NestGraph, make: Join) -> None:
+        """The contract of every graph of nests."""
+        del graph, make
+        check_nests(made)
 
 
 def _needs(graph: NestGraph) -> list[set[int]]:

@@ -1,0 +1,120 @@
+"""Text cases of stages with a signature of their own, and of the contracts around them.
+
+A case is `tests/cases/<pass>/<name>.txt`: a nest graph, a line `----`, and what the stage makes of
+it. `UPDATE_CASES=1 pytest tests/compiler/test_stage_cases.py` rewrites the second half.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from machines import machine
+from networks import Net
+
+from compiler.alloc.on_chip import PlaceBuffers, Places
+from compiler.bind.place_on_host import PlaceOnHost
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.dump import text_of
+from compiler.fuse.fuse_tails import FuseTails
+from compiler.fuse.partition import Costs, Unfused
+from compiler.nest.base import check_nests
+from compiler.nest.ir import HostNode, Nest, NestGraph
+from compiler.nest.join_host import JoinHost
+from compiler.nest.text import parse_graph
+from compiler.ops.lower import lower
+from compiler.passes import ContractBroken, PassFailed
+from compiler.plan.ir import Plan
+from compiler.stages import Stages
+from simmodel.arch import Arch
+
+CASES = Path(__file__).parents[1] / "cases"
+INTEGERS = machine(types=("int8",), vector={"types": ("int8", "int32")})
+
+
+def on_host(nest: Nest) -> tuple[HostNode, tuple[Nest, ...]]:
+    names = tuple(access.tensor for access in nest.reads)
+    return HostNode(names, (nest.tensor,), b"", nest.origin, nest.kind, ""), (nest,)
+
+
+def as_one(
+    nodes: tuple[HostNode, ...], outputs: tuple[str, ...], inputs: tuple[str, ...]
+) -> HostNode:
+    names = "+".join(node.kind for node in nodes)
+    return replace(nodes[0], inputs=inputs, outputs=outputs, kind=names)
+
+
+STAGES: dict[str, Callable[[NestGraph], object]] = {
+    "place-on-host": lambda g: PlaceOnHost().apply(g, INTEGERS, on_host, lambda payload: None),
+    "join-host": lambda g: JoinHost().apply(g, as_one),
+    "fuse-tails": lambda g: FuseTails().apply(g),
+}
+FILES = [path for name in STAGES for path in sorted((CASES / name).glob("*.txt"))]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_cases(path: Path) -> None:
+    before, _, after = path.read_text().partition("----\n")
+    made = STAGES[path.parent.name](parse_graph(before, payload=dict.fromkeys("abyz", b"")))
+    text = text_of(path.parent.name, made)
+    if os.environ.get("UPDATE_CASES"):
+        path.write_text(f"{before}----\n{text}")
+    else:
+        assert text == after
+
+
+def test_every_stage_has_cases() -> None:
+    assert {path.parent.name for path in FILES} == set(STAGES)
+
+
+def graph() -> NestGraph:
+    net = Net()
+    y = net.op("Conv", net.input(1, 4, 6, 6), net.weight(4, 4, 3, 3), pads=[1] * 4)
+    return lower(prepared(net.model(net.op("Exp", net.op("Relu", y))), "net"), "fp32")
+
+
+def test_graphs_of_nests_are_checked() -> None:
+    whole = graph()
+    check_nests(whole)
+    late = replace(whole, steps=whole.steps[::-1])
+    with pytest.raises(ContractBroken, match="is read before anything writes"):
+        check_nests(late)
+    small = replace(whole, buffers=dict.fromkeys(whole.buffers, 1))
+    with pytest.raises(ContractBroken, match="is not inside"):
+        check_nests(small)
+
+
+@dataclass(frozen=True)
+class Forgetful(Unfused):
+    """Loses the last layer."""
+
+    def groups(self, costs: Costs) -> list[int]:
+        return super().groups(costs)[:-1]
+
+
+@dataclass(frozen=True)
+class Stacked(PlaceBuffers):
+    """Places everything at 0."""
+
+    def ensures(
+        self, places: Places, plan: Plan, arch: Arch, before: tuple[Plan, Places] | None = None
+    ) -> None:
+        super().ensures({name: (0, place[1]) for name, place in places.items()}, plan, arch)
+
+
+@pytest.mark.parametrize(
+    ("stages", "said"),
+    [
+        (Stages(partition=Forgetful()), r"forgetful \(ensures\): .* is lost"),
+        (Stages(alloc=Stacked()), r"stacked \(ensures\): .* share bytes while in use"),
+    ],
+)
+def test_a_stage_that_breaks_its_promise_is_named(stages: Stages, said: str) -> None:
+    net = Net()
+    y = net.op("Conv", net.input(1, 4, 6, 6), net.weight(4, 4, 3, 3), pads=[1] * 4)
+    model = net.model(net.op("MaxPool", y, kernel_shape=[2, 2]))
+    with pytest.raises(PassFailed, match=said):
+        compile_model(model, machine(), CompileOptions(stages=stages))
