@@ -11,6 +11,7 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from itertools import product
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from archgen.schema.mistakes import guess
@@ -79,6 +80,13 @@ def _types(holder: type) -> Mapping[str, Any]:
     """Types of fields; none where the class is of an extension, which is no module to look into."""
     known = holder.__module__ in sys.modules
     return get_type_hints(holder, include_extras=True) if known else {}
+
+
+def combinations_of(passes: Mapping[str, Any]) -> Iterator[Settings]:
+    """Every combination of the values of options, each one value or a list."""
+    lists = [value if isinstance(value, list) else [value] for value in passes.values()]
+    for values in product(*lists):
+        yield tuple(sorted(zip(passes, values, strict=True)))
 
 
 def knobs(stages: Stages) -> dict[str, Scalar]:

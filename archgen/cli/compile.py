@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -117,7 +117,7 @@ def compile(
     output: Path | None,
     timeout: float | None,
     memory: int | None,
-    **given: tuple[str, ...],
+    **given: tuple[Any, ...],
 ) -> None:
     """Compile a model for an architecture and print the instruction streams.
 
@@ -196,9 +196,11 @@ def _tried(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
         return None
 
 
-def _scheduling(given: Mapping[str, tuple[str, ...]], mistakes: list[str]) -> Scheduling | None:
+def _scheduling(given: Mapping[str, Any], mistakes: list[str]) -> Scheduling | None:
     effort = as_efforts(given["effort"])
-    found, unknown = choices(given["fusion"], given["halo"], given["objective"], effort)
+    found, unknown = choices(
+        given["fusion"], given["halo"], given["objective"], effort, given["passes"]
+    )
     if len(found) > 1:
         unknown.append("several schedules: compile makes one program; `archgen study` compares")
     mistakes += unknown

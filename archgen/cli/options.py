@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, get_args
 
 import click
 
+from archgen.knobs import Scalar, Settings, combinations_of
 from archgen.scheduling import DEFAULT
 from compiler.api import EFFORTS, HALOS, OBJECTIVES, STRATEGIES
 from simmodel.arch import ElementType
@@ -177,8 +180,50 @@ _SCHEDULING = (
 )
 
 
+class PassOption(click.ParamType[tuple[str, list[Scalar]]]):
+    """`option=value,value`: an option of a pass; the compiler knows which there are."""
+
+    name = "option=value"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, list[Scalar]]:
+        """The option and its values."""
+        name, equals, values = str(value).partition("=")
+        if not name or not equals or not values:
+            self.fail(f"{value!r}: expected option=value, such as keep.share=0.5", param, ctx)
+        return name.strip(), [_scalar(part.strip()) for part in values.split(",")]
+
+
+def _scalar(text: str) -> Scalar:
+    """A number, true, false or null as it is written; otherwise a word."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, int | float | None) else text
+
+
+def _settings(
+    context: click.Context, option: click.Parameter, pairs: Sequence[tuple[str, list[Scalar]]]
+) -> tuple[Settings, ...]:
+    """Every combination of the values given."""
+    del context, option
+    if twice := [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]:
+        raise click.UsageError(f"--pass {twice[0]} is given twice; several values go by commas")
+    return tuple(combinations_of(dict(pairs)))
+
+
+_PASSES = click.option(
+    "--pass", "passes", multiple=True, type=PassOption(), callback=_settings,
+    help="An option of a pass; `archgen explain passes` lists them. May be repeated.",
+)  # fmt: skip
+
+
 def scheduling_options(verb: Verb) -> Verb:
-    """Adds --fusion, --halo, --objective and --effort, each a tuple of words."""
+    """Adds --fusion, --halo, --objective and --effort, each a tuple of words, and --pass, which
+    becomes combinations of settings."""
+    verb = _PASSES(verb)
     for option in reversed(_SCHEDULING):
         verb = option(verb)
     return verb

@@ -104,8 +104,8 @@ def study(
     archgen study soma-edge --model net.onnx --dim sequence=128 --dtype int8
     archgen study soma-edge --model resnet50 --fusion none,line,optimal
 
-    Several values of --batch, --fusion, --halo, --objective or --effort, separated by commas, are
-    compared: a point for each combination.
+    Several values of --batch, --fusion, --halo, --objective, --effort or --pass, separated by
+    commas, are compared: a point for each combination.
 
     Exit code 0: every point has an answer, also "does not fit" and "unsupported". 1: a point
     failed or its outputs are wrong. 2: wrong input. 130: interrupted, finished points are saved.
@@ -149,7 +149,7 @@ def _plain(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
         halo=given["halo"],
         objective=given["objective"],
         effort=as_efforts(given["effort"]),
-        passes=given.get("passes", ((),)),
+        passes=given["passes"],
         verify=given["verify"],
         host=given["host"],
         dims=as_dims(given["dims"]),

@@ -8,13 +8,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
 from archgen.extensions import Extension
-from archgen.knobs import Settings
+from archgen.knobs import combinations_of
 from archgen.scheduling import Scheduling, choices
 from archgen.schema.load import load_all
 from archgen.schema.mistakes import Mistake, dotted
@@ -276,16 +275,9 @@ class Maker:
             self.say((*path, name), ["expected at least one value"] if value == [] else [])
         ways, wrong = choices(
             compiler.fusion, compiler.halo, compiler.objective, compiler.effort,
-            list(_settings(compiler.passes)),
+            list(combinations_of(compiler.passes)),
         )  # fmt: skip
         for each in wrong:
             option = next((name for name in compiler.passes if f"{name!r}:" in each), None)
             self.say((*path, option) if option is not None else path, [each])
         return ways
-
-
-def _settings(passes: Mapping[str, Any]) -> Iterator[Settings]:
-    """Every combination of the values of pass options."""
-    lists = [value if isinstance(value, list) else [value] for value in passes.values()]
-    for values in product(*lists):
-        yield tuple(sorted(zip(passes, values, strict=True)))

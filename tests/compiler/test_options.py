@@ -9,10 +9,13 @@ from typing import Annotated, Any, get_args, get_origin
 
 import onnx
 import pytest
+from click.testing import CliRunner
 from machines import machine
 from networks import Net, check
 
+from archgen.cli.main import cli
 from archgen.knobs import Option, options, turned, wrong
+from archgen.scheduling import OptionError
 from archgen.studies.design import points
 from archgen.studies.plan import load_study
 from archgen.studies.sweep import Running, run_study
@@ -105,6 +108,32 @@ def test_all_turns_of_a_pass_have_its_options() -> None:
     assert turns[0].keep == ("DequantizeLinear",)
     assert not any(step.enabled for step in stages.graph if isinstance(step, FoldPad))
     assert stages.alloc == Stages().alloc
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["keep.share=2"], "pass option 'keep.share': expected a number from 0 to 1, got 2"),
+        (["keep.shar=1"], "no such option; did you mean 'keep.share'?"),
+        (["keep.share=0.5,1"], "several schedules: compile makes one program"),
+        (["fold_pad.enabled=no"], "expected true or false, got 'no'"),
+    ],
+)
+def test_options_of_the_command_line_are_checked(given: list[str], said: str) -> None:
+    words = [word for each in given for word in ("--pass", each)]
+    found = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "squeezenet", *words])
+    assert isinstance(found.exception, OptionError)
+    assert said in str(found.exception)
+
+
+def test_the_command_line_gives_every_combination(tmp_path: Path) -> None:
+    onnx.save(network(quantized=False), tmp_path / "net.onnx")
+    words = ["--pass", "tile.cores=null,1", "--pass", "fold_pad.enabled=true,false"]
+    asked = ["study", "mcu-npu", "-m", str(tmp_path / "net.onnx"), *words, "--dry-run"]
+    found = CliRunner().invoke(cli, asked)
+    assert "4 points, 0 of them finished" in found.output
+    again = CliRunner().invoke(cli, [*asked, "--pass", "tile.cores=2"])
+    assert "--pass tile.cores is given twice" in again.output
 
 
 SWEEP = """
