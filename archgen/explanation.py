@@ -44,6 +44,21 @@ class Explained:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """One schedule as a study measures it; without a program, only the reason."""
+
+    schedule: str
+    cycles: int | None
+    dram_bytes: int | None
+    """Read and written."""
+    local_bytes: int | None
+    """Peak of the fullest core's local memory."""
+    verified: bool | None
+    """None: some output could have been anything."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Explanation:
     """All of a program's groups."""
 
@@ -67,6 +82,8 @@ class Explanation:
     """Programs that were simulated, of which this is the best; none where there was one only."""
     notes: tuple[str, ...] = ()
     """What the search had chosen and had to be given up, with the reason."""
+    beside: tuple[Measured, ...] = ()
+    """A schedule by hand and the compiler's own, where this one was given."""
 
     @property
     def elsewhere(self) -> int:
@@ -83,6 +100,7 @@ class Explanation:
             "host_cycles": self.elsewhere,
             "memories": dict(self.sizes),
             "notes": list(self.notes),
+            **({"schedules": [asdict(each) for each in self.beside]} if self.beside else {}),
         }  # fmt: skip
         groups = [{**asdict(g.group), "simulated": asdict(g.simulated)} for g in self.groups]
         host = [

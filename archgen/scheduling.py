@@ -7,7 +7,7 @@ them as it compares machines: a row for each, and columns that say which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TypedDict
 
@@ -19,6 +19,7 @@ from compiler.api import (
     OBJECTIVES,
     STRATEGIES,
     Stages,
+    Tree,
     alternatives,
     stages_of,
 )
@@ -49,12 +50,15 @@ class Scheduling:
     """One of `EFFORTS`."""
     passes: Settings = ()
     """Options of passes, as `archgen.knobs` names them."""
+    tree: Tree | None = None
+    """A schedule to follow; what it leaves open is searched for."""
 
     @property
     def columns(self) -> dict[str, str | int | float | bool | None]:
         """The choices by name of their column."""
-        made = asdict(self)
+        made = asdict(replace(self, tree=None))
         made.pop("passes")
+        made.pop("tree")
         return made | {f"pass.{name}": value for name, value in self.passes}
 
     @property
@@ -66,6 +70,8 @@ class Scheduling:
     @property
     def alternatives(self) -> tuple[Stages, ...]:
         """Other ways to compile among which a simulation decides, with these options of passes."""
+        if self.tree is not None:
+            return ()
         return tuple(turned(way, self.passes) for way in alternatives(self.effort, self.stages))
 
 

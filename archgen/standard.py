@@ -58,7 +58,8 @@ def winner(request: Request) -> tuple[Arch, CompileOptions]:
 
 
 def _options(request: Request) -> CompileOptions:
-    return CompileOptions(request.dtype, request.host, request.scheduling.stages)
+    way = request.scheduling
+    return CompileOptions(request.dtype, request.host, way.stages, way.tree)
 
 
 def report(result: CompileResult) -> dict[str, Any]:

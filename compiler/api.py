@@ -30,6 +30,8 @@ from compiler.rejected import Option
 from compiler.report import Choice, Constants, GroupReport, LayerReport, report
 from compiler.search import Best, Tried, Wanted, alternatives, best_program
 from compiler.stages import GRAPH_PASSES, Stages
+from compiler.tree.ir import Tree
+from compiler.tree.text import TreeError, parse_tree, print_tree
 
 # In the order in which they are needed, not of the alphabet.
 __all__ = [  # noqa: RUF022
@@ -53,6 +55,10 @@ __all__ = [  # noqa: RUF022
     "stages_of",  # passes for a choice of these
     "Stages",  # all passes, whose fields are their options
     "Within",  # the range of such an option
+    "Tree",  # a schedule by names, which can be written by hand
+    "parse_tree",  # from text
+    "print_tree",  # to text
+    "TreeError",  # what is wrong with it, line by line
     # Refusals: what a user can do something about.
     "CompilerError",  # of which the others are
     "DoesNotFit",  # the sum that exceeds a memory, and what would make it fit

@@ -34,6 +34,8 @@ from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
 from compiler.schedule import Schedule
 from compiler.stages import Stages
+from compiler.tree.follow import followed
+from compiler.tree.ir import Tree
 from simmodel.arch import Arch
 from simmodel.dtype import NAMES
 from simmodel.program import Probe, Program
@@ -61,6 +63,8 @@ class CompileOptions:
     host: bool = True
     """Whether operators may fall back to the host."""
     stages: Stages = field(default_factory=Stages)
+    tree: Tree | None = None
+    """A schedule to follow; what it leaves open, and everything without one, is searched for."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class CompileResult:
     search: Search | None = field(default=None, compare=False, repr=False)
     notes: tuple[str, ...] = ()
     """What the search had chosen and had to be given up, with the reason."""
+    steps: tuple[ProgramStep, ...] = field(default=(), compare=False, repr=False)
+    """Groups with plans and places, and calls of the host, in order."""
 
 
 def prepared(
@@ -148,7 +154,8 @@ def compile_model(
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
     before, fallback = _on_host(model, arch, dtype, options, observe)
     graph = _arranged(before, fallback, options.stages, observe)
-    search, made, notes = _made(graph, arch, options.stages, observe)
+    make = _made if options.tree is None else partial(_told, options.tree)
+    search, made, notes = make(graph, arch, options.stages, observe)
     steps = tuple(made.emitter.steps)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
     decided = tuple(
@@ -158,7 +165,7 @@ def compile_model(
     )
     what = recipe(graph, steps, _known(model))
     found = probes(made.emitter)
-    return CompileResult(made.program, host, decided, found, what, search, notes)
+    return CompileResult(made.program, host, decided, found, what, search, notes, steps)
 
 
 def _named(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:
@@ -261,8 +268,24 @@ def _made(
     raise refusal
 
 
+def _told(
+    tree: Tree, graph: NestGraph, arch: Arch, stages: Stages, observe: Observer
+) -> tuple[Search, Emitted, tuple[str, ...]]:
+    """The same for a schedule that is given."""
+    parts = stages.fuse.apply(graph)
+    observe("fuse-tails", parts)
+    search = Search(graph, parts, Fitter(arch, stages))
+    steps = followed(tree, graph, parts, search.fitter)
+    _observe_steps(steps, observe)
+    found = emitted(graph, search.fitter, steps)
+    if found.note:
+        _observe_steps(tuple(found.emitter.steps), observe)
+    observe("order", found.program)
+    return search, found, tuple(filter(None, [found.note]))
+
+
 def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
-    for stage in ("tile", "plan", "alloc"):
+    for stage in ("tree", "plan", "layout"):
         observe(stage, steps)
 
 

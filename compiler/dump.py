@@ -3,7 +3,9 @@
 The one idea: a stage's name is enough. The compiler calls an observer after every stage; the form
 that was asked for becomes text at once, before a later pass changes it, and what comes later need
 not work. A pass that runs again has its turn behind its name: `fold-pad`, `fold-pad.2`. From `fuse`
-on a stage may have to give up what it made and make it again; what it made last is shown.
+on a stage may have to give up what it made and make it again; what it made last is shown. Groups,
+homes, schedules and addresses are a tree (`compiler.tree`) that says more from stage to stage, and
+that `--tree` takes back.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from typing import Any
@@ -22,15 +24,14 @@ import onnx_ir as ir
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.program import Placed
 from compiler.errors import CompilerError
-from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.nest.text import print_graph, print_step
 from compiler.passes import pass_name
 from compiler.plan.ir import LayerPlan
-from compiler.schedule import Schedule
 from compiler.stages import Stages
-from compiler.wording import cores_text, loops_text, name_of
+from compiler.tree.made import remarks_of, tree_of
+from compiler.tree.text import print_tree
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.program import Program
@@ -51,7 +52,7 @@ def numbered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-CHOSEN = ("fuse", "keep", "homes", "tile", "plan", "alloc", "emit", "order")
+CHOSEN = ("fuse", "keep", "homes", "tree", "plan", "layout", "emit", "order")
 """Stages whose forms differ between the programs that are tried."""
 FORMS = numbered(
     (
@@ -81,7 +82,7 @@ def form_after(
     if stage == "emit":  # as it is emitted: before it is put in order
         stages = replace(options.stages, order=replace(options.stages.order, enabled=False))
         options, stage = replace(options, stages=stages), "order"
-    observe = _Observer(stage)
+    observe = _Observer(stage, name)
     try:
         compile_model(prepared(proto, name, options.stages, observe), arch, options, observe)
     except _Reached:
@@ -99,6 +100,7 @@ class _Observer:
     """Keeps the form of one stage as text."""
 
     wanted: str
+    network: str
     text: str | None = None
 
     def __post_init__(self) -> None:
@@ -108,20 +110,24 @@ class _Observer:
         self._seen[stage] += 1
         again = stage in CHOSEN or self._seen[stage] == 1
         if self.wanted == (stage if again else f"{stage}.{self._seen[stage]}"):
-            self.text = text_of(stage, form)
+            self.text = text_of(stage, form, self.network)
             if stage not in CHOSEN:
                 raise _Reached
 
 
-def text_of(stage: str, form: Any) -> str:
-    """A stage's result as text."""
+def text_of(stage: str, form: Any, network: str) -> str:
+    """A stage's result as text; groups and schedules are those of `network`."""
     if isinstance(form, ir.Model):
         return _graph(form)
     if isinstance(form, NestGraph):
         return print_graph(form)
     if isinstance(form, Program):
         return print_program(form)
-    return "\n".join(_parts(stage, form)) + "\n"
+    if stage in ("fuse-tails", "plan"):
+        write = _layers if stage == "fuse-tails" else _plans
+        return "\n".join(write(form)) + "\n"
+    tree = tree_of(network, form, addresses=stage == "layout")
+    return print_tree(tree, remarks_of(tree, form))
 
 
 def _graph(model: ir.Model) -> str:
@@ -136,46 +142,22 @@ def _graph(model: ir.Model) -> str:
     return _ELSEWHERE.sub("", onnx.printer.to_text(proto)) + "\n"
 
 
-def _parts(stage: str, parts: Sequence[Layer | Group | Placed | HostNode]) -> Iterator[str]:
-    write: dict[str, Callable[[Placed], Iterator[str]]] = {
-        "tile": lambda step: _schedule(step.plan.schedule), "plan": _plan, "alloc": _places,
-    }  # fmt: skip
+def _layers(parts: Sequence[Layer | HostNode]) -> Iterator[str]:
     for number, part in enumerate(parts):
         if isinstance(part, HostNode):
             yield f"{number} {print_step(part)}"
-        elif isinstance(part, Layer):
-            yield f"layer {number}"
-            yield from (f"  {print_step(nest)}" for nest in part.nests)
-        elif isinstance(part, Group):
-            yield from _group(number, part)
-        else:
-            yield f"group {number}: {part.plan.schedule.group.name}"
-            yield from (f"  {line}" for line in write[stage](part))
+            continue
+        yield f"layer {number}"
+        yield from (f"  {print_step(nest)}" for nest in part.nests)
 
 
-def _group(number: int, group: Group) -> Iterator[str]:
-    constants = {name for name in group.inputs if group.tensors[name].data is not None}
-    reads = ", ".join(name for name in group.inputs if name not in constants)
-    yield f"group {number} reads {reads} makes {', '.join(group.results)}"
-    for name, kept in group.kept.items():
-        yield f"  keeps {name} at local {kept.address}"
-    for name, place in group.shared.items():
-        yield f"  has {name} at shared {place.address}"
-    for position, layer in enumerate(group.layers):
-        yield f"  layer {position}"
-        yield from (f"    {print_step(nest)}" for nest in layer.nests)
-
-
-def _schedule(schedule: Schedule) -> Iterator[str]:
-    yield f"on {cores_text(schedule)}"
-    last, indent = schedule.group.layers[-1], ""
-    for loop in schedule.loops:
-        policy = " rolling" if loop.rolling else ""
-        yield f"{indent}for {name_of(last, loop.axis)} in steps of {loop.size}{policy}"
-        indent += "  "
-    for tiled in schedule.layers:
-        stay = "; constants stay" if tiled.resident else ""
-        yield f"{indent}{tiled.layer.name}: {loops_text(tiled)}{stay}"
+def _plans(parts: Sequence[Placed | HostNode]) -> Iterator[str]:
+    for number, part in enumerate(parts):
+        if isinstance(part, HostNode):
+            yield f"{number} {print_step(part)}"
+            continue
+        yield f"group {number}: {part.plan.schedule.group.name}"
+        yield from (f"  {line}" for line in _plan(part))
 
 
 def _plan(step: Placed) -> Iterator[str]:
@@ -198,14 +180,3 @@ def _steps(layer: LayerPlan) -> Iterator[str]:
         yield f"{c.nest.kind or c.nest.function} on {c.route.engine}: {reads} -> {c.writes}{sums}"
     if layer.store is not None:
         yield f"store {layer.result} with {layer.store}"
-
-
-def _places(step: Placed) -> Iterator[str]:
-    buffers = step.plan.buffers
-    for name, (address, pitch) in sorted(
-        step.places.items(), key=lambda item: (buffers[item[0]].role, item[1])
-    ):
-        b = buffers[name]
-        span = f"{address} .. {address + (b.slots - 1) * pitch + b.bytes}"
-        slots = f", {b.slots} slots every {pitch} B" if b.slots > 1 else ""
-        yield f"{b.role} {span}: {name}, layers {b.first} .. {b.last}{slots}"

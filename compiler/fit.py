@@ -58,6 +58,12 @@ class Fitter:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
         return [schedule.of(group) for schedule in self._alike(group)]
 
+    def estimated(self, schedule: Schedule) -> Schedule:
+        """`schedule` with the estimate that the search has of it; without one where the search has
+        not come across it."""
+        known = (other for other in self.schedules(schedule.group) if schedule.same(other))
+        return next(known, schedule)
+
     def _alike(self, group: Group) -> list[Schedule]:
         """Schedules of the first group that was asked for of all that are like `group`."""
         outline = self.search.outlines.of(group)

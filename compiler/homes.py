@@ -191,6 +191,38 @@ def _reaches(group: Group, names: Collection[str], fitter: Prices) -> bool:
     return True
 
 
+def homes_as_given(
+    parts: Sequence[Part], graph: NestGraph, fitter: Prices, given: Mapping[str, int | None]
+) -> tuple[Part, ...]:
+    """`parts` with exactly the buffers that are `given` in shared memory.
+
+    Args:
+        parts: groups and calls of the host, in order.
+        graph: the network.
+        fitter: the machine, and what is true of groups.
+        given: buffer -> address of its first byte; None: the lowest that is free.
+
+    Raises:
+        ValueError: a buffer cannot lie in shared memory, or not there; says which and why.
+    """
+    memory = fitter.arch.memories.shared
+    if not given:
+        return tuple(parts)
+    if memory is None:
+        raise ValueError(f"{next(iter(given))}: {fitter.arch.name} has no shared memory")
+    chosen = _Chosen(PricedParts(list(parts), fitter), memory, memory.size)
+    able = {found.span.name: found for found in candidates(parts, graph, fitter)}
+    for name, address in given.items():
+        if name not in able:
+            raise ValueError(f"{name} cannot lie in shared memory between these steps")
+        found = chosen.placed_with(able[name], address)
+        if found is None:
+            where = "anywhere" if address is None else f"at {address}"
+            raise ValueError(f"{name}: {able[name].span.size} B are not free there {where}")
+        chosen.settle(*found)
+    return tuple(chosen.program.parts)
+
+
 @dataclass
 class _Chosen:
     """What lies in shared memory so far."""
@@ -203,17 +235,29 @@ class _Chosen:
 
     def offer(self, candidate: Candidate) -> None:
         """Take the candidate in if there is room and its groups are quicker for it."""
+        found = self.placed_with(candidate)
+        if found is not None and self.program.take(found[1]):
+            self.placed.append(found[0])
+
+    def settle(self, place: tuple[int, Span], changed: Mapping[int, Group]) -> None:
+        """Take a candidate in as `placed_with` found it."""
+        self.placed.append(place)
+        for position, group in changed.items():
+            self.program.parts[position] = group
+
+    def placed_with(
+        self, candidate: Candidate, wanted: int | None = None
+    ) -> tuple[tuple[int, Span], dict[int, Group]] | None:
+        """Where the candidate can lie, and the groups that it changes; None without room."""
         grain = math.lcm(self.memory.alignment, GRAIN)
-        address = lowest(candidate.span, self.placed, grain)
-        if address + candidate.span.size > self.most:
-            return
+        address = lowest(candidate.span, self.placed, grain, wanted or 0)
+        if address + candidate.span.size > self.most or wanted not in (None, address):
+            return None
         home = Shared(address, candidate.span.size, candidate.slices)
-        changed = {
+        return (address, candidate.span), {
             position: self._with(position, dict.fromkeys(names, home))
             for position, names in candidate.names.items()
         }
-        if self.program.take(changed):
-            self.placed.append((address, candidate.span))
 
     def _with(self, position: int, homes: Mapping[str, Shared]) -> Group:
         group = self.program.group(position)

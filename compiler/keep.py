@@ -171,6 +171,36 @@ def _raw(group: Group, tensor: Tensor, border: float | None) -> float:
     return raw_value(border, tensor.dtype, access.scale, access.zero)
 
 
+def kept_as_given(
+    parts: Sequence[Part], graph: NestGraph, fitter: Prices, given: Mapping[str, int | None]
+) -> tuple[Part, ...]:
+    """`parts` with exactly the tensors that are `given` kept on chip.
+
+    Args:
+        parts: groups and calls of the host, in order.
+        graph: the network.
+        fitter: the machine, and what is true of groups.
+        given: tensor -> address of its first byte; None: as near to the memory's end as is free.
+
+    Raises:
+        ValueError: a tensor cannot be kept, or not there; says which and why.
+    """
+    memory = fitter.arch.memories.local
+    residents = _Residents(PricedParts(list(parts), fitter), memory, memory.size)
+    able = {candidate.name: candidate for candidate in candidates(parts, graph, fitter)}
+    for name, address in given.items():
+        if fitter.arch.core_count > 1:
+            raise ValueError(f"{name} cannot stay on chip: other cores could not reach it")
+        if name not in able:
+            raise ValueError(f"{name} cannot stay on chip between these steps")
+        found = residents.placed_with(able[name], address)
+        if found is None:
+            where = "anywhere" if address is None else f"at {address}"
+            raise ValueError(f"{name}: {able[name].bytes} B are not free in local memory {where}")
+        residents.settle(*found)
+    return tuple(residents.program.parts)
+
+
 @dataclass
 class _Residents:
     """The end of local memory, and what lies there from group to group."""
@@ -184,23 +214,36 @@ class _Residents:
 
     def offer(self, candidate: Candidate) -> None:
         """Keep the candidate if that is worth its place."""
+        found = self.placed_with(candidate)
+        if found is not None and self.program.take(found[1]):
+            self.placed.append(found[0])
+
+    def settle(self, place: tuple[int, Span], changed: Mapping[int, Group]) -> None:
+        """Keep a candidate as `placed_with` found it."""
+        self.placed.append(place)
+        for position, group in changed.items():
+            self.program.parts[position] = group
+
+    def placed_with(
+        self, candidate: Candidate, address: int | None = None
+    ) -> tuple[tuple[int, Span], dict[int, Group]] | None:
+        """Where the candidate can be kept, and the groups that it changes; None without room."""
         memory = self.memory
         grain = math.lcm(memory.alignment, GRAIN)
         size = -(-candidate.bytes // grain) * grain
         span = Span(candidate.name, size, candidate.first, candidate.last)
-        offset = lowest(span, self.placed, grain)
-        if offset + size > self.most:
-            return
+        start = 0 if address is None else memory.size - size - address
+        offset = lowest(span, self.placed, grain, start)
         base = (memory.size - offset - size) // grain * grain
+        if offset + size > self.most or address not in (None, base):
+            return None
         kept = replace(candidate.kept, address=base)
         reserve = memory.size - base
-        changed = {
+        return (offset, span), {
             position: self._with(position, candidate, kept, reserve)
             for position in range(candidate.first, candidate.last + 1)
             if isinstance(self.program.parts[position], Group)
         }
-        if self.program.take(changed):
-            self.placed.append((offset, span))
 
     def _with(self, position: int, candidate: Candidate, kept: Kept, reserve: int) -> Group:
         """The group at `position` with one more tensor on the residents."""

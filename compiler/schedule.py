@@ -75,6 +75,15 @@ class Schedule:
     estimate: Estimate
     loops: tuple[OuterLoop, ...] = ()
 
+    def same(self, other: Schedule) -> bool:
+        """Whether both cut their groups alike."""
+        return (
+            self.parts == other.parts
+            and self.loops == other.loops
+            and [(t.loops, t.resident) for t in self.layers]
+            == [(t.loops, t.resident) for t in other.layers]
+        )
+
     def of(self, group: Group) -> Schedule:
         """The same for a group that is like this one but for its names."""
         if group is self.group:

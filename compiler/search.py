@@ -104,7 +104,7 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
     Raises CompilerError where there is none, with the reason of the first.
     """
-    if wanted.objective == "memory":
+    if wanted.objective == "memory" and wanted.options.tree is None:
         return _frugal(wanted, judge)
     arch = wanted.made_for or wanted.arch
     made: list[Best] = []

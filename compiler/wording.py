@@ -6,7 +6,7 @@ Loops carry the names of the dimensions that the operators have: `h 14 of 56, 4 
 from __future__ import annotations
 
 from compiler.layer import Layer
-from compiler.schedule import Schedule, Tiled
+from compiler.schedule import Schedule, Tiled, TileLoop
 
 WHOLE = "all at once"
 
@@ -27,13 +27,17 @@ def sizes_text(schedule: Schedule) -> str:
 
 def loops_text(tiled: Tiled) -> str:
     """The loops of a layer, outermost first."""
-    head, found = tiled.layer.head, []
+    found = []
     for loop in tiled.loops:
-        extent = head.dims[loop.dim].extent
-        if not loop.reduction:
-            extent = max(part[loop.dim][1] for part in tiled.parts)
-        found.append(_loop(head.dims[loop.dim].name, loop.size, extent))
+        sizes = (part[loop.dim][1] for part in tiled.parts)
+        extent = tiled.layer.head.dims[loop.dim].extent if loop.reduction else max(sizes)
+        found.append(_loop(loop_name(tiled.layer, loop), loop.size, extent))
     return ", ".join(found) or WHOLE
+
+
+def loop_name(layer: Layer, loop: TileLoop) -> str:
+    """What the operator calls the dimension of a loop: of its sum, or of its result."""
+    return layer.head.dims[loop.dim].name if loop.reduction else name_of(layer, loop.dim)
 
 
 def _loop(name: str, size: int, extent: int) -> str:

@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,6 +37,7 @@ from archgen.explanation import explanation
 from archgen.extensions import activate, extension
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
+from archgen.outcomes.point import Point
 from archgen.outcomes.rows import host_calls
 from archgen.perfetto import write_trace
 from archgen.process.guard import Bounds
@@ -44,7 +45,17 @@ from archgen.process.steps import step
 from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError, guess
 from archgen.standard import compile_best, first, winner
-from compiler.api import CHOSEN, FORMS, Best, CompilerError, form_after
+from archgen.studies.by_hand import beside
+from compiler.api import (
+    CHOSEN,
+    FORMS,
+    Best,
+    CompilerError,
+    Tree,
+    TreeError,
+    form_after,
+    parse_tree,
+)
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.program import Program
@@ -64,6 +75,7 @@ class _Shown:
     as_json: bool
     output: Path | None
     trace: Path | None
+    tree: Path | None
 
     @property
     def run(self) -> bool:
@@ -86,6 +98,11 @@ class _Shown:
 @click.option("--json", "as_json", is_flag=True, help="The report as JSON.")
 @click.option(
     "--after", metavar="STAGE", help="Print what a stage makes instead; `--after list` lists them."
+)
+@click.option(
+    "--tree",
+    type=click.Path(path_type=Path),
+    help="Follow the schedule in this file, as `--after tree` writes it, instead of searching.",
 )
 @click.option(
     "--trace",
@@ -113,6 +130,7 @@ def compile(
     report: bool,
     as_json: bool,
     after: str | None,
+    tree: Path | None,
     trace: Path | None,
     output: Path | None,
     timeout: float | None,
@@ -126,8 +144,9 @@ def compile(
     \b
     archgen compile soma-edge --model squeezenet -o squeezenet.asm
     archgen compile soma-edge --model squeezenet --report
-    archgen compile soma-edge --model squeezenet --after fuse
     archgen compile soma-edge --model squeezenet --trace squeezenet.pftrace.gz
+    archgen compile soma-edge --model squeezenet --after tree -o squeezenet.tree
+    archgen compile soma-edge --model squeezenet --tree squeezenet.tree --report
 
     Where --effort allows several programs, the best as simulated is shown, also by --after.
 
@@ -137,15 +156,11 @@ def compile(
     if after == "list":
         click.echo("\n".join(FORMS))
         return
-    shown = _Shown(after, report or as_json, as_json, output, trace)
-    files = {"--output": output, "--trace": trace}
-    unwritable = [line for option, path in files.items() for line in _unwritable(option, path)]
-    mistakes = [*_wrong(arch, model, shown), *unwritable]
+    shown = _Shown(after, report or as_json, as_json, output, trace, tree)
+    mistakes = _wrong(arch, model, shown)
     machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
-    scheduling = _scheduling(given, mistakes)
-    if machine is not None and dtype is not None and dtype not in machine.types:
-        known = ", ".join(machine.types)
-        mistakes.append(f"dtype {dtype}: {machine.name} runs networks of {known}")
+    scheduling = _scheduling(given, tree, mistakes)
+    mistakes += _unknown_type(dtype, machine)
     if model is None:
         raise OptionError(mistakes)
     sizes, said = as_dims(dims), as_roles(roles)
@@ -155,7 +170,11 @@ def compile(
         network = _tried(lambda: load_model(model, batch=batch, dims=sizes, roles=said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
-        _answer(network, machine, dtype, calibration, host, scheduling, shown)
+        point = Point(
+            "", machine, model, batch, dtype or machine.types[0], tuple(sizes.items()),
+            tuple(said.items()), calibration, host=host, scheduling=scheduling,
+        )  # fmt: skip
+        _answer(network, point, shown)
 
     printed(work, Bounds(timeout, memory))
 
@@ -171,7 +190,15 @@ def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
         found.append("--after and --report: one of them at a time")
     if shown.after is not None and shown.trace is not None:
         found.append("--after and --trace: one of them at a time")
+    files = {"--output": shown.output, "--trace": shown.trace}
+    found += [line for option, path in files.items() for line in _unwritable(option, path)]
     return found
+
+
+def _unknown_type(dtype: str | None, machine: Arch | None) -> list[str]:
+    if machine is None or dtype is None or dtype in machine.types:
+        return []
+    return [f"dtype {dtype}: {machine.name} runs networks of {', '.join(machine.types)}"]
 
 
 def _unwritable(option: str, path: Path | None) -> list[str]:
@@ -196,7 +223,9 @@ def _tried(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
         return None
 
 
-def _scheduling(given: Mapping[str, Any], mistakes: list[str]) -> Scheduling | None:
+def _scheduling(
+    given: Mapping[str, Any], tree: Path | None, mistakes: list[str]
+) -> Scheduling | None:
     effort = as_efforts(given["effort"])
     found, unknown = choices(
         given["fusion"], given["halo"], given["objective"], effort, given["passes"]
@@ -204,39 +233,42 @@ def _scheduling(given: Mapping[str, Any], mistakes: list[str]) -> Scheduling | N
     if len(found) > 1:
         unknown.append("several schedules: compile makes one program; `archgen study` compares")
     mistakes += unknown
-    return found[0] if found else None
+    followed = _tree(tree, mistakes)
+    return replace(found[0], tree=followed) if found else None
 
 
-def _answer(
-    network: SourceModel,
-    machine: Arch,
-    dtype: str | None,
-    calibration: str | None,
-    host: bool,
-    scheduling: Scheduling,
-    shown: _Shown,
-) -> None:
+def _tree(path: Path | None, mistakes: list[str]) -> Tree | None:
+    """The schedule in a file."""
+    if path is None:
+        return None
+    try:
+        return parse_tree(path.read_text(encoding="utf-8"))
+    except TreeError as mistake:
+        mistakes += [f"{path}: {said}" for said in mistake.mistakes]
+    except OSError as mistake:
+        mistakes.append(f"--tree {path}: {mistake.strerror}")
+    except UnicodeDecodeError:
+        mistakes.append(f"--tree {path}: is no text")
+    return None
+
+
+def _answer(network: SourceModel, point: Point, shown: _Shown) -> None:
     """Show what is asked for, or why there is no program."""
     try:
-        _show(network, machine, dtype, calibration, host, scheduling, shown)
+        _show(network, point, shown)
     except CompilerError as answer:
         click.echo(f"no program: {answer}", err=True)
         sys.exit(1)
+    except TreeError as wrong:
+        raise OptionError(f"{shown.tree}: {said}" for said in wrong.mistakes) from None
 
 
-def _show(
-    network: SourceModel,
-    machine: Arch,
-    dtype: str | None,
-    calibration: str | None,
-    host: bool,
-    scheduling: Scheduling,
-    shown: _Shown,
-) -> None:
+def _show(network: SourceModel, point: Point, shown: _Shown) -> None:
+    machine = point.arch
     with step(f"opening {network.name}"):
-        check_sizes(network, machine, dtype or machine.types[0])
-    prepared, chosen = prepared_for(network, machine, dtype, calibration)
-    request = request_for(prepared, chosen, machine, host, scheduling)
+        check_sizes(network, machine, point.dtype)
+    prepared, dtype = prepared_for(network, machine, point.dtype, point.calibration)
+    request = request_for(prepared, dtype, machine, point.host, point.scheduling)
     if shown.after is not None:
         on, options = winner(request) if shown.after in CHOSEN else first(request)
         _write(form_after(shown.after, prepared.proto, prepared.name, on, options), shown.output)
@@ -247,19 +279,21 @@ def _show(
     if not shown.as_json and (shown.output is not None or not shown.run):
         _write(text, shown.output)
     if shown.run:
-        _show_run(best, machine, chosen, scheduling, shown)
+        _show_run(best, point, shown)
     click.echo(_summary(machine, network, program, text), err=True)
 
 
-def _show_run(best: Best, machine: Arch, dtype: str, scheduling: Scheduling, shown: _Shown) -> None:
+def _show_run(best: Best, point: Point, shown: _Shown) -> None:
     """The report and the trace, as far as they are wanted."""
-    program = best.result.program
+    program, machine = best.result.program, point.arch
     trace = best.trace or traced(program, machine)
     if shown.trace is not None:
         _write_trace(shown.trace, trace, program, machine)
     if not shown.report:
         return
-    made = explanation(best, trace, machine, dtype, scheduling)
+    made = explanation(best, trace, machine, point.dtype, point.scheduling)
+    if point.scheduling.tree is not None:
+        made = replace(made, beside=beside(point))
     if shown.as_json:
         _write(json.dumps(made.plain(), indent=2) + "\n", shown.output)
     else:

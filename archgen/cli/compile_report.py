@@ -8,14 +8,14 @@ folding names, never by dropping a figure.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from archgen.explanation import Explained, Explanation
+from archgen.explanation import Explained, Explanation, Measured
 from compiler.api import Choice, Constants, GroupReport, LayerReport, Option, Tried
 from simmodel.units import show_bytes
 
@@ -35,6 +35,8 @@ def print_report(made: Explanation) -> None:
 def parts(made: Explanation) -> Iterator[RenderableType]:
     """The report, top to bottom."""
     yield from _head(made)
+    if made.beside:
+        yield _beside(made.beside)
     yield _groups(made)
     yield Text("adds: simulated cycles from the end of the groups before; span: from first to last")
     if made.host:
@@ -75,6 +77,21 @@ def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:
             overflow="fold",
             no_wrap=heading not in left,
         )
+    return table
+
+
+def _beside(schedules: Sequence[Measured]) -> Table:
+    """A schedule by hand and the compiler's own, as a study measures both."""
+    table = _table("schedule", "cycles", "DRAM MB", "local", "verified", left=("schedule",))
+    words = {True: "yes", False: "NO", None: "not checked"}
+    for made in schedules:
+        if made.cycles is None or made.dram_bytes is None or made.local_bytes is None:
+            table.add_row(f"{made.schedule}: {made.reason}", "", "", "", "")
+            continue
+        table.add_row(
+            made.schedule, f"{made.cycles:,}", f"{made.dram_bytes / 1e6:.3f}",
+            show_bytes(made.local_bytes), words[made.verified],
+        )  # fmt: skip
     return table
 
 

@@ -69,6 +69,11 @@ class LayerNeeds:
 
 def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
     """Boxes of the layer's inputs, borders included, that `box` of its result needs."""
+    return layer_boxes(layer, box)[1]
+
+
+def layer_boxes(layer: Layer, box: Box) -> tuple[dict[str, Box], dict[str, Box]]:
+    """What `box` of a layer's result takes of each nest's result, and of the layer's inputs."""
     wants = {layer.result.name: box}
     found: dict[str, Box] = {}
     for nest in reversed(layer.nests):
@@ -81,7 +86,7 @@ def layer_needs(layer: Layer, box: Box) -> dict[str, Box]:
                 wants[name] = union(wants[name], need) if name in wants else need
             else:
                 found[name] = union(found[name], need) if name in found else need
-    return found
+    return wants, found
 
 
 def _same(nest: Nest, access: Access) -> bool:

@@ -40,17 +40,29 @@ def run(
         ValueError: an input is missing or has another shape, or a host node has no host.
     """
     tensors = views(graph)
+    feed(graph, inputs, tensors)
+    for step in graph.steps:
+        if isinstance(step, Nest):
+            run_nest(step, tensors)
+        else:
+            run_host(step, tensors, host)
+    return outputs(graph, tensors)
+
+
+def feed(graph: NestGraph, inputs: Mapping[str, Array], tensors: Mapping[str, Array]) -> None:
+    """Put `inputs` into the graph's `tensors`; ValueError where one is missing or has another
+    shape."""
     for name in graph.inputs:
         given = np.asarray(inputs[name]) if name in inputs else None
         if given is None or given.shape != graph.tensors[name].shape:
             raise ValueError(f"input {name} needs an array of {graph.tensors[name].shape}")
         tensors[name][...] = given
-    for step in graph.steps:
-        if isinstance(step, Nest):
-            run_nest(step, tensors)
-        else:
-            _run_host(step, tensors, host)
-    return {name: _read(graph, name, tensors[name]) for name in graph.outputs}
+
+
+def outputs(graph: NestGraph, tensors: Mapping[str, Array]) -> dict[str, Array]:
+    """The graph's outputs among its `tensors`, in the element types of its ports."""
+    kinds = {n: graph.ports.get(n, graph.tensors[n].dtype) for n in graph.outputs}
+    return {name: tensors[name].astype(NUMPY[kind]) for name, kind in kinds.items()}
 
 
 def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
@@ -86,11 +98,8 @@ def _view(tensor: Tensor, buffer: Array) -> Array:
     )
 
 
-def _read(graph: NestGraph, name: str, values: Array) -> Array:
-    return values.astype(NUMPY[graph.ports.get(name, graph.tensors[name].dtype)])
-
-
-def _run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -> None:
+def run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -> None:
+    """Let the host compute `step` into its outputs among `tensors`."""
     if host is None:
         raise ValueError(f"{step.origin} ({step.kind}) runs on the host, and none is given")
     results = host(step.payload, [tensors[name] for name in step.inputs])

@@ -49,14 +49,14 @@ def parse_graph(
     lines = re.sub(r"\n[ \t]+", " ", text.strip()).splitlines()
     for line in filter(None, lines):
         try:
-            graph.take(_Words(line))
+            graph.take(Words(line))
         except (ValueError, KeyError) as mistake:
             raise ValueError(f"{line!r}: {mistake}") from mistake
     return graph.finished()
 
 
-class _Words:
-    """The tokens of one line, taken from the left."""
+class Words:
+    """The tokens of one line, taken from the left; ValueError where the next is another one."""
 
     def __init__(self, line: str) -> None:
         self.tokens: list[str] = []
@@ -70,9 +70,11 @@ class _Words:
         self.at = 0
 
     def peek(self) -> str:
+        """The next token; empty behind the last."""
         return self.tokens[self.at] if self.at < len(self.tokens) else ""
 
     def next(self) -> str:
+        """Take the next token."""
         token = self.peek()
         self.at += 1
         return token
@@ -84,11 +86,14 @@ class _Words:
         return found
 
     def expect(self, *tokens: str) -> None:
+        """Take exactly `tokens`."""
         for token in tokens:
             if not self.skip(token):
-                raise ValueError(f"expected {token!r} before {self.peek()!r}")
+                where = f"before {self.peek()!r}" if self.peek() else "at the end"
+                raise ValueError(f"expected {token!r} {where}")
 
     def name(self) -> str:
+        """Take a name, bare or in quotes."""
         token = self.next()
         if token.startswith('"'):
             return str(json.loads(token))
@@ -97,12 +102,17 @@ class _Words:
         return token
 
     def number(self) -> float:
+        """Take a number."""
         sign = -1.0 if self.skip("-") else 1.0
         return sign * float(self.next())
 
     def integer(self) -> int:
+        """Take a whole number."""
         sign = -1 if self.skip("-") else 1
-        return sign * int(self.next())
+        token = self.next()
+        if not token.isdecimal():
+            raise ValueError(f"expected a whole number, not {token!r}")
+        return sign * int(token)
 
     def list(self, opening: str, item: Callable[[], T], closing: str) -> list[T]:
         """`opening` item, item, ... `closing`."""
@@ -132,7 +142,7 @@ class _Parts:
         self.outputs: list[str] = []
         self.ports: dict[str, str] = {}
 
-    def take(self, words: _Words) -> None:
+    def take(self, words: Words) -> None:
         """Read one line."""
         first = words.peek()
         if first == "graph":
@@ -153,7 +163,7 @@ class _Parts:
         if words.peek():
             raise ValueError(f"nothing may follow at {words.peek()!r}")
 
-    def _tensor(self, words: _Words, constant: bool) -> None:
+    def _tensor(self, words: Words, constant: bool) -> None:
         name = words.name()
         words.expect(":")
         dtype = words.name()
@@ -167,12 +177,12 @@ class _Parts:
         data = self.data[name] if constant else None
         self.tensors[name] = Tensor(name, shape, dtype, Storage(buffer, offset, strides), data)
 
-    def _port(self, words: _Words, ports: list[str]) -> None:
+    def _port(self, words: Words, ports: list[str]) -> None:
         ports.append(words.name())
         if words.skip(":"):
             self.ports[ports[-1]] = words.name()
 
-    def _host(self, words: _Words) -> HostNode:
+    def _host(self, words: Words) -> HostNode:
         words.expect("host")
         outputs = tuple(words.list("(", words.name, ")"))
         words.expect("=")
@@ -197,7 +207,7 @@ class _Parts:
         )
 
 
-def parse_nest(words: _Words) -> Nest:
+def parse_nest(words: Words) -> Nest:
     """One nest from its tokens."""
     tensor = words.name()
     dims = words.list("[", lambda: _dim(words), "]")
@@ -236,14 +246,14 @@ def parse_nest(words: _Words) -> Nest:
     )  # fmt: skip
 
 
-def _dim(words: _Words) -> Dim:
+def _dim(words: Words) -> Dim:
     name = words.name()
     words.expect("=")
     return Dim(name, words.integer())
 
 
 def _arguments(
-    words: _Words, loops: Mapping[str, int]
+    words: Words, loops: Mapping[str, int]
 ) -> tuple[tuple[Access, ...], tuple[float, ...]]:
     operands: list[Access] = []
     parameters: list[float] = []
@@ -258,7 +268,7 @@ def _arguments(
     return tuple(operands), tuple(parameters)
 
 
-def _read(words: _Words, loops: Mapping[str, int]) -> Access:
+def _read(words: Words, loops: Mapping[str, int]) -> Access:
     tensor = words.name()
     index = tuple(words.list("[", lambda: _position(words, loops), "]"))
     pad = words.option("pad", words.number, None)
@@ -266,7 +276,7 @@ def _read(words: _Words, loops: Mapping[str, int]) -> Access:
     return Access(tensor, index, pad, scale, words.option("zero", words.integer, 0))
 
 
-def _position(words: _Words, loops: Mapping[str, int]) -> Affine:
+def _position(words: Words, loops: Mapping[str, int]) -> Affine:
     terms: list[tuple[int, int]] = []
     constant = 0
     sign = -1 if words.skip("-") else 1

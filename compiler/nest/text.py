@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from compiler.nest.ir import Access, Affine, Array, HostNode, Nest, NestGraph, Step, Tensor
 from compiler.nest.parse import WORD, parse_graph
 
-__all__ = ["constants", "parse_graph", "payloads", "print_graph", "print_step"]
+__all__ = ["constants", "parse_graph", "payloads", "print_graph", "print_step", "spelled"]
 
 _RESERVED = frozenset(
     {"graph", "buffer", "tensor", "constant", "input", "output", "host", "clip", "over", "of",
@@ -43,11 +43,11 @@ def payloads(graph: NestGraph) -> dict[str, bytes]:
 
 def print_graph(graph: NestGraph) -> str:
     """The text form of `graph`."""
-    lines = [f"graph {_name(graph.name)}"]
-    lines += [f"buffer {_name(name)} {size}" for name, size in graph.buffers.items()]
+    lines = [f"graph {spelled(graph.name)}"]
+    lines += [f"buffer {spelled(name)} {size}" for name, size in graph.buffers.items()]
     lines += [_tensor(tensor) for tensor in graph.tensors.values()]
     for word, names in (("input", graph.inputs), ("output", graph.outputs)):
-        lines += [f"{word} {_name(name)}{_port(graph.ports.get(name))}" for name in names]
+        lines += [f"{word} {spelled(name)}{_port(graph.ports.get(name))}" for name in names]
     lines += [print_step(step) for step in graph.steps]
     return "\n".join(lines) + "\n"
 
@@ -57,7 +57,8 @@ def print_step(step: Step) -> str:
     return _nest(step) if isinstance(step, Nest) else _host(step)
 
 
-def _name(name: str) -> str:
+def spelled(name: str) -> str:
+    """A name as text: bare where it is a word, in quotes otherwise."""
     plain = WORD.fullmatch(name) is not None and name not in _RESERVED
     return name if plain else json.dumps(name)
 
@@ -68,8 +69,8 @@ def _port(dtype: str | None) -> str:
 
 def _tensor(t: Tensor) -> str:
     word = "tensor" if t.data is None else "constant"
-    place = f"{_name(t.storage.buffer)} + {t.storage.offset} by ({_list(t.storage.strides)})"
-    return f"{word} {_name(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}"
+    place = f"{spelled(t.storage.buffer)} + {t.storage.offset} by ({_list(t.storage.strides)})"
+    return f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}"
 
 
 def _list(numbers: Iterable[object]) -> str:
@@ -77,7 +78,7 @@ def _list(numbers: Iterable[object]) -> str:
 
 
 def _nest(nest: Nest) -> str:
-    names = [_name(dim.name) for dim in nest.dims]
+    names = [spelled(dim.name) for dim in nest.dims]
     loops = [f"{name}={dim.extent}" for name, dim in zip(names, nest.dims, strict=True)]
     value = ", ".join(_access(access, names) for access in nest.operands)
     value = f"{nest.function}({value}{_parameters(nest.parameters)})"
@@ -92,7 +93,7 @@ def _nest(nest: Nest) -> str:
     code = _code(nest.scale, nest.zero)
     value += f" as{code}" if code else ""
     value += _source(nest.origin, nest.kind, nest.composite)
-    return f"{_name(nest.tensor)}[{', '.join(loops[: nest.rank])}] = {value}"
+    return f"{spelled(nest.tensor)}[{', '.join(loops[: nest.rank])}] = {value}"
 
 
 def _parameters(values: tuple[float, ...]) -> str:
@@ -102,7 +103,7 @@ def _parameters(values: tuple[float, ...]) -> str:
 def _access(access: Access, names: list[str]) -> str:
     index = ", ".join(_affine(affine, names) for affine in access.index)
     pad = "" if access.pad is None else f" pad {float(access.pad)!r}"
-    return f"{_name(access.tensor)}[{index}]{pad}{_code(access.scale, access.zero)}"
+    return f"{spelled(access.tensor)}[{index}]{pad}{_code(access.scale, access.zero)}"
 
 
 def _affine(affine: Affine, names: list[str]) -> str:
@@ -118,15 +119,15 @@ def _code(scale: float | None, zero: int) -> str:
 
 
 def _source(origin: str, kind: str, composite: str | None) -> str:
-    text = f" origin {_name(origin)}" if origin else ""
-    text += f" kind {_name(kind)}" if kind else ""
-    return text if composite is None else f"{text} composite {_name(composite)}"
+    text = f" origin {spelled(origin)}" if origin else ""
+    text += f" kind {spelled(kind)}" if kind else ""
+    return text if composite is None else f"{text} composite {spelled(composite)}"
 
 
 def _host(node: HostNode) -> str:
-    results = ", ".join(map(_name, node.outputs))
-    inputs = ", ".join(map(_name, node.inputs))
+    results = ", ".join(map(spelled, node.outputs))
+    inputs = ", ".join(map(spelled, node.inputs))
     return (
-        f"host ({results}) = {_name(node.kind)}({inputs}) reason {json.dumps(node.reason)}"
+        f"host ({results}) = {spelled(node.kind)}({inputs}) reason {json.dumps(node.reason)}"
         f" operations {node.operations}{_source(node.origin, '', None)}"
     )

@@ -76,3 +76,5 @@ class Plan:
     """For every core that takes part, what each tile needs; empty for a layer alone."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Tensor -> buffer of the group that holds it."""
+    slots: int = 1
+    """Of streamed buffers."""

@@ -119,7 +119,7 @@ class _GroupPlanner:
             if name in tensors
         )
         loads = tuple(self.holder.loads)
-        return Plan(self.schedule, self.buffers, layers, loads, stores, walked, held.tensors)
+        return Plan(self.schedule, self.buffers, layers, loads, stores, walked, tensors, self.slots)
 
     def _walked(self) -> tuple[Walked, ...]:
         alone = len(self.group.layers) == 1 and not self.schedule.loops

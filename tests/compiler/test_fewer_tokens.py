@@ -53,7 +53,7 @@ def test_what_was_made_last_is_what_counts() -> None:
     model = net.model(f"t{net.count}")
     made = compile_model(model, machine(tokens=7, local=TIGHT), observe=seen.__setitem__)
     assert made.notes  # or nothing was made twice
-    steps = seen["alloc"]
+    steps = seen["layout"]
     assert isinstance(steps, tuple)
     assert [step.plan for step in steps] == [decision.plan for decision in made.decisions]
     assert seen["order"] is made.program

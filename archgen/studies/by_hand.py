@@ -1,0 +1,27 @@
+"""A schedule written by hand beside the compiler's own: both executed, checked and timed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from archgen.explanation import Measured
+from archgen.outcomes.point import Point
+from archgen.standard import STANDARD
+from archgen.studies.run import Workbench
+
+
+def beside(point: Point) -> tuple[Measured, ...]:
+    """What becomes of `point`, whose schedule is given, and of the same with the compiler's own."""
+    own = replace(point, scheduling=replace(point.scheduling, tree=None))
+    bench = Workbench(STANDARD)
+    pairs = (("by hand", point), ("the compiler's own", own))
+    return tuple(_measured(name, bench.run(each).row) for name, each in pairs)
+
+
+def _measured(name: str, row: dict[str, Any]) -> Measured:
+    if row["status"] != "ok":
+        return Measured(name, None, None, None, None, row["reason"])
+    moved = row["dram_read_bytes"] + row["dram_write_bytes"]
+    cycles, peak = row["latency_cycles"], row["peak_local_bytes"]
+    return Measured(name, cycles, moved, peak, row["verified"], row["note"])

@@ -1,0 +1,200 @@
+"""Whether a step of a tree can be cut as it says: parts of cores, tiles, and loops of every layer.
+
+What is checked here is what plan and emission take for granted of schedules, as the search for
+tiles never makes others. Everything that is wrong is said at once, with its line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from compiler.bind.machine import route
+from compiler.bind.roles import roles
+from compiler.geometry.clusters import keeps_apart
+from compiler.geometry.cuts import cut_axes
+from compiler.group import Group
+from compiler.layer import Layer
+from compiler.nest.bounds import Box
+from compiler.schedule import OuterLoop, TileLoop
+from compiler.tile.slabs import free_dims
+from compiler.tree.ir import For, Span, Step, Work
+from compiler.tree.layers import nearest
+from compiler.wording import name_of
+from simmodel.arch import Arch
+
+
+@dataclass
+class Cuts:
+    """Reads how one step is cut; `mistakes` has what cannot be."""
+
+    step: Step
+    group: Group
+    arch: Arch
+    mistakes: list[str]
+
+    def __post_init__(self) -> None:
+        self.last = self.group.layers[-1]
+        self.shape = self.last.result.shape
+        names = [name_of(self.last, axis) for axis in range(len(self.shape))]
+        self.axes = {name: axis for axis, name in enumerate(names)}
+        alone = len(self.group.layers) == 1 and not self.group.kept
+        self.free = _splittable(self.last, self.arch) if alone else _common(self.group)
+
+    def parts(self) -> tuple[Box, ...]:
+        """The cores' parts of the last result."""
+        found = tuple(self._part(core) for core in self.step.cores)
+        if len(found) > self.arch.core_count:
+            self._say(f"{len(found)} cores, where {self.arch.name} has {self.arch.core_count}")
+        elif not covers(found, self.shape):
+            self._say("the cores' parts have to cover the last result, each position once")
+        elif not keeps_apart(self.group, found, self.arch):
+            self._say("a cluster would need what lies in another one's shared memory")
+        return found
+
+    def loops(self) -> tuple[OuterLoop, ...]:
+        """The loops over tiles of the step."""
+        found = []
+        for loop in self.step.loops:
+            axis = self._axis(loop.dim, self.axes, loop.line)
+            if axis is None:
+                continue
+            if axis not in self.free:
+                self._say(f"tiles cannot move along {loop.dim}, only along {self._free}", loop.line)
+            if loop.size > self.shape[axis]:
+                self._say(f"{loop.dim} has {self.shape[axis]} positions only", loop.line)
+            found.append(OuterLoop(axis, loop.size, loop.rolling))
+        self._once(self.step.loops)
+        return tuple(found)
+
+    def layer(self, work: Work, layer: Layer, sizes: Sequence[int]) -> tuple[TileLoop, ...]:
+        """The loops of one layer, whose largest tile in the step's loops has `sizes`."""
+        head, shape = layer.head, layer.result.shape
+        product = route(head, layer.tensors, self.arch).engine == "matrix" and not head.depthwise
+        dims = {name_of(layer, axis): axis for axis in range(len(shape))}
+        if product:  # whose result has the head's dimensions, and whose sum may be split
+            dims |= {head.dims[dim].name: dim for dim in range(head.rank, len(head.dims))}
+        found = []
+        for loop in work.loops:
+            number = self._axis(loop.dim, dims, loop.line)
+            if number is None:
+                continue
+            inside = number >= len(shape)
+            extent = head.dims[number].extent if inside else shape[number]
+            if loop.size > extent:
+                self._say(f"{loop.dim} has {extent} positions only", loop.line)
+            found.append(TileLoop(number, loop.size, reduction=inside))
+        self._once(work.loops)
+        check = _wrong_product if product else _wrong_slabs
+        for said in check(layer, {loop.dim: loop.size for loop in found}, sizes):
+            self._say(said, work.line)
+        kinds = [loop.reduction for loop in found]
+        if kinds != sorted(kinds):
+            self._say("the loop that splits a sum is the innermost", work.line)
+        return tuple(found)
+
+    @property
+    def _free(self) -> str:
+        return ", ".join(name for name, axis in self.axes.items() if axis in self.free) or "none"
+
+    def _part(self, core: Iterable[Span]) -> Box:
+        box = [(0, extent) for extent in self.shape]
+        for span in core:
+            axis = self._axis(span.dim, self.axes, self.step.line)
+            if axis is None:
+                continue
+            if axis not in self.free:
+                said = f"cores cannot be split along {span.dim}, only along {self._free}"
+                self._say(said)
+            if not 0 <= span.start < span.stop <= self.shape[axis]:
+                self._say(f"{span.dim} = {span.start}:{span.stop} is not in 0:{self.shape[axis]}")
+                continue
+            box[axis] = (span.start, span.stop - span.start)
+        return tuple(box)
+
+    def _axis(self, name: str, known: dict[str, int], line: int) -> int | None:
+        if name not in known:
+            said = f"no dimension {name!r}; there are: {', '.join(known)}{nearest(name, known)}"
+            self._say(said, line)
+        return known.get(name)
+
+    def _once(self, loops: Sequence[For]) -> None:
+        names = [loop.dim for loop in loops]
+        for name in dict.fromkeys(n for n in names if names.count(n) > 1):
+            self._say(f"two loops over {name}", loops[0].line)
+
+    def _say(self, what: str, line: int | None = None) -> None:
+        said = f"line {self.step.line if line is None else line}: {what}"
+        if said not in self.mistakes:
+            self.mistakes.append(said)
+
+
+def covers(parts: Sequence[Box], shape: tuple[int, ...]) -> bool:
+    """Whether disjoint boxes fill a tensor."""
+    volumes = sum(math.prod(size for _, size in part) for part in parts)
+    apart = not any(_meet(a, b) for n, a in enumerate(parts) for b in parts[:n])
+    return apart and volumes == math.prod(shape)
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return all(
+        low < other + more and other < low + size
+        for (low, size), (other, more) in zip(a, b, strict=True)
+    )
+
+
+def _splittable(layer: Layer, arch: Arch) -> set[int]:
+    """Axes along which a layer alone may be cut."""
+    head = layer.head
+    if route(head, layer.tensors, arch).engine == "matrix" and not head.depthwise:
+        return {dim for dim in range(head.rank) if head.dims[dim].extent > 1}
+    return set(free_dims(layer))
+
+
+def _common(group: Group) -> set[int]:
+    """Axes along which all results of a group may be cut."""
+    shapes = [group.tensors[name].shape for name in group.results]
+    last = shapes[-1]
+    return {
+        axis
+        for axis in cut_axes(last)
+        if all(axis < len(shape) and shape[axis] == last[axis] for shape in shapes)
+    }
+
+
+def _wrong_product(layer: Layer, sizes: dict[int, int], box: Sequence[int]) -> Iterator[str]:
+    """What an instruction of the matrix engine cannot walk: it takes whole rows or one, batches of
+    whole images, and one position of every other loop."""
+    head, found = layer.head, roles(layer.head)
+    names = [dim.name for dim in head.dims]
+    extents = [*box, *(dim.extent for dim in head.dims[head.rank :])]
+
+    def tile(dim: int | None) -> int:
+        return 1 if dim is None else min(sizes.get(dim, extents[dim]), extents[dim])
+
+    def whole(dim: int | None) -> bool:
+        return dim is None or tile(dim) == extents[dim]
+
+    walked = (found.b, found.y, found.x, found.col)
+    for dim in range(head.rank):
+        if dim not in walked and tile(dim) > 1:
+            yield f"{names[dim]} is walked one by one: 'for {names[dim]} 1' is missing"
+    if not whole(found.x) and tile(found.y) > 1:
+        assert found.y is not None
+        yield f"tiles of part of a row have one row: 'for {names[found.y]} 1' is missing"
+    if tile(found.b) > 1 and not (whole(found.x) and whole(found.y)):
+        assert found.b is not None
+        yield f"tiles of part of an image have one image: 'for {names[found.b]} 1' is missing"
+    for dim in sizes:
+        if dim >= head.rank and dim != found.k:
+            yield f"the sum over {names[dim]} cannot be split"
+
+
+def _wrong_slabs(layer: Layer, sizes: dict[int, int], box: Sequence[int]) -> Iterator[str]:
+    """Loops along which a layer without a product over channels cannot be cut."""
+    del box
+    free = free_dims(layer)
+    for dim in sizes:
+        if dim not in free:
+            yield f"{name_of(layer, dim)} cannot be cut in this layer"

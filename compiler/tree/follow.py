@@ -1,0 +1,198 @@
+"""From a tree to planned and placed steps: the compiler does as it is told, and what is left open.
+
+A tree is checked before anything is planned. What is wrong with it is a `TreeError` with a line for
+every mistake; what is right but does not fit the machine is refused with the sum, like any other
+schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from compiler.alloc.layout import check_layout
+from compiler.alloc.on_chip import Place
+from compiler.bind.facts import Unholdable
+from compiler.emit.program import Placed
+from compiler.emit.program import Step as Made
+from compiler.fit import Fit, Fitter
+from compiler.geometry.walk import Memory, Unwalkable, largest, walk_parts
+from compiler.group import Group
+from compiler.homes import homes_as_given
+from compiler.keep import kept_as_given
+from compiler.layer import Layer
+from compiler.nest.bounds import Box
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.plan.ir import Plan
+from compiler.schedule import OuterLoop, Schedule, Tiled
+from compiler.tile.price_group import NOTHING
+from compiler.tree.cuts import Cuts
+from compiler.tree.ir import Call, Step, Tree
+from compiler.tree.layers import Layers, Part, nearest
+from compiler.tree.text import TreeError
+
+
+def followed(
+    tree: Tree, graph: NestGraph, parts: tuple[Part, ...], fitter: Fitter
+) -> tuple[Made, ...]:
+    """The steps that `tree` describes.
+
+    Args:
+        tree: the schedule.
+        graph: the network.
+        parts: its layers and calls of the host as the compiler forms them.
+        fitter: for the machine.
+
+    Raises:
+        TreeError: the tree is none of this network and machine.
+        DoesNotFit: a step needs more memory than there is.
+    """
+    if tree.network != graph.name:
+        raise TreeError([f"line 1: this is a tree of {tree.network}, not of {graph.name}"])
+    layers = Layers(graph, parts)
+    groups = layers.groups(tree)
+    if layers.mistakes:
+        raise TreeError(layers.mistakes)
+    homed = _homed(tree, groups, graph, fitter)
+    schedules = _scheduled(tree, homed, fitter)
+    return tuple(_placed(tree, homed, schedules, fitter))
+
+
+def _homed(
+    tree: Tree, groups: list[Group | HostNode], graph: NestGraph, fitter: Fitter
+) -> tuple[Group | HostNode, ...]:
+    """The groups with what lies on chip between them."""
+    known = {"local": graph.tensors.keys(), "shared": graph.buffers.keys()}
+    mistakes = [
+        f"line {home.line}: no tensor {home.tensor!r}{nearest(home.tensor, known[home.memory])}"
+        for home in tree.homes
+        if home.tensor not in known[home.memory]
+    ]
+    if mistakes:
+        raise TreeError(mistakes)
+    parts: tuple[Group | HostNode, ...] = tuple(groups)
+    for memory, settle in (("local", kept_as_given), ("shared", homes_as_given)):
+        given = {home.tensor: home.address for home in tree.homes if home.memory == memory}
+        lines = {home.tensor: home.line for home in tree.homes if home.memory == memory}
+        try:
+            parts = settle(parts, graph, fitter, given)
+        except ValueError as mistake:
+            line = next((n for name, n in lines.items() if str(mistake).startswith(name)), 1)
+            raise TreeError([f"line {line}: {mistake}"]) from None
+    return parts
+
+
+def _scheduled(
+    tree: Tree, groups: tuple[Group | HostNode, ...], fitter: Fitter
+) -> list[Schedule | None]:
+    """The schedule of each step; None where the tree leaves it to the compiler."""
+    mistakes: list[str] = []
+    found: list[Schedule | None] = []
+    for step, group in zip(tree.steps, groups, strict=True):
+        if isinstance(step, Call) or isinstance(group, HostNode) or not step.cores:
+            found.append(None)
+            if isinstance(step, Step) and (step.loops or any(w.loops for w in step.layers)):
+                mistakes.append(f"line {step.line}: a step with loops says what its cores do")
+            continue
+        found.append(_Reader(step, group, fitter, mistakes).schedule())
+    if mistakes:
+        raise TreeError(mistakes)
+    return found
+
+
+@dataclass
+class _Reader:
+    """Reads the schedule of one step."""
+
+    step: Step
+    group: Group
+    fitter: Fitter
+    mistakes: list[str]
+
+    def schedule(self) -> Schedule | None:
+        """The schedule, with what the search expects of it; None where it is wrong."""
+        cuts = Cuts(self.step, self.group, self.fitter.arch, self.mistakes)
+        before = len(self.mistakes)
+        parts, loops = cuts.parts(), cuts.loops()
+        if len(self.mistakes) > before:
+            return None
+        bare = Schedule(self.group, self._bare(parts, loops), parts, NOTHING, loops)
+        try:
+            sizes = self._sizes(bare)
+        except (Unwalkable, Unholdable) as why:
+            self.mistakes.append(f"line {self.step.line}: {why}")
+            return None
+        layers = tuple(
+            replace(tiled, loops=cuts.layer(work, tiled.layer, size), resident=work.resident)
+            for work, tiled, size in zip(self.step.layers, bare.layers, sizes, strict=True)
+        )
+        if len(self.mistakes) > before:
+            return None
+        return self.fitter.estimated(replace(bare, layers=layers))
+
+    def _bare(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> tuple[Tiled, ...]:
+        """The layers without loops; what cores do of a layer in loops follows from the walk."""
+        alone = len(self.group.layers) == 1 and not loops
+        return tuple(
+            Tiled(layer, (), parts if alone else (_whole(layer),), NOTHING)
+            for layer in self.group.layers
+        )
+
+    def _sizes(self, schedule: Schedule) -> list[tuple[int, ...]]:
+        """The largest tile of every layer in the step's loops."""
+        walked = walk_parts(self.group, schedule.loops, schedule.parts, Memory())
+        return [
+            largest((s for w in walked for s in w.work_sizes(p)), len(layer.result.shape))
+            for p, layer in enumerate(self.group.layers)
+        ]
+
+
+def _whole(layer: Layer) -> Box:
+    return tuple((0, extent) for extent in layer.result.shape)
+
+
+def _placed(
+    tree: Tree,
+    groups: tuple[Group | HostNode, ...],
+    schedules: list[Schedule | None],
+    fitter: Fitter,
+) -> Iterator[Made]:
+    before: Fit | None = None
+    for step, group, schedule in zip(tree.steps, groups, schedules, strict=True):
+        if isinstance(group, HostNode) or isinstance(step, Call):
+            assert isinstance(group, HostNode)
+            yield group
+            continue
+        if schedule is None:
+            fits = fitter.fits(group, before)
+        else:
+            usual = fitter.stages.plan
+            plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, fitter.arch)
+            fits = [(plan, _places(step, plan, fitter, before))]
+        for fit in fits:
+            before = fit
+            yield Placed(*fit)
+
+
+def _places(step: Step, plan: Plan, fitter: Fitter, before: Fit | None) -> dict[str, Place]:
+    """Where the buffers of a step lie: as the tree says, or as the compiler places them."""
+    if not step.buffers:
+        return fitter.stages.alloc.apply(plan, fitter.arch, before)
+    own = {name for name, buffer in plan.buffers.items() if buffer.address is None}
+    mistakes = [
+        f"line {address.line}: no buffer {address.buffer!r}{nearest(address.buffer, own)}"
+        for address in step.buffers
+        if address.buffer not in own
+    ]
+    given = {address.buffer: (address.start, address.pitch) for address in step.buffers}
+    left = sorted(own - given.keys())
+    if left:
+        mistakes.append(f"line {step.line}: no place for {', '.join(left)}")
+    places = given | {
+        n: (b.address, b.bytes) for n, b in plan.buffers.items() if b.address is not None
+    }
+    if not mistakes:
+        mistakes = [f"line {step.line}: {said}" for said in check_layout(plan, places, fitter.arch)]
+    if mistakes:
+        raise TreeError(mistakes)
+    return places

@@ -1,0 +1,217 @@
+"""The numpy meaning of a schedule: what its tiles compute, in their order, from what is on chip.
+
+Every core has arrays of its own for what its group holds, and only what the current tile holds is
+there: a tile that reads a position which neither it nor a tile before has made is an error, not a
+value. What passes between groups goes through the network's buffers, or stays on chip where it is
+kept. Addresses and slots have no meaning here, and a sum that is split is made at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from compiler.geometry.needs import layer_boxes
+from compiler.geometry.walk import Memory, Moment, Walked, walk_parts
+from compiler.group import Group
+from compiler.layer import Layer
+from compiler.nest.bounds import Box, clipped, empty
+from compiler.nest.interp import Host, feed, outputs, run_host, run_nest, views
+from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph
+from compiler.schedule import Schedule, Tiled
+from simmodel.dtype import NUMPY
+
+
+class NotThere(Exception):
+    """A tile reads what is not on chip; says what."""
+
+
+def run_schedules(
+    graph: NestGraph,
+    steps: Iterable[Schedule | HostNode],
+    inputs: Mapping[str, Array],
+    host: Host | None = None,
+) -> dict[str, Array]:
+    """Outputs of `graph` by name, computed tile by tile.
+
+    Args:
+        graph: the network.
+        steps: a schedule for every group, and calls of the host, in order.
+        inputs: one array for each graph input, in its shape.
+        host: runs calls of the host; needed when there are any.
+
+    Raises:
+        ValueError: an input is missing or has another shape, or a host call has no host.
+        NotThere: a schedule is wrong.
+    """
+    memory = views(graph)
+    feed(graph, inputs, memory)
+    chip: dict[str, _Held] = {}
+    for step in steps:
+        if isinstance(step, HostNode):
+            run_host(step, memory, host)
+        else:
+            chip = _Group(step, memory, chip).run()
+    return outputs(graph, memory)
+
+
+@dataclass
+class _Held:
+    """A tensor on chip, in its whole shape, and which positions of it are there."""
+
+    values: Array
+    there: Array
+
+    def keep(self, box: Box) -> None:
+        """Forget everything outside of `box`."""
+        inside = np.zeros_like(self.there)
+        inside[_slices(box)] = True
+        self.there &= inside
+
+    def check(self, box: Box, name: str) -> None:
+        """Raise NotThere unless all of `box` is there."""
+        if not self.there[_slices(box)].all():
+            raise NotThere(f"{name} {list(box)} is not on chip")
+
+
+@dataclass
+class _Group:
+    """One group, core by core."""
+
+    schedule: Schedule
+    memory: dict[str, Array]
+    """Tensors in DRAM or shared memory."""
+    chip: Mapping[str, _Held]
+    """What the groups before have left on chip."""
+
+    def __post_init__(self) -> None:
+        self.group: Group = self.schedule.group
+
+    def run(self) -> dict[str, _Held]:
+        """Run it; what it leaves on chip."""
+        kept: dict[str, _Held] = {}
+        for walked in walk_parts(self.group, self.schedule.loops, self.schedule.parts, Memory()):
+            core = _Core(self, {n: h for n, h in self.chip.items() if n in self.group.kept})
+            for tile in _tiles(walked, self.group):
+                core.tile(tile)
+            kept |= {n: h for n, h in core.held.items() if n in self.group.kept}
+        return {**self.chip, **kept}
+
+
+def _tiles(walked: Walked, group: Group) -> Iterator[Moment]:
+    """All tiles of a core in order, at their places."""
+    for turn, moment in itertools.product(range(walked.repeats), walked.moments):
+        yield _moved(moment, walked, group, turn) if turn else moment
+
+
+def _moved(moment: Moment, walked: Walked, group: Group, turn: int) -> Moment:
+    """A tile in another turn of the outermost loop."""
+    strides = walked.strides or {}
+
+    def at(name: str, box: Box) -> Box:
+        steps = strides.get(name, (0,) * len(box))
+        return tuple((low + turn * s, n) for (low, n), s in zip(box, steps, strict=True))
+
+    return replace(
+        moment,
+        out={name: at(name, box) for name, box in moment.out.items()},
+        work=tuple(
+            None if box is None else at(layer.result.name, box)
+            for layer, box in zip(group.layers, moment.work, strict=True)
+        ),
+        holds={
+            name: hold if name in walked.still else replace(hold, box=at(name, hold.box))
+            for name, hold in moment.holds.items()
+        },
+    )
+
+
+@dataclass
+class _Core:
+    """What one core has on chip while it works on its part."""
+
+    whole: _Group
+    held: dict[str, _Held] = field(default_factory=dict)
+
+    def tile(self, moment: Moment) -> None:
+        """Load, compute and store one tile."""
+        group = self.whole.group
+        for name, hold in moment.holds.items():
+            held = self._on_chip(name)
+            held.keep(hold.box)
+            if name not in group.made and name not in group.kept:
+                held.values[_slices(hold.box)] = self.whole.memory[name][_slices(hold.box)]
+                held.there[_slices(hold.box)] = True
+        for tiled, box in zip(self.whole.schedule.layers, moment.work, strict=True):
+            for piece in () if box is None else _pieces(tiled, box):
+                self._piece(tiled.layer, piece, moment)
+        for name, box in moment.out.items():
+            if name in moment.holds and name in group.stored:
+                self.held[name].check(box, name)
+                self.whole.memory[name][_slices(box)] = self.held[name].values[_slices(box)]
+
+    def _on_chip(self, name: str) -> _Held:
+        if name not in self.held:
+            tensor = self.whole.group.tensors[name]
+            values = np.zeros(tensor.shape, NUMPY[tensor.dtype])
+            self.held[name] = _Held(values, np.zeros(tensor.shape, bool))
+        return self.held[name]
+
+    def _piece(self, layer: Layer, box: Box, moment: Moment) -> None:
+        """Make `box` of a layer's result."""
+        wants, needs = layer_boxes(layer, box)
+        tensors = dict(self.whole.memory)
+        for name, need in needs.items():
+            if name in moment.holds:
+                inside = clipped(need, layer.tensors[name].shape).box
+                if not empty(inside):
+                    self.held[name].check(inside, name)
+                tensors[name] = self.held[name].values
+        for nest in layer.nests:
+            name, here = nest.tensor, wants[nest.tensor]
+            if name in layer.inside:
+                made = layer.tensors[name]
+                tensors[name] = np.zeros(made.shape, NUMPY[made.dtype])
+            elif name in moment.holds:
+                tensors[name] = self.held[name].values
+                self.held[name].there[_slices(here)] = True
+            run_nest(within(nest, here), {**tensors, name: tensors[name][_slices(here)]})
+
+
+def _pieces(tiled: Tiled, box: Box) -> Iterator[Box]:
+    """The pieces in which a layer makes `box` of its result, in order."""
+    loops = [loop for loop in tiled.loops if not loop.reduction]
+    starts = (range(box[loop.dim][0], sum(box[loop.dim]), loop.size) for loop in loops)
+    for at in itertools.product(*starts):
+        piece = list(box)
+        for loop, start in zip(loops, at, strict=True):
+            piece[loop.dim] = start, min(loop.size, sum(box[loop.dim]) - start)
+        yield tuple(piece)
+
+
+def within(nest: Nest, box: Box) -> Nest:
+    """`nest` for `box` of its result alone: loops from zero on, accesses that begin there."""
+    dims = [Dim(dim.name, size) for dim, (_, size) in zip(nest.dims, box, strict=False)]
+
+    def moved(access: Access) -> Access:
+        return replace(access, index=tuple(_from(affine, box) for affine in access.index))
+
+    return replace(
+        nest,
+        dims=(*dims, *nest.dims[nest.rank :]),
+        operands=tuple(map(moved, nest.operands)),
+        bias=None if nest.bias is None else moved(nest.bias),
+        multiplier=None if nest.multiplier is None else moved(nest.multiplier),
+    )
+
+
+def _from(affine: Affine, box: Box) -> Affine:
+    more = sum(factor * box[dim][0] for dim, factor in affine.terms if dim < len(box))
+    return Affine(affine.terms, affine.constant + more)
+
+
+def _slices(box: Box) -> tuple[slice, ...]:
+    return tuple(slice(start, start + size) for start, size in box)

@@ -1,0 +1,152 @@
+"""From the names of a tree to the layers of a network: all of them, once each, in an order in which
+they can run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+
+from compiler.fuse.dependence import Dependences, dependences, made_by, members
+from compiler.group import Group
+from compiler.layer import Layer
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.tree.ir import Call, Step, Tree, Work
+
+Part = Layer | HostNode
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What may have been meant by a name that does not exist: `; did you mean 'x'?`, or nothing."""
+    close = get_close_matches(name, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+@dataclass
+class Layers:
+    """Finds the parts of a network that a tree names.
+
+    `parts` are the compiler's own layers and calls of the host. A layer of a tree is one of them,
+    or operators of one in a row: what may work on one tile has been found out for these.
+    """
+
+    graph: NestGraph
+    parts: Sequence[Part]
+    mistakes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.homes = {
+            nest.tensor: (layer, position)
+            for layer in self.parts
+            if isinstance(layer, Layer)
+            for position, nest in enumerate(layer.nests)
+        }
+        self.calls = {part.outputs: part for part in self.parts if isinstance(part, HostNode)}
+        self.lines: dict[str, int] = {}
+
+    def groups(self, tree: Tree) -> list[Group | HostNode]:
+        """A group for each step; with `mistakes` these are incomplete."""
+        found: list[list[Part]] = [list(self._found(step)) for step in tree.steps]
+        self._missing()
+        if self.mistakes:
+            return []
+        flat = [part for parts in found for part in parts]
+        self._disordered(flat)
+        if self.mistakes:
+            return []
+        net = dependences(flat, self.graph)
+        masks, start = [], 0
+        for parts in found:
+            masks.append(((1 << len(parts)) - 1) << start)
+            start += len(parts)
+        return [self._group(net, mask, step) for mask, step in zip(masks, tree.steps, strict=True)]
+
+    def _group(self, net: Dependences, mask: int, step: Step | Call) -> Group | HostNode:
+        part = net.parts[mask.bit_length() - 1]
+        if isinstance(part, HostNode):
+            return part
+        if not net.legal(mask):
+            apart = next(i for i in members(mask) if net.apart[i] & mask)
+            name = made_by(net.parts[apart])[0]
+            self.mistakes.append(
+                f"line {step.line}: {name} may not share this step with layers that touch the same "
+                "bytes under other names: that goes through memory"
+            )
+        return net.group(mask)
+
+    def _found(self, step: Step | Call) -> Iterator[Part]:
+        if isinstance(step, Call):
+            call = self.calls.get(step.outputs)
+            if call is None:
+                names = [", ".join(outputs) for outputs in self.calls]
+                said = ", ".join(step.outputs)
+                self._say(step.line, f"no call of the host makes {said}{nearest(said, names)}")
+                return
+            self._once(step.outputs[0], step.line)
+            yield call
+            return
+        for work in step.layers:
+            layer = self._layer(work)
+            if layer is not None:
+                yield layer
+
+    def _layer(self, work: Work) -> Layer | None:
+        unknown = [name for name in work.nests if name not in self.homes]
+        for name in unknown:
+            self._say(work.line, f"no operator makes {name!r}{nearest(name, self.homes)}")
+        if unknown:
+            return None
+        for name in work.nests:
+            self._once(name, work.line)
+        layer, first = self.homes[work.nests[0]]
+        nests = layer.nests[first : first + len(work.nests)]
+        if tuple(nest.tensor for nest in nests) != work.nests:
+            whole = ", ".join(nest.tensor for nest in layer.nests)
+            self._say(
+                work.line, f"a layer is one that the compiler made, or a run of its operators: "
+                f"{work.nests[0]} is of the layer {whole}",
+            )  # fmt: skip
+            return None
+        return layer if nests == layer.nests else replace(layer, nests=nests)
+
+    def _once(self, name: str, line: int) -> None:
+        if name in self.lines:
+            self._say(line, f"{name} is made in line {self.lines[name]} already")
+        self.lines[name] = line
+
+    def _missing(self) -> None:
+        made = {*self.homes, *(outputs[0] for outputs in self.calls)}
+        left = sorted(made - self.lines.keys())
+        if left and not self.mistakes:
+            self.mistakes.append(f"no step makes {', '.join(left)}")
+
+    def _disordered(self, flat: Sequence[Part]) -> None:
+        """Check that everything stands behind what it needs."""
+        pieces = _pieces(self.parts, flat)
+        net = dependences(pieces, self.graph)
+        place = {made_by(part)[0]: position for position, part in enumerate(flat)}
+        for position, part in enumerate(pieces):
+            name = made_by(part)[0]
+            for need in members(net.before[position]):
+                needed = made_by(pieces[need])[0]
+                if place[needed] > place[name]:
+                    line = self._line(part)
+                    self._say(line, f"{name} runs before {needed}, for which it has to wait")
+
+    def _line(self, part: Part) -> int:
+        return self.lines[part.outputs[0] if isinstance(part, HostNode) else part.result.name]
+
+    def _say(self, line: int, what: str) -> None:
+        self.mistakes.append(f"line {line}: {what}")
+
+
+def _pieces(parts: Sequence[Part], flat: Sequence[Part]) -> list[Part]:
+    """The parts of a tree in the order of the network."""
+    order = {
+        name: (number, position)
+        for number, part in enumerate(parts)
+        for position, name in enumerate(
+            part.outputs[:1] if isinstance(part, HostNode) else [n.tensor for n in part.nests]
+        )
+    }
+    return sorted(flat, key=lambda part: order[made_by(part)[0]])

@@ -1,0 +1,118 @@
+"""The tree of a program: what its steps were made from, by names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from graphlib import TopologicalSorter
+
+from compiler.emit.program import Placed
+from compiler.emit.program import Step as Made
+from compiler.group import Group
+from compiler.layer import Layer
+from compiler.nest.bounds import Box
+from compiler.nest.ir import HostNode
+from compiler.schedule import Schedule, Tiled
+from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
+from compiler.tree.text import Remarked
+from compiler.wording import loop_name, name_of
+from simmodel.units import show_bytes
+
+Part = Made | Group
+"""A step of a program, or a group that is one step of it once it has a schedule."""
+
+
+def tree_of(network: str, parts: Sequence[Part], *, addresses: bool = False) -> Tree:
+    """The tree of `parts`.
+
+    Args:
+        network: its name.
+        parts: groups, with plans and places or without, and calls of the host, in order.
+        addresses: whether the tree says where the buffers of every step lie.
+    """
+    steps = tuple(_step(part, addresses) for part in parts)
+    return Tree(network, steps, tuple(_homes(parts)))
+
+
+def remarks_of(tree: Tree, parts: Sequence[Part]) -> dict[Remarked, str]:
+    """What a reader of `tree`, which is that of `parts`, may want to know beside it."""
+    found: dict[Remarked, str] = {}
+    for step, part in zip(tree.steps, parts, strict=True):
+        if isinstance(part, HostNode) or isinstance(step, Call):
+            continue
+        group = _group(part)
+        found[step] = group.name
+        for work, layer in zip(step.layers, group.layers, strict=True):
+            kinds = "+".join(nest.kind or nest.function for nest in layer.nests)
+            found[work] = f"{kinds} -> {layer.result.dtype}{[*layer.result.shape]}"
+        if isinstance(part, Group):
+            continue
+        cycles = part.plan.schedule.estimate.total
+        found[step] = f"{group.name}: {cycles:,.0f} cycles expected"
+        for address in step.buffers:
+            buffer = part.plan.buffers[address.buffer]
+            found[address] = f"{buffer.role}, {buffer.slots} x {show_bytes(buffer.bytes)}"
+    return found
+
+
+def _group(part: Placed | Group) -> Group:
+    return part if isinstance(part, Group) else part.plan.schedule.group
+
+
+def _homes(parts: Sequence[Part]) -> Iterator[Home]:
+    """What lies on chip between steps, in the order in which it was given its place."""
+    order: TopologicalSorter[Home] = TopologicalSorter()
+    for part in parts:
+        if isinstance(part, HostNode):
+            continue
+        group = _group(part)
+        kept = [Home(name, "local", home.address) for name, home in group.kept.items()]
+        shared = [
+            Home(group.tensors[name].storage.buffer, "shared", home.address)
+            for name, home in group.shared.items()
+        ]
+        for homes in (kept, list(dict.fromkeys(shared))):
+            for first, second in zip((None, *homes), homes, strict=False):
+                order.add(second, *([first] if first is not None else []))
+    yield from order.static_order()
+
+
+def _step(part: Part, addresses: bool) -> Step | Call:
+    if isinstance(part, HostNode):
+        return Call(part.outputs)
+    if isinstance(part, Group):
+        return Step(tuple(Work(_nests(layer)) for layer in part.layers))
+    schedule = part.plan.schedule
+    last = schedule.group.layers[-1]
+    return Step(
+        layers=tuple(_work(tiled) for tiled in schedule.layers),
+        cores=tuple(_spans(schedule, box) for box in schedule.parts),
+        loops=tuple(For(name_of(last, o.axis), o.size, o.rolling) for o in schedule.loops),
+        slots=part.plan.slots,
+        buffers=tuple(_addresses(part)) if addresses else (),
+    )
+
+
+def _nests(layer: Layer) -> tuple[str, ...]:
+    return tuple(nest.tensor for nest in layer.nests)
+
+
+def _spans(schedule: Schedule, part: Box) -> tuple[Span, ...]:
+    """A core's part along the dimensions that are cut."""
+    last = schedule.group.layers[-1]
+    return tuple(
+        Span(name_of(last, axis), start, start + size)
+        for axis, ((start, size), extent) in enumerate(zip(part, last.result.shape, strict=True))
+        if size != extent
+    )
+
+
+def _work(tiled: Tiled) -> Work:
+    loops = tuple(For(loop_name(tiled.layer, loop), loop.size) for loop in tiled.loops)
+    return Work(_nests(tiled.layer), loops, tiled.resident)
+
+
+def _addresses(made: Placed) -> Iterator[Address]:
+    """Buffers that are the step's to place, by memory and address."""
+    own = [b for b in made.plan.buffers.values() if b.address is None]
+    for buffer in sorted(own, key=lambda b: (b.role, made.places[b.name])):
+        yield Address(buffer.name, *made.places[buffer.name])

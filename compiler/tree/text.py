@@ -1,0 +1,254 @@
+"""Trees as text, and back: a line for each decision, what it is about first.
+
+    tree resnet18                       # the network
+    home pool local at 458752           # stays on chip; `at` may be left out
+    step                                # layers that share loops
+      core h = 0:28                     # what each core does of the last result
+      core h = 28:56
+      slots 2                           # tiles of a streamed buffer that are there at once
+      for h 14 rolling                  # tiles of 14 rows that keep what they share
+      layer conv, relu: for o 32; for c 64; resident
+      layer pool
+      buffer conv at 4096 every 7168    # all buffers of the step, or none
+    host topk_values, topk_indices      # a call of the host
+
+Dimensions carry the names that they have in the operators (`archgen compile --after join-concat`).
+What follows `#` is a comment; indentation is for the reader. A name is written bare where it is a
+word, in quotes otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from compiler.nest.parse import Words
+from compiler.nest.text import spelled
+from compiler.tree.ir import Address, Call, For, Home, Memory, Span, Step, Tree, Work
+
+Remarked = Home | Step | Work | Address
+"""What a remark may stand behind."""
+
+_SAID = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"#])*')
+"""A line up to its comment."""
+_MEMORIES: tuple[Memory, ...] = ("local", "shared")
+_COLUMN = 44
+"""Where remarks begin, if the line leaves them room."""
+
+
+class TreeError(ValueError):
+    """A text that is no tree, or not one of this network and machine; `mistakes` has all, each with
+    its line."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = list(mistakes)
+        super().__init__("\n".join(self.mistakes))
+
+    def __reduce__(self) -> tuple[type[TreeError], tuple[list[str]]]:
+        return TreeError, (self.mistakes,)
+
+
+def print_tree(tree: Tree, remarks: Mapping[Remarked, str] | None = None) -> str:
+    """The text of `tree`, with `remarks` as comments."""
+    said = remarks or {}
+    lines = [f"tree {spelled(tree.network)}"]
+    lines += [_remarked(_home(home), said.get(home)) for home in tree.homes]
+    for step in tree.steps:
+        lines += [f"host {_names(step.outputs)}"] if isinstance(step, Call) else _step(step, said)
+    return "\n".join(lines) + "\n"
+
+
+def _remarked(line: str, remark: str | None) -> str:
+    return line if remark is None else f"{line:{_COLUMN}}  # {remark}"
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(map(spelled, names))
+
+
+def _home(home: Home) -> str:
+    at = "" if home.address is None else f" at {home.address}"
+    return f"home {spelled(home.tensor)} {home.memory}{at}"
+
+
+def _step(step: Step, remarks: Mapping[Remarked, str]) -> Iterator[str]:
+    yield _remarked("step", remarks.get(step))
+    for core in step.cores:
+        spans = ", ".join(f"{spelled(s.dim)} = {s.start}:{s.stop}" for s in core)
+        yield f"  core {spans}".rstrip()
+    if step.slots is not None:
+        yield f"  slots {step.slots}"
+    for loop in step.loops:
+        yield f"  {_for(loop)}{' rolling' if loop.rolling else ''}"
+    for work in step.layers:
+        items = [*map(_for, work.loops), *(["resident"] if work.resident else [])]
+        cut = f": {'; '.join(items)}" if items else ""
+        yield _remarked(f"  layer {_names(work.nests)}{cut}", remarks.get(work))
+    for buffer in step.buffers:
+        line = f"  buffer {spelled(buffer.buffer)} at {buffer.start} every {buffer.pitch}"
+        yield _remarked(line, remarks.get(buffer))
+
+
+def _for(loop: For) -> str:
+    return f"for {spelled(loop.dim)} {loop.size}"
+
+
+def parse_tree(text: str) -> Tree:
+    """The tree that `text` describes; TreeError with every line that cannot be read."""
+    reader = _Reader()
+    for number, line in enumerate(text.splitlines(), 1):
+        said = _SAID.match(line)
+        assert said is not None  # it may match nothing
+        try:
+            reader.take(Words(said.group().strip()), number)
+        except ValueError as mistake:
+            reader.mistakes.append(f"line {number}: {mistake}")
+    return reader.finished()
+
+
+@dataclass
+class _Open:
+    """A step while its lines are read."""
+
+    line: int
+    cores: list[tuple[Span, ...]] = field(default_factory=list)
+    loops: list[For] = field(default_factory=list)
+    slots: int | None = None
+    layers: list[Work] = field(default_factory=list)
+    buffers: list[Address] = field(default_factory=list)
+
+    def closed(self) -> Step:
+        """The step."""
+        return Step(
+            tuple(self.layers), tuple(self.cores), tuple(self.loops), self.slots,
+            tuple(self.buffers), self.line,
+        )  # fmt: skip
+
+
+class _Reader:
+    """The tree so far."""
+
+    def __init__(self) -> None:
+        self.mistakes: list[str] = []
+        self.network: str | None = None
+        self.homes: list[Home] = []
+        self.steps: list[_Open | Call] = []
+        self.lines: dict[str, Callable[[Words, int], None]] = {
+            "tree": self._tree, "slots": self._slots, "home": self._home, "step": self._opened,
+            "core": self._core, "for": self._for, "layer": self._layer, "buffer": self._buffer,
+            "host": self._host,
+        }  # fmt: skip
+
+    def take(self, words: Words, line: int) -> None:
+        """Read one line."""
+        if not words.peek():
+            return
+        first = words.next()
+        if first not in self.lines:
+            raise ValueError(f"no line begins with {first!r}; there are: {', '.join(self.lines)}")
+        self.lines[first](words, line)
+        if words.peek():
+            raise ValueError(f"nothing may follow at {words.peek()!r}")
+
+    def finished(self) -> Tree:
+        """What was read; TreeError where something could not be."""
+        if self.network is None:
+            self.mistakes.insert(0, "line 1: a tree begins with 'tree NETWORK'")
+        steps = tuple(s if isinstance(s, Call) else s.closed() for s in self.steps)
+        self.mistakes += [
+            f"line {step.line}: this step has no layer"
+            for step in steps
+            if isinstance(step, Step) and not step.layers
+        ]
+        if self.mistakes or self.network is None:
+            raise TreeError(self.mistakes)
+        return Tree(self.network, steps, tuple(self.homes))
+
+    def _tree(self, words: Words, line: int) -> None:
+        del line
+        self.network = words.name()
+
+    def _slots(self, words: Words, line: int) -> None:
+        del line
+        self._open().slots = _positive(words)
+
+    def _home(self, words: Words, line: int) -> None:
+        name, memory = words.name(), words.name()
+        found = next((known for known in _MEMORIES if known == memory), None)
+        if found is None:
+            raise ValueError(f"no home {memory!r}; there are: {', '.join(_MEMORIES)}")
+        address = words.option("at", words.integer, None)
+        self.homes.append(Home(name, found, address, line))
+
+    def _opened(self, words: Words, line: int) -> None:
+        del words
+        self.steps.append(_Open(line))
+
+    def _open(self) -> _Open:
+        """The step that a line belongs to."""
+        if not self.steps or isinstance(self.steps[-1], Call):
+            raise ValueError("this line belongs to a step: 'step' is missing before it")
+        return self.steps[-1]
+
+    def _core(self, words: Words, line: int) -> None:
+        del line
+        spans: list[Span] = []
+        while words.peek():
+            if spans:
+                words.expect(",")
+            spans.append(_span(words))
+        self._open().cores.append(tuple(spans))
+
+    def _for(self, words: Words, line: int) -> None:
+        loop = _loop(words, line)
+        self._open().loops.append(replace(loop, rolling=words.skip("rolling")))
+
+    def _layer(self, words: Words, line: int) -> None:
+        names = [words.name()]
+        while words.skip(","):
+            names.append(words.name())
+        loops: list[For] = []
+        resident = False
+        if words.skip(":"):
+            more = True
+            while more:
+                if words.skip("resident"):
+                    resident = True
+                else:
+                    words.expect("for")
+                    loops.append(_loop(words, line))
+                more = words.skip(";")
+        self._open().layers.append(Work(tuple(names), tuple(loops), resident, line))
+
+    def _buffer(self, words: Words, line: int) -> None:
+        name = words.name()
+        words.expect("at")
+        start = words.integer()
+        words.expect("every")
+        self._open().buffers.append(Address(name, start, _positive(words), line))
+
+    def _host(self, words: Words, line: int) -> None:
+        names = [words.name()]
+        while words.skip(","):
+            names.append(words.name())
+        self.steps.append(Call(tuple(names), line))
+
+
+def _positive(words: Words) -> int:
+    number = words.integer()
+    if number < 1:
+        raise ValueError(f"expected a number from 1 on, not {number}")
+    return number
+
+
+def _loop(words: Words, line: int) -> For:
+    return For(words.name(), _positive(words), line=line)
+
+
+def _span(words: Words) -> Span:
+    dim = words.name()
+    words.expect("=")
+    start = words.integer()
+    words.expect(":")
+    return Span(dim, start, words.integer())

@@ -1,0 +1,323 @@
+"""Schedules as text: what is written is read, what is wrong is told, what is followed is right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from blocks import conv
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import machine
+from networks import Net, feeds_of, reference
+
+from compiler.alloc.layout import check_layout
+from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
+from compiler.emit.program import Placed
+from compiler.errors import DoesNotFit
+from compiler.tree.interp import NotThere, _Held
+from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
+from compiler.tree.made import tree_of
+from compiler.tree.text import TreeError, parse_tree, print_tree
+from simmodel.arch import Arch
+from simmodel.functional import execute
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+TEXT = """\
+tree net
+home "a#b" local at 4096
+home c shared
+step
+  core h = 0:4
+  core h = 4:8
+  slots 3
+  for n 1
+  for h 2 rolling
+  layer conv, relu: for o 32; for c 64; resident
+  layer "x/y"
+  buffer conv at 0 every 512
+host p, q
+"""
+TREE = Tree(
+    "net",
+    (
+        Step(
+            (
+                Work(("conv", "relu"), (For("o", 32), For("c", 64)), resident=True),
+                Work(("x/y",)),
+            ),
+            ((Span("h", 0, 4),), (Span("h", 4, 8),)),
+            (For("n", 1), For("h", 2, rolling=True)),
+            3,
+            (Address("conv", 0, 512),),
+        ),
+        Call(("p", "q")),
+    ),
+    (Home("a#b", "local", 4096), Home("c", "shared")),
+)
+
+
+def test_every_line_has_its_place() -> None:
+    assert print_tree(TREE) == TEXT
+    assert parse_tree(TEXT) == TREE
+
+
+def test_comments_and_indentation_are_for_the_reader() -> None:
+    noted = TEXT.replace("\n", '   # 12 cycles "quoted"\n').replace("  ", " ")
+    assert parse_tree("# by hand\n\n" + noted) == TREE
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1)
+COUNTS = st.integers(1, 9999)
+LOOPS = st.lists(st.builds(For, NAMES, COUNTS), max_size=3).map(tuple)
+SPANS = st.lists(st.builds(Span, NAMES, st.integers(0, 99), COUNTS), max_size=2).map(tuple)
+STEPS = st.builds(
+    Step,
+    st.lists(
+        st.builds(Work, st.lists(NAMES, min_size=1).map(tuple), LOOPS, st.booleans()), min_size=1
+    ).map(tuple),
+    st.lists(SPANS, max_size=2).map(tuple),
+    st.lists(st.builds(For, NAMES, COUNTS, st.booleans()), max_size=2).map(tuple),
+    st.none() | COUNTS,
+    st.lists(st.builds(Address, NAMES, st.integers(0, 9999), COUNTS), max_size=2).map(tuple),
+)
+CALLS = st.builds(Call, st.lists(NAMES, min_size=1).map(tuple))
+HOMES = st.builds(Home, NAMES, st.sampled_from(["local", "shared"]), st.none() | COUNTS)
+TREES = st.builds(
+    Tree, NAMES, st.lists(STEPS | CALLS, max_size=3).map(tuple), st.lists(HOMES).map(tuple)
+)
+
+
+@given(TREES)
+def test_trees_come_back_from_their_text(tree: Tree) -> None:
+    assert parse_tree(print_tree(tree)) == tree
+
+
+def test_every_line_that_cannot_be_read_is_told() -> None:
+    with pytest.raises(TreeError) as told:
+        parse_tree(
+            "  core h = 0:4\nhome c dram\nstep\n  for h none\n  lyer conv\nstep\n"
+            "  layer a: for o 0\n  layer b extra\n  buffer a at 4\n"
+        )
+    assert told.value.mistakes == [
+        "line 1: a tree begins with 'tree NETWORK'",
+        "line 1: this line belongs to a step: 'step' is missing before it",
+        "line 2: no home 'dram'; there are: local, shared",
+        "line 4: expected a whole number, not 'none'",
+        "line 5: no line begins with 'lyer'; there are: tree, slots, home, step, core, for, layer, "
+        "buffer, host",
+        "line 7: expected a number from 1 on, not 0",
+        "line 8: nothing may follow at 'extra'",
+        "line 9: expected 'every' at the end",
+        "line 3: this step has no layer",
+    ]
+
+
+def network() -> onnx.ModelProto:
+    """Three convolutions in a row on 16 x 16 pixels: 8, 16 and 8 channels."""
+    net = Net()
+    x = net.input(1, 8, 16, 16)
+    for channels in (8, 16, 8):
+        x = net.op("Relu", conv(net, x, channels, (3, 3)))
+    return net.model(x)
+
+
+ROOMY = machine(name="roomy", local={"size": 1 << 18, "banks": 4})
+THREE = """\
+tree net
+step
+  core
+  for h 4 rolling
+  layer t4: resident
+  layer t8: resident
+  layer t12: for o 4
+"""
+"""Three layers in one step, with no more said than is needed."""
+
+
+def compiled(text: str | None, arch: Arch = ROOMY) -> CompileResult:
+    """The program of `network` on `arch`, by a tree or by the search."""
+    tree = None if text is None else parse_tree(text)
+    options = CompileOptions("fp32", tree=tree)
+    return compile_model(prepared(network(), "net"), arch, options)
+
+
+def told(text: str, arch: Arch = ROOMY) -> list[str]:
+    """What is wrong with a tree."""
+    with pytest.raises(TreeError) as found:
+        compiled(text, arch)
+    return found.value.mistakes
+
+
+def test_names_are_those_of_the_network() -> None:
+    own = tree_of("net", compiled(None).steps)
+    assert [nest for step in own.steps for work in step.layers for nest in work.nests] == [
+        "t4", "t8", "t12",
+    ]  # fmt: skip
+
+
+def test_a_tree_by_hand_is_followed_and_computes_the_same() -> None:
+    made = compiled(THREE)
+    verify(made.program, ROOMY)
+    (step,) = made.steps
+    assert isinstance(step, Placed)
+    schedule = step.plan.schedule
+    assert [(loop.axis, loop.size, loop.rolling) for loop in schedule.loops] == [(2, 4, True)]
+    assert [tiled.resident for tiled in schedule.layers] == [True, True, False]
+    assert [(loop.dim, loop.size) for loop in schedule.layers[2].loops] == [(1, 4)]
+    model = network()
+    feeds = feeds_of(model)
+    (want,) = reference(model, feeds).values()
+    (got,) = execute(made.program, feeds, ROOMY).values()
+    np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
+
+
+def test_what_a_tree_leaves_out_is_chosen() -> None:
+    text = "tree net\nstep\n  layer t4\n  layer t8\nstep\n  layer t12\n"
+    made = compiled(text)
+    verify(made.program, ROOMY)
+    first, second = made.steps
+    assert isinstance(first, Placed)
+    assert isinstance(second, Placed)
+    assert len(first.plan.layers) == 2
+    assert len(second.plan.layers) == 1
+    assert first.plan.schedule.estimate.total > 0
+
+
+def test_one_slot_is_less_memory_and_more_time() -> None:
+    two, one = compiled(THREE), compiled(THREE.replace("  core\n", "  core\n  slots 1\n"))
+    spans = [sum(b.size for b in made.program.buffers) for made in (two, one)]
+    times = [simulate(made.program, ROOMY).cycles for made in (two, one)]
+    assert spans[1] < spans[0]
+    assert times[1] > times[0]
+
+
+def test_what_stays_between_steps_takes_no_dram() -> None:
+    apart = "tree net\nstep\n  layer t4\n  layer t8\nstep\n  layer t12\n"
+    near = apart.replace("net\n", "net\nhome t8 local\n")
+    moved = [
+        simulate(compiled(text).program, ROOMY).traffic["dram.write"] for text in (apart, near)
+    ]
+    assert moved[1] == 8 * 16 * 16 * 4  # the output alone
+    assert moved[0] >= moved[1] + 16 * 16 * 16 * 4
+
+
+def test_addresses_are_taken_as_they_are_given() -> None:
+    made = compiled(THREE)
+    tree = tree_of("net", made.steps, addresses=True)
+    (step,) = tree.steps
+    assert isinstance(step, Step)
+    moved = replace(step, buffers=tuple(replace(b, start=b.start + 4096) for b in step.buffers))
+    again = compiled(print_tree(replace(tree, steps=(moved,))))
+    first, second = (
+        {b.name: b.address for b in found.program.buffers if b.memory == "local"}
+        for found in (made, again)
+    )
+    assert second == {name: address + 4096 for name, address in first.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        ("tree other\n", ["line 1: this is a tree of other, not of net"]),
+        (
+            "tree net\nstep\n layer t44\nstep\n layer t8, t12\nstep\n layer t8\nhost t9\n",
+            [
+                "line 3: no operator makes 't44'; did you mean 't4'?",
+                "line 5: a layer is one that the compiler made, or a run of its operators: t8 is "
+                "of the layer t8",
+                "line 7: t8 is made in line 5 already",
+                "line 8: no call of the host makes t9",
+            ],
+        ),
+        ("tree net\nstep\n layer t4\n layer t8\n", ["no step makes t12"]),
+        (
+            "tree net\nstep\n layer t12\nstep\n layer t4\nstep\n layer t8\n",
+            ["line 3: t12 runs before t8, for which it has to wait"],
+        ),
+        (
+            THREE.replace("core", "core h = 0:8").replace("for h 4", "for hh 4"),
+            [
+                "line 2: the cores' parts have to cover the last result, each position once",
+                "line 4: no dimension 'hh'; there are: n, o, h, w; did you mean 'h'?",
+            ],
+        ),
+        (
+            THREE.replace("core", "core h = 0:8\n core h = 8:16"),
+            ["line 2: 2 cores, where roomy has 1"],
+        ),
+        (
+            THREE.replace("for h 4", "for o 4"),
+            ["line 4: tiles cannot move along o, only along h"],
+        ),
+        (THREE.replace("for h 4", "for h 40"), ["line 4: h has 16 positions only"]),
+        (
+            THREE.replace("for o 4", "for w 4; for c 4; for i 1; for c 2; for o 4"),
+            [
+                "line 7: two loops over c",
+                "line 7: tiles of part of a row have one row: 'for h 1' is missing",
+                "line 7: the sum over i cannot be split",
+                "line 7: the loop that splits a sum is the innermost",
+            ],
+        ),
+        (
+            THREE.replace("net\n", "net\nhome t8 local\nhome t122 local\n"),
+            ["line 3: no tensor 't122'; did you mean 't12'?"],
+        ),
+        (
+            THREE.replace("net\n", "net\nhome t8 local\n"),
+            ["line 2: t8 cannot stay on chip between these steps"],
+        ),
+        (
+            THREE.replace("net\n", "net\nhome t8 shared\n"),
+            ["line 2: t8: roomy has no shared memory"],
+        ),
+        ("tree net\nstep\n for h 4\n layer t4\nstep\n layer t8\nstep\n layer t12\n",
+         ["line 2: a step with loops says what its cores do"]),
+        (
+            THREE + "  buffer t44 at 0 every 4\n",
+            [
+                "line 8: no buffer 't44'; did you mean 't4'?",
+                "line 2: no place for t1, t10.bias8, t12, t12+sums, t2.bias8, t4, t4+sums, t5, "
+                "t6.bias16, t8, t8+sums, t9, x0",
+            ],
+        ),
+    ],
+)  # fmt: skip
+def test_all_mistakes_are_told_with_their_lines(text: str, mistakes: list[str]) -> None:
+    found = told(text)
+    assert found == mistakes
+
+
+def test_what_does_not_fit_is_refused_with_the_sum() -> None:
+    whole = "tree net\nstep\n core\n layer t4\nstep\n core\n layer t8\nstep\n core\n layer t12\n"
+    with pytest.raises(DoesNotFit, match=r"local memory needs .* memories.local.size of at least"):
+        compiled(whole, machine(name="tiny", local={"size": 8192, "banks": 2}))
+
+
+def test_places_are_checked_by_what_knows_no_placer() -> None:
+    (step,) = compiled(THREE).steps
+    assert isinstance(step, Placed)
+    plan, places = step.plan, step.places
+    assert not list(check_layout(plan, places, ROOMY))
+    first, second = (name for name, b in list(plan.buffers.items())[:2] if b.role == "local")
+    clash = {**places, first: places[second]}
+    assert any("share bytes of local memory" in said for said in check_layout(plan, clash, ROOMY))
+    away = {**places, first: (1 << 18, places[first][1])}
+    assert any("ends at" in said for said in check_layout(plan, away, ROOMY))
+    odd = {**places, first: (places[first][0] + 1, places[first][1])}
+    assert any("must be multiples" in said for said in check_layout(plan, odd, ROOMY))
+    narrow = {**places, first: (places[first][0], 4)}
+    assert any("do not go every 4" in said for said in check_layout(plan, narrow, ROOMY))
+
+
+def test_a_tile_that_reads_what_is_not_there_is_no_value() -> None:
+    held = _Held(np.zeros((4, 4)), np.zeros((4, 4), bool))
+    held.there[:2] = True
+    held.check(((0, 2), (0, 4)), "x")
+    held.keep(((1, 3), (0, 4)))
+    with pytest.raises(NotThere, match=r"x .* is not on chip"):
+        held.check(((0, 2), (0, 4)), "x")
