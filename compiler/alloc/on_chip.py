@@ -18,10 +18,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-import numpy as np
-
 from compiler.alloc.conflicts import Banks, traffic
 from compiler.alloc.exact import Packer
+from compiler.alloc.layout import check_layout
 from compiler.alloc.pack import Item, pack
 from compiler.alloc.prefetch import Early, Pace, prefetched
 from compiler.alloc.separate import Space, Waits, separate
@@ -97,10 +96,8 @@ class PlaceBuffers:
     ) -> None:
         """Buffers lie in their memories, and those that are in use together apart."""
         del before
-        for role, memory in arch.memories.on_chip().items():
-            size = memory.size - (plan.schedule.group.reserved if role == "local" else 0)
-            free = [b for b in plan.buffers.values() if b.role == role and b.address is None]
-            _check_apart(free, places, size, len(plan.layers))
+        for wrong in check_layout(plan, places, arch):
+            raise ContractBroken(wrong)
 
     def _early(
         self, made: Places, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
@@ -260,23 +257,6 @@ def _first_fit(
         placed.append((address, address + extent, first, last))
         places[buffer.name] = (address, pitch)
     return places
-
-
-def _check_apart(buffers: list[Buffer], places: Places, size: int, layers: int) -> None:
-    """Raise ContractBroken for a buffer beyond `size`, or two that share bytes while in use."""
-    lives = _lives(buffers, layers)
-    spans = [
-        (low, low + pitch * (b.slots - 1) + b.bytes, *lives[b.name])
-        for b in buffers
-        for low, pitch in [places[b.name]]
-    ]
-    lows, highs, firsts, lasts = np.array(spans or [(0, 0, 0, 0)], dtype=np.int64).T
-    if highs.max() > size or lows.min() < 0:
-        raise ContractBroken(f"{buffers[int(highs.argmax())].name} lies beyond {size} B")
-    shared = (lows[:, None] < highs) & (firsts[:, None] <= lasts)
-    pairs = np.argwhere(np.triu(shared & shared.T, 1))
-    for a, b in pairs.tolist():
-        raise ContractBroken(f"{buffers[a].name} and {buffers[b].name} share bytes while in use")
 
 
 def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:

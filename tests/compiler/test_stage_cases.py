@@ -109,7 +109,10 @@ class Stacked(PlaceBuffers):
     ("stages", "said"),
     [
         (Stages(partition=Forgetful()), r"forgetful \(ensures\): .* is lost"),
-        (Stages(alloc=Stacked()), r"stacked \(ensures\): .* share bytes while in use"),
+        (
+            Stages(alloc=Stacked()),
+            r"stacked \(ensures\): .* share bytes of .* while both are needed",
+        ),
     ],
 )
 def test_a_stage_that_breaks_its_promise_is_named(stages: Stages, said: str) -> None:
