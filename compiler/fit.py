@@ -15,7 +15,7 @@ from compiler.alloc.on_chip import Place
 from compiler.bind.facts import Facts, Unholdable
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.outline import Outline
-from compiler.geometry.walk import Unwalkable
+from compiler.geometry.walk import Memory, Unwalkable
 from compiler.group import Group
 from compiler.plan.ir import Plan
 from compiler.schedule import Schedule
@@ -34,7 +34,9 @@ class Fitter:
     stages: Stages
 
     def __post_init__(self) -> None:
-        self.search: GroupSearch = self.stages.tile.together(self.arch, self.stages.plan.slots)
+        plan = self.stages.plan
+        self.search: GroupSearch = self.stages.tile.together(self.arch, plan.slots)
+        self.search.memory = Memory(plan.walking)  # tiles are walked as they will be planned
         self._known: dict[Outline, list[Schedule]] = {}
 
     @property

@@ -17,16 +17,25 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Annotated
 
 from compiler.errors import CompilerError
 from compiler.geometry.needs import LayerNeeds
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.bounds import Box, clipped, empty, union
+from compiler.options import Share, Within
 from compiler.schedule import OuterLoop
 
-FEW = 4
-"""Tiles in a run that are no loop."""
+
+@dataclass(frozen=True)
+class Walking:
+    """What becomes of the tiles of a walk."""
+
+    few: Annotated[int, Within(1, 64)] = 4
+    """Tiles in a run that are no loop: one by one, each can be ordered with its neighbours."""
+    mostly: Share = 0.75
+    """A window of at least this part of a tensor becomes room for all of it, which then stays."""
 
 
 class Unwalkable(CompilerError):
@@ -102,6 +111,8 @@ class Walked:
     """Tensors of which the next tile keeps what it shares with this one."""
     still: frozenset[str] = frozenset()
     """Tensors that are held as a whole in all turns."""
+    few: int = Walking.few
+    """Tiles up to which a run is no loop."""
 
     @cached_property
     def alike(self) -> tuple[Run, ...]:
@@ -118,10 +129,9 @@ class Walked:
     def runs(self) -> tuple[Run, ...]:
         """Tiles in runs that become loops, and others.
 
-        Few tiles are worth more one by one: each can then be ordered with its neighbours. Turns
-        around them would only multiply their code.
+        Turns around tiles that are no loop would only multiply their code.
         """
-        few = FEW if self.repeats == 1 else 1
+        few = self.few if self.repeats == 1 else 1
         return tuple(
             single
             for run in self.alike
@@ -199,6 +209,7 @@ def largest(sizes: Iterable[tuple[int, ...]], rank: int) -> tuple[int, ...]:
 class Memory:
     """What has been worked out for layers and boxes, to be used again by other walks."""
 
+    walking: Walking = field(default_factory=Walking)
     layers: dict[int, LayerNeeds] = field(default_factory=dict)
     holds: dict[tuple[Box, tuple[int, ...]], Hold] = field(default_factory=dict)
 
@@ -234,9 +245,10 @@ class Walker:
         """Every tile of `part`, a box of the results; Unwalkable where tiles are not regular."""
         rolling = bool(loops) and loops[-1].rolling
         rolled = tuple(n for n in self.group.held if n not in self.whole) if rolling else ()
+        few = self.memory.walking.few
         if len(loops) < 2:
             moments = self._tiles(loops[-1] if loops else None, part)
-            return Walked(moments, rolled=rolled, still=frozenset(self.group.kept))
+            return Walked(moments, rolled=rolled, still=frozenset(self.group.kept), few=few)
         outer, inner = loops
         start, extent = part[outer.axis]
         if extent % outer.size:
@@ -252,7 +264,7 @@ class Walker:
         even = {n: tuple((turns - 1) * s for s in step) for n, step in strides.items()}
         if _strides(walks[0], walks[turns - 1], still) != even:
             raise Unwalkable("the outer loop is not regular")
-        return Walked(walks[0], turns, strides, rolled, still)
+        return Walked(walks[0], turns, strides, rolled, still, few)
 
     def _tiles(self, loop: OuterLoop | None, part: Box) -> tuple[Moment, ...]:
         done: dict[str, Hold] = {}
@@ -417,10 +429,6 @@ def volume(box: Box) -> int:
     return math.prod(size for _, size in box)
 
 
-MOSTLY = 0.75
-"""A window of at least this share of a tensor becomes room for all of it: nothing to move then."""
-
-
 def walk_parts(
     group: Group, loops: Sequence[OuterLoop], parts: Sequence[Box], memory: Memory
 ) -> tuple[Walked, ...]:
@@ -430,11 +438,11 @@ def walk_parts(
         n for n in group.inputs if group.tensors[n].data is None and loops and n not in group.kept
     )
     plain = [Walker(group, inputs, memory=memory).walk(loops, part) for part in parts]
-    rolling = bool(loops) and loops[-1].rolling
+    mostly = memory.walking.mostly if loops and loops[-1].rolling else None
     whole = frozenset(
         name
         for name in (*group.held, *inputs)
-        if name in group.kept or any(_still_or_most(w, group, name, rolling=rolling) for w in plain)
+        if name in group.kept or any(_still_or_most(w, group, name, mostly) for w in plain)
     )
     if not whole or not loops:
         return tuple(plain)
@@ -442,8 +450,9 @@ def walk_parts(
     return tuple(walker.walk(loops, part) for part in parts)
 
 
-def _still_or_most(walked: Walked, group: Group, name: str, *, rolling: bool) -> bool:
-    """Whether a buffer for all of a tensor serves better than one for the part of one tile."""
+def _still_or_most(walked: Walked, group: Group, name: str, mostly: float | None) -> bool:
+    """Whether a buffer for all of a tensor serves better than one for the part of one tile, which
+    rolls where `mostly` is given."""
     if len(walked.moments) < 2:
         return False
     holds = [m.holds[name] for m in walked.moments if name in m.holds]
@@ -451,8 +460,8 @@ def _still_or_most(walked: Walked, group: Group, name: str, *, rolling: bool) ->
         return False
     if len({hold.origin for hold in holds}) == 1:
         return True
-    if not rolling or name not in group.made:
+    if mostly is None or name not in group.made:
         return False
     shape = group.tensors[name].shape
     moved = [d for d in range(len(shape)) if len({hold.origin[d] for hold in holds}) > 1]
-    return any(max(h.box[d][1] for h in holds) >= MOSTLY * shape[d] for d in moved)
+    return any(max(h.box[d][1] for h in holds) >= mostly * shape[d] for d in moved)

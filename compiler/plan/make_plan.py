@@ -6,12 +6,12 @@ that is alone holds nothing: it loads what it reads and stores what it makes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from compiler.bind.facts import Facts
 from compiler.errors import DoesNotFit
-from compiler.geometry.walk import Memory, Walked, largest, walk_parts
+from compiler.geometry.walk import Memory, Walked, Walking, largest, walk_parts
 from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive, engine_between
 from compiler.hold.tensors import Held, Holder
@@ -44,11 +44,13 @@ class MakePlan:
     """Slots of streamed buffers."""
     attempts: Count = 6
     """Schedules of a group that are planned and placed before it is given up."""
+    walking: Walking = field(default_factory=Walking)
+    """Which tiles are loops, and which buffers hold a whole tensor."""
 
     def apply(self, schedule: Schedule, arch: Arch) -> Plan:
         """The plan; DoesNotFit when buffers that are in use together are larger than a memory,
         Unwalkable or Unholdable where the group's layers do not go together like this."""
-        plan = _GroupPlanner(schedule, arch, self.slots).plan()
+        plan = _GroupPlanner(schedule, arch, self.slots, self.walking).plan()
         for role, memory in arch.memories.on_chip().items():
             size = memory.size - (schedule.group.reserved if role == "local" else 0)
             if (demand := demand_of(plan, role)) > size:
@@ -95,11 +97,12 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
 class _GroupPlanner:
     """Collects buffers: those of the group, then layer by layer."""
 
-    def __init__(self, schedule: Schedule, arch: Arch, slots: int) -> None:
+    def __init__(self, schedule: Schedule, arch: Arch, slots: int, walking: Walking) -> None:
         self.schedule = schedule
         self.group: Group = schedule.group
         self.arch = arch
         self.slots = slots
+        self.walking = walking
         self.holder = Holder(schedule, slots, Facts(arch))
         self.buffers = self.holder.buffers
 
@@ -125,7 +128,8 @@ class _GroupPlanner:
         alone = len(self.group.layers) == 1 and not self.schedule.loops
         if alone and not self.group.kept:
             return ()
-        return walk_parts(self.group, self.schedule.loops, self.schedule.parts, Memory())
+        memory = Memory(self.walking)
+        return walk_parts(self.group, self.schedule.loops, self.schedule.parts, memory)
 
     def _layer(
         self, tiled: Tiled, position: int, held: Held, walked: tuple[Walked, ...]

@@ -61,11 +61,11 @@ class GroupSearch:
     """See `Shares`."""
     shares: dict[int, Shares] = field(default_factory=dict)
     outlines: Outlines = field(default_factory=Outlines)
+    memory: Memory = field(default_factory=Memory)
 
     def __post_init__(self) -> None:
         self.score: Callable[[Estimate], float] = SCORES[self.objective]
         self.facts = Facts(self.arch)
-        self.memory = Memory()
         self.transfers: dict[object, Transfer] = {}
         self.bounds = Bounds(self.arch, self.slots)
 
