@@ -248,13 +248,9 @@ def _options() -> onnxruntime.SessionOptions:
     return options
 
 
-def _open(source: bytes | str) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(source, _options(), providers=["CPUExecutionProvider"])
-
-
 @lru_cache(maxsize=512)
 def _node_session(model: bytes) -> onnxruntime.InferenceSession:
-    return _open(model)
+    return onnxruntime.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
 
 
 # Inputs.
@@ -284,6 +280,7 @@ def _samples(told: Told, seed: int) -> dict[str, Array]:
     for name, port in told.inputs.items():
         dtype = helper.tensor_dtype_to_np_dtype(port.elem_type)
         shape = [extent if isinstance(extent, int) else 0 for extent in port.dims]
+        # Seeded by its name too, so an input keeps its values when others come or go.
         random = np.random.default_rng([seed, zlib.crc32(name.encode())])
         samples[name] = _sample(told.roles[name], dtype, shape, random)
     return samples
@@ -305,6 +302,8 @@ def _sample(
         return _integers(role, dtype, shape, random)
     if role.fill == "positive":
         return np.asarray(1 - random.uniform(0, 0.5, shape)).astype(dtype)
+    # A sum of n products of standard normal values grows like sqrt(n); weights divided by that
+    # keep activations near 1 however deep the network is.
     deviation = {"small noise": 0.5, "weights": 1 / math.sqrt(_terms(shape))}.get(role.fill, 1.0)
     return np.asarray(random.standard_normal(shape) * deviation).astype(dtype)
 

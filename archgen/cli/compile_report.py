@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archgen.explanation import Explained, Explanation, Measured
-from compiler.api import Choice, Constants, GroupReport, LayerReport, Option, Tried
+from compiler.api import Choice, Constants, GroupReport, Option, Tried
 from simmodel.units import show_bytes
 
 _PIPED = 120
@@ -192,13 +192,9 @@ def _layers(group: GroupReport) -> Table:
         constants = "\n".join(map(_constants, layer.constants)) or "-"
         table.add_row(
             str(position), "+".join(layer.nodes), layer.operator, layer.engine, layer.loops,
-            _result(layer), constants,
+            f"{layer.scope} [{', '.join(map(str, layer.shape))}]", constants,
         )  # fmt: skip
     return table
-
-
-def _result(layer: LayerReport) -> str:
-    return f"{layer.scope} [{', '.join(map(str, layer.shape))}]"
 
 
 def _constants(constants: Constants) -> str:

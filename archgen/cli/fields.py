@@ -102,11 +102,7 @@ def _default(value: Any, example: str) -> str:
     if isinstance(value, str):
         return _LONG.sub(lambda found: f"{float(found[0]):.6g}", value)
     unit = example.partition(" ")[2]
-    return _IN_UNITS.get(unit, _number)(value)
-
-
-def _number(value: float) -> str:
-    return f"{value:g}"
+    return _IN_UNITS.get(unit, "{:g}".format)(value)
 
 
 _IN_UNITS: dict[str, Callable[[float], str]] = {

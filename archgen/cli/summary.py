@@ -55,7 +55,9 @@ def results_table(frame: pd.DataFrame) -> Table:
         named = [str(row[name]) for name in ("arch", "model", "batch", "dtype", *chosen, "status")]
         shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
         style = "red" if row["status"] == "failed" or is_wrong(row) else None
-        lender = [_text(row["schedule_from"])] if lent else []
+        lender = (
+            ["" if pd.isna(row["schedule_from"]) else str(row["schedule_from"])] if lent else []
+        )
         table.add_row(*named, *shown, _verdict(row), *lender, style=style)
     return table
 
@@ -101,10 +103,6 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
         yield f"note: {note}"
 
 
-def _text(value: Any) -> str:
-    return "" if pd.isna(value) else str(value)
-
-
 def _verdict(row: Record) -> str:
     if pd.isna(row["verified"]):
         return "" if pd.isna(row.get("compared")) else "not checked"
@@ -123,12 +121,8 @@ def shortened(reason: str) -> str:
 def _error(row: Record) -> str:
     """How far a wrong point is off, where that is a number, and what its note says of it."""
     share, note = row["operator_error"], row["note"]
-    by = f" by {share:.3g} times what {row['dtype']} excuses" if _beyond(share) else ""
+    by = f" by {share:.3g} times what {row['dtype']} excuses" if share > 1 else ""  # not for NaN
     return by if pd.isna(note) else f"{by}: {shortened(str(note))}"
-
-
-def _beyond(share: float) -> bool:
-    return not pd.isna(share) and share > 1
 
 
 def _name(row: Record, chosen: list[str]) -> str:

@@ -118,11 +118,8 @@ def _entry(name: str, option: Option) -> Entry:
     said: dict[str, str] = {}
     for cls in reversed(option.holder.__mro__[:-1]):
         said |= _said_of_fields(cls) if dataclasses.is_dataclass(cls) else {}
-    return Entry(name, f"{option.takes}; default {_plain(option.value)}", said[option.field])
-
-
-def _plain(value: object) -> str:
-    return json.dumps(value).strip('"')
+    default = json.dumps(option.value).strip('"')
+    return Entry(name, f"{option.takes}; default {default}", said[option.field])
 
 
 def _said_of_fields(cls: type) -> dict[str, str]:

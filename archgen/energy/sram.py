@@ -55,11 +55,13 @@ class SramCost:
 def sram_cost(memory: Sram, figures: Figures) -> SramCost:
     """Energy by byte and area of `memory`, at the node's nominal voltage."""
     area = sram_area(memory, figures)
+    # The fit is of a single bank; only its energy depends on how the memory is cut.
     bits = 8 * memory.width
     kib = memory.size / memory.banks / _KIB
     bank = bit_energy(figures.sram, kib, bits, memory.node) * of_ports(figures.sram, memory.ports)
     wire = 0.0
     if memory.banks > 1:
+        # fJ per bit and mm, over half the side of the square that all banks make.
         wire = 1e-3 * at_node(figures.wire.points, memory.node) * math.sqrt(area) / 2
     return SramCost(8 * (bank + wire), 8 * (bank * figures.sram.write + wire), area)
 

@@ -122,7 +122,8 @@ class Trials:
         while len(found) < count and self._gone + len(found) < self.space.size:
             if self._all or misses >= _PATIENCE:
                 unseen = self._unseen(chance, found)
-                self._study.enqueue_trial(self._params(unseen))
+                names = (parameter.name for parameter in self.space.parameters)
+                self._study.enqueue_trial(dict(zip(names, unseen, strict=True)))
                 misses = 0
             proposal = self._ask(found)
             if proposal is None:
@@ -253,9 +254,6 @@ class Trials:
     def _is_whole(self, trial: Any) -> bool:
         """Whether all parameters were asked for before whoever asked was gone."""
         return len(trial.params) == len(self.space.parameters)
-
-    def _params(self, choice: Indices) -> dict[str, int]:
-        return {p.name: index for p, index in zip(self.space.parameters, choice, strict=True)}
 
     def _distributions(self) -> dict[str, Any]:
         kinds = self._optuna.distributions

@@ -93,7 +93,7 @@ def merge(spans: Spans, pause: float) -> Merged:
     """Spans of one core, engine and origin as one stretch, where less than `pause` cycles pass from
     one to the next; in order of their starts. What only synchronizes is left out."""
     works = np.flatnonzero(spans.end > spans.start)
-    keys = (spans.start, spans.origin, spans.engine, spans.core)
+    keys = (spans.start, spans.origin, spans.engine, spans.core)  # lexsort: the last one first
     order = works[np.lexsort([key[works] for key in keys])]
     start, end = spans.start[order], spans.end[order]
     new = np.ones(len(order), bool)
@@ -178,14 +178,13 @@ def spread(start: Counts, end: Counts, amount: Counts, cycles: int, length: int)
     steps = np.bincount(first[several] + 1, rate[several], bins + 1)
     steps -= np.bincount(last[several], rate[several], bins + 1)
     whole = np.cumsum(steps)[:bins] * length
-    # Sums of rates that come and go leave rounding behind where nothing is left.
-    whole[np.cumsum(_coming(first[several] + 1, last[several], bins))[:bins] == 0] = 0.0
+    # Sums of rates that come and go leave rounding behind where nothing is left: where as many
+    # have gone as have come.
+    coming = np.bincount(first[several] + 1, minlength=bins + 1)
+    going = np.bincount(last[several], minlength=bins + 1)
+    whole[np.cumsum(coming - going)[:bins] == 0] = 0.0
     means: Values = (total[:bins] + whole) / length
     return means
-
-
-def _coming(first: Counts, last: Counts, bins: int) -> Counts:
-    return np.bincount(first, minlength=bins + 1) - np.bincount(last, minlength=bins + 1)
 
 
 def running(trace: Trace, steps: Sequence[int]) -> dict[int, tuple[int, int]]:

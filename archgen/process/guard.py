@@ -85,7 +85,7 @@ def guarded(work: Callable[[], Result], bounds: Bounds = Bounds()) -> Result:
         result: Result = _received(reader, board, memory)
         return result
     finally:
-        process.kill()
+        process.kill()  # its answer is here, or too late; it need not tidy up
         process.join()
         reader.close()
 

@@ -14,8 +14,7 @@ import pandas as pd
 
 from archgen.outcomes.frame import Record, is_wrong, number, records, varied
 from archgen.outcomes.stalls import STALLS
-from archgen.plots.panels import several_types
-from archgen.plots.panels import workload as named_workload
+from archgen.plots.panels import several_types, workload
 from archgen.report.subject import Subject
 from simmodel.arch import Arch
 
@@ -97,20 +96,12 @@ def views(study: Subject) -> list[PointView]:
     rows = records(study.frame)
     chosen = varied(rows)
     types = several_types(rows)
-    return [
-        PointView(index, row, archs[str(row["arch"])], _workload(row, types), _choice(row, chosen))
-        for index, row in enumerate(rows)
-    ]
-
-
-def _workload(row: Record, types: bool) -> str:
-    name = named_workload(row)
-    return f"{name}, {row['dtype']}" if types else name
-
-
-def _choice(row: Record, chosen: Iterable[str]) -> str:
-    words = [f"{name.removeprefix('pass.')} {row[name]}" for name in chosen]
-    return ", ".join(words)
+    made = []
+    for index, row in enumerate(rows):
+        load = f"{workload(row)}, {row['dtype']}" if types else workload(row)
+        choice = ", ".join(f"{name.removeprefix('pass.')} {row[name]}" for name in chosen)
+        made.append(PointView(index, row, archs[str(row["arch"])], load, choice))
+    return made
 
 
 def workloads(points: Iterable[PointView]) -> list[str]:

@@ -83,13 +83,9 @@ def sheet(
 ) -> Sheet:
     """A table with a row for each of `items`; columns without any value are left out."""
     made = [(column.heading, [column.cell(item) for item in items]) for column in columns]
-    kept = [(heading, cells) for heading, cells in made if any(_says(cell) for cell in cells)]
+    kept = [each for each in made if any(cell.text not in ("", NONE) for cell in each[1])]
     rows = tuple(zip(*(cells for _, cells in kept), strict=True))
     return Sheet(name, caption, tuple(heading for heading, _ in kept), rows)
-
-
-def _says(cell: Cell) -> bool:
-    return cell.text not in ("", NONE)
 
 
 def word(text: str, link: str = "", mark: str = "") -> Cell:

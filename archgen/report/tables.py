@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from archgen.outcomes.frame import number
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.points import PointView
@@ -123,10 +122,10 @@ def _swept(points: Sequence[PointView]) -> list[Made[PointView]]:
 
 def _swept_column(name: str) -> Made[PointView]:
     def cell(point: PointView) -> Cell:
-        value = number(point.row, name) if _is_number(point.row.get(name)) else math.nan
-        if math.isnan(value):
+        value = point.row.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
             return word(point.text(name) or NONE)
-        return Cell(_spelled(point, field, value), f"{value:.6g}")
+        return Cell(_spelled(point, field, float(value)), f"{value:.6g}")
 
     field = name.removeprefix("arch.")
     return Made(Heading(".".join(field.split(".")[-2:]), title=f"field {field}"), cell)
@@ -140,10 +139,6 @@ def _spelled(point: PointView, field: str, value: float) -> str:
     if field == "clock":
         return f"{value / 1e9:g} GHz"
     return show_bytes(value) if field.endswith(".size") else f"{value:,g}"
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _status(point: PointView) -> Cell:

@@ -253,12 +253,10 @@ class _Axes:
                 continue
             group = self.flow.group((other, place))
             for axis in range(len(port.dims)):
-                if self.flow.group((port.name, axis)) == group and self._free(port, axis):
+                token = (port.name, axis)
+                if self.flow.group(token) == group and token not in self.flow.mixed:
                     return axis, f"its axis {axis} meets axis {place} of {other!r}"
         return None
-
-    def _free(self, port: Port, axis: int) -> bool:
-        return (port.name, axis) not in self.flow.mixed
 
     def _parameter(self, port: Port) -> Answer | None:
         if not port.dims:

@@ -138,7 +138,8 @@ def designed(
     files, wrong = extended(_listed(options.extensions))
     mistakes += wrong
     if mistakes:
-        raise StudyError([*mistakes, *_unopened(workloads)])
+        _, unopened = _contents(workloads, None)
+        raise StudyError([*mistakes, *unopened])
     return Design(
         tuple(machines),
         tuple(workloads),
@@ -200,11 +201,6 @@ def _no_samples(workloads: Sequence[Workload]) -> list[str]:
         except ModelError as mistake:
             found[workload.wrong(mistake)] = None
     return list(found)
-
-
-def _unopened(workloads: Sequence[Workload]) -> list[str]:
-    _, mistakes = _contents(workloads, None)
-    return mistakes
 
 
 Contents = Mapping[tuple[Workload, int], str]

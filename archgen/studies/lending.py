@@ -62,6 +62,8 @@ def lend(points: Sequence[Point], own: Mapping[str, Outcome], run: Run) -> dict[
     }
     found: dict[Loan, Outcome] = {}
     best = dict(cycles)
+    # The quickest lender first; a next one only while it could still be quicker than what the
+    # point has by then, so most points run one borrowed schedule or none.
     while True:
         asked: dict[str, Loan] = {}
         wanted: list[Point] = []
@@ -127,6 +129,7 @@ def _work(point: Point) -> tuple[object, ...]:
 
 
 def _borrowed(point: Point, lender: Point) -> Point:
+    # Keyed by both, so it is stored beside what the point computes alone and never in its place.
     key = content_hash({"point": point.key, "schedule_from": lender.key})
     return replace(point, key=key, schedule_from=lender.arch)
 

@@ -85,6 +85,7 @@ class _Loop:
             self._look_again()
         while self.waiting and len(self.under) < self.workers.room():
             point = self.waiting.popleft()
+            # Claimed before it is looked up: a rival may have finished it in between.
             if self.store is not None and not self.store.claim(point.key):
                 self.elsewhere.append(point)
                 continue
@@ -119,6 +120,8 @@ class _Loop:
             try:
                 outcome = future.result()
             except WorkerDied as death:
+                # All workers share the machine's memory, so it may have died of another point: it
+                # is tried once more, alone, before it is blamed.
                 if point is not self.suspect:
                     self._release(point)
                     self.died.append(point)
@@ -134,7 +137,7 @@ class _Loop:
     def _late(self) -> Iterator[Outcome]:
         for future, under in list(self.under.items()):
             said = overdue(self.workers.at(future), under.started, self.timeout)
-            if said is not None and not future.done():
+            if said is not None and not future.done():  # it may have finished since `wait`
                 del self.under[future]
                 self.workers.abandon(future)
                 yield self._kept(under.point, failure(under.point, said))

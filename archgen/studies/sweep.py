@@ -190,6 +190,7 @@ def _refuse_foreign(running: Running, jobs: int) -> None:
     """Raises StudyError where the study's own process has registered what other processes, or the
     keys of stored results, do not know."""
     known = foreign()
+    # A single worker is a fork of this process, which has what was registered here.
     alone = jobs == 1 and (running.executor == HERE or can_guard())
     if known and not (alone and running.out is None):
         raise StudyError(

@@ -134,7 +134,9 @@ class LocalProcesses:
 
     def submit(self, point: Point) -> Future[Outcome]:
         """Hand the point to a process that has none."""
-        process = self._idle.pop() if self._idle else self._another()
+        if not self._idle:
+            self._idle.append(_Process(self._tools, self._memory, self._context))
+        process = self._idle.pop()
         mine: Future[Outcome] = Future()
         self._busy[mine] = process
 
@@ -152,9 +154,6 @@ class LocalProcesses:
 
         process.executor.submit(_run, point).add_done_callback(over)
         return mine
-
-    def _another(self) -> _Process:
-        return _Process(self._tools, self._memory, self._context)
 
     def at(self, future: Future[Outcome]) -> Step | None:
         """The step that the point's process is at."""
