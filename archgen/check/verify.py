@@ -130,6 +130,7 @@ def _summary(
     verdict: bool | None, judged: Sequence[Judged], shown: Collection[str], note: str
 ) -> Comparison:
     outputs = [each for each in judged if each.name in shown]
+    # By how much of its tolerance it takes, not by its error: outputs differ in scale.
     worst = max(outputs, key=lambda each: each.excess, default=None)
     return Comparison(
         verified=verdict,
@@ -146,6 +147,8 @@ def _summary(
 def judge(name: str, made: Made, reference: Array) -> Judged:
     """How far a value is off where it comes nearest to its tolerance, or farthest beyond it."""
     excused = np.zeros(reference.shape) if made.error is None else made.error
+    # What is stored in a narrower type is compared with the reference rounded to it: no value of
+    # that type could come nearer.
     if made.rounded is not None:
         excused = _rounded_error(reference, excused, NUMPY[made.rounded])
         reference = reference.astype(NUMPY[made.rounded]).astype(reference.dtype)
@@ -166,6 +169,7 @@ def judge(name: str, made: Made, reference: Array) -> Judged:
 def _rounded_error(values: Array, error: Array, kind: np.dtype[np.generic]) -> Array:
     """What values may be off by after they are rounded to `kind`."""
     wide = values.astype(np.float64)
+    # Rounding never changes an order, so what is between the ends stays between them.
     with np.errstate(all="ignore"):
         middle = wide.astype(kind)
         ends = [(wide + sign * error).astype(kind) for sign in (-1, 1)]

@@ -41,6 +41,7 @@ def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
     parts = {"mac": _matrix(arch, figures), "vector": _vector(arch, figures)}
     parts |= {role: _memory(arch, role, figures, source) for role in arch.memories.on_chip()}
     stated, other = arch.energy.area.other, figures.area.other
+    # Control, wires and clock are in no list: a share of what is.
     listed = total(parts.values()).value
     parts["other"] = Range.given(
         stated, lambda: Range.within(other.share * listed, other.low, other.high)
@@ -52,6 +53,7 @@ def _matrix(arch: Arch, figures: Figures) -> Range:
     def from_table() -> Range:
         # A rate below 1 means that narrower cells join for a product, one above 1 that they split.
         cells = [_cell(name, figures) * rate for name, rate in arch.matrix.rate.items()]
+        # One array serves all types, so it is built for the one that takes most.
         return _logic(max(cells), arch.energy.node, figures.area)
 
     return _times(arch.energy.area.mac, from_table, arch.matrix.cells * arch.core_count)

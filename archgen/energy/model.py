@@ -42,6 +42,7 @@ class Energy:
     @property
     def average_w(self) -> float:
         """Watts during the run."""
+        # Millijoules by seconds are milliwatts.
         return 1e-3 * self.total.value / self.seconds if self.seconds else 0.0
 
     @property

@@ -90,6 +90,7 @@ def _multipliers(account: Account) -> Verdict:
     share = account.share("matrix")
     floor = max(account.dram, account.share("vector"))
     reached = account.macs / share if share > 0 else 0.0
+    # Twice the multipliers halve the time they compute; DRAM and the vector engine stay.
     return min(share / 2, 1 - floor), (
         f"matrix engines compute {percent(share)} of the time, at {percent(reached)} of their peak"
     )
@@ -216,7 +217,7 @@ def _quicker(arch: Arch, name: str) -> float:
     engine = arch.copy_[name]
     rate, dram = engine.bandwidth.at(arch.clock), arch.dram_bytes_per_cycle
     bound = dram if "dram" in (engine.from_ + engine.to) else 2 * rate
-    return max(0.0, 1 - rate / min(2 * rate, bound))
+    return max(0.0, 1 - rate / min(2 * rate, bound))  # new time over old is old rate over new
 
 
 def _link(name: str) -> Callable[[Account], Verdict]:
@@ -240,6 +241,7 @@ def levers(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:
 
 def _judged(arch: Arch, rule: Rule, accounts: Sequence[Account]) -> Lever:
     verdicts = [(account, *rule.judge(account)) for account in accounts]
+    # No lever is believed to save everything: its ratio would be infinite.
     gains = [min(0.99, max(0.0, gain)) for _, gain, _ in verdicts]
     whole = 1 - geometric_mean([1 - gain for gain in gains])
     most = max(range(len(gains)), key=lambda place: gains[place])

@@ -54,6 +54,8 @@ from archgen.report.words import counted, percent, short, signed, times
 REPORT = "report.html"
 MACHINES = 8
 """Most machines whose levers are listed."""
+_LEAST_WAIT = 0.005
+"""Share of the time below which a cause of waiting is not worth naming."""
 
 
 def write_report(study: Subject, target: str | PathLike[str]) -> Path:
@@ -157,7 +159,7 @@ def _waits(accounts: Sequence[Account], most: int = 3) -> list[tuple[str, float]
     """The largest causes of waiting, as means over the runs."""
     means = {cause: sum(each.waits[cause] for each in accounts) / len(accounts) for cause in STALLS}
     ranked = sorted(means.items(), key=lambda item: -item[1])
-    return [(cause, share) for cause, share in ranked[:most] if share >= 0.005]
+    return [(cause, share) for cause, share in ranked[:most] if share >= _LEAST_WAIT]
 
 
 def _details(

@@ -69,6 +69,7 @@ def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
     names = tuple(dict.fromkeys(point.workload for point in points))
     own = {arch.name: (arch, [p for p in points if p.machine == arch.name]) for arch in archs}
     best = {name: best_by_workload(members) for name, (_, members) in own.items()}
+    # The first machine with most workloads is what others are compared with: most ratios exist.
     most = max((len(found) for found in best.values()), default=0)
     baseline = next((name for name, found in best.items() if found and len(found) == most), "")
     standings = [
@@ -81,6 +82,7 @@ def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
 
 
 def _order(standing: Standing) -> tuple[int, float]:
+    # Means over fewer workloads are not comparable, so those come last however quick they are.
     return standing.missing, -standing.speed if math.isfinite(standing.speed) else math.inf
 
 
