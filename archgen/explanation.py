@@ -123,7 +123,7 @@ def explanation(
         dtype=dtype,
         clock=arch.clock,
         scheduling=scheduling,
-        estimated=sum(group.estimate.total for group in groups),
+        estimated=sum(group.adds for group in groups),
         simulated=trace.cycles,
         groups=tuple(Explained(group, spans[group.step]) for group in groups),
         sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from compiler.driver import CompileOptions, Search, grouped, nests
 from compiler.fit import Fitter
 from compiler.nest.ir import HostNode
+from compiler.schedule import in_turn
 from simmodel.arch import Arch
 
 
@@ -31,5 +32,5 @@ def estimate(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEst
     fitter = Fitter(arch, options.stages)
     *_, groups = grouped(Search(graph, options.stages.fuse.apply(graph), fitter))
     host = sum(isinstance(part, HostNode) for part in groups)
-    chosen = (fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode))
-    return NetworkEstimate(sum(schedule.estimate.total for schedule in chosen), host)
+    chosen = [fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode)]
+    return NetworkEstimate(sum(in_turn([schedule.estimate for schedule in chosen])), host)

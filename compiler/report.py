@@ -8,14 +8,14 @@ simulator says of the same groups is put beside them elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.driver import CompileResult, Decision, Search
 from compiler.group import Group
 from compiler.hold.buffer import Buffer
 from compiler.plan.ir import LayerPlan, Plan
 from compiler.rejected import Neighbours, Option, Others, best
-from compiler.schedule import Estimate
+from compiler.schedule import Estimate, in_turn
 from compiler.wording import cores_text, halo_of, loops_text, sizes_text
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
@@ -89,6 +89,8 @@ class GroupReport:
     """rolling, recompute, none."""
     cores: str
     estimate: Estimate
+    adds: float
+    """Cycles that this comes to behind the group before, while whose rest constants arrive."""
     choices: tuple[Choice, ...]
     neighbours: tuple[Option, ...]
     """Best of each kind of other groups."""
@@ -113,7 +115,11 @@ def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupRe
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
     neighbours = Neighbours(result.search, result.decisions, reason)
-    return tuple(_group(made, result.search, neighbours, arch) for made in result.decisions)
+    adds = in_turn([made.schedule.estimate for made in result.decisions])
+    return tuple(
+        replace(_group(made, result.search, neighbours, arch), adds=more)
+        for made, more in zip(result.decisions, adds, strict=True)
+    )
 
 
 def _group(made: Decision, search: Search, neighbours: Neighbours, arch: Arch) -> GroupReport:
@@ -129,6 +135,7 @@ def _group(made: Decision, search: Search, neighbours: Neighbours, arch: Arch) -
         halo=halo_of(schedule),
         cores=cores_text(schedule),
         estimate=schedule.estimate,
+        adds=schedule.estimate.total,
         choices=tuple(_choices(made, Others(search, made), best(around), arch)),
         neighbours=around,
         layers=tuple(_layer(layer, made) for layer in made.plan.layers),

@@ -113,8 +113,8 @@ def _groups(made: Explanation) -> Table:
         table.add_row(
             str(group.step), _short(group), str(len(group.layers)), _tiles(group), group.halo,
             *([group.cores] if several else []),
-            f"{group.estimate.total:,.0f}", f"{took.added:,}",
-            _share(group.estimate.total, took.added), f"{took.last - took.first:,}",
+            f"{group.adds:,.0f}", f"{took.added:,}",
+            _share(group.adds, took.added), f"{took.last - took.first:,}",
             f"{moved / 1e6:.2f}",
         )  # fmt: skip
     return table

@@ -42,15 +42,26 @@ def route(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Route:
     return Route("vector")
 
 
+def product_startup(arch: Arch) -> int:
+    """Cycles before the first operand of a product moves, the latency of its memories included."""
+    memories = arch.memories.on_chip()
+    roles_read = (arch.matrix.input, arch.matrix.weights)
+    latency = max(memories[role].latency.cycles(arch.clock) for role in roles_read)
+    return arch.matrix.startup.cycles(arch.clock) + latency
+
+
 def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: int) -> int:
-    """Cycles of a depthwise product on the matrix engine: natively, else channel by channel."""
-    matrix, dtype = arch.matrix, product_type(dtype)
+    """Cycles of a depthwise product on the matrix engine, with its start-ups: natively, else one
+    channel after another, right behind each other."""
+    matrix, dtype, startup = arch.matrix, product_type(dtype), product_startup(arch)
     if matrix.depthwise:
-        return native_cycles(matrix, dtype, pixels, channels, taps)
-    startup = matrix.startup.cycles(arch.clock)
-    if matrix.granularity == "conv":
-        return channels * (startup + int(product_cycles(matrix, dtype, pixels, 1, 1, taps)))
-    return channels * taps * (startup + int(product_cycles(matrix, dtype, pixels, 1, 1)))
+        return startup + native_cycles(matrix, dtype, pixels, channels, taps)
+    apart = 1 if matrix.granularity == "conv" else taps
+    alone, behind = (
+        int(product_cycles(matrix, dtype, pixels, 1, 1, taps // apart, behind=behind))
+        for behind in (False, True)
+    )
+    return channels * apart * (startup + behind) + alone - behind
 
 
 def _array_wins(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:

@@ -102,3 +102,16 @@ def pipelined(stages: Sequence[Stage], memories: Collection[Stage] = ()) -> Any:
     for every, once in (*stages, *memories):
         behind = np.maximum(behind, every - once)
     return sum(once for _, once in stages) + behind
+
+
+def resting(slots: int, total: Any, stages: Sequence[Stage]) -> Any:
+    """Cycles of `total` behind the last load: loads run ahead of the work on their tiles by as many
+    tiles as there are slots, and of the store.
+
+    Args:
+        slots: of each buffer.
+        total: cycles of all tiles.
+        stages: of each engine, the load's first and the store's last.
+    """
+    (load, _), *work, (_, store) = stages
+    return np.minimum(total - load, slots * sum(once for _, once in work) + store)

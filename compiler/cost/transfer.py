@@ -65,14 +65,26 @@ class Path:
         inside = [np.minimum(n, extent) for n, extent in zip(sizes, tensor.shape, strict=True)]
         strides = tensor.storage.strides
         far = order_of(tensor.shape, strides)
-        there = Joint.of([(inside[a], strides[a], inside[a]) for a in reversed(far)])
-        room = buffer or sizes
-        near = {a: (sizes[a], strides[a], room[a]) for a in reversed(order or far)}
+        there = Joint.of([(inside[a], strides[a], strides[a]) for a in reversed(far)])
+        steps = pitches(buffer or sizes, order or far)
+        near = {a: (sizes[a], strides[a], steps[a]) for a in reversed(order or far)}
         joint, item = Joint.of(tuple(near.values())), size_of(tensor.dtype)
         size, space = there.elements * item, joint.elements * item
         moved = rounded(self.arch, size, there.run * item, self.far)
         times = self._times(near, far if self.store else [*near][::-1])
         return self._timed(size, moved, joint.pieces, times, space)
+
+    def rearranged(self, tensor: Tensor, sizes: Sequence[Any], steps: Sequence[Any]) -> Transfer:
+        """A box of `tensor` from or to a buffer where neighbours along its axes lie any `steps`
+        elements apart."""
+        strides = tensor.storage.strides
+        far = order_of(tensor.shape, strides)
+        axes = {a: (sizes[a], strides[a], steps[a]) for a in reversed(far)}
+        joint, item = Joint.of(tuple(axes.values())), size_of(tensor.dtype)
+        there = Joint.of([(size, stride, stride) for size, stride, _ in axes.values()])
+        size = joint.elements * item
+        moved = rounded(self.arch, size, there.run * item, self.far)
+        return self._timed(size, moved, joint.pieces, self._times(axes, far), size)
 
     def run(self, size: Any) -> Transfer:
         """`size` contiguous bytes."""
@@ -97,9 +109,19 @@ class Path:
         return times
 
 
-Axis = tuple[Any, int, Any]
-"""Positions of a box along one axis, the stride at one end, and the room at the other, which lies
-in the order of the axes."""
+Axis = tuple[Any, Any, Any]
+"""Positions of a box along one axis, and the elements between neighbours at either end."""
+
+
+def pitches(sizes: Sequence[Any], order: Sequence[int]) -> list[Any]:
+    """Elements between neighbours along each axis of a buffer of `sizes` whose axes lie in `order`,
+    slowest first."""
+    steps: list[Any] = [1] * len(sizes)
+    pitch: Any = 1
+    for axis in reversed(order):
+        steps[axis] = pitch
+        pitch = pitch * sizes[axis]
+    return steps
 
 
 @dataclass(frozen=True)
@@ -124,22 +146,19 @@ class Joint:
         run: Any = 1
         dims: Any = 0
         reached: tuple[Any, Any] = (1, 1)
-        pitch: Any = 1
         contiguous: Any = True
-        for size, stride, room in axes:
+        for size, *steps in axes:
             if isinstance(size, int) and size == 1:
-                pitch = pitch * room
                 continue
             moves = size > 1
-            joined = (reached[0] == stride) & (reached[1] == pitch)
+            joined = (reached[0] == steps[0]) & (reached[1] == steps[1])
             # Only what is contiguous from the first element on is one piece.
             contiguous = np.where(moves, contiguous & joined, contiguous)
             dims = dims + (moves & ~(joined & (dims > 0)))
             elements = elements * size
             run = np.where(moves & contiguous, run * size, run)
-            ends = stride * size, pitch * size
+            ends = steps[0] * size, steps[1] * size
             reached = np.where(moves, ends[0], reached[0]), np.where(moves, ends[1], reached[1])
-            pitch = pitch * room
         return cls(elements, run, np.maximum(dims, 1))
 
 
@@ -151,6 +170,8 @@ class Flow:
     count: Any
     """Of one core, in all tiles."""
     once: Transfer
+    constant: bool = False
+    """Whether no group before this one makes what is copied."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +185,8 @@ class Traffic:
     """Of each far memory, for all cores."""
     bytes: Mapping[str, Any]
     """That each far memory moves for all cores."""
+    lead: Any
+    """Cycles in which the first constants arrive."""
 
     @property
     def longest(self) -> Any:
@@ -180,6 +203,7 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
     far: dict[str, Stage] = dict.fromkeys(rates, (0.0, 0.0))
     engines: dict[tuple[int, bool], Stage] = {}
     moved: dict[str, Any] = dict.fromkeys(rates, 0.0)
+    lead: Any = 0.0
     for flow in flows:
         home, rate, once = flow.way.far, rates[flow.way.far], np.minimum(flow.count, 1)
         size = cores * flow.once.bytes
@@ -187,12 +211,13 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
         far[home] = _added(far[home], flow.count * size / rate, once * size / rate)
         key = id(flow.way.engine), flow.way.store
         cycles = flow.once.cycles
+        lead = lead + (once * cycles if flow.constant else 0.0)
         engines[key] = _added(engines.get(key, (0.0, 0.0)), flow.count * cycles, once * cycles)
     load, store = (
         _longest([stage for (_, stores), stage in engines.items() if stores == direction])
         for direction in (False, True)
     )
-    return Traffic(load, store, far, moved)
+    return Traffic(load, store, far, moved, lead)
 
 
 def _added(stage: Stage, every: Any, once: Any) -> Stage:

@@ -16,13 +16,14 @@ import numpy as np
 
 from compiler.bind.joined import joining
 from compiler.bind.layout import left_order, vector_steps
-from compiler.bind.machine import Route, cost_class, route, temporary_type
+from compiler.bind.machine import Route, product_startup, route, temporary_type
 from compiler.bind.roles import Roles
 from compiler.cost.operands import Flows
-from compiler.cost.rates import pipelined
+from compiler.cost.rates import pipelined, resting
 from compiler.cost.transfer import Flow, Path, Transfer, traffic
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
+from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
 from simmodel.isa.cycles import product_cycles, streams
@@ -204,6 +205,9 @@ class Price:
     """Pieces of the result."""
     arrivals: Any
     """Pieces in which what is loaded most often arrives."""
+    lead: Any
+    rest: Any
+    """See `Estimate`."""
 
 
 def price(problem: Problem, choice: Choice) -> Price:
@@ -228,9 +232,10 @@ def price(problem: Problem, choice: Choice) -> Price:
     stages = (moved.load, (matrix, inner + gap), (vector, tail.cycles), moved.store)
     total = pipelined(stages, moved.far.values())
     load, store = moved.load[0], moved.store[0]
+    rest = resting(problem.slots, total, stages)
     return Price(
         total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
-        arrivals,
+        arrivals, moved.lead, rest,
     )  # fmt: skip
 
 
@@ -272,11 +277,13 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
         yield Flow(way, repeats * turns.input, once)
     if problem.loads_weights:
         way = Path(arch, cores, problem.home(right.tensor), arch.matrix.weights)
-        yield Flow(way, turns.weights * again, _moved(problem, choice, right, way))
+        constant = problem.weight.data is not None
+        yield Flow(way, turns.weights * again, _moved(problem, choice, right, way), constant)
     for access in _others(problem):
         way = Path(arch, cores, problem.home(access.tensor), "local")
         count = tiles if _follows(problem, access) else turns.columns(choice.order) * lead
-        yield Flow(way, count, _moved(problem, choice, access, way))
+        constant = layer.tensors[access.tensor].data is not None
+        yield Flow(way, count, _moved(problem, choice, access, way), constant)
     if problem.stores:
         way = Path(arch, cores, problem.home(layer.result.name), "local", store=True)
         sizes = [_size(problem, choice, dim) for dim in range(problem.head.rank)]
@@ -333,14 +340,10 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
     layer, arch = problem.layer, problem.arch
     wide = size_of(temporary_type(arch))
     elements = choice.outputs
-    lanes = arch.vector.wide_lanes or arch.vector.lanes
-    startup = arch.vector.startup.cycles(arch.clock)
-    vectors = choice.pixels * np.ceil(choice.n / lanes)
     late = vector_steps(problem.head, problem.way, arch)
-    cycles: Any = late * (startup + vectors)
+    cycles = _vector(problem, choice) if late or len(layer.nests) > 1 else 0
     space: Any = (wide if late > 1 else 0) * elements
     for nest in layer.nests[1:]:
-        cycles = cycles + startup + vectors * getattr(arch.vector.cost, cost_class(nest))
         space = space + elements * wide
         for access in nest.operands:
             tensor = layer.tensors[access.tensor]
@@ -349,6 +352,23 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
             if tensor.elements >= elements.max():
                 space = space + problem.slots * elements * size_of(tensor.dtype)
     return Tail(cycles, space)
+
+
+def _vector(problem: Problem, choice: Choice) -> Any:
+    """Cycles of the vector engine for a tile of the result."""
+    layer = problem.layer
+    sizes = np.stack([choice.b, choice.y, choice.x, choice.n])
+    # Neighbours differ in the reduction or in the order only, which are none of its business.
+    starts = np.append(True, (sizes[:, 1:] != sizes[:, :-1]).any(axis=0))
+    b, y, x, n = sizes[:, starts]
+    few = Choice(b, y, x, n, 1, 0)
+    tile = [_size(problem, few, dim) for dim in range(problem.head.rank)]
+    cycles: Any = np.zeros(len(few.n))
+    for nest in layer.nests:
+        way = problem.way if nest is problem.head else route(nest, layer.tensors, problem.arch)
+        work = VectorWork(nest, layer.tensors, problem.arch, way, layer.inside, tile)
+        cycles = cycles + work.cycles
+    return cycles[np.cumsum(starts) - 1]
 
 
 def _fits(
@@ -411,7 +431,7 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     behind another one, and what it takes longer behind a gap."""
     matrix = problem.arch.matrix
     dtype = product_type(problem.source.dtype)
-    startup = matrix.startup.cycles(problem.arch.clock)
+    startup = product_startup(problem.arch)
     m, n, k, count, positions = choice.pixels, choice.n, choice.k, 1, problem.taps
     if matrix.granularity != "conv":
         wide = _together(problem, choice)
@@ -436,7 +456,9 @@ def _together(problem: Problem, choice: Choice) -> Any:
     moving = [axis for axis in order[:-1] if shape[axis] > 1]
     if moving[-1:] != [tap.axis]:
         return 1
-    # Slices of the channels lie side by side where they are loaded as such, but for a smaller one.
-    even = problem.loads_input & (problem.extent(problem.found.k) % choice.k == 0)
+    # Slices of the channels lie side by side where both operands are loaded as such, but for a
+    # smaller one.
+    loaded = problem.loads_input and problem.loads_weights
+    even = loaded & (problem.extent(problem.found.k) % choice.k == 0)
     whole = even | (choice.k == shape[order[-1]])
     return np.where(whole, problem.head.dims[tap.dim].extent, 1)

@@ -24,7 +24,8 @@ from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.share import Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Work
-from simmodel.arch import Arch
+from compiler.tile.vector import vector_startup
+from simmodel.arch import Arch, CopyEngine
 
 TAIL = 0.05
 """Share of a group's constants from which on it matters how those of its last layer arrive."""
@@ -51,6 +52,8 @@ class GroupPricer:
     """Whether constants may be loaded as a whole where no loop reads them again."""
     transfers: dict[object, Transfer] = field(default_factory=dict)
     """Kept between groups: by the tensor's layout and the way that it goes."""
+    arrivals: dict[tuple[int, int], float] = field(default_factory=dict)
+    """By layer and the cores that load its constants: cycles until they are there."""
 
     def __post_init__(self) -> None:
         self.count = len(self.group.layers)
@@ -362,24 +365,34 @@ class _Candidate:
         engine = path(arch, "dram", "local")
         name = arch.copy_engine("dram", "local") or next(iter(arch.copy_))
         together = shares_loads(self.schedule, arch, name)
-        arriving = {
-            p: float(copy_cycles(arch, engine, size, 1 if together else self.cores))
-            for p, size in staying_bytes.items()
-        }
+        arriving = {p: self._arriving(p, engine, together=together) for p in staying_bytes}
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
-        cycles = Timeline(inputs, results, self.pricer.slots, room).run(walked, work)
+        timeline = Timeline(inputs, results, self.pricer.slots, room)
+        cycles = timeline.run(walked, work)
         constants = sum(staying_bytes.values())
         total.load += sum(arriving.values())
         everything = self.cores * total.bytes + constants * (1 if together else self.cores)
         memory = max(total.load, total.store, everything / arch.dram_bytes_per_cycle)
         busy = max(cycles, memory, total.matrix, total.vector)
-        return Estimate(busy, total.matrix, total.vector, memory, everything, need)
+        rest = max(0.0, timeline.end - timeline.free.get("load", 0.0))
+        lead = arriving.get(0, 0.0)
+        return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
+
+    def _arriving(self, position: int, engine: CopyEngine, *, together: bool) -> float:
+        """Cycles of the loads of a layer's constants that stay: each is a transfer of its own."""
+        pricer, cores = self.pricer, 1 if together else self.cores
+        known = pricer.arrivals.get((position, cores))
+        if known is None:
+            constants = pricer.facts.layer(pricer.group.layers[position]).constants
+            known = sum(float(copy_cycles(pricer.arch, engine, c.bytes, cores)) for c in constants)
+            pricer.arrivals[position, cores] = known
+        return known
 
     def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:
         arch, group = self.pricer.arch, self.pricer.group
         lanes = arch.vector.lanes
-        startup = arch.vector.startup.cycles(arch.clock)
+        startup = vector_startup(arch)
         loads = {name: float(moved.cycles) for name, moved in self._loaded(run, moment).items()}
         moves: dict[int, float] = {}
         for name, (dim, shift, overlap) in self.walked.handed(run.first).items():

@@ -115,6 +115,13 @@ def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ..
 def _estimate(priced: Price, index: int) -> Estimate:
     # What no candidate moves is one number for all of them.
     columns = np.broadcast_arrays(
-        priced.total, priced.matrix, priced.vector, priced.memory, priced.bytes, priced.need
+        priced.total,
+        priced.matrix,
+        priced.vector,
+        priced.memory,
+        priced.bytes,
+        priced.need,
+        priced.lead,
+        priced.rest,
     )
     return Estimate(*(float(column[index]) for column in columns))

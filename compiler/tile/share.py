@@ -6,7 +6,6 @@ at once and remembered, since groups that are tried one after another have most 
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -16,19 +15,16 @@ import numpy as np
 from compiler.bind.facts import LayerFacts
 from compiler.bind.machine import route
 from compiler.bind.roles import roles
-from compiler.cost.transfer import traffic
 from compiler.fuse.outline import Outlines
 from compiler.layer import Layer
 from compiler.nest.ir import order_of
 from compiler.schedule import TileLoop
 from compiler.tile.price import Problem, price
 from compiler.tile.search import choices, loops_of
-from compiler.tile.slabs import buffered, flows_of, free_dims, space_of, work_of
+from compiler.tile.slabs import Slab, free_dims, slab
 from simmodel.arch import Arch
 
 Sizes = tuple[int, ...]
-STREAMED = 8
-"""Pieces into which work with transfers is cut at least, so that both overlap."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,7 @@ class Shares:
         self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,
         resident: bool,
     ) -> Front:  # fmt: skip
-        """Shares in more and more pieces, those with enough pieces for transfers first."""
+        """Shares in more and more pieces, the quickest first."""
         result = layer.result
         if resident:
             stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
@@ -174,32 +170,24 @@ class Shares:
         order = order_of(result.shape, result.storage.strides)
         free = [d for d in free_dims(layer) if sizes[d] > 1]
         tiles = list(sizes)
-        found: list[Share] = []
+        found: list[tuple[float, Share]] = []
         while True:
-            found.append(self._slab(layer, sizes, tiles, order, held, shared))
+            priced = slab(layer, self.arch, self.cores, self.slots, sizes, tiles, held, shared)
+            loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
+            found.append((priced.total, self._share(loops, priced)))
             cut = next((d for d in free if tiles[d] > 1), None)
-            if cut is None or found[-1].pieces > 4096 // max(1, self.arch.core_count):
+            if cut is None or priced.tiles > 4096 // max(1, self.arch.core_count):
                 break
             tiles[cut] = -(-tiles[cut] // 2)
-        least = STREAMED if found[0].bytes else 1
         front: list[Share] = []
-        for share in sorted(found, key=lambda share: share.pieces < least):
+        for _, share in sorted(found, key=lambda each: each[0]):
             if not front or share.need < front[-1].need:
                 front.append(share)
         return Front([-share.need for share in front], front.__getitem__)
 
-    def _slab(
-        self, layer: Layer, sizes: Sizes, tiles: list[int], order: Sizes, held: frozenset[str],
-        shared: frozenset[str],
-    ) -> Share:  # fmt: skip
-        arch = self.arch
-        loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
-        matrix, vector = work_of(layer, arch, tiles)
-        flows = tuple(flows_of(layer, arch, self.cores, sizes, tiles, held, shared))
-        moved = traffic(arch, self.cores, flows)
-        need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, self.slots)
+    def _share(self, loops: tuple[TileLoop, ...], priced: Slab) -> Share:
+        moved = priced.moved
         return Share(
-            loops, count * matrix, count * vector, float(moved.load[0]), float(moved.store[0]),
-            float(moved.bytes["dram"]) / self.cores, need, count, count,
+            loops, priced.matrix, priced.vector, float(moved.load[0]), float(moved.store[0]),
+            float(moved.bytes["dram"]) / self.cores, priced.need, priced.tiles, priced.tiles,
         )  # fmt: skip

@@ -7,18 +7,20 @@ that some operator of the layer reduces over are never cut: they would be needed
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from compiler.bind.layout import left_order, vector_steps
-from compiler.bind.machine import cost_class, depthwise_cycles, route, temporary_type
-from compiler.cost.rates import pipelined
-from compiler.cost.transfer import Flow, Path, traffic
+from compiler.bind.layout import copying, left_order, vector_steps
+from compiler.bind.machine import depthwise_cycles, route, temporary_type
+from compiler.cost.rates import pipelined, resting
+from compiler.cost.transfer import Flow, Path, Traffic, pitches, traffic
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.geometry.needs import layer_needs
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest, order_of
 from compiler.schedule import Estimate, Tiled, TileLoop
+from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
@@ -52,12 +54,10 @@ def slabs(
     tiles = list(sizes)
     while True:
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        yield Tiled(
-            layer, loops, parts, _estimate(layer, arch, len(parts), tiles, sizes, slots, shared)
-        )
-        count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
+        priced = slab(layer, arch, len(parts), slots, sizes, tiles, shared=shared)
+        yield Tiled(layer, loops, parts, _estimate(priced))
         cut = next((d for d in free if tiles[d] > 1), None)
-        if cut is None or count > LONGEST:
+        if cut is None or priced.tiles > LONGEST:
             return
         tiles[cut] = -(-tiles[cut] // 2)
 
@@ -72,21 +72,31 @@ def free_dims(layer: Layer) -> list[int]:
 def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, float]:
     """Cycles of the matrix and of the vector engine for one tile of a layer without a product
     over channels."""
-    elements = math.prod(tiles)
-    lanes = arch.vector.lanes
-    startup = arch.vector.startup.cycles(arch.clock)
     vector = matrix = 0.0
     for nest in layer.nests:
-        if route(nest, layer.tensors, arch).engine == "matrix":
-            channels = max(1, tiles[1])
+        sizes = _sizes(layer, nest, tiles)
+        way = route(nest, layer.tensors, arch)
+        if way.engine == "matrix":
+            channels = max(1, sizes[1])
             taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
             dtype = layer.tensors[nest.operands[0].tensor].dtype
-            matrix += depthwise_cycles(arch, dtype, elements // channels, channels, taps)
-            continue
-        walked = math.prod(dim.extent for dim in nest.dims) * elements / layer.result.elements
-        cost = float(getattr(arch.vector.cost, cost_class(nest)))
-        vector += startup + cost * math.ceil(walked / lanes)
+            pixels = math.prod(sizes) // channels
+            matrix += depthwise_cycles(arch, dtype, pixels, channels, taps)
+        work = VectorWork(nest, layer.tensors, arch, way, layer.inside, sizes)
+        vector += float(work.cycles)
     return matrix, vector
+
+
+def _sizes(layer: Layer, nest: Nest, tiles: Sequence[int]) -> list[int]:
+    """Positions of a nest's result in a tile of the layer's: along what both have, and of all else
+    the same share."""
+    whole = layer.result.shape
+    if len(nest.shape) == len(whole):
+        return [tile if n == m else n for n, m, tile in zip(nest.shape, whole, tiles, strict=True)]
+    if not nest.shape:
+        return []
+    share = math.prod(tiles) / math.prod(whole)
+    return [math.ceil(nest.shape[0] * share), *nest.shape[1:]]
 
 
 def space_of(layer: Layer, arch: Arch, elements: int) -> int:
@@ -155,11 +165,32 @@ def flows_of(
             moving = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
             around = order[: order.index(moving[-1]) + 1] if moving else ()
             times = math.prod(cuts[d] for d in around)
-        yield Flow(way, times, once)
+        yield Flow(way, times, once, constant=tensor.data is not None)
     if layer.result.name not in held:
         home = "shared" if layer.result.name in shared else "dram"
         way = Path(arch, cores, home, "local", store=True)
-        yield Flow(way, count, way.box(layer.result, tiles))
+        if _passes_through(layer, arch, held):
+            once = way.rearranged(layer.result, tiles, _steps(layer, boxes))
+        else:
+            once = way.box(layer.result, tiles)
+        yield Flow(way, count, once)
+
+
+def _passes_through(layer: Layer, arch: Arch, held: Collection[str]) -> bool:
+    """Whether the layer's result is stored from where its input was loaded to."""
+    return copying(layer, arch) and not {*layer.inputs, layer.result.name} & {*held}
+
+
+def _steps(layer: Layer, boxes: Mapping[str, Box]) -> list[int]:
+    """Elements between neighbours along each axis of the result in the buffer of what is read."""
+    (access,) = layer.head.operands
+    tensor = layer.tensors[access.tensor]
+    order = order_of(tensor.shape, tensor.storage.strides)
+    pitch = pitches([size for _, size in boxes[access.tensor]], order)
+    return [
+        sum(affine.coefficient(d) * step for affine, step in zip(access.index, pitch, strict=True))
+        for d in range(layer.head.rank)
+    ]
 
 
 def _depends(layer: Layer, name: str, dim: int) -> bool:
@@ -168,19 +199,44 @@ def _depends(layer: Layer, name: str, dim: int) -> bool:
     return any(access.uses(dim) for access in reads)
 
 
-def _estimate(
-    layer: Layer, arch: Arch, cores: int, tiles: list[int], sizes: list[int], slots: int,
-    shared: Collection[str],
-) -> Estimate:  # fmt: skip
-    count = math.prod(-(-s // t) for s, t in zip(sizes, tiles, strict=True))
+@dataclass(frozen=True)
+class Slab:
+    """What a layer takes whose part is cut into equal tiles; cycles of one core."""
+
+    tiles: int
+    total: float
+    matrix: float
+    vector: float
+    moved: Traffic
+    need: float
+    """Bytes of local memory."""
+    rest: float
+
+
+def slab(
+    layer: Layer, arch: Arch, cores: int, slots: int, sizes: Sequence[int], tiles: Sequence[int],
+    held: Collection[str] = (), shared: Collection[str] = (),
+) -> Slab:  # fmt: skip
+    """The price of `sizes` positions of the result in tiles of `tiles`; `held` is on chip."""
+    count = math.prod(-(-s // max(1, t)) for s, t in zip(sizes, tiles, strict=True))
     matrix, vector = work_of(layer, arch, tiles)
-    flows = tuple(flows_of(layer, arch, cores, sizes, tiles, (), shared))
+    if _passes_through(layer, arch, held):
+        vector = 0.0
+    flows = tuple(flows_of(layer, arch, cores, sizes, tiles, held, shared))
     moved = traffic(arch, cores, flows)
     stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
     total = float(pipelined(stages, moved.far.values()))
-    longest, far = float(moved.longest), float(moved.bytes["dram"])
     need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, slots)
-    return Estimate(total, count * matrix, count * vector, longest, far, need)
+    rest = float(resting(slots, total, stages))
+    return Slab(count, total, count * matrix, count * vector, moved, need, rest)
+
+
+def _estimate(priced: Slab) -> Estimate:
+    longest, far = float(priced.moved.longest), float(priced.moved.bytes["dram"])
+    return Estimate(
+        priced.total, priced.matrix, priced.vector, longest, far, priced.need,
+        float(priced.moved.lead), priced.rest,
+    )  # fmt: skip
 
 
 def buffered(flows: Sequence[Flow], slots: int) -> float:

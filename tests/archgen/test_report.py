@@ -81,7 +81,7 @@ def example() -> Explanation:
     cut = Option("cut before b", 900.0, 1000.0, "partition line was better as simulated")
     group = GroupReport(
         0, "a .. b", ("a", "b", "relu"), "h 2 of 8", 4, "rolling", "2 cores, h / 2",
-        Estimate(1000, 800, 100, 500, 4096), (
+        Estimate(1000, 800, 100, 500, 4096), 1000.0, (
             Choice("group", "2 layers share tiles", cut),
             Choice("halo", "rolling", Option("recompute, h 4 of 8", 1200.0, 1000.0)),
             Choice("cores", "2 cores, h / 2", None),
@@ -123,7 +123,7 @@ def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
     nodes = [node for group in found["groups"] for node in group["nodes"]]
     assert sorted(nodes) == sorted([*LAYERS, "sum"])
     assert sum(g["simulated"]["added"] for g in found["groups"]) == found["simulated_cycles"]
-    assert sum(g["estimate"]["total"] for g in found["groups"]) == found["estimated_cycles"]
+    assert sum(g["adds"] for g in found["groups"]) == found["estimated_cycles"]
     for group in found["groups"]:
         for memory, size in group["peaks"].items():
             assert 0 < size <= found["memories"][memory]

@@ -14,7 +14,9 @@ from compiler.cost.rates import pipelined
 from compiler.cost.transfer import Path
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.emit.legal import Names, legal_copy
+from compiler.fuse.strategies import STRATEGIES
 from compiler.nest.ir import Storage, Tensor, dense
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Item, Loop
 from simmodel.region import Address, Operand
@@ -131,3 +133,18 @@ def test_a_network_pays_for_every_piece_of_what_it_loads() -> None:
     expected = sum(decision.schedule.estimate.total for decision in made.decisions)
     # As a group, loops of 3 rows would load 64 * 18 * 16 pieces and more; layers alone are quicker.
     assert expected == pytest.approx(simulate(made.program, arch).cycles, rel=0.05)
+
+
+def test_every_constant_of_a_group_pays_for_its_way() -> None:
+    # Weights and biases of two layers: four loads that wait 2000 cycles each, and little else.
+    net = Net()
+    x = net.input(1, 16, 8, 8)
+    for _ in range(2):
+        x = net.op("Conv", x, net.weight(16, 16, 3, 3), net.weight(16), pads=[1] * 4)
+    arch = machine(types=("fp16",), latency=2000, local={"size": 1 << 18})
+    stages = Stages(partition=STRATEGIES["line"]())
+    made = compile_model(net.model(x), arch, CompileOptions(dtype="fp16", stages=stages))
+    (decision,) = made.decisions
+    cycles = simulate(made.program, arch).cycles
+    assert cycles > 5 * 2000
+    assert decision.schedule.estimate.total == pytest.approx(cycles, rel=0.05)

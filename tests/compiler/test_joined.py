@@ -16,8 +16,12 @@ from test_closed_forms import free
 
 from archgen.check.reference import run_reference
 from compiler.bind.joined import worth_turning
+from compiler.bind.roles import roles
 from compiler.driver import CompileOptions, compile_model, nests, prepared
+from compiler.layer import Layer
 from compiler.nest.ir import Nest
+from compiler.ops.lower import lower
+from compiler.tile.price import Choice, Problem, price
 from simmodel.functional import execute
 from simmodel.simulate import simulate
 from simmodel.verify import verify
@@ -78,3 +82,21 @@ def test_few_channels_are_turned_where_products_cost_more_than_loads(
     (head,) = (step for step in graph.steps if isinstance(step, Nest) and step.contraction)
     source = graph.tensors[head.operands[0].tensor]
     assert worth_turning(source, head, arch) == worth
+
+
+@pytest.mark.parametrize(("resident", "times"), [(False, 1), (True, 3)])
+def test_slices_of_weights_that_stay_as_a_whole_do_not_join(resident: bool, times: int) -> None:
+    """16 channels at once: three products of 48, two steps each. Eight at a time: twice three of
+    24, one step each, or twice nine of 8."""
+    arch = free({**CUBE, "granularity": "gemm"})
+    net = Net()
+    out = net.op("Conv", net.input(1, 16, 10, 10), net.weight(32, 16, 3, 3), pads=[1] * 4)
+    graph = lower(prepared(net.model(out), "net"), "fp16")
+    layer = Layer(0, tuple(s for s in graph.steps if isinstance(s, Nest)), graph.tensors)
+    found = roles(layer.head)
+    problem = Problem(layer, arch, found, layer.head.shape, 1, 2, resident=resident)
+    b, y, x, n, k = (
+        np.array([problem.extent(d)] * 2) for d in (found.b, found.y, found.x, found.col, found.k)
+    )
+    whole, cut = price(problem, Choice(b, y, x, n, k // (1, 2), np.zeros(2))).matrix
+    assert cut == times * whole

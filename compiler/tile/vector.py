@@ -1,0 +1,241 @@
+"""Cycles of the vector engine for one nest over a tile, instruction by instruction.
+
+A nest is a chain of links (see `emit.vector`): its function, tap by tap where the engine has no
+windows, then bias and multiplier. The engine walks what all operands of a link walk as one, whole
+vectors of its lanes to each innermost row; what has more dimensions than it walks, or longer rows,
+is several instructions, and each pays the engine's start-up and the latency of what it reads.
+
+    bias of [n, 64, 8, 8] by channel      rows of 64 positions, 64 of them, in 2 dimensions
+    on an engine of rank 1                64 instructions
+
+Sizes may be arrays over candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.bind.machine import Route, adds_up_in_pieces, cost_class, temporary_type
+from compiler.bind.roles import roles
+from compiler.cost.operands import Flows
+from compiler.cost.transfer import pitches
+from compiler.nest.ir import Access, Nest, Tensor, order_of
+from simmodel.arch import Arch
+from simmodel.dtype import accumulator_of, is_float, size_of
+from simmodel.isa.functions import BINARY, REDUCE, TERNARY
+
+
+def vector_startup(arch: Arch, read: Collection[str] = ("local",)) -> int:
+    """Cycles before an instruction that reads these memories moves its first operand."""
+    memories = arch.memories.on_chip()
+    latency = max(memories[role].latency.cycles(arch.clock) for role in read)
+    return arch.vector.startup.cycles(arch.clock) + latency
+
+
+@dataclass(frozen=True)
+class Walked:
+    """An operand as the loops of a nest walk it."""
+
+    role: str
+    """Of the memory that it lies in."""
+    item: int
+    """Bytes of an element."""
+    steps: Sequence[Any]
+    """Elements by which each loop moves on; 0: it stands still."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """Instructions that are alike but for the position of the kernel."""
+
+    written: Walked
+    reads: tuple[Walked, ...]
+    cost: str
+    times: int = 1
+    taps: int = 0
+    """Kernel positions within an instruction that slides a window; 0: it slides none."""
+    reduces: bool = False
+    """Whether it walks the reduction as well."""
+
+
+@dataclass(frozen=True)
+class VectorWork:
+    """What the vector engine does for one nest in a tile."""
+
+    nest: Nest
+    tensors: Mapping[str, Tensor]
+    arch: Arch
+    way: Route
+    inside: Collection[str]
+    """Tensors that exist within the layer only."""
+    sizes: Sequence[Any]
+    """Positions along each dimension of the nest's result."""
+
+    @property
+    def cycles(self) -> Any:
+        """Of all its instructions, start-ups included."""
+        total: Any = 0
+        for link in self._links():
+            total = total + self._of(link)
+        return total
+
+    @property
+    def extents(self) -> list[Any]:
+        """Positions of every loop of the nest."""
+        inner = (dim.extent for dim in self.nest.dims[self.nest.rank :])
+        return [*self.sizes, *inner]
+
+    def _links(self) -> Iterator[Link]:
+        nest, arch = self.nest, self.arch
+        late = [(a, f) for a, f in ((nest.bias, "add"), (nest.multiplier, "mul")) if a is not None]
+        target, scratch = self._made(self._kind), self._made(temporary_type(arch))
+        if self.way.engine == "matrix":
+            if self.way.direct:
+                return
+            kind = accumulator_of(self.tensors[nest.operands[0].tensor].dtype)
+            source = self._made(kind, self.way.sums)
+            if not late:
+                yield Link(target, (source,), "simple")
+        else:
+            more = bool(late) or adds_up_in_pieces(nest, arch)
+            yield from self._main(scratch if more else target, scratch)
+            source = scratch
+            if more and not late:
+                yield Link(target, (source,), "simple")
+        for number, (access, function) in enumerate(late, 1):
+            made = target if number == len(late) else scratch
+            yield Link(made, (source, self._read(access)), BINARY[function].cost)
+            source = scratch
+
+    def _main(self, target: Walked, scratch: Walked) -> Iterator[Link]:
+        """The nest's own function."""
+        nest = self.nest
+        reads = tuple(self._read(access) for access in nest.operands)
+        if nest.reduce is None:
+            yield Link(target, reads, cost_class(nest))
+            return
+        reducing = REDUCE[nest.reduce].cost
+        taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+        weighted = len(reads) > 1
+        if not roles(nest).taps:
+            yield Link(target, reads[:1], reducing, reduces=True)
+        elif self.arch.vector.window:
+            yield Link(target, reads, TERNARY["fma"].cost if weighted else reducing, taps=taps)
+        else:
+            yield Link(scratch if taps > 1 else target, reads, "multiply" if weighted else "simple")
+            join = TERNARY["fma"].cost if weighted else reducing
+            yield Link(scratch, (*reads, scratch), join, times=max(0, taps - 2))
+            yield Link(target, (*reads, scratch), join, times=min(1, taps - 1))
+
+    @property
+    def _kind(self) -> str:
+        """Element type of the result: real values inside a layer are as wide as can be."""
+        dtype, wide = self.tensors[self.nest.tensor].dtype, temporary_type(self.arch)
+        widened = self.nest.tensor in self.inside and is_float(dtype)
+        return wide if widened and size_of(wide) > size_of(dtype) else dtype
+
+    @property
+    def _order(self) -> tuple[int, ...]:
+        """Dimensions of the result in memory, slowest first."""
+        result = self.tensors[self.nest.tensor]
+        return order_of(result.shape, result.storage.strides)
+
+    def _made(self, dtype: str, role: str = "local") -> Walked:
+        """The tile's own buffer for the result, or for what stands in its stead."""
+        steps = pitches(self.sizes, self._order)
+        inner = [0] * (len(self.nest.dims) - self.nest.rank)
+        return Walked(role, size_of(dtype), [*steps, *inner])
+
+    def _read(self, access: Access) -> Walked:
+        """What the tile reads, in a buffer of just that."""
+        extents, tensor = self.extents, self.tensors[access.tensor]
+        box = [
+            1 + sum(abs(factor) * (extents[d] - 1) for d, factor in affine.terms)
+            for affine in access.index
+        ]
+        pitch = pitches(box, order_of(tensor.shape, tensor.storage.strides))
+        steps: list[Any] = [0] * len(extents)
+        for affine, stride in zip(access.index, pitch, strict=True):
+            for d, factor in affine.terms:
+                steps[d] = steps[d] + factor * stride
+        wide = temporary_type(self.arch)
+        real = access.tensor in self.inside and is_float(tensor.dtype)
+        return Walked("local", size_of(wide if real else tensor.dtype), steps)
+
+    def _of(self, link: Link) -> Any:
+        """Cycles of all instructions of a link."""
+        arch, engine = self.arch, self.arch.vector
+        wide = max(operand.item for operand in (link.written, *link.reads)) >= 4
+        lanes = (engine.wide_lanes or engine.lanes) if wide else engine.lanes
+        inner, rows, pieces = self._window() if link.taps else self._joined(link)
+        factor = getattr(engine.cost, link.cost)
+        limit = engine.max_extent or np.iinfo(np.int64).max
+        whole, rest = inner // limit, inner % limit
+        most = np.ceil(rows * np.ceil(np.minimum(inner, limit) / lanes) * factor)
+        work = pieces * (whole * most + np.ceil(rows * np.ceil(rest / lanes) * factor))
+        count = pieces * (whole + (rest > 0))
+        busy = np.maximum(work * max(1, link.taps), self._moved(link))
+        roles_read = {operand.role for operand in link.reads}
+        return link.times * (count * vector_startup(arch, roles_read) + busy)
+
+    def _window(self) -> tuple[Any, Any, Any]:
+        """Channels, rows of them and instructions of a window, which no dimensions join."""
+        found, nest = roles(self.nest), self.nest
+        rows = [d for d in (found.y, found.x) if d is not None]
+        moving = [d for d in self._order if d not in rows and nest.dims[d].extent > 1]
+        inner = moving[-1:]
+        lead = (self.sizes[d] for d in moving[:-1])
+        sizes = (math.prod(self.sizes[d] for d in dims) for dims in (inner, rows))
+        return (*sizes, math.prod(lead))
+
+    def _joined(self, link: Link) -> tuple[Any, Any, Any]:
+        """Positions of a row however long, rows of an instruction, and instructions."""
+        operands, extents = (link.written, *link.reads), self.extents
+        depth: Any = 0
+        dims: list[Any] = []
+        ends: list[Any] = [0] * len(operands)
+        for loop in self._loops(link):
+            size, steps = extents[loop], [operand.steps[loop] for operand in operands]
+            moves, joins = np.greater(size, 1), np.greater(depth, 0)
+            for step, end in zip(steps, ends, strict=True):
+                joins = joins & np.equal(step, end)
+            depth = depth + (moves & ~joins)
+            dims.append(1)
+            for level, extent in enumerate(dims, 1):
+                dims[level - 1] = np.where(moves & (depth == level), extent * size, extent)
+            ends = [
+                np.where(moves, step * size, end) for step, end in zip(steps, ends, strict=True)
+            ]
+        rank = self.arch.vector.rank
+        return dims[0], math.prod(dims[1:rank]), math.prod(dims[rank:])
+
+    def _loops(self, link: Link) -> list[int]:
+        """Loops that an instruction walks, the fastest first; by what it reads where it reduces."""
+        if not link.reduces:
+            return [*reversed(self._order)]
+        return _by_steps(range(len(self.nest.dims)), link.reads[0])
+
+    def _moved(self, link: Link) -> Any:
+        """Cycles that the memories take for what a link reads and writes."""
+        flows, rank, every = Flows(self.arch), self.nest.rank, len(self.nest.dims)
+        for operand in (link.written, *link.reads):
+            # Of a window's input each position is read once, however many kernel positions see it.
+            inner = link.reduces or (link.taps and operand is link.reads[-1] is not link.reads[0])
+            size: Any = operand.item
+            run: Any = 1
+            for loop in _by_steps(range(every if inner else rank), operand):
+                step, extent = operand.steps[loop], self.extents[loop]
+                run = np.where(np.equal(step, run), run * extent, run)
+                size = size * np.where(np.equal(step, 0), 1, extent)
+            flows.add(operand.role, size, run * operand.item, write=operand is link.written)
+        return flows.longest()
+
+
+def _by_steps(loops: Iterable[int], operand: Walked) -> list[int]:
+    """`loops` by how far they move an operand, the shortest way first."""
+    return sorted(loops, key=lambda loop: int(np.max(operand.steps[loop])))
