@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import TypeVar
 
 from archgen.outcomes.point import Outcome, Point
 from archgen.process.threads import collect_rarely, one_thread_each
@@ -33,6 +34,8 @@ from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
 from simmodel.trace import OriginTrace, Trace
 from simmodel.verify import verify
+
+T = TypeVar("T")
 
 QUICK = ":image=64"
 """Appended to a network's name where a quick run is about the script, not about its figures."""
@@ -159,6 +162,11 @@ def _bench() -> Workbench:
 
 def run(case: Case, execute: bool = False) -> Result:
     """Compile, verify, execute and compare where asked for, simulate; never raises for the case."""
+    return compiled(case, execute)[0]
+
+
+def compiled(case: Case, execute: bool = False) -> tuple[Result, CompileResult | None]:
+    """The same with what the compiler made; None where it refused."""
     begun = time.perf_counter()
     bench, probe = _bench(), _Probe(case.stages)
     bench.tools = replace(STANDARD, compile=probe.compile, simulate=probe.simulate)
@@ -168,7 +176,7 @@ def run(case: Case, execute: bool = False) -> Result:
     figures = None
     if outcome.status == "ok" and probe.result is not None and probe.trace is not None:
         figures = _figures(case, probe.result, probe.trace)
-    return Result(case, outcome, figures, time.perf_counter() - begun)
+    return Result(case, outcome, figures, time.perf_counter() - begun), probe.result
 
 
 def run_all(
@@ -179,7 +187,7 @@ def run_all(
     chosen = [case for case in cases if all(word in case.label for word in options.only)]
     one = partial(run, execute=options.execute)
     results: list[Result] = []
-    for result in _mapped(one, chosen, options.jobs):
+    for result in mapped(one, chosen, options.jobs):
         results.append(result)
         said = f"{result.figures.cycles:,} cycles" if result.figures else result.reason
         done = f"[{len(results)}/{len(chosen)}]"
@@ -188,7 +196,8 @@ def run_all(
     return results
 
 
-def _mapped(one: Callable[[Case], Result], cases: Sequence[Case], jobs: int) -> Iterator[Result]:
+def mapped(one: Callable[[Case], T], cases: Sequence[Case], jobs: int) -> Iterator[T]:
+    """`one` of each case in order, on `jobs` processes."""
     if jobs <= 1:
         yield from map(one, cases)
         return
