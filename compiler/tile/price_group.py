@@ -25,7 +25,7 @@ from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.share import Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Work
 from compiler.tile.vector import vector_startup
-from simmodel.arch import Arch, CopyEngine
+from simmodel.arch import Arch
 
 TAIL = 0.05
 """Share of a group's constants from which on it matters how those of its last layer arrive."""
@@ -362,10 +362,9 @@ class _Candidate:
 
         stay = zip(self.pricer.constant_bytes, staying, strict=True)
         staying_bytes = {p: size for p, (size, stays) in enumerate(stay) if stays and size}
-        engine = path(arch, "dram", "local")
         name = arch.copy_engine("dram", "local") or next(iter(arch.copy_))
         together = shares_loads(self.schedule, arch, name)
-        arriving = {p: self._arriving(p, engine, together=together) for p in staying_bytes}
+        arriving = {p: self._arriving(p, together=together) for p in staying_bytes}
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         timeline = Timeline(inputs, results, self.pricer.slots, room)
@@ -379,14 +378,18 @@ class _Candidate:
         lead = arriving.get(0, 0.0)
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
 
-    def _arriving(self, position: int, engine: CopyEngine, *, together: bool) -> float:
-        """Cycles of the loads of a layer's constants that stay: each is a transfer of its own."""
+    def _arriving(self, position: int, *, together: bool) -> float:
+        """Cycles of the loads of a layer's constants that stay: each is a transfer of its own, and
+        engines that reach different memories work side by side."""
         pricer, cores = self.pricer, 1 if together else self.cores
         known = pricer.arrivals.get((position, cores))
         if known is None:
-            constants = pricer.facts.layer(pricer.group.layers[position]).constants
-            known = sum(float(copy_cycles(pricer.arch, engine, c.bytes, cores)) for c in constants)
-            pricer.arrivals[position, cores] = known
+            arch, sums = pricer.arch, dict[int, float]()
+            for constant in pricer.facts.layer(pricer.group.layers[position]).constants:
+                engine = path(arch, "dram", constant.role)
+                cycles = float(copy_cycles(arch, engine, constant.bytes, cores))
+                sums[id(engine)] = sums.get(id(engine), 0.0) + cycles
+            known = pricer.arrivals[position, cores] = max(sums.values(), default=0.0)
         return known
 
     def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:
