@@ -46,15 +46,12 @@ def first(request: Request) -> tuple[Arch, CompileOptions]:
     return request.arch, _options(request)
 
 
-def winner(request: Request) -> tuple[Arch, CompileOptions]:
-    """The same of the program that `request` gets; of the first where all are refused."""
-    if not request.scheduling.alternatives and request.scheduling.objective != "memory":
-        return first(request)
+def winner(request: Request) -> Best | None:
+    """The program that `request` gets; None where all are refused."""
     try:
-        found = compile_best(request)
+        return compile_best(request)
     except CompilerError:
-        return first(request)
-    return found.arch, found.options
+        return None
 
 
 def _options(request: Request) -> CompileOptions:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
-from compiler.dump import CHOSEN, FORMS, form_after
+from compiler.dump import CHOSEN, FORMS, form_after, form_of
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel, at_node, operator_name
 from compiler.estimate import NetworkEstimate, estimate
 from compiler.fuse.strategies import STRATEGIES
@@ -17,6 +17,7 @@ from compiler.graph.base import GraphPass
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.host_error import host_error
+from compiler.judge_groups import Trial
 from compiler.load import load
 from compiler.nest.error import beyond, beyond_fp32
 from compiler.nest.ir import HostNode
@@ -74,11 +75,13 @@ __all__ = [  # noqa: RUF022
     "Choice",
     "Constants",
     "Option",
+    "Trial",
     "HostNode",  # operators that were left to the host, with the reason
     # What each stage makes, as text.
     "FORMS",  # names of all stages whose result can be printed
     "CHOSEN",  # those among them in which alternatives differ
-    "form_after",
+    "form_after",  # of a network
+    "form_of",  # of a result, from schedules on
     # What a program's own values should be.
     "Recipe",  # what its steps compute, to be computed again
     "recompute",  # in double precision, from the values that the steps before have stored

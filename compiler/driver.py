@@ -7,7 +7,7 @@ What is given up on the way is noted in the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from compiler.fit import Fit, Fitter
 from compiler.graph.rewrite import names_of
 from compiler.graph.runtime import refusal
 from compiler.group import Group
+from compiler.judge_groups import Trial
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
@@ -104,7 +105,9 @@ class CompileResult:
     notes: tuple[str, ...] = ()
     """What the search had chosen and had to be given up, with the reason."""
     steps: tuple[ProgramStep, ...] = field(default=(), compare=False, repr=False)
-    """Groups with plans and places, and calls of the host, in order."""
+    """The groups, planned and placed, and calls of the host, in order."""
+    trials: Mapping[int, tuple[Trial, ...]] = field(default_factory=dict, compare=False)
+    """By step, the schedules of its group that were run by themselves."""
 
 
 def prepared(
@@ -156,16 +159,35 @@ def compile_model(
     graph = _arranged(before, fallback, options.stages, observe)
     make = _made if options.tree is None else partial(_told, options.tree)
     search, made, notes = make(graph, arch, options.stages, observe)
-    steps = tuple(made.emitter.steps)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
+    return _result(made, search, host, _known(model), notes)
+
+
+def remade(result: CompileResult, steps: tuple[ProgramStep, ...]) -> CompileResult:
+    """`result` with `steps`, which compute the same, in the place of its own.
+
+    Raises DoesNotFit where the machine has too few tokens for them.
+    """
+    search, recipe = result.search, result.recipe
+    assert search is not None and recipe is not None
+    made = emitted(search.graph, search.fitter, steps)
+    notes = tuple(filter(None, (*result.notes, made.note)))
+    return _result(made, search, result.host, recipe.known, notes)
+
+
+def _result(
+    made: Emitted, search: Search, host: tuple[HostNode, ...], known: Known, notes: tuple[str, ...]
+) -> CompileResult:
+    steps = tuple(made.emitter.steps)
     decided = tuple(
         Decision(s.plan.schedule.group, s.plan.schedule, s.plan, s.places, number)
         for number, s in enumerate(steps)
         if isinstance(s, Placed)
     )
-    what = recipe(graph, steps, _known(model))
-    found = probes(made.emitter)
-    return CompileResult(made.program, host, decided, found, what, search, notes, steps)
+    return CompileResult(
+        made.program, host, decided, probes(made.emitter), recipe(search.graph, steps, known),
+        search, notes, steps,
+    )  # fmt: skip
 
 
 def _named(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:

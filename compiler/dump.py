@@ -21,8 +21,8 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.emit.program import Placed
+from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
+from compiler.emit.program import Placed, ProgramEmitter
 from compiler.errors import CompilerError
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
@@ -54,6 +54,8 @@ def numbered(names: Iterable[str]) -> tuple[str, ...]:
 
 CHOSEN = ("fuse", "keep", "homes", "tree", "plan", "layout", "emit", "order")
 """Stages whose forms differ between the programs that are tried."""
+PLACED = ("tree", "plan", "layout")
+"""Those among them that print the steps of a program."""
 FORMS = numbered(
     (
         *(
@@ -70,6 +72,21 @@ FORMS = numbered(
 
 class _Reached(Exception):
     """The form that was asked for is there."""
+
+
+def form_of(stage: str, result: CompileResult) -> str | None:
+    """What `stage` made of the groups of `result`, whoever chose their schedules; None for a stage
+    before that."""
+    search = result.search
+    if search is not None and stage == "emit":
+        order = replace(search.fitter.stages.order, enabled=False)
+        emitter = ProgramEmitter(search.graph, search.fitter.arch, result.steps, order)
+        return print_program(emitter.program())
+    if stage == "order":
+        return print_program(result.program)
+    if stage not in PLACED or search is None:
+        return None
+    return text_of(stage, result.steps, search.graph.name)
 
 
 def form_after(

@@ -10,7 +10,7 @@ looking up.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.bind.facts import Unholdable
@@ -31,6 +31,7 @@ TRIED = 8
 
 PLACELESS = "finds no place in memory"
 UNSEEN = "the search did not come across it"
+JUDGED = "schedules of this group were compared as simulated, not as estimated"
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,14 @@ def _loss(option: Option) -> float:
 class Neighbours:
     """Other partitions around the groups that were chosen, for a `reason` beyond estimates."""
 
-    def __init__(self, search: Search, decisions: Sequence[Decision], reason: str = "") -> None:
+    def __init__(
+        self, search: Search, decisions: Sequence[Decision], reason: str = "",
+        judged: Collection[int] = (),
+    ) -> None:  # fmt: skip
         self.net = dependences(search.parts, search.graph)
         self.fitter = search.fitter
         self.reason = reason
+        self.judged = frozenset(judged)
         self.made = {made.step: made for made in decisions}
         positions = {_key(part): 1 << i for i, part in enumerate(search.parts)}
         self.masks: dict[int, int] = {}
@@ -127,6 +132,8 @@ class Neighbours:
             return f"{sought} is sought, not cycles"
         if not all(self._fits_whole(group) for group in groups):
             return PLACELESS
+        if self.judged.intersection(steps):
+            return JUDGED
         plain = sum(self._cycles(self.net.group(mask)) for mask in masks)
         chosen = sum(self._cycles(self.net.group(self.masks[step])) for step in steps)
         if not cheaper(plain, chosen):
@@ -174,10 +181,11 @@ def cheaper(cycles: float, against: float) -> bool:
 class Others:
     """Other schedules of one group."""
 
-    def __init__(self, search: Search, made: Decision) -> None:
+    def __init__(self, search: Search, made: Decision, *, judged: bool = False) -> None:
         self.made = made.schedule
         self.fitter = search.fitter
         self.cost = made.schedule.estimate.total
+        self.judged = judged
         self.all = tuple(_schedules(search, made.group, made.schedule))
 
     def tiles(self) -> Option | None:
@@ -229,7 +237,9 @@ class Others:
         """Why a schedule was not taken although it looks cheaper."""
         if (sought := self.fitter.stages.tile.objective) != "latency":
             return f"{sought} is sought, not cycles"
-        return UNSEEN if self._placed(schedule) else PLACELESS
+        if not self._placed(schedule):
+            return PLACELESS
+        return JUDGED if self.judged else UNSEEN
 
     def _placed(self, schedule: Schedule) -> bool:
         stages, arch = self.fitter.stages, self.fitter.arch

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from compiler.driver import CompileResult, Decision, Search
+from compiler.driver import CompileResult, Decision
 from compiler.group import Group
 from compiler.hold.buffer import Buffer
+from compiler.judge_groups import Trial
 from compiler.plan.ir import LayerPlan, Plan
 from compiler.rejected import Neighbours, Option, Others, best
 from compiler.schedule import Estimate, in_turn
@@ -100,6 +101,8 @@ class GroupReport:
     """Bytes of each memory that its buffers span."""
     kept: tuple[str, ...]
     """Tensors that are on chip before it or after it."""
+    trials: tuple[Trial, ...] = ()
+    """Its schedules that were simulated by themselves, the one that estimates prefer first."""
 
 
 def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupReport, ...]:
@@ -114,16 +117,21 @@ def report(result: CompileResult, arch: Arch, reason: str = "") -> tuple[GroupRe
     """
     if result.search is None:
         raise ValueError("this result does not say what it was chosen among")
-    neighbours = Neighbours(result.search, result.decisions, reason)
+    neighbours = Neighbours(result.search, result.decisions, reason, result.trials)
     adds = in_turn([made.schedule.estimate for made in result.decisions])
     return tuple(
-        replace(_group(made, result.search, neighbours, arch), adds=more)
+        replace(_group(made, result, neighbours, arch), adds=more)
         for made, more in zip(result.decisions, adds, strict=True)
     )
 
 
-def _group(made: Decision, search: Search, neighbours: Neighbours, arch: Arch) -> GroupReport:
+def _group(
+    made: Decision, result: CompileResult, neighbours: Neighbours, arch: Arch
+) -> GroupReport:
+    assert result.search is not None
     group, schedule = made.group, made.schedule
+    trials = tuple(result.trials.get(made.step, ()))
+    others = Others(result.search, made, judged=bool(trials))
     around = neighbours.options(made.step)
     buffers = tuple(_buffers(made))
     return GroupReport(
@@ -136,12 +144,13 @@ def _group(made: Decision, search: Search, neighbours: Neighbours, arch: Arch) -
         cores=cores_text(schedule),
         estimate=schedule.estimate,
         adds=schedule.estimate.total,
-        choices=tuple(_choices(made, Others(search, made), best(around), arch)),
+        choices=tuple(_choices(made, others, best(around), arch)),
         neighbours=around,
         layers=tuple(_layer(layer, made) for layer in made.plan.layers),
         buffers=buffers,
         peaks=_peaks(buffers),
         kept=tuple(group.kept),
+        trials=trials,
     )
 
 

@@ -1,8 +1,9 @@
 """The choice among several programs for one request: a judge decides, the estimates propose.
 
 The estimates do not see everything, so from effort 1 on a network is compiled in several ways, each
-program is run by the judge, and the best is kept. The judge is given: the compiler knows no
-simulator.
+program is run by the judge, and the best is kept. Then other schedules of its groups are run one by
+one (`compiler.trials`); the program of the best of them stands against it. The judge is given: the
+compiler knows no simulator.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from functools import partial
 import onnx
 import onnx_ir as ir
 
-from compiler.driver import CompileOptions, CompileResult, compile_model
+from compiler.driver import CompileOptions, CompileResult, compile_model, remade
 from compiler.effort import LEVELS, stages_for
-from compiler.errors import CompilerError, UnsupportedModel
+from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
 from compiler.fuse.branch import Branch
 from compiler.fuse.branchx import BranchX
 from compiler.fuse.optimal import Optimal
@@ -25,6 +26,7 @@ from compiler.fuse.partition import PartitionStrategy, Unfused
 from compiler.fuse.strategies import STRATEGIES
 from compiler.keep import KeepTensors
 from compiler.stages import Stages
+from compiler.trials import Trials
 from simmodel.arch import Arch
 from simmodel.program import Program
 from simmodel.trace import Trace
@@ -34,6 +36,9 @@ PATIENCE = 2.0
 """Times the cycles of the quickest program that one with less memory may take."""
 SMALLER = (6, 4, 3, 2, 1)
 """Eighths of local memory that are tried where least memory is sought, as long as they do."""
+
+JUDGED = ("latency", "throughput")
+"""Objectives for which the cycles of a group alone say which of its schedules is best."""
 
 Judge = Callable[[Program, Arch], Trace]
 """Runs a program on a machine."""
@@ -66,6 +71,8 @@ class Tried:
     local: int
     """Bytes of local memory that it was compiled for."""
     cycles: int
+    judged: bool = False
+    """Whether the schedules of its groups are those that were quickest as simulated."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class Best:
     """Its run, where that decided."""
     simulate_s: float = 0.0
     """Wall-clock seconds that its run took."""
+    judged: bool = False
+    """Whether the schedules of its groups are those that were quickest as simulated."""
 
     @property
     def partition(self) -> str:
@@ -104,22 +113,80 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
 
     Raises CompilerError where there is none, with the reason of the first.
     """
+    if wanted.made_for is not None:
+        return _lent(wanted, wanted.made_for, judge)
     if wanted.objective == "memory" and wanted.options.tree is None:
         return _frugal(wanted, judge)
-    arch = wanted.made_for or wanted.arch
     made: list[Best] = []
     refusals: list[CompilerError] = []
     for options in _ways(wanted):
         try:
-            made.append(_verified(wanted, options, arch))
+            made.append(_verified(wanted, options, wanted.arch))
         except CompilerError as why:
             refusals.append(why)
     if not made:
         raise refusals[0]
-    if len(made) == 1:
+    judged = (
+        wanted.options.stages.judge.candidates > 0
+        and wanted.objective in JUDGED
+        and wanted.options.tree is None  # else the schedule is what is asked for
+    )
+    if len(made) == 1 and not judged:
         return made[0]
     run = [_run(each, wanted, judge) for each in made]
-    return replace(min(run, key=partial(_score, wanted)), tried=tuple(map(_tried, run)))
+    found = min(run, key=partial(_score, wanted))
+    if judged:
+        found, *better = _judged(found, wanted, judge)
+        run += better
+        found = min((found, *better), key=partial(_score, wanted))
+    return replace(found, tried=tuple(map(_tried, run)))
+
+
+def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
+    """`made`, and the same with the schedules of its groups that are quickest as `judge` runs them,
+    where these are others than its own and go together."""
+    search = made.result.search
+    assert search is not None and made.trace is not None
+    options = wanted.options.stages.judge
+
+    def cycles(program: Program) -> int:
+        return judge(program, made.arch).cycles
+
+    trials = Trials(search.graph, search.fitter, cycles, options)
+    steps = trials.better(made.result.steps, _added(made.trace))
+    tried = trials.of(steps)
+    found = [replace(made, result=replace(made.result, trials=tried))]
+    if all(new is old for new, old in zip(steps, made.result.steps, strict=True)):
+        return found
+    try:
+        result = replace(remade(made.result, steps), trials=tried)
+    except DoesNotFit:  # more tokens at once than there are
+        return found
+    verify(result.program, made.arch)
+    return [*found, _run(replace(made, result=result, judged=True), wanted, judge)]
+
+
+def _added(trace: Trace) -> dict[int, int]:
+    """By step, the cycles from the end of the steps before to its own end."""
+    ends: dict[int, int] = {}
+    for origin in trace.origins:
+        ends[origin.group] = max(ends.get(origin.group, 0), origin.last)
+    found, end = {}, 0
+    for step in sorted(ends):
+        found[step] = max(0, ends[step] - end)
+        end = max(end, ends[step])
+    return found
+
+
+def _lent(wanted: Wanted, lender: Arch, judge: Judge) -> Best:
+    """The program that `lender` gets, run on the machine that it is wanted for."""
+    found = best_program(replace(wanted, arch=lender, made_for=None), judge)
+    try:
+        verify(found.result.program, wanted.arch)
+    except VerifyError as broken:
+        said = f"what is made for {lender.name} is not possible on {wanted.arch.name}: {broken}"
+        raise UnsupportedModel(said) from broken
+    return _run(found, wanted, judge)
 
 
 def _ways(wanted: Wanted) -> Iterator[CompileOptions]:
@@ -154,18 +221,10 @@ def _with_less(arch: Arch, eighths: int) -> Arch:
 
 
 def _verified(wanted: Wanted, options: CompileOptions, arch: Arch) -> Best:
-    """Compiled for `arch`, which may have less than the machine that runs it.
-
-    Raises CompilerError where there is no program, or none that the latter may run.
-    """
+    """Compiled for `arch`, which may have less than the machine that runs it; CompilerError where
+    there is no program."""
     result = compile_model(wanted.model, arch, options)
-    try:
-        verify(result.program, wanted.arch)
-    except VerifyError as broken:
-        if wanted.made_for is None:
-            raise
-        said = f"what is made for {arch.name} is not possible on {wanted.arch.name}: {broken}"
-        raise UnsupportedModel(said) from broken
+    verify(result.program, wanted.arch)
     return Best(result, options, arch)
 
 
@@ -177,7 +236,7 @@ def _run(made: Best, wanted: Wanted, judge: Judge) -> Best:
 
 
 def _tried(made: Best) -> Tried:
-    return Tried(made.partition, made.arch.memories.local.size, made.cycles)
+    return Tried(made.partition, made.arch.memories.local.size, made.cycles, made.judged)
 
 
 def _score(wanted: Wanted, made: Best) -> float:
@@ -200,7 +259,7 @@ def alternatives(effort: int, stages: Stages) -> tuple[Stages, ...]:
     apart = replace(stages, partition=Unfused(), keep=KeepTensors(enabled=False))
     if effort == 1:
         chosen = isinstance(stages.partition, Optimal)
-        return (halved, apart) if chosen else ()
+        return (apart,) if chosen else ()  # what `halved` is better at, trials of groups find
     usual = stages_for(1, stages)
     if not isinstance(stages.partition, Optimal):
         usual = replace(usual, partition=stages.partition)

@@ -32,6 +32,7 @@ from compiler.graph.normalize_conv import NormalizeConv
 from compiler.graph.normalize_gemm import NormalizeGemm
 from compiler.graph.sink_dequantize import SinkDequantize
 from compiler.homes import ChooseHomes
+from compiler.judge_groups import JudgeGroups
 from compiler.keep import KeepTensors
 from compiler.load import Load
 from compiler.nest.fold_bias import FoldBias
@@ -103,6 +104,8 @@ class Stages:
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)
     order: OrderInstructions = field(default_factory=OrderInstructions)
     """The instructions of each core, after they are emitted."""
+    judge: JudgeGroups = field(default_factory=JudgeGroups)
+    """Other schedules for the groups of a program, where a simulator is at hand."""
 
     @property
     def shared(self) -> tuple[object, ...]:

@@ -46,6 +46,8 @@ from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError, guess
 from archgen.standard import compile_best, first, winner
 from archgen.studies.by_hand import beside
+from archgen.studies.run import Prepared
+from archgen.toolchain import Request
 from compiler.api import (
     CHOSEN,
     FORMS,
@@ -54,6 +56,7 @@ from compiler.api import (
     Tree,
     TreeError,
     form_after,
+    form_of,
     parse_tree,
 )
 from simmodel.arch import Arch
@@ -270,8 +273,7 @@ def _show(network: SourceModel, point: Point, shown: _Shown) -> None:
     prepared, dtype = prepared_for(network, machine, point.dtype, point.calibration)
     request = request_for(prepared, dtype, machine, point.host, point.scheduling)
     if shown.after is not None:
-        on, options = winner(request) if shown.after in CHOSEN else first(request)
-        _write(form_after(shown.after, prepared.proto, prepared.name, on, options), shown.output)
+        _write(_form(shown.after, request, prepared), shown.output)
         return
     best = compile_best(request)
     program = best.result.program
@@ -281,6 +283,16 @@ def _show(network: SourceModel, point: Point, shown: _Shown) -> None:
     if shown.run:
         _show_run(best, point, shown)
     click.echo(_summary(machine, network, program, text), err=True)
+
+
+def _form(stage: str, request: Request, model: Prepared) -> str:
+    """What a stage makes of the program that `request` gets, or of the first that is tried."""
+    best = winner(request) if stage in CHOSEN else None
+    form = None if best is None else form_of(stage, best.result)
+    if form is not None:
+        return form
+    on, options = first(request) if best is None else (best.arch, best.options)
+    return form_after(stage, model.proto, model.name, on, options)
 
 
 def _show_run(best: Best, point: Point, shown: _Shown) -> None:

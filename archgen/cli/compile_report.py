@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from archgen.explanation import Explained, Explanation, Measured
-from compiler.api import Choice, Constants, GroupReport, Option, Tried
+from compiler.api import Choice, Constants, GroupReport, Option, Trial, Tried
 from simmodel.units import show_bytes
 
 _PIPED = 120
@@ -65,7 +65,8 @@ def _head(made: Explanation) -> Iterator[Text]:
 
 def _tried(program: Tried, several: bool) -> str:
     memory = f", {show_bytes(program.local)} of local memory" if several else ""
-    return f"{program.partition}{memory}: {program.cycles:,} cycles"
+    judged = ", groups as simulated" if program.judged else ""
+    return f"{program.partition}{judged}{memory}: {program.cycles:,} cycles"
 
 
 def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:
@@ -157,6 +158,8 @@ def _group(explained: Explained) -> Iterator[RenderableType]:
         waited = ", ".join(f"{cause} {cycles:,}" for cause, cycles in causes)
         yield Text(f"engines waited for: {waited}")
     yield _choices(group)
+    if group.trials:
+        yield _trials(group.trials)
     yield _layers(group)
     yield _buffers(group)
     yield Text(", ".join(f"{memory}: {show_bytes(n)} in use" for memory, n in group.peaks.items()))
@@ -170,6 +173,13 @@ def _choices(group: GroupReport) -> Table:
         for option in group.neighbours if choice.decision == "group" else ():
             if option != choice.rejected:
                 table.add_row("", "", *_option(option))
+    return table
+
+
+def _trials(trials: Sequence[Trial]) -> Table:
+    table = _table("tried alone", "estimated", "simulated", left=("tried alone",))
+    for trial in trials:
+        table.add_row(trial.what, f"{trial.estimated:,.0f}", f"{trial.cycles:,}")
     return table
 
 

@@ -137,7 +137,7 @@ class ProgramEmitter:
     def _tokens_of_steps(self, streams: Sequence[Sequence[Item]]) -> dict[int, int]:
         """Step -> tokens that its instructions wait for or give."""
         found: dict[int, set[str]] = {}
-        for item in _instructions(item for stream in streams for item in stream):
+        for item in instructions(item for stream in streams for item in stream):
             names = (name for name, _ in (*item.waits, *item.signals))
             found.setdefault(self.origins[item.origin].group, set()).update(names)
         return {step: len(names) for step, names in found.items()}
@@ -401,11 +401,11 @@ def _too_few(tokens: Mapping[str, int], where: str, bound: int) -> DoesNotFit:
     )
 
 
-def _instructions(items: Iterable[Item]) -> Iterator[Instruction]:
+def instructions(items: Iterable[Item]) -> Iterator[Instruction]:
     """Each once, however often loops repeat it."""
     for item in items:
         if isinstance(item, Loop):
-            yield from _instructions(item.body)
+            yield from instructions(item.body)
         else:
             yield item
 
