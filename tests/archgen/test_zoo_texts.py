@@ -1,0 +1,26 @@
+"""Every network of the zoo as nests and as groups: what is printed reads back."""
+
+from __future__ import annotations
+
+import pytest
+from test_zoo import SMALL
+
+from archgen.schema import load_arch
+from archgen.zoo.catalog import CATALOG, build
+from compiler.driver import CompileOptions, nests, prepared
+from compiler.fuse.fuse_tails import FuseTails
+from compiler.fuse.line import Line
+from compiler.nest.text import constants, parse_graph, payloads, print_graph
+from compiler.tree.made import remarks_of, tree_of
+from compiler.tree.text import parse_tree, print_tree
+
+
+@pytest.mark.parametrize("name", CATALOG)
+def test_nests_and_groups_read_back(name: str) -> None:
+    arch = load_arch("ascend-310-like")
+    graph = nests(prepared(build(name, **SMALL[name]), name), arch, "fp16", CompileOptions())
+    text = print_graph(graph)
+    assert print_graph(parse_graph(text, constants(graph), payloads(graph))) == text
+    groups = Line(max_layers=3).apply(FuseTails().apply(graph), graph, lambda group: 1.0)
+    tree = tree_of(name, groups)
+    assert parse_tree(print_tree(tree, remarks_of(tree, groups))) == tree
