@@ -61,10 +61,15 @@ class Fitter:
         return [schedule.of(group) for schedule in self._alike(group)]
 
     def estimated(self, schedule: Schedule) -> Schedule:
-        """`schedule` with the estimate that the search has of it; without one where the search has
-        not come across it."""
-        known = (other for other in self.schedules(schedule.group) if schedule.same(other))
-        return next(known, schedule)
+        """`schedule` with the estimate that the search has of it, or would have.
+
+        Raises:
+            Unwalkable, Unholdable: the group cannot be cut like this.
+        """
+        for other in self._alike(schedule.group):
+            if schedule.same(other):
+                return other.of(schedule.group)
+        return replace(schedule, estimate=self.search.estimate(schedule))
 
     def _alike(self, group: Group) -> list[Schedule]:
         """Schedules of the first group that was asked for of all that are like `group`."""

@@ -82,6 +82,10 @@ class GroupSearch:
             best = min((self.score(schedule.estimate) for schedule in found), default=best)
         return sorted(found, key=lambda schedule: self.score(schedule.estimate))
 
+    def estimate(self, schedule: Schedule) -> Estimate:
+        """What a schedule that need not be the search's own is expected to take."""
+        return self._pricer(schedule.group).estimate(schedule)
+
     def refusal(self, group: Group) -> DoesNotFit:
         """Why a group has no schedules: the bytes of the way that takes the fewest."""
         found = min(self._demands(group), key=_total, default=())

@@ -127,6 +127,22 @@ class GroupPricer:
         found = [made for made in (most, streamed) if made is not None]
         return min(found, key=lambda made: made.estimate.total, default=None)
 
+    def estimate(self, schedule: Schedule) -> Estimate:
+        """What a schedule is expected to take whose layers have loops already, if it fits.
+
+        Raises:
+            Unwalkable, Unholdable: the group cannot be cut like this.
+        """
+        walked = walk_parts(self.group, schedule.loops, telling(schedule.parts), self.memory)
+        left = self._left(list(self._held(schedule, walked).values()))
+        busiest = max(walked, key=_work_of)
+        candidate = _Given(self, schedule, busiest, len(schedule.parts), frugal=False)
+        staying = [tiled.resident for tiled in schedule.layers]
+        rooms = self._rooms(left, staying, looped=bool(schedule.loops))
+        apart = self._rooms(left, staying, looped=True)
+        made = None if rooms is None else candidate.cut(rooms, staying, apart)
+        return NOTHING if made is None else made.estimate
+
     def least(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> Terms:
         """What takes local memory where it is fullest, with the smallest buffers that the layers
         can do with; nothing where one can do with none.
@@ -434,6 +450,19 @@ class _Candidate:
         shared = self.pricer.group.shared
         both = (*self._loaded(run, moment).items(), *self._stored(moment).items())
         return sum(float(moved.bytes) for name, moved in both if name not in shared)
+
+
+class _Given(_Candidate):
+    """One whose layers have their loops already."""
+
+    def _fitting(
+        self, position: int, sizes: tuple[int, ...], rooms: list[float], resident: bool
+    ) -> Share | None:
+        del rooms
+        tiled, shared = self.schedule.layers[position], self.pricer.group.shared
+        return self.shares.exactly(
+            tiled.layer, sizes, self.held, tiled.loops, resident=resident, shared=shared
+        )
 
 
 @dataclass

@@ -19,7 +19,7 @@ from compiler.fuse.outline import Outlines
 from compiler.layer import Layer
 from compiler.nest.ir import order_of
 from compiler.schedule import TileLoop
-from compiler.tile.price import Problem, price
+from compiler.tile.price import Choice, Problem, price
 from compiler.tile.search import choices, loops_of
 from compiler.tile.slabs import Slab, free_dims, slab
 from simmodel.arch import Arch
@@ -115,6 +115,50 @@ class Shares:
             ways = self._product if product and not first.head.depthwise else self._slabs
             front = self.fronts[key] = ways(first, sizes, mine, near, resident=resident)
         return front
+
+    def exactly(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,
+        resident: bool, shared: Collection[str] = (),
+    ) -> Share:  # fmt: skip
+        """The share with these loops; of a product, with the nearest order that is priced."""
+        tiles = {loop.dim: loop.size for loop in loops}
+        product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
+        if product and not layer.head.depthwise:
+            return self._exact_product(layer, sizes, held, loops, frozenset(shared), resident)
+        if resident:
+            stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
+            held = held | frozenset(stay)
+        pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
+        priced = slab(layer, self.arch, self.cores, self.slots, sizes, pieces, held, shared)
+        return self._share(loops, priced)
+
+    def _exact_product(
+        self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...],
+        shared: frozenset[str], resident: bool,
+    ) -> Share:  # fmt: skip
+        found = roles(layer.head)
+        problem = Problem(
+            layer, self.arch, found, sizes, self.cores, self.slots, held, resident, shared
+        )
+        tiles = {loop.dim: loop.size for loop in loops}
+        walked = (found.b, found.y, found.x, found.col, found.k)
+        cut = [
+            min(tiles.get(dim, problem.extent(dim)), problem.extent(dim)) if dim is not None else 1
+            for dim in walked
+        ]
+        dims = [loop.dim for loop in loops]
+        rows = [dims.index(dim) for dim in walked[:3] if dim in dims]
+        late = found.col in dims and bool(rows) and dims.index(found.col) < min(rows)
+        choice = Choice(*(np.array([column]) for column in (*cut, int(late))))
+        priced = price(problem, choice)
+
+        def at(column: object) -> float:
+            return float(np.asarray(column).ravel()[0])
+
+        return Share(
+            loops, at(priced.matrix), at(priced.vector), at(priced.load), at(priced.store),
+            at(priced.bytes) / self.cores, at(priced.need), at(priced.tiles), at(priced.arrivals),
+        )  # fmt: skip
 
     def _product(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], shared: frozenset[str], *,

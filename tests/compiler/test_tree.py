@@ -195,6 +195,22 @@ def test_one_slot_is_less_memory_and_more_time() -> None:
     assert times[1] > times[0]
 
 
+def test_schedules_by_hand_are_estimated_like_those_of_the_search() -> None:
+    made = compiled("tree net\nstep\n  layer t4\n  layer t8\n  layer t12\n")
+    assert made.search is not None
+    fitter = made.search.fitter
+    (step,) = made.steps
+    assert isinstance(step, Placed)
+    for schedule in fitter.schedules(step.plan.schedule.group):
+        again = fitter.search.estimate(schedule)
+        assert again.total == pytest.approx(schedule.estimate.total, rel=0.1)
+    by_hand = compiled(THREE)
+    (step,) = by_hand.steps
+    assert isinstance(step, Placed)
+    expected = step.plan.schedule.estimate.total
+    assert expected == pytest.approx(simulate(by_hand.program, ROOMY).cycles, rel=0.2)
+
+
 def test_what_stays_between_steps_takes_no_dram() -> None:
     apart = "tree net\nstep\n  layer t4\n  layer t8\nstep\n  layer t12\n"
     near = apart.replace("net\n", "net\nhome t8 local\n")
