@@ -212,9 +212,13 @@ def homes_as_given(
         raise ValueError(f"{next(iter(given))}: {fitter.arch.name} has no shared memory")
     chosen = _Chosen(PricedParts(list(parts), fitter), memory, memory.size)
     able = {found.span.name: found for found in candidates(parts, graph, fitter)}
+    items = {t.storage.buffer: size_of(t.dtype) for t in graph.tensors.values()}
     for name, address in given.items():
         if name not in able:
             raise ValueError(f"{name} cannot lie in shared memory between these steps")
+        grain = math.lcm(memory.alignment, items[name])
+        if address is not None and address % grain:
+            raise ValueError(f"{name} at {address}: must be a multiple of {grain} B")
         found = chosen.placed_with(able[name], address)
         if found is None:
             where = "anywhere" if address is None else f"at {address}"

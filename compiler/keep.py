@@ -193,6 +193,9 @@ def kept_as_given(
             raise ValueError(f"{name} cannot stay on chip: other cores could not reach it")
         if name not in able:
             raise ValueError(f"{name} cannot stay on chip between these steps")
+        grain = math.lcm(memory.alignment, GRAIN)
+        if address is not None and address % grain:
+            raise ValueError(f"{name} at {address}: must be a multiple of {grain} B")
         found = residents.placed_with(able[name], address)
         if found is None:
             where = "anywhere" if address is None else f"at {address}"

@@ -245,7 +245,7 @@ def _tree(path: Path | None, mistakes: list[str]) -> Tree | None:
     if path is None:
         return None
     try:
-        return parse_tree(path.read_text(encoding="utf-8"))
+        return parse_tree(path.read_text(encoding="utf-8-sig"))
     except TreeError as mistake:
         mistakes += [f"{path}: {said}" for said in mistake.mistakes]
     except OSError as mistake:

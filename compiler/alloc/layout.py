@@ -15,8 +15,10 @@ from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
 
-def check_layout(plan: Plan, places: Mapping[str, tuple[int, int]], arch: Arch) -> Iterator[str]:
-    """What is wrong with the places of a plan's buffers, a sentence each.
+def check_layout(
+    plan: Plan, places: Mapping[str, tuple[int, int]], arch: Arch
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with the places of a plan's buffers: the buffer, and a sentence.
 
     Args:
         plan: the buffers.
@@ -30,13 +32,25 @@ def check_layout(plan: Plan, places: Mapping[str, tuple[int, int]], arch: Arch) 
             address, pitch = places[buffer.name]
             grain = math.lcm(memory.alignment, size_of(buffer.dtype))
             if address % grain or pitch % grain:
-                yield f"{buffer.name} at {address} every {pitch}: must be multiples of {grain} B"
+                yield (
+                    buffer.name,
+                    f"{buffer.name} at {address} every {pitch}: must be multiples of {grain} B",
+                )
             if pitch < buffer.bytes:
-                yield f"{buffer.name}: slots of {buffer.bytes} B do not go every {pitch} B"
-            if _end(buffer, places) > size:
-                yield f"{buffer.name} ends at {_end(buffer, places)}, {role} memory at {size}"
+                yield (
+                    buffer.name,
+                    f"{buffer.name}: slots of {buffer.bytes} B do not go every {pitch} B",
+                )
+            if address < 0 or _end(buffer, places) > size:
+                yield (
+                    buffer.name,
+                    f"{buffer.name} ends at {_end(buffer, places)}, {role} memory at {size}",
+                )
         for a, b in _clashes(own, places, len(plan.layers) - 1):
-            yield f"{a.name} and {b.name} share bytes of {role} memory while both are needed"
+            yield (
+                b.name,
+                f"{a.name} and {b.name} share bytes of {role} memory while both are needed",
+            )
 
 
 def _end(buffer: Buffer, places: Mapping[str, tuple[int, int]]) -> int:

@@ -96,7 +96,7 @@ class PlaceBuffers:
     ) -> None:
         """Buffers lie in their memories, and those that are in use together apart."""
         del before
-        for wrong in check_layout(plan, places, arch):
+        for _, wrong in check_layout(plan, places, arch):
             raise ContractBroken(wrong)
 
     def _early(

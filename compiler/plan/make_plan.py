@@ -84,13 +84,15 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
         (f"{b.name} x {b.slots}" if b.slots > 1 else b.name, b.bytes * b.slots)
         for b in live(fullest)
     ]
+    # Buffers lie below what stays on chip between groups.
+    below = f" below {bound}" if role == "local" and plan.schedule.group.reserved else ""
     return DoesNotFit(
         demand=demand,
         bound=bound,
         unit="B",
         terms=tuple(sorted(terms, key=lambda term: -term[1])),
         levers=(f"memories.{role}.size of at least {demand} B", "a smaller batch or input"),
-        where=f"{plan.schedule.group.name}: {role} memory",
+        where=f"{plan.schedule.group.name}: {role} memory{below}",
     )
 
 

@@ -101,14 +101,15 @@ class Cuts:
     def _part(self, core: Iterable[Span]) -> Box:
         box = [(0, extent) for extent in self.shape]
         for span in core:
-            axis = self._axis(span.dim, self.axes, self.step.line)
+            axis = self._axis(span.dim, self.axes, span.line)
             if axis is None:
                 continue
             if axis not in self.free:
                 said = f"cores cannot be split along {span.dim}, only along {self._free}"
-                self._say(said)
+                self._say(said, span.line)
             if not 0 <= span.start < span.stop <= self.shape[axis]:
-                self._say(f"{span.dim} = {span.start}:{span.stop} is not in 0:{self.shape[axis]}")
+                said = f"{span.dim} = {span.start}:{span.stop} is not in 0:{self.shape[axis]}"
+                self._say(said, span.line)
                 continue
             box[axis] = (span.start, span.stop - span.start)
         return tuple(box)

@@ -192,7 +192,9 @@ def _places(step: Step, plan: Plan, fitter: Fitter, before: Fit | None) -> dict[
         n: (b.address, b.bytes) for n, b in plan.buffers.items() if b.address is not None
     }
     if not mistakes:
-        mistakes = [f"line {step.line}: {said}" for said in check_layout(plan, places, fitter.arch)]
+        lines = {address.buffer: address.line for address in step.buffers}
+        wrong = check_layout(plan, places, fitter.arch)
+        mistakes = [f"line {lines[name]}: {said}" for name, said in wrong]
     if mistakes:
         raise TreeError(mistakes)
     return places

@@ -33,6 +33,7 @@ class Span:
     dim: str
     start: int
     stop: int
+    line: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,11 @@ class _Reader:
             for step in steps
             if isinstance(step, Step) and not step.layers
         ]
+        self.mistakes += _again("home", ((home.tensor, home.line) for home in self.homes))
+        for step in steps:
+            if isinstance(step, Step):
+                places = ((address.buffer, address.line) for address in step.buffers)
+                self.mistakes += _again("place", places)
         if self.mistakes or self.network is None:
             raise TreeError(self.mistakes)
         return Tree(self.network, steps, tuple(self.homes))
@@ -171,14 +176,14 @@ class _Reader:
 
     def _slots(self, words: Words, line: int) -> None:
         del line
-        self._open().slots = _positive(words)
+        self._open().slots = _number(words)
 
     def _home(self, words: Words, line: int) -> None:
         name, memory = words.name(), words.name()
         found = next((known for known in _MEMORIES if known == memory), None)
         if found is None:
             raise ValueError(f"no home {memory!r}; there are: {', '.join(_MEMORIES)}")
-        address = words.option("at", words.integer, None)
+        address = words.option("at", lambda: _number(words, 0), None)
         self.homes.append(Home(name, found, address, line))
 
     def _opened(self, words: Words, line: int) -> None:
@@ -192,12 +197,11 @@ class _Reader:
         return self.steps[-1]
 
     def _core(self, words: Words, line: int) -> None:
-        del line
         spans: list[Span] = []
         while words.peek():
             if spans:
                 words.expect(",")
-            spans.append(_span(words))
+            spans.append(_span(words, line))
         self._open().cores.append(tuple(spans))
 
     def _for(self, words: Words, line: int) -> None:
@@ -224,9 +228,9 @@ class _Reader:
     def _buffer(self, words: Words, line: int) -> None:
         name = words.name()
         words.expect("at")
-        start = words.integer()
+        start = _number(words, 0)
         words.expect("every")
-        self._open().buffers.append(Address(name, start, _positive(words), line))
+        self._open().buffers.append(Address(name, start, _number(words), line))
 
     def _host(self, words: Words, line: int) -> None:
         names = [words.name()]
@@ -235,20 +239,29 @@ class _Reader:
         self.steps.append(Call(tuple(names), line))
 
 
-def _positive(words: Words) -> int:
+def _number(words: Words, least: int = 1) -> int:
     number = words.integer()
-    if number < 1:
-        raise ValueError(f"expected a number from 1 on, not {number}")
+    if number < least:
+        raise ValueError(f"expected a number from {least} on, not {number}")
     return number
 
 
 def _loop(words: Words, line: int) -> For:
-    return For(words.name(), _positive(words), line=line)
+    return For(words.name(), _number(words), line=line)
 
 
-def _span(words: Words) -> Span:
+def _span(words: Words, line: int) -> Span:
     dim = words.name()
     words.expect("=")
     start = words.integer()
     words.expect(":")
-    return Span(dim, start, words.integer())
+    return Span(dim, start, words.integer(), line)
+
+
+def _again(what: str, named: Iterable[tuple[str, int]]) -> Iterator[str]:
+    """A sentence for every name that has come before."""
+    seen: dict[str, int] = {}
+    for name, line in named:
+        if name in seen:
+            yield f"line {line}: a second {what} of {name}; the first is in line {seen[name]}"
+        seen.setdefault(name, line)

@@ -82,12 +82,19 @@ STEPS = st.builds(
     st.lists(SPANS, max_size=2).map(tuple),
     st.lists(st.builds(For, NAMES, COUNTS, st.booleans()), max_size=2).map(tuple),
     st.none() | COUNTS,
-    st.lists(st.builds(Address, NAMES, st.integers(0, 9999), COUNTS), max_size=2).map(tuple),
+    st.lists(
+        st.builds(Address, NAMES, st.integers(0, 9999), COUNTS),
+        max_size=2,
+        unique_by=lambda address: address.buffer,
+    ).map(tuple),
 )
 CALLS = st.builds(Call, st.lists(NAMES, min_size=1).map(tuple))
 HOMES = st.builds(Home, NAMES, st.sampled_from(["local", "shared"]), st.none() | COUNTS)
 TREES = st.builds(
-    Tree, NAMES, st.lists(STEPS | CALLS, max_size=3).map(tuple), st.lists(HOMES).map(tuple)
+    Tree,
+    NAMES,
+    st.lists(STEPS | CALLS, max_size=3).map(tuple),
+    st.lists(HOMES, unique_by=lambda home: home.tensor).map(tuple),
 )
 
 
@@ -294,6 +301,15 @@ def test_addresses_are_taken_as_they_are_given() -> None:
         ("tree net\nstep\n for h 4\n layer t4\nstep\n layer t8\nstep\n layer t12\n",
          ["line 2: a step with loops says what its cores do"]),
         (
+            "tree net\nhome t8 local at -64\nhome t4 local\nhome t4 local\nstep\n layer t4\n",
+            ["line 2: expected a number from 0 on, not -64",
+             "line 4: a second home of t4; the first is in line 3"],
+        ),
+        (
+            "tree net\nhome t4 local at 100\nstep\n layer t4\nstep\n layer t8\n layer t12\n",
+            ["line 2: t4 at 100: must be a multiple of 64 B"],
+        ),
+        (
             THREE + "  buffer t44 at 0 every 4\n",
             [
                 "line 8: no buffer 't44'; did you mean 't4'?",
@@ -321,13 +337,15 @@ def test_places_are_checked_by_what_knows_no_placer() -> None:
     assert not list(check_layout(plan, places, ROOMY))
     first, second = (name for name, b in list(plan.buffers.items())[:2] if b.role == "local")
     clash = {**places, first: places[second]}
-    assert any("share bytes of local memory" in said for said in check_layout(plan, clash, ROOMY))
+    assert any(
+        "share bytes of local memory" in said for _, said in check_layout(plan, clash, ROOMY)
+    )
     away = {**places, first: (1 << 18, places[first][1])}
-    assert any("ends at" in said for said in check_layout(plan, away, ROOMY))
+    assert any("ends at" in said for _, said in check_layout(plan, away, ROOMY))
     odd = {**places, first: (places[first][0] + 1, places[first][1])}
-    assert any("must be multiples" in said for said in check_layout(plan, odd, ROOMY))
+    assert any("must be multiples" in said for _, said in check_layout(plan, odd, ROOMY))
     narrow = {**places, first: (places[first][0], 4)}
-    assert any("do not go every 4" in said for said in check_layout(plan, narrow, ROOMY))
+    assert any("do not go every 4" in said for _, said in check_layout(plan, narrow, ROOMY))
 
 
 def test_a_tile_that_reads_what_is_not_there_is_no_value() -> None:
