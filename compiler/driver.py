@@ -7,7 +7,7 @@ What is given up on the way is noted in the result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,9 +20,8 @@ from compiler.bind.machine import real_type
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
-from compiler.errors import DoesNotFit, UnsupportedModel, on
-from compiler.fewer_tokens import TOKENS, Emitted, emitted, ways
-from compiler.fit import Fit, Fitter
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.fit import Fitter
 from compiler.graph.rewrite import names_of
 from compiler.graph.runtime import refusal
 from compiler.group import Group
@@ -33,6 +32,7 @@ from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
+from compiler.repair import TOKENS, Emitted, Parts, emitted, placed, ways
 from compiler.schedule import Schedule
 from compiler.stages import Stages
 from compiler.tree.follow import followed
@@ -42,8 +42,6 @@ from simmodel.dtype import NAMES
 from simmodel.program import Probe, Program
 
 _SOURCE = "archgen.source"
-
-Parts = tuple[Group | HostNode, ...]
 
 Observer = Callable[[str, Any], None]
 """Called with the name of each stage and what it made, which the next stage may change. From
@@ -313,24 +311,19 @@ def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
 
 def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[ProgramStep, ...]:
     """Every group planned and placed; adds to `notes` what had to be given up."""
-    fitter = search.fitter
-    groups, kept, homed = made = grouped(search)
-    for stage, parts in zip(("fuse", "keep", "homes"), made, strict=True):
-        observe(stage, parts)
-    for found, less, what in (
-        (homed, kept, "nothing lies in shared memory"),
-        (kept, groups, "nothing is kept between groups"),
-    ):
-        if all(a is b for a, b in zip(found, less, strict=True)):
-            continue
-        try:
-            return tuple(_fitted(found, fitter))
-        except DoesNotFit as why:
-            notes.append(f"{what}, because with it {why}")
-        if less is groups:
+    groups, kept, homed = grouped(search)
+    observe("fuse", groups)
+    observe("keep", kept)
+    observe("homes", homed)
+    made = (homed, kept, groups)
+
+    def gave_up(position: int, note: str) -> None:
+        notes.append(note)
+        if made[position] is groups:
             observe("keep", groups)
-        observe("homes", less)
-    return tuple(_fitted(groups, fitter))
+        observe("homes", made[position])
+
+    return placed(made, search.fitter, gave_up)
 
 
 def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
@@ -352,22 +345,3 @@ def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
             break
     assert best is not None
     return best[1]
-
-
-def _fitted(parts: Sequence[Group | HostNode], fitter: Fitter) -> Iterator[ProgramStep]:
-    """Every group planned and placed."""
-    before: Fit | None = None
-    for part in parts:
-        if isinstance(part, HostNode):
-            yield part
-            continue
-        with on(f"the group of {', '.join(dict.fromkeys(_origins(part)))}"):
-            fits = list(fitter.fits(part, before))
-        for fit in fits:
-            before = fit
-            yield Placed(*fit)
-
-
-def _origins(group: Group) -> Iterator[str]:
-    """Nodes of the model that `group` computes."""
-    return (nest.origin for layer in group.layers for nest in layer.nests)

@@ -21,6 +21,7 @@ from compiler.geometry.walk import Unwalkable
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode
+from compiler.repair import fits
 from compiler.schedule import Schedule, single
 from compiler.wording import cores_text, halo_of, sizes_text
 
@@ -142,7 +143,7 @@ class Neighbours:
 
     def _fits_whole(self, group: Group) -> bool:
         try:
-            return len(self.fitter.fits(group, None)) == 1
+            return len(fits(self.fitter, group, None)) == 1
         except CompilerError:
             return False
 

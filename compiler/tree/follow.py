@@ -24,6 +24,7 @@ from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.plan.ir import Plan
+from compiler.repair import fits
 from compiler.schedule import OuterLoop, Schedule, Tiled
 from compiler.tile.price_group import NOTHING
 from compiler.tree.cuts import Cuts
@@ -164,12 +165,12 @@ def _placed(
             yield group
             continue
         if schedule is None:
-            fits = fitter.fits(group, before)
+            found = fits(fitter, group, before)
         else:
             usual = fitter.stages.plan
             plan = replace(usual, slots=step.slots or usual.slots).apply(schedule, fitter.arch)
-            fits = [(plan, _places(step, plan, fitter, before))]
-        for fit in fits:
+            found = [(plan, _places(step, plan, fitter, before))]
+        for fit in found:
             before = fit
             yield Placed(*fit)
 

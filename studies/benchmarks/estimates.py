@@ -40,12 +40,12 @@ from compiler.driver import CompileResult
 from compiler.effort import stages_for
 from compiler.emit.program import Placed
 from compiler.errors import CompilerError
-from compiler.fewer_tokens import emitted
 from compiler.fit import Fitter
 from compiler.fuse.strategies import STRATEGIES
 from compiler.geometry.walk import Unwalkable
 from compiler.group import Group
 from compiler.nest.ir import NestGraph
+from compiler.repair import emitted
 from compiler.schedule import Schedule, in_turn, single
 from compiler.stages import Stages
 from compiler.tile.objective import SCORES

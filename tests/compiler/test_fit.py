@@ -19,6 +19,7 @@ from compiler.group import Group
 from compiler.keep import KeepTensors
 from compiler.nest.ir import NestGraph
 from compiler.priced import Part, Prices
+from compiler.repair import fits
 from compiler.stages import Stages
 
 
@@ -95,7 +96,7 @@ def test_a_layer_without_room_beside_what_is_kept_is_refused_with_its_sum() -> N
     arch = machine()
     reserved = arch.memories.local.size - 16
     with pytest.raises(DoesNotFit) as why:
-        Fitter(arch, stages).fits(replace(group, reserved=reserved), None)
+        fits(Fitter(arch, stages), replace(group, reserved=reserved), None)
     assert why.value.bound == arch.memories.local.size < why.value.demand
     assert sum(size for _, size in why.value.terms) == why.value.demand
     assert ("tensors that stay between groups", reserved) in why.value.terms

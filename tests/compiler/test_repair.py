@@ -8,13 +8,13 @@ from networks import check
 from test_fit import chain
 
 from compiler.driver import compile_model
-from compiler.fewer_tokens import ways
+from compiler.repair import ways
 from compiler.stages import Stages
 
 SMALL = {"size": 1024, "banks": 1}
 """Local memory in which a layer of `chain` takes many tiles."""
 
-TIGHT = {"size": 8192, "banks": 1}
+TIGHT = {"size": 8192, "banks": 4}
 """Local memory in which groups of `chain` take tiles."""
 
 

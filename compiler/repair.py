@@ -1,0 +1,241 @@
+"""What is tried when something does not fit: every reason with its next cheaper step, on one page.
+
+    what        does not fit, because                   next
+    a group     its best schedule finds no place        the next best one, of `plan.attempts`
+                none does, or costs more than pieces    two halves; of a layer alone, its operators
+    a network   a group, beside what lies in shared     nothing lies in shared memory
+                a group, beside what is kept on chip    nothing is kept between groups
+    a program   it takes too many tokens                groups that take most of them, halved
+                it does, and every layer is alone       all anew: layers alone, nothing between
+                it does all the same                    the same, with one slot for each buffer
+
+Each step costs more time than the one before, so they are taken in this order, and what had to be
+given up is noted. Tokens are taken by what goes on at once; the last two steps begin again with
+groups of their own, because tiles depend on what is kept and doubled. Behind the last step stands
+the refusal, with the sum that does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.bind.facts import Unholdable
+from compiler.emit.program import Placed, ProgramEmitter, Step
+from compiler.errors import CompilerError, DoesNotFit, on
+from compiler.fit import Fit, Fitter
+from compiler.fuse.partition import Unfused
+from compiler.geometry.walk import Unwalkable
+from compiler.group import Group
+from compiler.hold.spans import GRAIN
+from compiler.homes import ChooseHomes
+from compiler.keep import KeepTensors
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.schedule import Schedule
+from compiler.stages import Stages
+from simmodel.program import Program
+from simmodel.units import show_bytes
+
+TOKENS = "tokens"
+"""Unit of the refusals that ask for fewer of them."""
+Parts = tuple[Group | HostNode, ...]
+
+
+def fits(fitter: Fitter, group: Group, before: Fit | None) -> list[Fit]:
+    """A group planned and placed, in as few pieces as it fits in, behind the group `before`;
+    DoesNotFit where even a single operator does not."""
+    refusal: CompilerError | None = None
+    try:
+        for schedule in fitter.schedules(group)[: fitter.stages.plan.attempts]:
+            if refusal is not None and _dearer(fitter, schedule, group):
+                break
+            try:
+                return [fitter.place(schedule, before)]
+            except (DoesNotFit, Unwalkable, Unholdable) as why:
+                refusal = why
+    except DoesNotFit as why:
+        refusal = why
+    found = _halves(fitter, group, before)
+    if not found:
+        raise refusal or _unscheduled(fitter, group)
+    return found
+
+
+def _halves(fitter: Fitter, group: Group, before: Fit | None) -> list[Fit]:
+    """The pieces of a group planned and placed; nothing where it is a single nest."""
+    found: list[Fit] = []
+    for piece in _pieces(group):
+        found += fits(fitter, piece, found[-1] if found else before)
+    return found
+
+
+def _unscheduled(fitter: Fitter, group: Group) -> CompilerError:
+    """Why a layer has no schedule: by itself, or beside what is kept."""
+    try:
+        fitter.schedules(replace(group, kept={}, reserved=0))
+    except DoesNotFit as why:
+        return why
+    return fitter.search.refusal(group)
+
+
+def _dearer(fitter: Fitter, schedule: Schedule, group: Group) -> bool:
+    """Whether a schedule costs more than the pieces of its group."""
+    if len(group.layers) < 2:
+        return False
+    apart = sum(fitter.price(piece) for piece in _pieces(group))
+    return fitter.search.score(schedule.estimate) > apart
+
+
+def _pieces(group: Group) -> Iterator[Group]:
+    """Two halves of a group, or the nests of a layer; nothing where there is one nest only."""
+    if len(group.layers) == 1:
+        (layer,) = group.layers
+        if len(layer.nests) > 1:
+            for nest in layer.nests:
+                part = replace(layer, nests=(nest,))
+                yield Group((part,), (part.result.name,), group.kept, group.reserved, group.shared)
+        return
+    middle = len(group.layers) // 2
+    halves = group.layers[:middle], group.layers[middle:]
+    read = {name for layer in halves[1] for name in layer.inputs}
+    first = tuple(
+        layer.result.name
+        for layer in halves[0]
+        if layer.result.name in read or layer.result.name in group.results
+    )
+    rest = tuple(n for n in group.results if n not in first)
+    yield Group(halves[0], first, group.kept, group.reserved, group.shared)
+    yield Group(halves[1], rest, group.kept, group.reserved, group.shared)
+
+
+def placed(
+    made: Sequence[Parts], fitter: Fitter, gave_up: Callable[[int, str], None]
+) -> tuple[Step, ...]:
+    """Every group of a network planned and placed.
+
+    Args:
+        made: the groups as they are to be, and what is less and less on chip between them: with
+            homes in shared memory, with tensors kept, with nothing.
+        fitter: the machine.
+        gave_up: called with the position in `made` that is tried next, and why.
+
+    Raises DoesNotFit where a group does not fit with nothing else on chip.
+    """
+    whats = ("nothing lies in shared memory", "nothing is kept between groups")
+    for position, (found, less, what) in enumerate(zip(made, made[1:], whats, strict=False)):
+        if all(a is b for a, b in zip(found, less, strict=True)):
+            continue
+        try:
+            return tuple(_fitted(found, fitter))
+        except DoesNotFit as why:
+            gave_up(position + 1, f"{what}, because with it {why}")
+    return tuple(_fitted(made[-1], fitter))
+
+
+def _fitted(parts: Parts, fitter: Fitter) -> Iterator[Step]:
+    before: Fit | None = None
+    for part in parts:
+        if isinstance(part, HostNode):
+            yield part
+            continue
+        origins = (nest.origin for layer in part.layers for nest in layer.nests)
+        with on(f"the group of {', '.join(dict.fromkeys(origins))}"):
+            found = fits(fitter, part, before)
+        before = found[-1]
+        yield from (Placed(*fit) for fit in found)
+
+
+@dataclass(frozen=True)
+class Way:
+    """Passes to compile with."""
+
+    stages: Stages
+    note: str = ""
+    """What they do without, and why."""
+
+
+def ways(stages: Stages) -> Iterator[Way]:
+    """`stages`, then others that take fewer tokens."""
+    yield Way(stages)
+    apart = replace(
+        stages, partition=Unfused(), keep=KeepTensors(enabled=False),
+        homes=ChooseHomes(shared=False),
+    )  # fmt: skip
+    yield Way(apart, "too few tokens for groups: every layer alone, nothing kept between them")
+    single = replace(apart, plan=replace(apart.plan, slots=1))
+    if single != apart:
+        yield Way(single, "too few tokens for double buffers: every buffer has one slot")
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A program and what it was made from."""
+
+    program: Program
+    emitter: ProgramEmitter
+    note: str = ""
+    """What was given up for it."""
+
+
+def emitted(graph: NestGraph, fitter: Fitter, steps: tuple[Step, ...]) -> Emitted:
+    """The program of `steps`; where tokens are too few, of shorter groups.
+
+    Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
+    """
+    before = len(steps)
+    while True:
+        emitter = ProgramEmitter(graph, fitter.arch, steps, fitter.stages.order)
+        _check_dram(emitter)
+        try:
+            program = emitter.program()
+        except DoesNotFit:
+            shorter = _shorter(fitter, steps, emitter.hunger)
+            if shorter is None:
+                raise
+            steps = shorter
+            continue
+        more = len(steps) - before
+        note = f"too few tokens: groups taken apart, {more} more than chosen" if more else ""
+        return Emitted(program, emitter, note)
+
+
+def _shorter(
+    fitter: Fitter, steps: Sequence[Step], hunger: Mapping[int, int]
+) -> tuple[Step, ...] | None:
+    """`steps` with those groups halved that take the most tokens; None where none is left."""
+    groups = {
+        number: step.plan.schedule.group
+        for number, step in enumerate(steps)
+        if isinstance(step, Placed) and len(step.plan.layers) > 1
+    }
+    if not groups:
+        return None
+    most = max(hunger.get(number, 0) for number in groups)
+    found: list[Step] = []
+    for number, step in enumerate(steps):
+        if number not in groups or hunger.get(number, 0) < most:
+            found.append(step)
+            continue
+        before = found[-1] if found else None
+        pieces = _halves(fitter, groups[number], _fit_of(before))
+        found += [Placed(*fit) for fit in pieces]
+    return tuple(found)
+
+
+def _fit_of(step: Step | None) -> Fit | None:
+    return (step.plan, step.places) if isinstance(step, Placed) else None
+
+
+def _check_dram(emitter: ProgramEmitter) -> None:
+    size = emitter.arch.memories.dram.size
+    if emitter.end <= size:
+        return
+    weights = sum(data.nbytes for data in emitter.data.values())
+    raise DoesNotFit(
+        demand=emitter.end,
+        bound=size,
+        unit="B",
+        terms=(("constants", weights), ("feature maps", emitter.end - weights)),
+        levers=(f"memories.dram.size of at least {show_bytes(-(-emitter.end // GRAIN) * GRAIN)}",),
+        where=f"{emitter.graph.name}: DRAM",
+    )
