@@ -197,7 +197,7 @@ class VectorWork:
         """Positions of a row however long, rows of an instruction, and instructions."""
         operands, extents = (link.written, *link.reads), self.extents
         depth: Any = 0
-        dims: list[Any] = []
+        dims: list[Any] = [1]  # a scalar is a row of one
         ends: list[Any] = [0] * len(operands)
         for loop in self._loops(link):
             size, steps = extents[loop], [operand.steps[loop] for operand in operands]
@@ -205,12 +205,12 @@ class VectorWork:
             for step, end in zip(steps, ends, strict=True):
                 joins = joins & np.equal(step, end)
             depth = depth + (moves & ~joins)
-            dims.append(1)
             for level, extent in enumerate(dims, 1):
                 dims[level - 1] = np.where(moves & (depth == level), extent * size, extent)
             ends = [
                 np.where(moves, step * size, end) for step, end in zip(steps, ends, strict=True)
             ]
+            dims.append(1)
         rank = self.arch.vector.rank
         return dims[0], math.prod(dims[1:rank]), math.prod(dims[rank:])
 

@@ -54,3 +54,9 @@ def test_every_instruction_pays_its_start_up_and_its_rows(kind: str, layer: str)
     expected = sum(decision.schedule.estimate.vector for decision in made.decisions)
     (vector,) = (e for e in simulate(made.program, arch).engines if e.engine == "vector")
     assert expected == pytest.approx(vector.busy, rel=0.02)
+
+
+def test_a_scalar_is_a_row_of_one() -> None:
+    net = Net()
+    made = compile_model(net.model(net.op("Sqrt", net.input())), engine("three dimensions"))
+    assert made.decisions[0].schedule.estimate.vector > 0
