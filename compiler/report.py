@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compiler.bind.mapping import mapping
+from compiler.bind.roles import roles
 from compiler.driver import CompileResult, Decision
+from compiler.geometry.ranges import needs
 from compiler.group import Group
 from compiler.hold.buffer import Buffer
 from compiler.judge_groups import Trial
 from compiler.plan.ir import LayerPlan, Plan
+from compiler.plan.layer import symbolic
 from compiler.rejected import Neighbours, Option, Others, best
 from compiler.schedule import Estimate, in_turn
-from compiler.wording import cores_text, halo_of, loops_text, sizes_text
+from compiler.wording import array_text, cores_text, halo_of, loops_text, sizes_text
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
 
@@ -53,6 +57,9 @@ class LayerReport:
     operator: str
     engine: str
     """Route of its first operator, and of those behind it where that is another."""
+    array: str
+    """What of its largest tile lies along each side of the matrix engine's array, and how full that
+    is; empty where the engine has no part in it."""
     loops: str
     shape: tuple[int, ...]
     scope: str
@@ -146,7 +153,7 @@ def _group(
         adds=schedule.estimate.total,
         choices=tuple(_choices(made, others, best(around), arch)),
         neighbours=around,
-        layers=tuple(_layer(layer, made) for layer in made.plan.layers),
+        layers=tuple(_layer(layer, made, arch) for layer in made.plan.layers),
         buffers=buffers,
         peaks=_peaks(buffers),
         kept=tuple(group.kept),
@@ -172,7 +179,7 @@ def _count(plan: Plan) -> int:
     return max((len(w.moments) * w.repeats for w in plan.walked), default=1)
 
 
-def _layer(plan: LayerPlan, made: Decision) -> LayerReport:
+def _layer(plan: LayerPlan, made: Decision, arch: Arch) -> LayerReport:
     layer = plan.tiled.layer
     engines = dict.fromkeys(c.route.engine for c in plan.computes) or {"copy": None}
     finishing = [c for c in plan.computes if c.route.engine == "matrix" and not c.route.direct]
@@ -181,11 +188,27 @@ def _layer(plan: LayerPlan, made: Decision) -> LayerReport:
         nodes=tuple(dict.fromkeys(nest.origin for nest in layer.nests)),
         operator="+".join(dict.fromkeys(nest.kind for nest in layer.nests if nest.kind)),
         engine="+".join(names),
+        array="; ".join(_on_array(plan, arch)),
         loops=loops_text(plan.tiled),
         shape=layer.result.shape,
         scope=_scope(made.group, made.plan, layer.result.name),
         constants=tuple(_constants(plan, made)),
     )
+
+
+def _on_array(plan: LayerPlan, arch: Arch) -> Iterator[str]:
+    """How the largest tile of each product lies on the array."""
+    layer, matrix = plan.tiled.layer, arch.matrix
+    loops = needs(layer, *symbolic(plan.tiled)).loops
+    for compute in plan.computes:
+        nest = compute.nest
+        if compute.route.engine != "matrix" or nest.depthwise:
+            continue
+        sizes = [span.size for span in loops[compute.position]]
+        dtype, k = layer.tensors[nest.operands[0].tensor].dtype, roles(nest).k
+        depth = 1 if k is None else sizes[k]
+        lies = mapping(nest, matrix, dtype, depth, (compute.steps[0], compute.steps[1]))
+        yield array_text(lies, nest, matrix, sizes)
 
 
 def _scope(group: Group, plan: Plan, name: str) -> str:

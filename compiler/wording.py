@@ -5,8 +5,14 @@ Loops carry the names of the dimensions that the operators have: `h 14 of 56, 4 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from compiler.bind.mapping import Mapping
 from compiler.layer import Layer
+from compiler.nest.ir import Nest
 from compiler.schedule import Schedule, Tiled, TileLoop
+from simmodel.arch import Matrix
 
 WHOLE = "all at once"
 
@@ -48,6 +54,24 @@ def name_of(layer: Layer, axis: int) -> str:
     """What the operator calls an axis of its result."""
     same = layer.head.shape == layer.result.shape
     return (layer.head if same else layer.nests[-1]).dims[axis].name
+
+
+def array_text(lies: Mapping, nest: Nest, matrix: Matrix, sizes: Sequence[int]) -> str:
+    """What lies along each side of the array, and how full that makes it.
+
+    cols 64 o, depth 21 kw x c, then kh: 66 % of the array
+    """
+    parts, full = [], 1.0
+    for side, loops in lies.on(matrix).items():
+        extent, size = math.prod(sizes[d] for d in loops), getattr(matrix, side)
+        full *= extent / (-(-extent // size) * size)
+        moving = [nest.dims[d].name for d in loops if sizes[d] > 1]
+        if moving:
+            parts.append(f"{side} {extent} {' x '.join(moving)}")
+    steps = [nest.dims[d].name for d in lies.steps if sizes[d] > 1]
+    if steps:
+        parts.append(f"then {' x '.join(steps)}")
+    return f"{', '.join(parts)}: {full:.0%} of the array".replace("%", " %").lstrip(": ")
 
 
 def halo_of(schedule: Schedule) -> str:

@@ -167,8 +167,11 @@ class Matrix(Part):
     fold_overlap: bool = True
     """Systolic only: the next fold is loaded behind the running one."""
     im2col: bool = True
-    """Kernel positions and channels share the reduction axis, else each position is padded;
-    granularity tile, gemm: positions of one kernel row where operands have them side by side."""
+    """Granularity conv: kernel positions and channels share the reduction axis, else positions come
+    one after another."""
+    overlap: bool = True
+    """Whether pixels of the left operand may overlap in memory: then the columns of a kernel row
+    join the channels in one reduction where both operands have them side by side."""
     rate: dict[ElementType, Annotated[float, Field(gt=0)]] = {"int8": 1.0}
     """MACs per cell and cycle, by element type; a type that is missing is not supported."""
     startup: Delay = NO_DELAY

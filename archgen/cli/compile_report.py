@@ -161,6 +161,8 @@ def _group(explained: Explained) -> Iterator[RenderableType]:
     if group.trials:
         yield _trials(group.trials)
     yield _layers(group)
+    if any(layer.array for layer in group.layers):
+        yield _arrays(group)
     yield _buffers(group)
     yield Text(", ".join(f"{memory}: {show_bytes(n)} in use" for memory, n in group.peaks.items()))
 
@@ -204,6 +206,14 @@ def _layers(group: GroupReport) -> Table:
             str(position), "+".join(layer.nodes), layer.operator, layer.engine, layer.loops,
             f"{layer.scope} [{', '.join(map(str, layer.shape))}]", constants,
         )  # fmt: skip
+    return table
+
+
+def _arrays(group: GroupReport) -> Table:
+    table = _table("layer", "on the array, largest tile", left=("on the array, largest tile",))
+    for position, layer in enumerate(group.layers):
+        if layer.array:
+            table.add_row(str(position), layer.array)
     return table
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 
-from compiler.bind.joined import worth_turning
 from compiler.bind.machine import Route, adds_up_in_pieces, route
+from compiler.bind.mapping import worth_turning
 from compiler.bind.roles import roles
 from compiler.geometry.ranges import Key, Region, keys_of
 from compiler.layer import Layer

@@ -1,8 +1,8 @@
 """Matrix instructions of one product over one tile, in the machine's granularity.
 
     conv     one instruction for the tile
-    gemm     one instruction per kernel position, or per row of them where columns join the
-             reduction; sums kept between them
+    gemm     one instruction per kernel position that does not join the reduction (`bind.mapping`);
+             sums kept between them
     tile     loops over array-sized pieces of each of those
 
 The first piece of a reduction starts the sums, the last one finishes them where the engine can.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.bind.joined import joined, joining, side_by_side
+from compiler.bind.mapping import joined, mapping
 from compiler.bind.roles import Roles, roles
 from compiler.emit.legal import Names
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
@@ -112,6 +112,12 @@ class MatrixEmitter:
     def _conv(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
         geometry = Windows.of(compute, tile, found)
         a = _window_input(compute, tile, product.a, geometry, (found.b, found.k))
+        product, together = self._joined(compute, product, found)
+        if together is not None:
+            assert found.x is not None
+            a = _overlapping(a, geometry, tile.loops(compute.position)[found.x].size)
+            (down, _), (apart, _) = geometry.stride, geometry.dilation
+            geometry = replace(geometry, stride=(down, 1), dilation=(apart, 1))
         dims: dict[str, list[int | None]] = {
             "a": [],
             "w": [*geometry.taps, found.k, found.col],
@@ -171,7 +177,7 @@ class MatrixEmitter:
         return items
 
     def _gemms(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
-        """One product per kernel position, or per row of them."""
+        """One product per kernel position that does not join the reduction."""
         loops = tile.loops(compute.position)
         product, together = self._joined(compute, product, found)
         dims: dict[str, list[int | None]] = {
@@ -199,16 +205,15 @@ class MatrixEmitter:
     def _joined(
         self, compute: Compute, product: Product, found: Roles
     ) -> tuple[Product, int | None]:
-        """`product` with kernel columns in its reduction and their loop, where both operands have
-        them side by side."""
-        tap = joining(compute.nest, self.arch.matrix)
-        if tap is None or found.k is None:
+        """`product` with kernel columns in its reduction, and their loop, where they join it."""
+        if found.k is None:
             return product, None
-        operands = (product.a, product.w)
-        if not all(side_by_side(operand, tap.dim, found.k) for operand in operands):
+        a, w, k, matrix = product.a, product.w, found.k, self.arch.matrix
+        lies = mapping(compute.nest, matrix, a.dtype, a.shape[k], (a.strides, w.strides))
+        tap = lies.joined
+        if tap is None:
             return product, None
-        a, w = (joined(operand, tap.dim, found.k) for operand in operands)
-        return replace(product, a=a, w=w), tap.dim
+        return replace(product, a=joined(a, tap, k), w=joined(w, tap, k)), tap
 
     def _tiles(
         self, product: Product, dims: dict[str, list[int | None]], *, first: bool, last: bool
@@ -366,6 +371,13 @@ def _window_input(
     return replace(
         a, shape=(batch[0], *geometry.extent, deep[0]), strides=(batch[1], *strides, deep[1])
     )
+
+
+def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:
+    """Input [b, h, x, (j, c)] of [b, h, w, c]: for each of `outs` pixels all of its kernel row."""
+    batch, high, _, deep = a.shape
+    strides = (*a.strides[:2], a.strides[2] * geometry.stride[1], a.strides[3])
+    return replace(a, shape=(batch, high, outs, geometry.kernel[1] * deep), strides=strides)
 
 
 def _spaced(operand: Operand, axis: int, step: int) -> Operand:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.bind.joined import joining
 from compiler.bind.layout import left_order, vector_steps
 from compiler.bind.machine import Route, product_startup, route, temporary_type
+from compiler.bind.mapping import joining, pays
 from compiler.bind.roles import Roles
 from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined, resting
@@ -409,7 +409,12 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
     if arch.matrix.granularity == "conv":
         slices = (choice.k < problem.extent(found.k)) & (not problem.loads_input)
         run = np.where(slices, choice.k * item, a_size * item)
-        flows.add(arch.matrix.input, a_size * item, run, times=left)
+        wide = _together(problem, choice)
+        # Windows that overlap are read one by one.
+        seen = choice.b * problem.covered(choice.y, found.y) * choice.x * wide * choice.k
+        size_in = np.where(wide > 1, seen, a_size) * item
+        run = np.where(wide > 1, wide * choice.k * item, run)
+        flows.add(arch.matrix.input, size_in, run, times=left)
     else:
         size_in = choice.pixels * choice.k * item
         flows.add(arch.matrix.input, size_in, size_in, times=left * problem.taps)
@@ -433,9 +438,10 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     dtype = product_type(problem.source.dtype)
     startup = product_startup(problem.arch)
     m, n, k, count, positions = choice.pixels, choice.n, choice.k, 1, problem.taps
+    wide = _together(problem, choice)
+    k, positions = k * wide, problem.taps // wide
     if matrix.granularity != "conv":
-        wide = _together(problem, choice)
-        count, k, positions = problem.taps // wide, k * wide, 1
+        count, positions = positions, 1
     if matrix.granularity == "tile":
         rows, cols = tile_limits(problem.arch)
         m = np.minimum(m, matrix.max_pixels or np.iinfo(np.int64).max)
@@ -448,7 +454,7 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
 
 
 def _together(problem: Problem, choice: Choice) -> Any:
-    """Kernel positions that share a product because they lie side by side in both operands."""
+    """Kernel positions in one reduction, because they lie side by side in both operands."""
     tap = joining(problem.head, problem.arch.matrix)
     if tap is None or problem.weight.data is None:
         return 1
@@ -461,4 +467,6 @@ def _together(problem: Problem, choice: Choice) -> Any:
     loaded = problem.loads_input and problem.loads_weights
     even = loaded & (problem.extent(problem.found.k) % choice.k == 0)
     whole = even | (choice.k == shape[order[-1]])
-    return np.where(whole, problem.head.dims[tap.dim].extent, 1)
+    wide = problem.head.dims[tap.dim].extent
+    better = pays(problem.arch.matrix, problem.source.dtype, choice.k, wide)
+    return np.where(whole & better, wide, 1)

@@ -67,9 +67,12 @@ def few_tokens(folder: Path, tokens: int) -> str:
 def example() -> Explanation:
     """A group of two layers, made by hand."""
     layers = (
-        LayerReport(("a",), "Conv", "matrix", "h 1 of 8", (1, 4, 8, 8), "local", ()),
         LayerReport(
-            ("b", "relu"), "Conv+Relu", "matrix+vector", "all at once", (1, 4, 8, 8), "dram",
+            ("a",), "Conv", "matrix", "cols 4 o: 25 % of the array", "h 1 of 8", (1, 4, 8, 8),
+            "local", (),
+        ),
+        LayerReport(
+            ("b", "relu"), "Conv+Relu", "matrix+vector", "", "all at once", (1, 4, 8, 8), "dram",
             (Constants(2048, "weights", True, "6 KiB more to load"),),
         ),
     )  # fmt: skip

@@ -152,6 +152,7 @@ def machines(draw: st.DrawFn) -> Arch:
         "granularity": grain, "depthwise": draw(st.booleans()),
         "writeback": tuple(w for w in WRITEBACK if w in finished),
         "max_pixels": pick(None, None, 1, 8, 16),
+        "im2col": draw(st.booleans()), "overlap": pick(True, True, False),
     }  # fmt: skip
     kinds = pick(("fp32", "int8", "fp16"), ("fp32", "int8", "fp16"), ("int8",), ("fp16", "int8"))
     held = {("int8",): ("int8", "int32"), ("fp16", "int8"): ("fp16", "int8", "int32", "fp32")}

@@ -70,7 +70,8 @@ def test_pixels_of_a_batch_fill_the_array_as_those_of_one_large_image_do(
     dataflow: str, grain: str
 ) -> None:
     shape = {"kind": "systolic", "rows": 32, "cols": 32, "depth": 1, "fold_overlap": False}
-    arch = free({**shape, "dataflow": dataflow, "granularity": grain, "im2col": False})
+    bare = {"im2col": False, "overlap": False}
+    arch = free({**shape, **bare, "dataflow": dataflow, "granularity": grain})
     net = Net()
     y = conv(net, net.input(16, 64, 9, 9), 2048, (3, 3), pads=(0, 0, 0, 0), bias=False)
     program = compile_model(net.model(y), arch, CompileOptions(dtype="fp16")).program

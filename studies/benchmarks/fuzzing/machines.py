@@ -117,8 +117,8 @@ def _matrix(rng: random.Random, types: list[str], memories: Tree) -> Tree:
         flow = pick(["weight-stationary", "output-stationary", "input-stationary"])
         made |= _some(rng, 0.6, dataflow=flow, fold_overlap=pick([True, False]))
     made |= _some(
-        rng, 0.35, im2col=pick([True, False]), startup=pick(["1 cycle", "16 cycles"]),
-        max_pixels=pick([1, 5, 8, 16, 64]), depthwise=True,
+        rng, 0.35, im2col=pick([True, False]), overlap=pick([True, False]),
+        startup=pick(["1 cycle", "16 cycles"]), max_pixels=pick([1, 5, 8, 16, 64]), depthwise=True,
     )  # fmt: skip
     finished = [w for w in ("bias", "clip", "requantize") if rng.random() < 0.45]
     if finished:

@@ -1,4 +1,4 @@
-"""Kernel columns in the reduction: engines with `im2col` that are told products or tiles of them.
+"""Kernel columns in the reduction of few channels: where the operand may overlap in memory.
 
 Cycles by hand, on a cube that takes ten pixels, all filters and 32 products of each in a cycle: 100
 pixels take ten cycles for every 32 that are added up. It is 1024 times slower than that, so that
@@ -7,20 +7,27 @@ memory does not matter.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from networks import Net
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machines
+from networks import Net, check, refused
 from test_closed_forms import free
 
 from archgen.check.reference import run_reference
-from compiler.bind.joined import worth_turning
+from compiler.bind.mapping import worth_turning
 from compiler.bind.roles import roles
 from compiler.driver import CompileOptions, compile_model, nests, prepared
+from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.layer import Layer
 from compiler.nest.ir import Nest
 from compiler.ops.lower import lower
+from compiler.report import report
 from compiler.tile.price import Choice, Problem, price
 from simmodel.functional import execute
 from simmodel.simulate import simulate
@@ -46,8 +53,8 @@ CASES: dict[str, tuple[int, dict[str, Any], bool, int]] = {
 @pytest.mark.parametrize("grain", ["gemm", "tile"])
 @pytest.mark.parametrize("case", list(CASES))
 def test_columns_of_a_kernel_row_are_one_reduction(case: str, grain: str) -> None:
-    channels, attributes, im2col, steps = CASES[case]
-    arch = free({**CUBE, "granularity": grain, "im2col": im2col})
+    channels, attributes, overlap, steps = CASES[case]
+    arch = free({**CUBE, "granularity": grain, "overlap": overlap})
     matrix = arch.matrix.model_copy(update={"rate": {"fp16": 1 / SLOW}})
     arch = arch.model_copy(update={"matrix": matrix})
     kernel = attributes["kernel_shape"]
@@ -61,6 +68,47 @@ def test_columns_of_a_kernel_row_are_one_reduction(case: str, grain: str) -> Non
     if grain == "gemm":
         (decision,) = result.decisions
         assert decision.schedule.layers[0].estimate.matrix == engine.busy
+    x = net.rng.standard_normal((1, channels, 10, 10)).astype(np.float32)
+    (expected,) = run_reference(model, {"x0": x}).values()
+    (found,) = execute(result.program, {"x0": x}, arch).values()
+    np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
+
+
+ROWS: dict[str, tuple[int, dict[str, Any], int]] = {
+    # Windows of a row are one reduction where that takes fewer steps of 32: 3 x 9 ...
+    "few": (3, {"kernel_shape": [3, 3], "pads": [1] * 4}, 3),
+    # ... 3 x 48 in two steps, against nine of 16 ...
+    "half": (16, {"kernel_shape": [3, 3], "pads": [1] * 4}, 3 * 2),
+    # ... but 96 in three steps are three positions of 32.
+    "full": (32, {"kernel_shape": [3, 3], "pads": [1] * 4}, 9),
+    "dilated": (3, {"kernel_shape": [3, 3], "pads": [2] * 4, "dilations": [2, 2]}, 9),
+    "rows": (3, {"kernel_shape": [3, 3], "pads": [2, 1, 2, 1], "dilations": [2, 1]}, 3),
+    "strided": (3, {"kernel_shape": [3, 5], "pads": [6, 7, 6, 6], "strides": [2, 2]}, 3),
+}
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("case", list(ROWS))
+def test_convolutions_whose_positions_come_one_by_one_join_few_channels(
+    case: str, overlap: bool
+) -> None:
+    channels, attributes, steps = ROWS[case]
+    bare = {"im2col": False, "overlap": overlap, "granularity": "conv"}
+    arch = free({**CUBE, **bare})
+    matrix = arch.matrix.model_copy(update={"rate": {"fp16": 1 / SLOW}})
+    arch = arch.model_copy(update={"matrix": matrix})
+    kernel = attributes["kernel_shape"]
+    net = Net()
+    weight = net.weight(32, channels, *kernel)
+    model = net.model(net.op("Conv", net.input(1, channels, 10, 10), weight, **attributes))
+    result = compile_model(model, arch, CompileOptions(dtype="fp16"))
+    verify(result.program, arch)
+    (engine,) = (e for e in simulate(result.program, arch).engines if e.engine == "matrix")
+    (decision,) = result.decisions
+    assert decision.schedule.layers[0].estimate.matrix == engine.busy
+    assert engine.busy == (steps if overlap else math.prod(kernel)) * STEP
+    (layer,) = report(result, arch)[0].layers
+    assert (" j x c" in layer.array) == (overlap and case not in ("full", "dilated"))
     x = net.rng.standard_normal((1, channels, 10, 10)).astype(np.float32)
     (expected,) = run_reference(model, {"x0": x}).values()
     (found,) = execute(result.program, {"x0": x}, arch).values()
@@ -100,3 +148,31 @@ def test_slices_of_weights_that_stay_as_a_whole_do_not_join(resident: bool, time
     )
     whole, cut = price(problem, Choice(b, y, x, n, k // (1, 2), np.zeros(2))).matrix
     assert cut == times * whole
+
+
+@st.composite
+def stems(draw: st.DrawFn, quantized: bool) -> onnx.ModelProto:
+    """One or two convolutions of few channels."""
+    pick = lambda *values: draw(st.sampled_from(values))  # noqa: E731
+    net = Net(quantized, draw(st.integers(0, 9)))
+    x = net.input(pick(1, 1, 2), pick(1, 2, 3, 5, 8), pick(7, 10), pick(8, 13))
+    for _ in range(pick(1, 2)):
+        channels, kernel = net.shapes[x][1], (pick(1, 2, 3), pick(2, 3, 5))
+        weight = net.weight(pick(1, 4, 6, 20), channels, *kernel)
+        x = net.op(
+            "Conv", x, weight, kernel_shape=kernel, pads=[k // 2 for k in kernel] * 2,
+            strides=[pick(1, 2), pick(1, 1, 2)], dilations=[1, pick(1, 1, 1, 2)],
+        )  # fmt: skip
+    return net.model(x)
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_few_channels_on_any_machine(data: st.DataObject) -> None:
+    arch = data.draw(machines())
+    dtype = data.draw(st.sampled_from(arch.types))
+    model = data.draw(stems(quantized=dtype == "int8"))
+    try:
+        check(model, arch, dtype)
+    except (DoesNotFit, UnsupportedModel) as why:
+        refused(why)
