@@ -3,7 +3,8 @@
 The one idea: an extension is a Python file whose lines register what it defines
 (docs/extending.md). It travels with a point as path and content hash; whoever runs the point runs
 the file first, and the hash is part of the point's key. What a script registers in its own process
-reaches no other one and no key, so it is refused where either would matter.
+reaches no other one and no key, so it is refused where either would matter. An error on its way
+through a function of an extension is that function's, whoever called it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ import ast
 import hashlib
 import runpy
 import sys
+import traceback
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+from archgen.internal import causes, whereabouts
 from archgen.process.guard import Bounds, Exceeded, guarded
-from compiler.api import GRAPH_PASSES
+from compiler.api import GRAPH_PASSES, CompilerError
 from simmodel.registry import Registry
 
 
@@ -41,6 +45,8 @@ class _Here:
     """What is registered in this process beside what its own script did."""
 
     active: tuple[Extension, ...] = ()
+    files: frozenset[str] = frozenset()
+    """Of `active`, and of the modules beside them that they import."""
     before: tuple[list[dict[str, Any]], list[Any]] | None = None
 
 
@@ -108,6 +114,7 @@ def activate(extensions: tuple[Extension, ...]) -> None:
     try:
         for each in extensions:
             _run(each)
+            _Here.files |= {str(path) for path in _sources(Path(each.path), set())}
     except BaseException:
         _restore()
         raise
@@ -121,7 +128,7 @@ def _restore() -> None:
         table.clear()
         table.update(content)
     GRAPH_PASSES[:] = passes
-    _Here.active, _Here.before = (), None
+    _Here.active, _Here.files, _Here.before = (), frozenset(), None
 
 
 def _run(wanted: Extension) -> None:
@@ -136,6 +143,33 @@ def _run(wanted: Extension) -> None:
         raise ExtensionError(f"extension {wanted.path}: {said}") from mistake
     finally:
         sys.path.remove(folder)
+
+
+@contextmanager
+def blaming() -> Iterator[None]:
+    """Within, an error that a function of an active extension raises, or lets pass, is an
+    ExtensionError with its file and line; the compiler's refusals stay what they are."""
+    try:
+        yield
+    except (CompilerError, ExtensionError, MemoryError):
+        raise
+    except Exception as mistake:
+        if said := _blame(mistake):
+            raise ExtensionError(said) from mistake
+        raise
+
+
+def _blame(mistake: Exception) -> str:
+    """`extension sinh.py:9, in sinh, failed on node 'a' (Sinh): KeyError: 'x'`; else nothing."""
+    for each in reversed(list(causes(mistake))):
+        frames = traceback.extract_tb(each.__traceback__)
+        theirs = [frame for frame in frames if frame.filename in _Here.files]
+        if theirs:
+            at = theirs[-1]  # the innermost: those around it only called it
+            failed = " ".join(["failed", *whereabouts(mistake)])
+            place = f"extension {at.filename}:{at.lineno}, in {at.name}, {failed}"
+            return f"{place}: {type(each).__name__}: {each}"
+    return ""
 
 
 def foreign() -> list[str]:

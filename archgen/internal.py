@@ -26,7 +26,7 @@ def said(mistake: BaseException) -> str:
     """`internal error in pass fold-bias on node 'conv_1' (Conv): KeyError: 'z'`, on one line."""
     if isinstance(mistake, PassFailed):
         return _line(f"internal error in pass {mistake}")
-    where = " ".join([_place(mistake), *_whereabouts(mistake)])
+    where = " ".join([_place(mistake), *whereabouts(mistake)])
     return _line(f"internal error in {where}: {type(mistake).__name__}: {mistake}")
 
 
@@ -47,11 +47,17 @@ def saved(mistake: BaseException, about: Mapping[str, Any]) -> Path:
     return Path(file.name)
 
 
-def _whereabouts(mistake: BaseException | None) -> Iterator[str]:
-    """What was added to `mistake` and its causes on their way: on which node, in which group."""
-    while mistake is not None:
-        notes: list[str] = getattr(mistake, "__notes__", [])
+def whereabouts(mistake: BaseException) -> Iterator[str]:
+    """What was added to `mistake` and its causes on their way: `on node 'a' (Add)`."""
+    for each in causes(mistake):
+        notes: list[str] = getattr(each, "__notes__", [])
         yield from (note for note in notes if note.startswith("on "))
+
+
+def causes(mistake: BaseException | None) -> Iterator[BaseException]:
+    """`mistake`, what it was raised from, and so on."""
+    while mistake is not None:
+        yield mistake
         mistake = mistake.__cause__
 
 

@@ -92,8 +92,10 @@ def choices(
         *_unknown("objective", objective, OBJECTIVES),
         *_unknown("effort", effort, EFFORTS),
     ]
-    if mistakes:
-        return [], mistakes
+    if mistakes:  # wrong options of passes are those that no strategy would take
+        ways = product(STRATEGIES, passes)
+        some = [Scheduling(fusion=name, passes=settings) for name, settings in ways]
+        return [], [*mistakes, *_no_options(some)]
     words = product(dict.fromkeys(fusion), dict.fromkeys(halo), dict.fromkeys(objective))
     found = [
         Scheduling(*each, level, settings)

@@ -34,7 +34,7 @@ from archgen.cli.options import (
     scheduling_options,
 )
 from archgen.explanation import explanation
-from archgen.extensions import activate, extension
+from archgen.extensions import activate, blaming, extension
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.point import Point
@@ -258,7 +258,8 @@ def _tree(path: Path | None, mistakes: list[str]) -> Tree | None:
 def _answer(network: SourceModel, point: Point, shown: _Shown) -> None:
     """Show what is asked for, or why there is no program."""
     try:
-        _show(network, point, shown)
+        with blaming():
+            _show(network, point, shown)
     except CompilerError as answer:
         click.echo(f"no program: {answer}", err=True)
         sys.exit(1)

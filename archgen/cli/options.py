@@ -181,7 +181,8 @@ _SCHEDULING = (
 
 
 class PassOption(click.ParamType[tuple[str, list[Scalar]]]):
-    """`option=value,value`: an option of a pass; the compiler knows which there are."""
+    """`option=value,value`: an option of a pass; the compiler knows which there are, and what they
+    take: never nothing, so that one without a value is among the mistakes of all."""
 
     name = "option=value"
 
@@ -189,9 +190,7 @@ class PassOption(click.ParamType[tuple[str, list[Scalar]]]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, list[Scalar]]:
         """The option and its values."""
-        name, equals, values = str(value).partition("=")
-        if not name or not equals or not values:
-            self.fail(f"{value!r}: expected option=value, such as keep.share=0.5", param, ctx)
+        name, _, values = str(value).partition("=")
         return name.strip(), [_scalar(part.strip()) for part in values.split(",")]
 
 

@@ -38,7 +38,7 @@ from archgen.check.widen import has_bfloat16, widened_but_for_casts
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
-from archgen.extensions import ExtensionError, activate
+from archgen.extensions import ExtensionError, activate, blaming
 from archgen.internal import said, written
 from archgen.models.load import ModelError, SourceModel, open_model
 from archgen.models.sizes import check_sizes
@@ -159,7 +159,8 @@ def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
         # Numbers that overflow are wrong or not; the comparison says so, not a warning.
         with np.errstate(all="ignore"):
             activate(point.extensions)
-            return work()
+            with blaming():
+                return work()
     except DoesNotFit as answer:
         return _refused(point, "does_not_fit", str(answer))
     except (UnsupportedModel, ModelError, MissingSource) as answer:

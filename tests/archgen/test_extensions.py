@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 from archgen.cli.main import cli
-from archgen.extensions import activate, extension, foreign
+from archgen.extensions import ExtensionError, activate, extension, foreign
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
@@ -121,6 +122,50 @@ def test_a_broken_extension_is_wrong_input(
     with pytest.raises(StudyError, match=r"extension .*broken.py: ") as caught:
         run(model, path)
     assert said in str(caught.value)
+
+
+LOWERING = """
+from compiler.api import OPERATORS
+
+def lowered(node):
+    return {}[node.op]
+
+OPERATORS["Sinh"] = lowered
+"""
+PASS = """
+from dataclasses import dataclass
+from compiler.api import GRAPH_PASSES, GraphPass
+
+@dataclass(frozen=True)
+class Mine(GraphPass):
+    def rewrite(self, node):
+        return node.attributes[7] if node.op_type == "Sinh" else False
+
+GRAPH_PASSES.insert(0, Mine())
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (LOWERING, r":5, in lowered, failed on node 'Sinh_1' \(Sinh\): KeyError: 'Sinh'"),
+        (PASS, r":8, in rewrite, failed on node 'Sinh_1' \(Sinh\): KeyError: 7"),
+    ],
+)
+def test_an_error_in_a_function_of_an_extension_is_its_own(
+    tmp_path: Path, model: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text(text)
+    given = ["-m", str(model), "--effort", "0", "--extension", str(path)]
+    made = CliRunner().invoke(cli, ["compile", MACHINES[0], *given])
+    assert isinstance(made.exception, ExtensionError)  # exit code 2, and no report to attach
+    told = re.compile(rf"extension {re.escape(str(path))}{said}")
+    assert told.fullmatch(str(made.exception))
+    found = run(model, path, out=tmp_path / "out").frame
+    assert list(found["status"]) == ["failed", "failed"]
+    assert all(told.fullmatch(reason) for reason in found["reason"])
+    assert not list(tmp_path.glob("out/runs/*.error.txt"))
 
 
 def test_a_study_file_and_the_command_line_name_extensions(tmp_path: Path, model: Path) -> None:

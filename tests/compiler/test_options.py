@@ -117,6 +117,8 @@ def test_all_turns_of_a_pass_have_its_options() -> None:
         (["keep.shar=1"], "no such option; did you mean 'keep.share'?"),
         (["keep.share=0.5,1"], "several schedules: compile makes one program"),
         (["fold_pad.enabled=no"], "expected true or false, got 'no'"),
+        (["keep.share="], "pass option 'keep.share': expected a number from 0 to 1, got ''"),
+        (["fold_pad.enabled"], "expected true or false, got ''"),
     ],
 )
 def test_options_of_the_command_line_are_checked(given: list[str], said: str) -> None:
@@ -124,6 +126,20 @@ def test_options_of_the_command_line_are_checked(given: list[str], said: str) ->
     found = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "squeezenet", *words])
     assert isinstance(found.exception, OptionError)
     assert said in str(found.exception)
+
+
+def test_options_without_values_are_told_among_all_mistakes() -> None:
+    words = ["-m", "resnet19", "--fusion", "lin", "--pass", "x=", "--pass", "keep.share=2"]
+    found = CliRunner().invoke(cli, ["compile", "mcu", *words])
+    assert isinstance(found.exception, OptionError)
+    starts = [line.split(":")[0] for line in found.exception.mistakes]
+    options = ["pass option 'keep.share'", "pass option 'x'"]
+    assert starts == [
+        "mcu",
+        "fusion 'lin'",
+        *options,
+        "unknown network 'resnet19' (did you mean 'resnet18'?); known",
+    ]
 
 
 def test_the_command_line_gives_every_combination(tmp_path: Path) -> None:
