@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from compiler.bind.roles import Tap, roles
@@ -121,6 +122,27 @@ def worth_turning(source: Tensor, nest: Nest, arch: Arch) -> bool:
     one = product_cycles(arch.matrix, dtype, m, n, deep)
     row = product_cycles(arch.matrix, dtype, m, n, deep * wide)
     return bool(rows * row + turned < rows * wide * one + apart)
+
+
+@cache
+def block(limit: int, batch: int, rows: int, cols: int) -> tuple[int, int, int]:
+    """Extents of the pieces in which an engine takes pixels, at most `limit` at once: those of
+    which there are fewest, and of these the widest.
+
+        16 of 28 x 28 pixels    49 pieces of 4 x 4, not 56 of a line's 16 or 12
+    """
+    extents = batch, rows, cols
+    sizes = (
+        (deep, high, min(cols, limit // (deep * high)))
+        for deep in range(1, min(batch, limit) + 1)
+        for high in range(1, min(rows, limit // deep) + 1)
+    )
+    return min(sizes, key=lambda size: (pieces(size, extents), -size[2], -size[1], -size[0]))
+
+
+def pieces(sizes: Sequence[int], extents: Sequence[int]) -> int:
+    """Pieces of `sizes` in a box of `extents`."""
+    return math.prod(-(-extent // size) for size, extent in zip(sizes, extents, strict=True))
 
 
 def joined(operand: Operand, tap: int, k: int) -> Operand:

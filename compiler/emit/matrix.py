@@ -10,10 +10,11 @@ The first piece of a reduction starts the sums, the last one finishes them where
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.bind.mapping import joined, mapping
+from compiler.bind.mapping import block, joined, mapping
 from compiler.bind.roles import Roles, roles
 from compiler.emit.legal import Names
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
@@ -149,7 +150,8 @@ class MatrixEmitter:
     def _windowed(self, whole: MatrixInstruction) -> list[Item]:
         """`whole` cut into blocks of pixels, as many as one instruction takes."""
         items: list[Item] = [whole]
-        for axis, size in enumerate(self._block(whole)):
+        pixels, limit = whole.dst.shape[:3], self.arch.matrix.max_pixels
+        for axis, size in enumerate(block(limit or math.prod(pixels), *pixels)):
             items = [piece for item in items for piece in self._bands(item, axis, size)]
         return items
 
@@ -251,17 +253,11 @@ class MatrixEmitter:
 
     def _pixels(self, part: MatrixInstruction) -> list[Item]:
         """`part` cut into blocks of pixels, as many as one instruction takes."""
-        return self._blocks(part, 0, *self._block(part))
-
-    def _block(self, part: MatrixInstruction) -> tuple[int, int, int]:
-        """Extents of the largest piece of `part` that one instruction takes: of a batch where all
-        of its lines fit, of lines where whole ones fit."""
-        batch, rows, cols = part.dst.shape[:3]
-        limit = self.arch.matrix.max_pixels or batch * rows * cols
-        wide = min(cols, limit)
-        high = min(rows, max(1, limit // wide)) if wide == cols else 1
-        deep = max(1, limit // (high * wide)) if high == rows else 1
-        return min(batch, deep), high, wide
+        limit = self.arch.matrix.max_pixels
+        if limit is None or math.prod(part.dst.shape[:3]) <= limit:
+            return [part]
+        part = _in_line(part)
+        return self._blocks(part, 0, *block(limit, *part.dst.shape[:3]))
 
     def _blocks(self, part: MatrixInstruction, axis: int, size: int, *inner: int) -> list[Item]:
         """Pieces of `size` along row dimension `axis`, then of `inner` along the next ones."""
@@ -278,6 +274,35 @@ class MatrixEmitter:
             body: list[Item] = self._blocks(piece, axis + 1, *inner) if inner else [piece]
             items += _each_looped(body, [(variable, count)] if count > 1 else [])
         return items
+
+
+def _in_line(part: MatrixInstruction) -> MatrixInstruction:
+    """`part` with lines, then images, one behind the other as one line where all operands allow."""
+    changes: dict[str, Any] = {
+        name: operand
+        for name in ("a", "dst", "partial")
+        if (operand := getattr(part, name)) is not None
+    }
+    for outer in (1, 0):
+        if not all(_goes_on(operand, outer) for operand in changes.values()):
+            break
+        changes = {name: _lined(operand, outer) for name, operand in changes.items()}
+    return replace(part, **changes)
+
+
+def _goes_on(operand: Operand, outer: int) -> bool:
+    """Whether its line goes on where a position of dimension `outer` ends."""
+    return operand.shape[outer] == 1 or operand.strides[outer] == (
+        operand.shape[2] * operand.strides[2]
+    )
+
+
+def _lined(operand: Operand, outer: int) -> Operand:
+    """`operand` with all of dimension `outer` in its line."""
+    shape = list(operand.shape)
+    shape[2] *= shape[outer]
+    shape[outer] = 1
+    return replace(operand, shape=tuple(shape))
 
 
 def _each_looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from compiler.bind.layout import left_order, vector_steps
 from compiler.bind.machine import Route, product_startup, route, temporary_type
-from compiler.bind.mapping import joining, pays
+from compiler.bind.mapping import block, joining, pays, pieces
 from compiler.bind.roles import Roles
 from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined, resting
@@ -444,13 +444,30 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
         count, positions = positions, 1
     if matrix.granularity == "tile":
         rows, cols = tile_limits(problem.arch)
-        m = np.minimum(m, matrix.max_pixels or np.iinfo(np.int64).max)
-        count = count * -(-choice.pixels // m) * -(-n // cols) * -(-k // rows)
+        m, times = _blocks(problem, choice)
+        count = count * times * -(-n // cols) * -(-k // rows)
         n, k = np.full_like(m, cols), np.full_like(m, rows)
     alone, inner = (
         product_cycles(matrix, dtype, m, n, k, positions, behind=behind) for behind in (False, True)
     )
     return count * (inner + startup), alone - inner
+
+
+def _blocks(problem: Problem, choice: Choice) -> tuple[Any, Any]:
+    """Pixels of the largest block that the engine takes at once, and blocks of a tile."""
+    limit, found = problem.arch.matrix.max_pixels, problem.found
+    if limit is None:
+        return choice.pixels, 1
+    # Lines lie one behind the other in buffers of whole lines, where no window needs a border.
+    line = (problem.taps == 1) & (choice.x == problem.extent(found.x))
+    apart = choice.b, choice.y, choice.x
+    together = 1, 1, choice.pixels
+    sizes = np.stack([np.where(line, one, many) for one, many in zip(together, apart, strict=True)])
+    few, which = np.unique(sizes, axis=1, return_inverse=True)
+    made = [(block(limit, *size), size) for size in few.T.tolist()]
+    most = np.array([math.prod(one) for one, _ in made])
+    count = np.array([pieces(one, size) for one, size in made])
+    return most[which.ravel()], count[which.ravel()]
 
 
 def _together(problem: Problem, choice: Choice) -> Any:

@@ -1,7 +1,7 @@
 """Kernel columns in the reduction of few channels: where the operand may overlap in memory.
 
 Cycles by hand, on a cube that takes ten pixels, all filters and 32 products of each in a cycle: 100
-pixels take ten cycles for every 32 that are added up. It is 1024 times slower than that, so that
+pixels take ten cycles for every 32 that are added up. It is 16384 times slower than that, so that
 memory does not matter.
 """
 
@@ -29,11 +29,12 @@ from compiler.nest.ir import Nest
 from compiler.ops.lower import lower
 from compiler.report import report
 from compiler.tile.price import Choice, Problem, price
+from simmodel.arch import Arch
 from simmodel.functional import execute
 from simmodel.simulate import simulate
 from simmodel.verify import verify
 
-SLOW = 1024
+SLOW = 1 << 14
 STEP = 10 * SLOW
 CUBE = {"kind": "cube", "rows": 10, "cols": 32, "depth": 32}
 CASES: dict[str, tuple[int, dict[str, Any], bool, int]] = {
@@ -50,13 +51,17 @@ CASES: dict[str, tuple[int, dict[str, Any], bool, int]] = {
 }
 
 
+def slowed(arch: Arch) -> Arch:
+    """`arch` with an engine that takes 16384 times as long."""
+    matrix = arch.matrix.model_copy(update={"rate": {"fp16": 1 / SLOW}})
+    return arch.model_copy(update={"matrix": matrix})
+
+
 @pytest.mark.parametrize("grain", ["gemm", "tile"])
 @pytest.mark.parametrize("case", list(CASES))
 def test_columns_of_a_kernel_row_are_one_reduction(case: str, grain: str) -> None:
     channels, attributes, overlap, steps = CASES[case]
-    arch = free({**CUBE, "granularity": grain, "overlap": overlap})
-    matrix = arch.matrix.model_copy(update={"rate": {"fp16": 1 / SLOW}})
-    arch = arch.model_copy(update={"matrix": matrix})
+    arch = slowed(free({**CUBE, "granularity": grain, "overlap": overlap}))
     kernel = attributes["kernel_shape"]
     net = Net()
     weight = net.weight(32, channels, *kernel)
@@ -94,9 +99,7 @@ def test_convolutions_whose_positions_come_one_by_one_join_few_channels(
 ) -> None:
     channels, attributes, steps = ROWS[case]
     bare = {"im2col": False, "overlap": overlap, "granularity": "conv"}
-    arch = free({**CUBE, **bare})
-    matrix = arch.matrix.model_copy(update={"rate": {"fp16": 1 / SLOW}})
-    arch = arch.model_copy(update={"matrix": matrix})
+    arch = slowed(free({**CUBE, **bare}))
     kernel = attributes["kernel_shape"]
     net = Net()
     weight = net.weight(32, channels, *kernel)
@@ -113,6 +116,36 @@ def test_convolutions_whose_positions_come_one_by_one_join_few_channels(
     (expected,) = run_reference(model, {"x0": x}).values()
     (found,) = execute(result.program, {"x0": x}, arch).values()
     np.testing.assert_allclose(found, expected, rtol=5e-3, atol=5e-3)
+
+
+BLOCKS: dict[str, tuple[tuple[int, ...], int, int]] = {
+    # Input, kernel, instructions of 16 pixels: 49 blocks of 4 x 4, each for three kernel rows.
+    "square": ((1, 16, 28, 28), 3, 49 * 3),
+    # Of 14 x 14, blocks of 2 x 8 are as many as lines.
+    "lines": ((1, 16, 14, 14), 3, 14 * 3),
+    # Two images of 7 x 7: seven lines of both, not twice four pairs of lines.
+    "batch": ((2, 16, 7, 7), 3, 7 * 3),
+    # Without windows 196 pixels are one line: 13 pieces ...
+    "line": ((1, 16, 14, 14), 1, 13),
+    # ... and so are those of two images: 98 are seven.
+    "images": ((2, 16, 7, 7), 1, 7),
+}
+
+
+@pytest.mark.parametrize("case", list(BLOCKS))
+def test_pixels_come_in_as_few_blocks_as_there_can_be(case: str) -> None:
+    shape, kernel, count = BLOCKS[case]
+    cube = {"kind": "cube", "rows": 16, "cols": 32, "depth": 48}
+    arch = slowed(free({**cube, "granularity": "tile", "max_pixels": 16}))
+    net = Net()
+    weight = net.weight(32, shape[1], kernel, kernel)
+    made = net.op("Conv", net.input(*shape), weight, pads=[kernel // 2] * 4)
+    model = net.model(made)
+    checked = check(model, arch, "fp16")
+    (engine,) = (e for e in checked.trace.engines if e.engine == "matrix")
+    assert engine.busy == count * SLOW
+    (decision,) = checked.compiled.decisions
+    assert decision.schedule.layers[0].estimate.matrix == count * SLOW
 
 
 @pytest.mark.parametrize(("rate", "worth"), [(1.0, False), (1 / SLOW, True)])
@@ -157,11 +190,12 @@ def stems(draw: st.DrawFn, quantized: bool) -> onnx.ModelProto:
     net = Net(quantized, draw(st.integers(0, 9)))
     x = net.input(pick(1, 1, 2), pick(1, 2, 3, 5, 8), pick(7, 10), pick(8, 13))
     for _ in range(pick(1, 2)):
-        channels, kernel = net.shapes[x][1], (pick(1, 2, 3), pick(2, 3, 5))
+        (_, channels, _, wide), kernel = net.shapes[x], (pick(1, 2, 3), pick(2, 3, 5))
+        apart = pick(1, 1, 1, 2) if wide > 2 * kernel[1] else 1
         weight = net.weight(pick(1, 4, 6, 20), channels, *kernel)
         x = net.op(
             "Conv", x, weight, kernel_shape=kernel, pads=[k // 2 for k in kernel] * 2,
-            strides=[pick(1, 2), pick(1, 1, 2)], dilations=[1, pick(1, 1, 1, 2)],
+            strides=[pick(1, 2), pick(1, 1, 2)], dilations=[1, apart],
         )  # fmt: skip
     return net.model(x)
 
