@@ -236,6 +236,8 @@ class _Residents:
         size = -(-candidate.bytes // grain) * grain
         span = Span(candidate.name, size, candidate.first, candidate.last)
         start = 0 if address is None else memory.size - size - address
+        if start < 0:  # beyond the memory's end
+            return None
         offset = lowest(span, self.placed, grain, start)
         base = (memory.size - offset - size) // grain * grain
         if offset + size > self.most or address not in (None, base):

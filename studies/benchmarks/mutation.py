@@ -53,6 +53,7 @@ FIRST = tuple(
 THOROUGH = (
     "tests/compiler/test_tile_pieces.py", "tests/compiler/test_tile_search.py",
     "tests/compiler/test_tile_timeline.py", "tests/compiler/test_cost_transfer.py",
+    "tests/compiler/test_cost_vector.py", "tests/compiler/test_keep.py",
     "tests/compiler/test_geometry_walk.py", "tests/compiler/test_fuse_partition.py",
     "tests/compiler/test_fuse_reorder.py", "tests/compiler/test_plan_group.py",
     "tests/compiler/test_alloc_conflicts.py", "tests/compiler/test_alloc_prefetch.py",
@@ -190,7 +191,8 @@ def _named(path: str, copy: Path) -> tuple[str, ...]:
     """Tests that are named after a module, or after its package."""
     folder = copy / "tests/compiler"
     names = Path(path).with_suffix("").parts[1:]
-    found = {test for name in names for test in folder.glob(f"test_{name}*.py")}
+    wanted = (form.format(name) for name in names for form in ("test_{}*.py", "test_*_{}.py"))
+    found = {test for form in wanted for test in folder.glob(form)}
     return tuple(str(test.relative_to(copy)) for test in sorted(found))
 
 

@@ -115,6 +115,13 @@ def test_nothing_to_win_changes_nothing(rate: float) -> None:
     assert moved(tasks, [a, b], start) == start
 
 
+def test_a_phase_lasts_as_long_as_its_busiest_engine() -> None:
+    a = buffer("a", 256)
+    tasks = [task("matrix", a, 1), task("load", a, 1, cycles=150.0), task("matrix", a, 1)]
+    phase = Phase(tuple(tasks), 3)
+    assert (phase.engines, phase.period) == ({"matrix": 200.0, "load": 150.0}, 200.0)
+
+
 def test_engines_that_take_turns_do_not_conflict() -> None:
     a, b = buffer("a", 256), buffer("b", 256)
     together = [task("matrix", a, 16), task("vector", b, 16)]
@@ -129,6 +136,22 @@ def test_ports_of_each_direction_do_not_conflict() -> None:
     start = {"a": (0, 256), "b": (256, 256)}
     split = MEMORY.model_copy(update={"read_ports": 1, "write_ports": 1})
     assert lost(tasks, start, split) == 0 < lost(tasks, start)
+
+
+def test_each_direction_is_as_quick_as_its_ports() -> None:
+    """By hand: 3200 bytes in one bank whose port moves 16 per cycle, 200 cycles instead of 100;
+    a tenth more, which the work of every engine counts."""
+    a = buffer("a", 512)
+    memory = MEMORY.model_copy(update={"read_ports": 2, "write_ports": 1})
+    assert lost([task("matrix", a, 32)], {"a": (0, 512)}, memory) == 0
+    assert lost([task("load", a, 32)], {"a": (0, 512)}, memory) == pytest.approx(110)
+
+
+def test_what_is_lost_behind_a_busier_engine_counts_a_little() -> None:
+    """By hand: 50 cycles more for the load, while the matrix engine works for 400 anyway."""
+    a, b = buffer("a", 512), buffer("b", 512)
+    tasks = [task("matrix", a, 1, cycles=400.0), task("load", b, 32, cycles=50.0)]
+    assert lost(tasks, {"a": (0, 512), "b": (BANK, 512)}) == pytest.approx(0.1 * 50)
 
 
 def test_space_is_not_used_again_where_the_wait_costs_more() -> None:

@@ -112,6 +112,16 @@ def test_a_window_larger_than_what_is_left_makes_the_buffer_whole() -> None:
     assert work(walked, 0) == [(0, 5), (5, 2), (7, 1), None]
 
 
+def test_two_tiles_are_enough_for_a_whole_buffer() -> None:
+    group = chain(8, SAME, (7, 1, 3, 3))
+    part = ((0, 1), (0, 1), (0, 8), (0, 1))
+    (walked,) = walk_parts(group, (OuterLoop(2, 4, rolling=True),), (part,), Memory())
+    between = next(iter(group.held))
+    # Rows 0..6 and 1..7 of 8.
+    assert {m.holds[between].origin[2] for m in walked.moments} == {-3}
+    assert work(walked, 0) == [(0, 7), (7, 1)]
+
+
 def test_outer_loops_must_divide() -> None:
     net = Net()
     x = net.input(3, 1, 8, 1)

@@ -1,0 +1,100 @@
+"""What may stay on chip between groups, on small networks by hand: a tensor has 10 bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from layers import network
+from machines import machine
+
+from compiler.bind.facts import Facts
+from compiler.fuse.partition import Unfused
+from compiler.group import Group
+from compiler.keep import Candidate, KeepTensors, candidates, kept_as_given
+from compiler.nest.ir import NestGraph
+from compiler.priced import Part
+from simmodel.arch import Arch
+
+ARCH = machine(local={"size": 1024, "alignment": 1})
+CHAIN = ("a = x", "b = a", "c = b a", "y = c")
+
+
+@dataclass
+class Moved:
+    """A group costs the bytes that it moves to and from memory."""
+
+    arch: Arch = ARCH
+    facts: Facts = field(default_factory=lambda: Facts(ARCH))
+
+    def price(self, group: Group) -> float:
+        names = {*group.inputs, *group.results} - group.kept.keys()
+        return sum(group.tensors[name].elements for name in names)
+
+    def bound(self, group: Group) -> float:
+        return 0.0
+
+
+def apart(*lines: str) -> tuple[tuple[Part, ...], NestGraph]:
+    """Every layer a group of its own."""
+    parts, graph = network(*lines)
+    return Unfused().apply(parts, graph, lambda group: 1.0), graph
+
+
+def found(*lines: str) -> dict[str, Candidate]:
+    return {each.name: each for each in candidates(*apart(*lines), Moved())}
+
+
+def test_candidates_are_what_later_groups_alone_read() -> None:
+    a, b, c = found(*CHAIN).values()
+    assert [(each.first, each.last, each.groups) for each in (a, b, c)] == [
+        (0, 2, {0, 1, 2}), (1, 2, {1, 2}), (2, 3, {2, 3}),
+    ]  # fmt: skip
+    # Its store and two loads, for two groups; a store and a load, for one.
+    assert (a.saved, a.worth, b.saved, b.worth) == (30, 1.5, 20, 2.0)
+
+
+def test_what_the_host_reads_and_what_the_network_gives_cannot_stay() -> None:
+    assert list(found("a = x", "host h = a", "b = h", "y = b")) == ["b"]
+
+
+def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches() -> None:
+    parts, graph = apart(*CHAIN)
+    # Places of 64 bytes from the end on; b and c lie there one after the other, in group 2 both.
+    everything = KeepTensors(share=0.75).apply(parts, graph, Moved())
+    assert [_kept(part) for part in everything] == [
+        {"a": 832}, {"a": 832, "b": 960}, {"a": 832, "b": 960, "c": 896}, {"c": 896},
+    ]  # fmt: skip
+    little = KeepTensors(share=0.125).apply(parts, graph, Moved())
+    assert [_kept(part) for part in little] == [{}, {"b": 960}, {"b": 960, "c": 896}, {"c": 896}]
+    none = KeepTensors(enabled=False).apply(parts, graph, Moved())
+    assert none == parts
+
+
+def _kept(part: Part) -> dict[str, int]:
+    assert isinstance(part, Group)
+    lowest = min((kept.address for kept in part.kept.values()), default=1024)
+    assert part.reserved == 1024 - lowest
+    return {name: kept.address for name, kept in part.kept.items()}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"x": None}, "x cannot stay on chip between these steps"),
+        ({"a": 10}, "a at 10: must be a multiple of 64 B"),
+        ({"a": 1024}, "a: 10 B are not free in local memory at 1024"),
+        ({"a": 960, "b": 960}, "b: 10 B are not free in local memory at 960"),
+    ],
+)
+def test_places_by_hand_must_be_possible(given: dict[str, int | None], said: str) -> None:
+    parts, graph = apart(*CHAIN)
+    with pytest.raises(ValueError) as wrong:
+        kept_as_given(parts, graph, Moved(), given)
+    assert str(wrong.value) == said
+
+
+def test_a_place_by_hand_is_taken() -> None:
+    parts, graph = apart(*CHAIN)
+    made = kept_as_given(parts, graph, Moved(), {"a": 0, "b": None})
+    assert [_kept(part) for part in made[:3]] == [{"a": 0}, {"a": 0, "b": 960}, {"a": 0, "b": 960}]
