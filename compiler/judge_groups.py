@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from compiler.options import Amount, Factor, Share
+from compiler.options import Amount, Factor, Share, Within
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,9 @@ class JudgeGroups:
     """Of all programs that are run, together: when there have been as many, no more follow."""
     worth: Share = 0.02
     """Share of the whole run that a group could save at most, for its schedules to be tried."""
+    patience: Annotated[float, Within(1)] = 2.0
+    """Times the cycles of the first program that one with less memory may take, where least memory
+    is sought."""
 
 
 ESTIMATED = "as estimated"

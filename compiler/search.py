@@ -32,8 +32,6 @@ from simmodel.program import Program
 from simmodel.trace import Trace
 from simmodel.verify import VerifyError, verify
 
-PATIENCE = 2.0
-"""Times the cycles of the quickest program that one with less memory may take."""
 SMALLER = (6, 4, 3, 2, 1)
 """Eighths of local memory that are tried where least memory is sought, as long as they do."""
 
@@ -195,10 +193,11 @@ def _ways(wanted: Wanted) -> Iterator[CompileOptions]:
 
 
 def _frugal(wanted: Wanted, judge: Judge) -> Best:
-    """The program that takes least local memory at no more than `PATIENCE` times the cycles."""
+    """The program that takes least local memory at no more than `judge.patience` times the
+    cycles of the first."""
     found = _run(_verified(wanted, wanted.options, wanted.arch), wanted, judge)
     tried = [_tried(found)]
-    allowed = PATIENCE * found.cycles
+    allowed = wanted.options.stages.judge.patience * found.cycles
     for eighths in SMALLER:
         try:
             smaller = _verified(wanted, wanted.options, _with_less(wanted.arch, eighths))

@@ -48,6 +48,8 @@ class Packer:
     """Restarts after which the patience grows by as much again."""
     last_dive: Share = 0.3
     """Part of the nodes that is kept for one search without restarts."""
+    per_limit: Share = 0.125
+    """Part of the nodes that one limit may cost, where the end shall be low."""
     forgetting: Share = 0.95
     """What a restart leaves of the weights that failures gave to sections."""
     noise: Factor = 0.2
@@ -116,7 +118,7 @@ class Search:
             start: the lowest address, in bytes.
             how: when the search starts anew.
         """
-        self._how = how
+        self.how = how
         self._items = sorted(items, key=lambda i: (i.first, i.last, i.size, i.name))
         self._grain = grain_of(items)
         self._start = rounded_up(start, self._grain)
@@ -141,15 +143,15 @@ class Search:
 
     def fit(self, limit: int, budget: Budget) -> Outcome:
         """Look for a packing that ends at `limit` or below, until the budget is spent."""
-        kept = int(budget.nodes * self._how.last_dive)
+        kept = int(budget.nodes * self.how.last_dive)
         restart = 0
         while budget.nodes > 0 and time.monotonic() < budget.deadline:
-            again = 1 + restart // self._how.slowdown
-            patience = self._how.patience * again if budget.nodes > kept else NEVER
+            again = 1 + restart // self.how.slowdown
+            patience = self.how.patience * again if budget.nodes > kept else NEVER
             outcome = self._dive(limit, self._priorities(restart), patience, budget)
             if outcome.addresses is not None or outcome.exhausted:
                 return outcome
-            self._weights = 1 + (self._weights - 1) * self._how.forgetting
+            self._weights = 1 + (self._weights - 1) * self.how.forgetting
             restart += 1
         return Outcome(None, exhausted=False)
 
@@ -178,7 +180,7 @@ class Search:
         rule = np.log(rules[(restart + 1) % len(rules)])
         if restart < len(rules):
             return rule
-        return rule + self._random.normal(0, self._how.noise, len(self._items))
+        return rule + self._random.normal(0, self.how.noise, len(self._items))
 
     def _dive(self, limit: int, priorities: Floats, patience: int, budget: Budget) -> Outcome:
         count = len(self._items)

@@ -26,8 +26,6 @@ from compiler.alloc.pack_items import (
 __all__ = ["Item", "Packing", "lower_bound", "pack"]
 
 _USUAL = Packer()
-SHARE = 8
-"""Where the end shall be low, one limit may cost one part in so many of the nodes."""
 
 
 def pack(
@@ -97,7 +95,7 @@ def _lowered(
 ) -> tuple[dict[str, int], int]:
     """Search for the lowest end from `goal` on: there first, then by bisection."""
     unit = math.gcd(grain_of(group), *(item.size for item in group))
-    share = budget.nodes // SHARE
+    share = int(budget.nodes * search.how.per_limit)
     limit = low = goal
     least = search.bound
     while low < (end := end_of(group, addresses, start)) and budget.nodes > 0:

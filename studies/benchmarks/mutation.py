@@ -234,8 +234,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--only", default="", help="numbers of mutants, as printed: 3,17")
     options = parser.parse_args()
-    chosen = list(islice(mutants(random.Random(options.seed)), options.mutants))
+    made = islice(mutants(random.Random(options.seed)), options.mutants)
+    only = {int(number) for number in options.only.split(",") if number}
+    chosen = {n: mutant for n, mutant in enumerate(made, 1) if not only or n in only}
     started, survivors = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as name:
         copies: Queue[Path] = Queue()
@@ -244,10 +247,11 @@ def main() -> None:
         if _fails(FIRST if options.quick else THOROUGH, copies.queue[0]):
             sys.exit("tests fail on the sources as they are")
         with ThreadPoolExecutor(options.jobs) as pool:
-            verdicts = pool.map(partial(noticed, copies=copies, quick=options.quick), chosen)
-            for done, (mutant, seen) in enumerate(zip(chosen, verdicts, strict=True), 1):
+            ask = partial(noticed, copies=copies, quick=options.quick)
+            verdicts = pool.map(ask, chosen.values())
+            for (number, mutant), seen in zip(chosen.items(), verdicts, strict=True):
                 survivors += not seen
-                print(f"[{done}] {'noticed' if seen else 'SURVIVED'} {mutant}", flush=True)
+                print(f"[{number}] {'noticed' if seen else 'SURVIVED'} {mutant}", flush=True)
     spent = time.monotonic() - started
     share = 1 - survivors / max(1, len(chosen))
     print(f"{len(chosen)} mutants, {survivors} not noticed: {share:.0%} in {spent:.0f} s")

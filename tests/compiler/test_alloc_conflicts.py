@@ -154,6 +154,15 @@ def test_what_is_lost_behind_a_busier_engine_counts_a_little() -> None:
     assert lost(tasks, {"a": (0, 512), "b": (BANK, 512)}) == pytest.approx(0.1 * 50)
 
 
+def test_who_asks_for_less_than_its_share_leaves_the_rest_to_others() -> None:
+    """By hand: of 16 bytes per cycle a conflict leaves 16 / 1.5; what asks for 2 gets them, what
+    asks for 12 gets what is left."""
+    a, b = buffer("a", 256), buffer("b", 256)
+    tasks = [task("matrix", a, 12), task("load", b, 2)]
+    longer = 100 * 12 / (16 / 1.5 - 2) - 100
+    assert lost(tasks, {"a": (0, 256), "b": (256, 256)}) == pytest.approx(1.1 * longer)
+
+
 def test_space_is_not_used_again_where_the_wait_costs_more() -> None:
     a, hot = buffer("a", 512), buffer("hot", 256)
     b = buffer("b", MEMORY.size - 768, first=1, last=1)

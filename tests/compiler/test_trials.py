@@ -141,3 +141,16 @@ def test_a_lent_schedule_is_the_lenders_own() -> None:
     )
     assert lent.cycles == own.cycles
     assert lent.arch == lender
+
+
+def test_least_memory_may_take_as_much_longer_as_patience_allows() -> None:
+    model, arch = product(), machine(types=("int8", "fp32"), local={"size": 1 << 16})
+    sizes = []
+    for patience in (1.0, 2.0, 100.0):
+        stages = Stages(judge=JudgeGroups(patience=patience))
+        options = CompileOptions("int8", stages=stages)
+        found = best_program(Wanted(model, arch, options, objective="memory"), traced)
+        allowed = patience * found.tried[0].cycles
+        sizes.append(found.arch.memories.local.size)
+        assert sizes[-1] == min(tried.local for tried in found.tried if tried.cycles <= allowed)
+    assert sizes[0] > sizes[1] > sizes[2]
