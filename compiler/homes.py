@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from compiler.bind.facts import Facts
 from compiler.geometry.clusters import slices
@@ -22,7 +22,7 @@ from compiler.group import Group, Shared
 from compiler.hold.spans import GRAIN, Span, lowest
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.options import Share
-from compiler.priced import Part, PricedParts, Prices
+from compiler.priced import Part, Place, PricedParts, Prices
 from simmodel.arch import Arch, SharedMemory
 from simmodel.dtype import size_of
 
@@ -77,7 +77,7 @@ class ChooseHomes:
             return tuple(parts)
         chosen = _Chosen(PricedParts(list(parts), fitter), memory, int(self.part * memory.size))
         for candidate in sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth):
-            chosen.offer(candidate)
+            chosen.program.offer(chosen.placed_with(candidate))
         return tuple(chosen.program.parts)
 
 
@@ -223,7 +223,7 @@ def homes_as_given(
         if found is None:
             where = "anywhere" if address is None else f"at {address}"
             raise ValueError(f"{name}: {able[name].span.size} B are not free there {where}")
-        chosen.settle(*found)
+        chosen.program.settle(found)
     return tuple(chosen.program.parts)
 
 
@@ -235,26 +235,11 @@ class _Chosen:
     memory: SharedMemory
     most: int
     """Bytes that may be used."""
-    placed: list[tuple[int, Span]] = field(default_factory=list)
 
-    def offer(self, candidate: Candidate) -> None:
-        """Take the candidate in if there is room and its groups are quicker for it."""
-        found = self.placed_with(candidate)
-        if found is not None and self.program.take(found[1]):
-            self.placed.append(found[0])
-
-    def settle(self, place: tuple[int, Span], changed: Mapping[int, Group]) -> None:
-        """Take a candidate in as `placed_with` found it."""
-        self.placed.append(place)
-        for position, group in changed.items():
-            self.program.parts[position] = group
-
-    def placed_with(
-        self, candidate: Candidate, wanted: int | None = None
-    ) -> tuple[tuple[int, Span], dict[int, Group]] | None:
-        """Where the candidate can lie, and the groups that it changes; None without room."""
+    def placed_with(self, candidate: Candidate, wanted: int | None = None) -> Place | None:
+        """Where the candidate can lie; None: nowhere."""
         grain = math.lcm(self.memory.alignment, GRAIN)
-        address = lowest(candidate.span, self.placed, grain, wanted or 0)
+        address = lowest(candidate.span, self.program.placed, grain, wanted or 0)
         if address + candidate.span.size > self.most or wanted not in (None, address):
             return None
         home = Shared(address, candidate.span.size, candidate.slices)

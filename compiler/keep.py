@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from compiler.bind.facts import Unholdable
 from compiler.geometry.needs import LayerNeeds
@@ -22,7 +22,7 @@ from compiler.nest.bounds import clipped
 from compiler.nest.ir import HostNode, NestGraph, Tensor
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.options import Omittable, Share
-from compiler.priced import Part, PricedParts, Prices
+from compiler.priced import Part, Place, PricedParts, Prices
 from simmodel.arch import Memory
 from simmodel.dtype import size_of
 
@@ -73,7 +73,7 @@ class KeepTensors(Omittable):
         )
         found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
         for candidate in found:
-            residents.offer(candidate)
+            residents.program.offer(residents.placed_with(candidate))
         return tuple(residents.program.parts)
 
 
@@ -200,7 +200,7 @@ def kept_as_given(
         if found is None:
             where = "anywhere" if address is None else f"at {address}"
             raise ValueError(f"{name}: {able[name].bytes} B are not free in local memory {where}")
-        residents.settle(*found)
+        residents.program.settle(found)
     return tuple(residents.program.parts)
 
 
@@ -212,25 +212,9 @@ class _Residents:
     memory: Memory
     most: int
     """Bytes that it may take."""
-    placed: list[tuple[int, Span]] = field(default_factory=list)
-    """Tensors by their offset from the memory's end."""
 
-    def offer(self, candidate: Candidate) -> None:
-        """Keep the candidate if that is worth its place."""
-        found = self.placed_with(candidate)
-        if found is not None and self.program.take(found[1]):
-            self.placed.append(found[0])
-
-    def settle(self, place: tuple[int, Span], changed: Mapping[int, Group]) -> None:
-        """Keep a candidate as `placed_with` found it."""
-        self.placed.append(place)
-        for position, group in changed.items():
-            self.program.parts[position] = group
-
-    def placed_with(
-        self, candidate: Candidate, address: int | None = None
-    ) -> tuple[tuple[int, Span], dict[int, Group]] | None:
-        """Where the candidate can be kept, and the groups that it changes; None without room."""
+    def placed_with(self, candidate: Candidate, address: int | None = None) -> Place | None:
+        """Where the candidate can be kept, by its offset from the memory's end; None: nowhere."""
         memory = self.memory
         grain = math.lcm(memory.alignment, GRAIN)
         size = -(-candidate.bytes // grain) * grain
@@ -238,7 +222,7 @@ class _Residents:
         start = 0 if address is None else memory.size - size - address
         if start < 0:  # beyond the memory's end
             return None
-        offset = lowest(span, self.placed, grain, start)
+        offset = lowest(span, self.program.placed, grain, start)
         base = (memory.size - offset - size) // grain * grain
         if offset + size > self.most or address not in (None, base):
             return None

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from compiler.bind.facts import Facts
 from compiler.group import Group
+from compiler.hold.spans import Span
 from compiler.nest.ir import HostNode
 from simmodel.arch import Arch
 
 Part = Group | HostNode
+Place = tuple[tuple[int, Span], Mapping[int, Group]]
+"""Where something can lie in a memory between groups, and the groups by position that it changes.
+"""
 
 
 class Prices(Protocol):
@@ -34,10 +38,13 @@ class Prices(Protocol):
 
 @dataclass
 class PricedParts:
-    """The parts of a network, whose groups are changed where they get quicker."""
+    """The parts of a network, whose groups are changed where they get quicker for what lies in a
+    memory."""
 
     parts: list[Part]
     prices: Prices
+    placed: list[tuple[int, Span]] = field(default_factory=list)
+    """What lies there, by address."""
 
     def group(self, position: int) -> Group:
         """The part at `position`, which is a group."""
@@ -45,15 +52,23 @@ class PricedParts:
         assert isinstance(part, Group)
         return part
 
-    def take(self, changed: Mapping[int, Group]) -> bool:
-        """Put groups in their positions if together they are expected to be quicker than those
-        that are there."""
+    def offer(self, place: Place | None) -> None:
+        """Settle there, where there is a place, if the groups that change are expected to be
+        quicker together than those that are there."""
+        if place is None:
+            return
+        _, changed = place
         old = sum(self.prices.price(self.group(position)) for position in changed)
         new = 0.0
-        for group in changed.values():
+        for group in changed.values():  # one at a time: a price is the dearest question there is
             new += self.prices.price(group)
             if new >= old:
-                return False
+                return
+        self.settle(place)
+
+    def settle(self, place: Place) -> None:
+        """Let something lie there."""
+        span, changed = place
+        self.placed.append(span)
         for position, group in changed.items():
             self.parts[position] = group
-        return True

@@ -159,7 +159,7 @@ class _Recomputation:
         self.bypassed = _bypassed(recipe)
         self.unfed: dict[str, tuple[Array, Array | None]] = {}
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
-        self.model = _Values(_as_in_model(recipe.graph), recipe.graph)
+        self.model = _Values(views(recipe.graph, wide=True), recipe.graph)
         for tensor in recipe.graph.tensors.values():
             if tensor.exact is not None and beyond_fp32(tensor.exact).any():
                 large = np.where(beyond_fp32(tensor.exact), np.inf, 0.0)
@@ -357,11 +357,6 @@ def _as_on_machine(recipe: Recipe) -> dict[str, Array]:
             if NUMPY[kind] != tensors[name].dtype:
                 tensors[name] = np.zeros(tensors[name].shape, NUMPY[kind])
     return tensors
-
-
-def _as_in_model(graph: NestGraph) -> dict[str, Array]:
-    """Arrays for all tensors: floats in fp32, constants as the model has them."""
-    return views(graph, wide=True)
 
 
 def _reference_arithmetic(recipe: Recipe) -> Arithmetic:

@@ -258,7 +258,7 @@ def _schedules(search: Search, group: Group, made: Schedule) -> Iterator[Schedul
         return
     stages, arch = search.fitter.stages, search.fitter.arch
     candidates = stages.tile.candidates(group, arch, stages.plan.slots)
-    found = sorted((single(tiled, group) for tiled in candidates), key=_cycles)
+    found = sorted((single(tiled, group) for tiled in candidates), key=lambda s: s.estimate.total)
     for same_cores in (True, False):
         others = (
             s
@@ -273,7 +273,3 @@ def _schedules(search: Search, group: Group, made: Schedule) -> Iterator[Schedul
                 continue
             yield schedule
             break
-
-
-def _cycles(schedule: Schedule) -> float:
-    return schedule.estimate.total

@@ -216,14 +216,11 @@ def _shorter(
         if number not in groups or hunger.get(number, 0) < most:
             found.append(step)
             continue
-        before = found[-1] if found else None
-        pieces = _halves(fitter, groups[number], _fit_of(before))
+        last = found[-1] if found else None
+        before = (last.plan, last.places) if isinstance(last, Placed) else None
+        pieces = _halves(fitter, groups[number], before)
         found += [Placed(*fit) for fit in pieces]
     return tuple(found)
-
-
-def _fit_of(step: Step | None) -> Fit | None:
-    return (step.plan, step.places) if isinstance(step, Placed) else None
 
 
 def _check_dram(emitter: ProgramEmitter) -> None:

@@ -235,11 +235,7 @@ class Trials:
             return self.fitter.schedules(group)
         stages = self.fitter.stages
         found = stages.tile.candidates(group, self.fitter.arch, stages.plan.slots)
-        return sorted((single(tiled, group) for tiled in found), key=_estimated)
-
-
-def _estimated(schedule: Schedule) -> float:
-    return schedule.estimate.total
+        return sorted((single(tiled, group) for tiled in found), key=lambda s: s.estimate.total)
 
 
 def _structure(schedule: Schedule) -> Hashable:

@@ -12,20 +12,16 @@ from dataclasses import replace
 from compiler.emit.program import Placed, ProgramEmitter, Step
 from compiler.nest.ir import NestGraph
 from compiler.recompute import Known, Recipe, Stage
-from simmodel.program import Port, Probe
+from simmodel.program import Probe
 
 
 def probes(emitter: ProgramEmitter) -> tuple[Probe, ...]:
     """Each tensor that a step stores, as it lies in memory when the step has ended."""
     return tuple(
-        Probe(f"step{number}", _raw(emitter, name))
+        Probe(f"step{number}", replace(emitter.port(name), dtype=emitter.graph.tensors[name].dtype))
         for number, step in enumerate(emitter.steps)
         for name in stage(step).stored
     )
-
-
-def _raw(emitter: ProgramEmitter, name: str) -> Port:
-    return replace(emitter.port(name), dtype=emitter.graph.tensors[name].dtype)
 
 
 def recipe(graph: NestGraph, steps: Sequence[Step], known: Known) -> Recipe:

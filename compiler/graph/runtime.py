@@ -7,15 +7,15 @@ constants, without those of large ones. Nothing is said on the terminal.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 import onnxruntime
-from onnx import TensorProto, helper
+from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from compiler.graph.types import SMALL, small_constant, type_proto
@@ -56,7 +56,7 @@ def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
     proto = _alone(node, opsets)
     session = _opened(proto)
     shapes = {port.name: port.shape for port in session.get_outputs()}
-    if any(not _is_static(shape) for shape in shapes.values()):
+    if not all(isinstance(extent, int) for shape in shapes.values() for extent in shape):
         shapes |= _by_running(session, proto)
     for value in node.outputs:
         if value.name not in shapes:
@@ -73,7 +73,7 @@ def refusal(payload: bytes) -> str | None:
     """
     proto = onnx.ModelProto.FromString(payload)
     graph = proto.graph
-    for tensor in [t for t in graph.initializer if _elements(t) > SMALL]:
+    for tensor in [t for t in graph.initializer if math.prod(t.dims) > SMALL]:
         graph.input.append(
             helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         )
@@ -83,10 +83,6 @@ def refusal(payload: bytes) -> str | None:
     except ValueError as why:
         return str(why)
     return None
-
-
-def _elements(tensor: TensorProto) -> int:
-    return int(np.prod(tensor.dims, dtype=np.int64))
 
 
 def _alone(node: ir.Node, opsets: Mapping[str, int]) -> onnx.ModelProto:
@@ -129,10 +125,6 @@ def _opened(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
 def _said(why: Exception) -> str:
     """The last part of what ONNX Runtime says, which is the reason, on one line."""
     return " ".join(str(why).rsplit(" : ", 1)[-1].split())
-
-
-def _is_static(shape: Sequence[Any]) -> bool:
-    return all(isinstance(extent, int) for extent in shape)
 
 
 def _by_running(

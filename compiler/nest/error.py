@@ -28,6 +28,7 @@ import numpy as np
 from compiler.nest.interp import (
     centred,
     code,
+    function_of,
     letters,
     over_loops,
     per_output,
@@ -39,7 +40,7 @@ from compiler.nest.ir import Access, Array, Nest
 from simmodel.dtype import EPSILON
 from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction
-from simmodel.isa.functions import BINARY, REDUCE, TERNARY, UNARY, Function
+from simmodel.isa.functions import REDUCE, Function
 
 GROWTH = 8.0
 """Deviations of a sum of roundings that are excused."""
@@ -127,12 +128,8 @@ def repeated(
         return False
     if nest.function == "mul" and nest.reduce == "sum":
         return _whole(nest, tensors) and not how.integers
-    special = _function(nest).cost == "special" and how.special
+    special = function_of(nest).cost == "special" and how.special
     return nest.reduce not in ("sum", "prod") and not special
-
-
-def _function(nest: Nest) -> Function:
-    return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
 
 
 def _operand(
@@ -188,7 +185,7 @@ def _reduced(
 
 def _applied(nest: Nest, operands: Sequence[_Bounded], how: Arithmetic) -> _Bounded:
     """The function of a nest at its operands."""
-    function = _function(nest)
+    function = function_of(nest)
     values = function.apply(*(each.values for each in operands), *nest.parameters)
     values = np.asarray(values, np.float64)
     found = _Bounded(values, _moved(nest, function, operands, values))

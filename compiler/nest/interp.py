@@ -141,7 +141,7 @@ def _values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
             over_loops(real(tensors[access.tensor], access), access, nest)
             for access in nest.operands
         ]
-        values = _function(nest).apply(*operands, *nest.parameters)
+        values = function_of(nest).apply(*operands, *nest.parameters)
         if nest.reduce is not None:
             axes = tuple(range(nest.rank, len(nest.dims)))
             values = REDUCE[nest.reduce].apply(values, axis=axes).astype(values.dtype)
@@ -154,7 +154,8 @@ def _values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
     return values
 
 
-def _function(nest: Nest) -> Function:
+def function_of(nest: Nest) -> Function:
+    """What a nest applies to its operands: of one, two or three."""
     return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
 
 
