@@ -123,6 +123,7 @@ class LayerFacts:
         shape = layer.result.shape
         column = roles(layer.head).col if layer.head.macs else None
         cut = [axis for axis in cut_axes(shape) if axis != column]
+        # One element that may lie anywhere: in what moves along with it, tiles differ.
         out = tuple(
             Range(0, 1 if extent > 1 else extent, ((f"d{d}", 1),) if d in cut else ())
             for d, extent in enumerate(shape)

@@ -75,7 +75,7 @@ class Clock:
         for engine in atom.cost.engines:
             entries, depth = self._entries[engine], self._front_end.depth(engine)
             waiting = sum(times for _, times in entries)
-            while entries and waiting >= depth:
+            while entries and waiting >= depth:  # an entry is free when its instruction starts
                 start, times = entries.popleft()
                 waiting -= times
                 self._issue = max(self._issue, start)

@@ -54,7 +54,7 @@ class FoldPad(GraphPass, Omittable):
             return False
         own = ints_attr(node, "pads", [0] * len(spatial)) or [0] * len(spatial)
         set_attrs(node, {"pads": [a + b for a, b in zip(own, spatial, strict=True)]})
-        if is_op(node, "AveragePool"):
+        if is_op(node, "AveragePool"):  # what was a zero of the input is still one of the mean
             set_attrs(node, {"count_include_pad": 1})
         node.metadata_props[ORIGIN] = origin_of(pad, node)
         node.replace_input_with(0, required(pad, 0))
@@ -83,6 +83,7 @@ def _spatial_pads(pad: ir.Node) -> list[int] | None:
     for position, axis in enumerate(where):
         begins[axis] = int(amounts[position])
         ends[axis] = int(amounts[position + len(where)])
+    # Windows have no pads in batch and channels, and negative ones would crop.
     if any(begins[:2]) or any(ends[:2]) or min(begins + ends) < 0:
         return None
     return begins[2:] + ends[2:]
@@ -108,6 +109,7 @@ def _legal_maximum(node: ir.Node, pad: ir.Node, pads: list[int], value: float) -
         return False
     if value == -np.inf or value <= float(np.finfo(dtype.numpy()).min):
         return True
+    # A zero changes no maximum of what is not negative, unless a window sees zeros alone.
     kernel = ints_attr(node, "kernel_shape") or []
     smaller = all(max(pads[i], pads[i + len(kernel)]) < n for i, n in enumerate(kernel))
     source = required(pad, 0).producer()

@@ -130,7 +130,7 @@ def _halved(node: Node, x: Tensor, axes: set[int], name: str) -> _Halves | None:
     size = 1
     for axis in sorted(axes, key=lambda axis: -x.storage.strides[axis]):
         extent = x.shape[axis]
-        if size * extent > 8 * wanted:
+        if size * extent > 8 * wanted:  # whole, it would make the two steps too uneven
             return _cut(node, x, axes, outer, axis, _divisor(extent, wanted // size), name)
         outer.add(axis)
         size *= extent
@@ -259,6 +259,7 @@ def _average(node: Node, x: Tensor, point: Geometry) -> None:
         scale = 1.0 / float(counts.flat[0])
         _window(node, x, point, node.out, "sum", (0.0 if point.padded else None, scale))
         return
+    # At borders there are fewer: the sum over `size`, times `size` over how many there are.
     total = _window(node, x, point, f"{node.out}.sum", "sum", (0.0, 1.0 / size))
     weights = (size / counts).astype(np.float32)[None, None]
     factor = node.build.constant(f"{node.out}.weights", weights)
@@ -295,6 +296,7 @@ def local_response(node: Node) -> None:
     )
     make, out, rank = node.build.elementwise, node.out, len(x.shape)
     node.build.composite = node.build.composite or out
+    # alpha / size goes into the squares, so that the band is of ones, which every type can hold.
     squares = make(f"{out}.squares", x.shape, "square", [x], kind, (math.sqrt(alpha / size), 0))
     distance = np.arange(channels)[None] - np.arange(channels)[:, None]
     band = (distance >= -((size - 1) // 2)) & (distance <= size // 2)

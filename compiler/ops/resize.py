@@ -103,6 +103,7 @@ def _weights(node: Node, mode: str, places: Array, given: int) -> Array:
     matrix = np.zeros((len(places), given))
     rows = np.arange(len(places))
     for position, weight in taps:
+        # Outside of the input its edge goes on; several taps may fall there.
         np.add.at(matrix, (rows, np.clip(position, 0, given - 1).astype(np.int64)), weight)
     return matrix
 
@@ -114,7 +115,7 @@ def _nearest(places: Array, rounding: str) -> Array:
         return np.ceil(places)
     if rounding == "round_prefer_ceil":
         return np.floor(places + 0.5)
-    return np.ceil(places - 0.5)
+    return np.ceil(places - 0.5)  # round_prefer_floor: halves go down
 
 
 def _cubic(d: Array, a: float) -> Array:

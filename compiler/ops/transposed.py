@@ -35,6 +35,8 @@ class _Phase:
 
 def _phase(phase: int, stride: int, kernel: int, pad: int, extents: tuple[int, int]) -> _Phase:
     given, made = extents
+    # Tap k takes input i to output i * stride + k - pad: taps of one phase reach the same outputs,
+    # and of the inputs behind one output the later belong to the earlier taps.
     first = (phase - pad) % stride
     taps = tuple(reversed(range(phase, kernel, stride)))
     start = (first + pad) // stride - (len(taps) - 1)
