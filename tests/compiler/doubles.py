@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler.bind.facts import Facts
 from compiler.driver import CompileOptions
@@ -24,6 +24,7 @@ from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
 from compiler.tile.choose_tiles import ChooseTiles
 from simmodel.arch import Arch
+from simmodel.dtype import size_of
 
 
 @dataclass(frozen=True)
@@ -119,3 +120,22 @@ def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | No
         plan=MakePlan(slots=slots),
     )
     return CompileOptions(dtype=dtype, stages=stages)
+
+
+@dataclass
+class Moved:
+    """Prices: a group costs the bytes that it moves to and from memory off chip."""
+
+    arch: Arch
+    facts: Facts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.facts = Facts(self.arch)
+
+    def price(self, group: Group) -> float:
+        names = {*group.inputs, *group.results} - group.kept.keys() - group.shared.keys()
+        sizes = ((group.tensors[name].elements, group.tensors[name].dtype) for name in names)
+        return sum(elements * size_of(dtype) for elements, dtype in sizes)
+
+    def bound(self, group: Group) -> float:
+        return 0.0

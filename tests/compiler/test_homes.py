@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from blocks import blocks
-from doubles import Everywhere
+from doubles import Everywhere, Moved
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
@@ -16,12 +16,15 @@ from networks import Checked, Net, check, feeds_of, refused
 
 from archgen.check.reference import run_node
 from compiler.cost.rates import copy_cycles, far_rate
-from compiler.driver import CompileOptions, compile_model
+from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.fuse.dependence import dependences
+from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.partition import Unfused
 from compiler.hold.spans import Span, lowest
 from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
+from compiler.ops.lower import lower
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.functional import run
@@ -92,6 +95,17 @@ def test_what_finds_no_room_lies_in_dram() -> None:
     seen = check(chain(layers=5), arch, "fp32", apart())
     assert [(b.address, b.size) for b in near(seen)] == [(0, TENSOR)] * 2
     assert seen.trace.traffic["dram.write"] == 3 * TENSOR
+
+
+@pytest.mark.parametrize(("size", "hoped"), [(TENSOR, 0), (TENSOR // 2, 2 * TENSOR)])
+def test_groups_are_formed_in_the_hope_of_room_that_there_is(size: int, hoped: float) -> None:
+    """By hand: the middle one of three layers, with an input, a result and 8 x 8 weights."""
+    arch, weights = machine(cores=2, shared={"size": size}), 8 * 8 * 4
+    graph = lower(prepared(chain(), "net"), "fp32")
+    middle = dependences(FuseTails().apply(graph), graph).group(0b010)
+    at_best, at_worst = ChooseHomes().outlooks(graph, Moved(arch))
+    assert at_best.price(middle) == hoped + weights
+    assert at_worst.price(middle) == 2 * TENSOR + weights
 
 
 def test_the_tensor_that_saves_most_comes_first() -> None:

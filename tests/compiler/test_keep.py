@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
+from doubles import Moved
 from layers import network
 from machines import machine
 
-from compiler.bind.facts import Facts
 from compiler.fuse.partition import Unfused
 from compiler.group import Group
 from compiler.keep import Candidate, KeepTensors, candidates, kept_as_given
 from compiler.nest.ir import NestGraph
 from compiler.priced import Part
-from simmodel.arch import Arch
 
 ARCH = machine(local={"size": 1024, "alignment": 1})
 CHAIN = ("a = x", "b = a", "c = b a", "y = c")
-
-
-@dataclass
-class Moved:
-    """A group costs the bytes that it moves to and from memory."""
-
-    arch: Arch = ARCH
-    facts: Facts = field(default_factory=lambda: Facts(ARCH))
-
-    def price(self, group: Group) -> float:
-        names = {*group.inputs, *group.results} - group.kept.keys()
-        return sum(group.tensors[name].elements for name in names)
-
-    def bound(self, group: Group) -> float:
-        return 0.0
 
 
 def apart(*lines: str) -> tuple[tuple[Part, ...], NestGraph]:
@@ -42,7 +24,7 @@ def apart(*lines: str) -> tuple[tuple[Part, ...], NestGraph]:
 
 
 def found(*lines: str) -> dict[str, Candidate]:
-    return {each.name: each for each in candidates(*apart(*lines), Moved())}
+    return {each.name: each for each in candidates(*apart(*lines), Moved(ARCH))}
 
 
 def test_candidates_are_what_later_groups_alone_read() -> None:
@@ -61,13 +43,13 @@ def test_what_the_host_reads_and_what_the_network_gives_cannot_stay() -> None:
 def test_what_saves_most_for_its_place_comes_first_as_far_as_the_share_reaches() -> None:
     parts, graph = apart(*CHAIN)
     # Places of 64 bytes from the end on; b and c lie there one after the other, in group 2 both.
-    everything = KeepTensors(share=0.75).apply(parts, graph, Moved())
+    everything = KeepTensors(share=0.75).apply(parts, graph, Moved(ARCH))
     assert [_kept(part) for part in everything] == [
         {"a": 832}, {"a": 832, "b": 960}, {"a": 832, "b": 960, "c": 896}, {"c": 896},
     ]  # fmt: skip
-    little = KeepTensors(share=0.125).apply(parts, graph, Moved())
+    little = KeepTensors(share=0.125).apply(parts, graph, Moved(ARCH))
     assert [_kept(part) for part in little] == [{}, {"b": 960}, {"b": 960, "c": 896}, {"c": 896}]
-    none = KeepTensors(enabled=False).apply(parts, graph, Moved())
+    none = KeepTensors(enabled=False).apply(parts, graph, Moved(ARCH))
     assert none == parts
 
 
@@ -90,11 +72,11 @@ def _kept(part: Part) -> dict[str, int]:
 def test_places_by_hand_must_be_possible(given: dict[str, int | None], said: str) -> None:
     parts, graph = apart(*CHAIN)
     with pytest.raises(ValueError) as wrong:
-        kept_as_given(parts, graph, Moved(), given)
+        kept_as_given(parts, graph, Moved(ARCH), given)
     assert str(wrong.value) == said
 
 
 def test_a_place_by_hand_is_taken() -> None:
     parts, graph = apart(*CHAIN)
-    made = kept_as_given(parts, graph, Moved(), {"a": 0, "b": None})
+    made = kept_as_given(parts, graph, Moved(ARCH), {"a": 0, "b": None})
     assert [_kept(part) for part in made[:3]] == [{"a": 0}, {"a": 0, "b": 960}, {"a": 0, "b": 960}]
