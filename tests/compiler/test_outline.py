@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
 from blocks import conv
@@ -107,10 +107,11 @@ def test_what_is_alike_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None
         assert [s.loops for s in schedules] == [s.loops for s in alone]
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("name", ["plain", "clustered"])
+@pytest.mark.parametrize(
+    ("network", "name"), list(zip(NETWORKS, cycle(["plain", "clustered"]), strict=False))
+)
 def test_programs_are_those_of_groups_each_priced_alone(
-    name: str, network: str, monkeypatch: pytest.MonkeyPatch
+    network: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     net = Net(quantized=True)
     model = prepared(net.model(NETWORKS[network](net)), network)
