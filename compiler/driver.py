@@ -229,6 +229,8 @@ def _on_host(
     place = replace(stages.host, allowed=options.host and stages.host.allowed)
     graph = place.apply(graph, arch, fallback.host_node, refusal)
     observe("place-on-host", graph)
+    graph = stages.depthwise.apply(graph, arch)
+    observe("group-depthwise", graph)
     return graph, fallback
 
 

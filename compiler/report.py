@@ -59,7 +59,7 @@ class LayerReport:
     """Route of its first operator, and of those behind it where that is another."""
     array: str
     """What of its largest tile lies along each side of the matrix engine's array, and how full that
-    is; empty where the engine has no part in it."""
+    is; empty where the engine has no part in it, or runs it depthwise."""
     loops: str
     shape: tuple[int, ...]
     scope: str
@@ -202,13 +202,14 @@ def _on_array(plan: LayerPlan, arch: Arch) -> Iterator[str]:
     loops = needs(layer, *symbolic(plan.tiled)).loops
     for compute in plan.computes:
         nest = compute.nest
-        if compute.route.engine != "matrix" or nest.depthwise:
+        if compute.route.engine != "matrix" or (nest.depthwise and matrix.depthwise):
             continue
         sizes = [span.size for span in loops[compute.position]]
         dtype, k = layer.tensors[nest.operands[0].tensor].dtype, roles(nest).k
         depth = 1 if k is None else sizes[k]
         lies = mapping(nest, matrix, dtype, depth, (compute.steps[0], compute.steps[1]))
-        yield array_text(lies, nest, matrix, sizes)
+        one = "one channel after another, " if nest.depthwise else ""
+        yield one + array_text(lies, nest, matrix, sizes)
 
 
 def _scope(group: Group, plan: Plan, name: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from compiler.alloc.on_chip import PlaceBuffers
+from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.emit.order import OrderInstructions
 from compiler.fuse.fuse_tails import FuseTails
@@ -90,6 +91,8 @@ class Stages:
     """Operators become loops over affine accesses."""
     nests: tuple[Pass[NestGraph], ...] = NEST_PASSES
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
+    depthwise: GroupDepthwise = field(default_factory=GroupDepthwise)
+    """Channels that an array without a depthwise mode takes at once."""
     join_host: JoinHost = field(default_factory=JoinHost)
     layout: tuple[Pass[NestGraph], ...] = LAYOUT_PASSES
     fuse: FuseTails = field(default_factory=FuseTails)

@@ -61,7 +61,7 @@ def array_text(lies: Mapping, nest: Nest, matrix: Matrix, sizes: Sequence[int]) 
 
     cols 64 o, depth 21 kw x c, then kh: 66 % of the array
     """
-    parts, full = [], 1.0
+    parts, full = [], 1 / nest.sparse
     for side, loops in lies.on(matrix).items():
         extent, size = math.prod(sizes[d] for d in loops), getattr(matrix, side)
         full *= extent / (-(-extent // size) * size)
@@ -71,6 +71,8 @@ def array_text(lies: Mapping, nest: Nest, matrix: Matrix, sizes: Sequence[int]) 
     steps = [nest.dims[d].name for d in lies.steps if sizes[d] > 1]
     if steps:
         parts.append(f"then {' x '.join(steps)}")
+    if nest.sparse > 1:
+        parts.append(f"1 of {nest.sparse} products counts")
     return f"{', '.join(parts)}: {full:.0%} of the array".replace("%", " %").lstrip(": ")
 
 

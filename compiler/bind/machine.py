@@ -66,17 +66,28 @@ def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: i
 
 def _array_wins(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
     """Whether a depthwise product is for the matrix engine: it alone can, or it is faster."""
-    dtype = tensors[nest.operands[0].tensor].dtype
-    if arch.matrix.peak(product_type(dtype)) == 0:
-        return False
-    if _vector_lacks(nest, tensors, arch, finishing=False) is not None:
-        return True
-    channels = nest.shape[1]
+    on_array, on_vector = _depthwise(nest, tensors, arch)
+    return on_array < on_vector
+
+
+def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
+    """Cycles of a depthwise product on the engine that `route` sends it to."""
+    return min(_depthwise(nest, tensors, arch))
+
+
+def _depthwise(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
+    """Cycles of a depthwise product on the matrix engine and, with full lanes, on the vector
+    engine; infinite where it has none."""
+    dtype, channels = tensors[nest.operands[0].tensor].dtype, nest.shape[1]
     pixels = math.prod(nest.shape) // channels
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-    cost = arch.vector.cost.multiply
-    on_vector = taps * pixels * -(-channels // arch.vector.lanes) * cost
-    return depthwise_cycles(arch, dtype, pixels, channels, taps) < on_vector
+    on_array = on_vector = math.inf
+    if arch.matrix.peak(product_type(dtype)) > 0:
+        on_array = depthwise_cycles(arch, dtype, pixels, channels, taps)
+    if on_array == math.inf or _vector_lacks(nest, tensors, arch, finishing=False) is None:
+        vectors = pixels * -(-channels // arch.vector.lanes)
+        on_vector = taps * vectors * arch.vector.cost.multiply
+    return on_array, on_vector
 
 
 def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:

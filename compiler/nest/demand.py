@@ -135,7 +135,7 @@ def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: 
             sets = _needed(access, (*piece, *inner), source.shape)
             wanted.add(source, sets)
             loaded.add(source, sets)
-    return results * (nest.macs // max(1, math.prod(nest.shape)))
+    return results * (nest.macs // nest.sparse // max(1, math.prod(nest.shape)))
 
 
 def _needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:

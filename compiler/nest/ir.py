@@ -96,6 +96,8 @@ class Nest:
     """Operator type, for reports."""
     composite: str | None = None
     """Operators made from one model node share this and one group."""
+    sparse: int = 1
+    """Of so many products one counts: the others are with zeros that stand for no weight."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -243,6 +243,7 @@ def parse_nest(words: Words) -> Nest:
         origin=words.option("origin", words.name, ""),
         kind=words.option("kind", words.name, ""),
         composite=words.option("composite", words.name, None),
+        sparse=words.option("sparse", words.integer, 1),
     )  # fmt: skip
 
 

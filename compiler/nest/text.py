@@ -27,7 +27,8 @@ __all__ = ["constants", "parse_graph", "payloads", "print_graph", "print_step", 
 
 _RESERVED = frozenset(
     {"graph", "buffer", "tensor", "constant", "input", "output", "host", "clip", "over", "of",
-     "inf", "nan", "pad", "scale", "zero", "origin", "kind", "composite"}
+     "inf", "nan", "pad", "scale", "zero", "origin", "kind", "composite",
+     "sparse"}
 )  # fmt: skip
 
 
@@ -93,6 +94,7 @@ def _nest(nest: Nest) -> str:
     code = _code(nest.scale, nest.zero)
     value += f" as{code}" if code else ""
     value += _source(nest.origin, nest.kind, nest.composite)
+    value += f" sparse {nest.sparse}" if nest.sparse > 1 else ""
     return f"{spelled(nest.tensor)}[{', '.join(loops[: nest.rank])}] = {value}"
 
 

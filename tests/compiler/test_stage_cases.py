@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from machines import machine
 from networks import Net
 
 from compiler.alloc.on_chip import PlaceBuffers, Places
+from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.dump import text_of
@@ -47,7 +49,13 @@ def as_one(
     return replace(nodes[0], inputs=inputs, outputs=outputs, kind=names)
 
 
+SQUARE = machine(
+    types=("int8",), matrix={"kind": "cube", "rows": 1, "cols": 16, "depth": 16},
+    vector={"lanes": 1},
+)  # fmt: skip
+CONSTANTS = {"w": np.zeros((64, 3, 3), np.int8), "f": np.ones(64, np.float32)}
 STAGES: dict[str, Callable[[NestGraph], object]] = {
+    "group-depthwise": lambda g: GroupDepthwise().apply(g, SQUARE),
     "place-on-host": lambda g: PlaceOnHost().apply(g, INTEGERS, on_host, lambda payload: None),
     "join-host": lambda g: JoinHost().apply(g, as_one),
     "fuse-tails": lambda g: FuseTails().apply(g),
@@ -58,7 +66,7 @@ FILES = [path for name in STAGES for path in sorted((CASES / name).glob("*.txt")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_cases(path: Path) -> None:
     before, _, after = path.read_text().partition("----\n")
-    made = STAGES[path.parent.name](parse_graph(before, payload=dict.fromkeys("abyz", b"")))
+    made = STAGES[path.parent.name](parse_graph(before, CONSTANTS, dict.fromkeys("abyz", b"")))
     text = text_of(path.parent.name, made, "net")
     if os.environ.get("UPDATE_CASES"):
         path.write_text(f"{before}----\n{text}")
