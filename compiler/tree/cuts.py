@@ -165,28 +165,19 @@ def _common(group: Group) -> set[int]:
 
 
 def _wrong_product(layer: Layer, sizes: dict[int, int], box: Sequence[int]) -> Iterator[str]:
-    """What an instruction of the matrix engine cannot walk: it takes whole rows or one, batches of
-    whole images, and one position of every other loop."""
+    """What an instruction of the matrix engine cannot walk: it takes a box of rows, lines and
+    images, and one position of every other loop."""
     head, found = layer.head, roles(layer.head)
     names = [dim.name for dim in head.dims]
     extents = [*box, *(dim.extent for dim in head.dims[head.rank :])]
 
-    def tile(dim: int | None) -> int:
-        return 1 if dim is None else min(sizes.get(dim, extents[dim]), extents[dim])
-
-    def whole(dim: int | None) -> bool:
-        return dim is None or tile(dim) == extents[dim]
+    def tile(dim: int) -> int:
+        return min(sizes.get(dim, extents[dim]), extents[dim])
 
     walked = (found.b, found.y, found.x, found.col)
     for dim in range(head.rank):
         if dim not in walked and tile(dim) > 1:
             yield f"{names[dim]} is walked one by one: 'for {names[dim]} 1' is missing"
-    if not whole(found.x) and tile(found.y) > 1:
-        assert found.y is not None
-        yield f"tiles of part of a row have one row: 'for {names[found.y]} 1' is missing"
-    if tile(found.b) > 1 and not (whole(found.x) and whole(found.y)):
-        assert found.b is not None
-        yield f"tiles of part of an image have one image: 'for {names[found.b]} 1' is missing"
     for dim in sizes:
         if dim >= head.rank and dim != found.k:
             yield f"the sum over {names[dim]} cannot be split"

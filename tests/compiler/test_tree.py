@@ -166,15 +166,22 @@ def test_names_are_those_of_the_network() -> None:
     ]  # fmt: skip
 
 
-def test_a_tree_by_hand_is_followed_and_computes_the_same() -> None:
-    made = compiled(THREE)
+@pytest.mark.parametrize(
+    ("loops", "sizes"),
+    [("for o 4", [(1, 4)]), ("for w 3", [(3, 3)]), ("for o 4; for w 5", [(1, 4), (3, 5)])],
+)
+def test_a_tree_by_hand_is_followed_and_computes_the_same(
+    loops: str, sizes: list[tuple[int, int]]
+) -> None:
+    """Also in tiles of parts of several rows."""
+    made = compiled(THREE.replace("for o 4", loops))
     verify(made.program, ROOMY)
     (step,) = made.steps
     assert isinstance(step, Placed)
     schedule = step.plan.schedule
     assert [(loop.axis, loop.size, loop.rolling) for loop in schedule.loops] == [(2, 4, True)]
     assert [tiled.resident for tiled in schedule.layers] == [True, True, False]
-    assert [(loop.dim, loop.size) for loop in schedule.layers[2].loops] == [(1, 4)]
+    assert [(loop.dim, loop.size) for loop in schedule.layers[2].loops] == sizes
     model = network()
     feeds = feeds_of(model)
     (want,) = reference(model, feeds).values()
@@ -281,7 +288,6 @@ def test_addresses_are_taken_as_they_are_given() -> None:
             THREE.replace("for o 4", "for w 4; for c 4; for i 1; for c 2; for o 4"),
             [
                 "line 7: two loops over c",
-                "line 7: tiles of part of a row have one row: 'for h 1' is missing",
                 "line 7: the sum over i cannot be split",
                 "line 7: the loop that splits a sum is the innermost",
             ],
