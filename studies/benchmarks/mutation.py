@@ -59,7 +59,8 @@ THOROUGH = (
     "tests/compiler/test_alloc_conflicts.py", "tests/compiler/test_alloc_prefetch.py",
     "tests/compiler/test_alloc_pack.py", "tests/compiler/test_alloc_places.py",
     "tests/compiler/test_fit.py", "tests/compiler/test_homes.py",
-    "tests/compiler/test_closed_forms.py", "tests/compiler/test_replay.py",
+    "tests/compiler/test_tree.py", "tests/compiler/test_closed_forms.py",
+    "tests/compiler/test_replay.py",
 )  # fmt: skip
 """Tests of what is mutated, for mutants that the others leave."""
 LIMIT = 900

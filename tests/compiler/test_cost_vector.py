@@ -56,6 +56,20 @@ def test_every_instruction_pays_its_start_up_and_its_rows(kind: str, layer: str)
     assert expected == pytest.approx(vector.busy, rel=0.02)
 
 
+def test_a_group_of_other_layers_than_products_leaves_the_array_alone() -> None:
+    net = Net()
+    x = net.input(1, 24, 20, 20)
+    for _ in range(2):
+        x = net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    arch = engine("three dimensions")
+    made = compile_model(net.model(x), arch, CompileOptions(dtype="fp32"))
+    (decision,) = made.decisions
+    busy = {each.engine: each.busy for each in simulate(made.program, arch).engines}
+    estimate = decision.schedule.estimate
+    assert (estimate.matrix, estimate.vector) == (busy["matrix"], busy["vector"])
+    assert len(decision.group.layers) == 2 and busy["matrix"] == 0
+
+
 def test_a_scalar_is_a_row_of_one() -> None:
     net = Net()
     made = compile_model(net.model(net.op("Sqrt", net.input())), engine("three dimensions"))

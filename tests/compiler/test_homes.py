@@ -22,7 +22,7 @@ from compiler.fuse.dependence import dependences
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.partition import Unfused
 from compiler.hold.spans import Span, lowest
-from compiler.homes import ChooseHomes
+from compiler.homes import ChooseHomes, candidates
 from compiler.keep import KeepTensors
 from compiler.ops.lower import lower
 from compiler.stages import Stages
@@ -147,9 +147,14 @@ def test_ports_lie_in_dram() -> None:
 def test_without_a_way_in_or_out_of_shared_memory_nothing_lies_there(missing: str) -> None:
     arch = machine(cores=2, shared={"size": 2 * TENSOR}, own_engines=True)
     engines = {name: engine for name, engine in arch.copy_.items() if name != missing}
-    seen = check(chain(), arch.model_copy(update={"copy_": engines}), "fp32", apart())
+    lacking = arch.model_copy(update={"copy_": engines})
+    seen = check(chain(), lacking, "fp32", apart())
     assert not near(seen)
     assert seen.trace.traffic["dram.write"] == 3 * TENSOR
+    graph = lower(prepared(chain(), "net"), "fp32")
+    groups = Unfused().apply(FuseTails().apply(graph), graph, lambda group: 1.0)
+    assert len(list(candidates(groups, graph, Moved(arch)))) == 2
+    assert not list(candidates(groups, graph, Moved(lacking)))
 
 
 def test_each_cluster_has_its_slice() -> None:
