@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import Best, GroupReport, HostNode, Tried, report
+from compiler.api import Best, GroupReport, HostNode, Tried, expected, report
 from simmodel.arch import Arch
 from simmodel.trace import OriginTrace, Trace
 
@@ -69,7 +69,7 @@ class Explanation:
     """Hz."""
     scheduling: Scheduling
     estimated: float
-    """Cycles: the sum over the groups; nothing is estimated for the host."""
+    """Cycles: the sum of what the groups add, and of the host's calls."""
     simulated: int
     """Cycles."""
     groups: tuple[Explained, ...]
@@ -123,7 +123,7 @@ def explanation(
         dtype=dtype,
         clock=arch.clock,
         scheduling=scheduling,
-        estimated=sum(group.adds for group in groups),
+        estimated=expected(result, arch),
         simulated=trace.cycles,
         groups=tuple(Explained(group, spans[group.step]) for group in groups),
         sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},

@@ -11,7 +11,7 @@ from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel, at_node, operator_name
-from compiler.estimate import NetworkEstimate, estimate
+from compiler.estimate import NetworkEstimate, estimate, expected
 from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
@@ -48,6 +48,7 @@ __all__ = [  # noqa: RUF022
     "alternatives",  # passes for the others
     "estimate",  # cycles by the cost model alone, long before a program
     "NetworkEstimate",
+    "expected",  # the same of what was compiled
     # How it is scheduled.
     "STRATEGIES",  # ways to form groups, by name; an extension may add one
     "HALOS",  # what neighbouring tiles share, by name

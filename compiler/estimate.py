@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from compiler.driver import CompileOptions, Search, grouped, nests
+from compiler.cost.host import host_cycles
+from compiler.driver import CompileOptions, CompileResult, Search, grouped, nests
 from compiler.fit import Fitter
-from compiler.nest.ir import HostNode
-from compiler.schedule import in_turn
+from compiler.nest.ir import HostNode, NestGraph
+from compiler.schedule import Estimate, in_turn
 from simmodel.arch import Arch
 
 
@@ -18,7 +20,7 @@ class NetworkEstimate:
     """Of one inference of the whole batch."""
 
     cycles: float
-    """Nothing is estimated for the host."""
+    """Of its groups, and of the host's calls between them."""
     host_ops: int
 
 
@@ -33,4 +35,20 @@ def estimate(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEst
     *_, groups = grouped(Search(graph, options.stages.fuse.apply(graph), fitter))
     host = sum(isinstance(part, HostNode) for part in groups)
     chosen = [fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode)]
-    return NetworkEstimate(sum(in_turn([schedule.estimate for schedule in chosen])), host)
+    return NetworkEstimate(_whole([made.estimate for made in chosen], graph, arch), host)
+
+
+def expected(result: CompileResult, arch: Arch) -> float:
+    """Cycles that the program of `result` should take on `arch`.
+
+    Raises ValueError for a result that has lost its search.
+    """
+    if result.search is None:
+        raise ValueError("this result does not say what it was chosen among")
+    estimates = [made.schedule.estimate for made in result.decisions]
+    return _whole(estimates, result.search.graph, arch)
+
+
+def _whole(estimates: Sequence[Estimate], graph: NestGraph, arch: Arch) -> float:
+    calls = (step for step in graph.steps if isinstance(step, HostNode))
+    return sum(in_turn(estimates)) + sum(host_cycles(call, graph.tensors, arch) for call in calls)

@@ -12,10 +12,12 @@ from onnx import parser
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
+from compiler import estimate
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.errors import UnsupportedModel
 from simmodel.functional import execute
 from simmodel.isa import HostCall
+from simmodel.simulate import simulate
 from simmodel.verify import verify
 
 HEADER = '<ir_version: 10, opset_import: ["" : 17]>\n'
@@ -46,6 +48,19 @@ def calls(result: CompileResult) -> int:
 
 def kinds(result: CompileResult) -> Sequence[str]:
     return [node.kind for node in result.host]
+
+
+def test_calls_are_in_the_estimate() -> None:
+    result = checked("""
+        g (int64[64, 512] i, float[64, 512] x) => (float[64, 512] y)
+        <int64 two = {2}>
+        { m = Mod (i, two)  f = Cast <to = 1> (m)  s = Relu (x)  t = Relu (s)  y = Add (t, f) }
+    """)
+    arch = load_arch("stcp920")
+    taken = simulate(result.program, arch)
+    (host,) = (engine for engine in taken.engines if engine.core is None)
+    assert host.busy > taken.cycles / 2
+    assert estimate.expected(result, arch) == pytest.approx(taken.cycles, rel=0.05)
 
 
 def test_types_that_the_machine_lacks_stay_on_the_host() -> None:
