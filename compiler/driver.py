@@ -337,7 +337,9 @@ def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
     graph, fitter, stages = search.graph, search.fitter, search.fitter.stages
     best: tuple[float, tuple[Parts, Parts, Parts]] | None = None
     for outlook in stages.homes.outlooks(graph, fitter):
-        groups = stages.partition.apply(search.parts, graph, outlook.price, outlook.bound)
+        groups = stages.partition.apply(
+            search.parts, graph, outlook.price, outlook.bound, outlook.below
+        )
         kept = stages.keep.apply(groups, graph, fitter)
         homed = stages.homes.apply(kept, graph, fitter)
         total = sum(fitter.price(part) for part in homed if isinstance(part, Group))

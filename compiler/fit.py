@@ -36,6 +36,9 @@ class Fitter:
         self.search: GroupSearch = self.stages.tile.together(self.arch, plan.slots)
         self.search.memory = Memory(plan.walking)  # tiles are walked as they will be planned
         self._known: dict[Outline, list[Schedule]] = {}
+        self._scores: dict[Outline, float] = {}
+        self._bounds: dict[Outline, float] = {}
+        """At most the scores of groups whose schedules are known not to be better."""
 
     @property
     def facts(self) -> Facts:
@@ -44,6 +47,25 @@ class Fitter:
 
     def price(self, group: Group) -> float:
         """The score of a group's best schedule; infinity where it fits no tile."""
+        return self.below(group, math.inf)
+
+    def below(self, group: Group, limit: float) -> float:
+        """The price of a group if that is below `limit`, else something that is not: what cannot
+        be better than `limit` is not looked at."""
+        outline = self.search.outlines.of(group)
+        if outline in self._scores:
+            return self._scores[outline]
+        if self._bounds.get(outline, -math.inf) >= limit:
+            return self._bounds[outline]
+        if outline in self._known or _alone(group):
+            found = self._scores[outline] = self._best(group)
+            return found
+        found = self.search.below(group, limit)
+        known = self._scores if found < limit or math.isinf(limit) else self._bounds
+        known[outline] = found
+        return found
+
+    def _best(self, group: Group) -> float:
         try:
             found = self._alike(group)
         except DoesNotFit:
@@ -73,11 +95,10 @@ class Fitter:
         """Schedules of the first group that was asked for of all that are like `group`."""
         outline = self.search.outlines.of(group)
         if outline not in self._known:
-            alone = len(group.layers) == 1 and not group.kept
             plan = self.stages.plan
             self._known[outline] = (
                 [self.stages.tile.alone(group, self.arch, plan.slots, plan.apply)]
-                if alone
+                if _alone(group)
                 else self.search.schedules(group)
             )
         return self._known[outline]
@@ -89,3 +110,8 @@ class Fitter:
         """
         plan = self.stages.plan.apply(schedule, self.arch)
         return plan, self.stages.alloc.apply(plan, self.arch, before)
+
+
+def _alone(group: Group) -> bool:
+    """Whether the search for the schedule of a layer alone serves a group."""
+    return len(group.layers) == 1 and not group.kept

@@ -151,6 +151,13 @@ class _Optimistic:
             return min(found, self.real.price(group))
         return found
 
+    def below(self, group: Group, limit: float) -> float:
+        hoped = self._hoped(group)
+        found = self.real.below(hoped, limit)
+        if found >= limit or any(home.slices > 1 for home in hoped.shared.values()):
+            return min(found, self.real.below(group, min(found, limit)))
+        return found
+
     def bound(self, group: Group) -> float:
         return self.real.bound(self._hoped(group))
 

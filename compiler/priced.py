@@ -32,6 +32,9 @@ class Prices(Protocol):
     def price(self, group: Group) -> float:
         """Expected cycles, or another score to be kept low."""
 
+    def below(self, group: Group, limit: float) -> float:
+        """The price if that is below `limit`, else something that is not, which is cheaper."""
+
     def bound(self, group: Group) -> float:
         """At most the price, and cheap."""
 
@@ -61,9 +64,10 @@ class PricedParts:
         old = sum(self.prices.price(self.group(position)) for position in changed)
         new = 0.0
         for group in changed.values():  # one at a time: a price is the dearest question there is
-            new += self.prices.price(group)
-            if new >= old:
+            price = self.prices.below(group, old - new)
+            if price >= old - new:
                 return
+            new += price
         self.settle(place)
 
     def settle(self, place: Place) -> None:

@@ -10,6 +10,7 @@ inner     the other reduction loop: input channels
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from compiler.nest.ir import Access, Nest
 
@@ -57,6 +58,7 @@ class Roles:
         return self.inner[0] if self.inner else None
 
 
+@lru_cache(maxsize=4096)
 def roles(nest: Nest) -> Roles:
     """Roles of the loops of a sum of products, or of a window (which has no weights)."""
     left = nest.operands[0]

@@ -101,8 +101,9 @@ class Optimal(PartitionStrategy):
         """`groups` with neighbours merged, the best pair first, while that pays."""
         while True:
             gains = [
-                (costs.of(one) + costs.of(two) - costs.of(one | two), one, two)
+                (apart - costs.below(one | two, apart), one, two)
                 for one, two in self._pairs(costs, groups)
+                for apart in [costs.of(one) + costs.of(two)]
             ]
             gain, one, two = max(gains, default=(0.0, 0, 0))
             if gain <= 0:
@@ -178,8 +179,9 @@ class _Path:
             mask, known = self.mask(start, end), self._known(start, end)
             if self.best[start] + self.costs.least(mask) >= known:
                 return False
-            cost = self.costs.of(mask)
-            if self.best[start] + cost >= known:
+            limit = known - self.best[start]
+            cost = self.costs.below(mask, limit)
+            if cost >= limit:
                 return False
         if self.best[start] + cost < self.best[end]:
             self.best[end] = self.best[start] + cost

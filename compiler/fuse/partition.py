@@ -26,6 +26,10 @@ ALONE = 1e12
 """Cycles that a layer counts that fits no tile even alone: more than any group that fits."""
 
 
+Below = Callable[[Group, float], float]
+"""The price of a group if that is below a limit, else something that is not."""
+
+
 def _free(group: Group) -> float:
     """The bound that is known of every group."""
     del group
@@ -40,6 +44,8 @@ class Costs:
     price: Price
     bound: Price = _free
     """At most the price of a group, and cheap."""
+    limited: Below | None = None
+    """Prices up to a limit, where these are cheaper."""
     calls: int = 0
     """How often a price was asked."""
     known: dict[int, float] = field(default_factory=dict)
@@ -51,12 +57,29 @@ class Costs:
             self.known[mask] = self._asked(mask)
         return self.known[mask]
 
+    def below(self, mask: int, limit: float) -> float:
+        """Cycles of `mask` if they are below `limit`, else something that is not."""
+        if mask in self.known or self.limited is None or mask.bit_count() == 1:
+            return self.of(mask)
+        if not self._possible(mask):
+            return math.inf
+        if self.bounds.get(mask, 0.0) >= limit:
+            return self.bounds[mask]
+        self.calls += 1
+        cost = self.limited(self.net.group(mask), limit)
+        found = self.known if cost < limit else self.bounds
+        found[mask] = cost
+        return cost
+
     def _asked(self, mask: int) -> float:
-        if not self.net.legal(mask) or not self.net.convex(mask):
+        if not self._possible(mask):
             return math.inf
         self.calls += 1
         cost = self.price(self.net.group(mask))
         return min(cost, ALONE) if mask.bit_count() == 1 else cost
+
+    def _possible(self, mask: int) -> bool:
+        return self.net.legal(mask) and self.net.convex(mask)
 
     def apart(self, mask: int) -> float:
         """Cycles of the layers of `mask`, each in a group of its own."""
@@ -84,6 +107,7 @@ class PartitionStrategy(ABC):
         graph: NestGraph,
         price: Price,
         bound: Price = _free,
+        below: Below | None = None,
     ) -> tuple[Group | HostNode, ...]:
         """Every layer of `parts` in one group, in an order in which groups and host nodes can run.
 
@@ -95,9 +119,11 @@ class PartitionStrategy(ABC):
             price: cycles of a group, infinity where it fits no tile. A layer alone is a group
                 even then.
             bound: at most the price of a group; spares prices where it is close.
+            below: the price of a group if it is below a limit, else something that is not; spares
+                the rest of a price that is too high anyway.
         """
         net = dependences(parts, graph)
-        groups = self._covered(Costs(net, price, bound))
+        groups = self._covered(Costs(net, price, bound, below))
         hosts = (1 << i for i in members(net.hosts))
         ordered = net.sequence((*groups, *hosts))
         if ordered is None:

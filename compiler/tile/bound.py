@@ -5,20 +5,25 @@ what cannot be better.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from compiler.bind.layout import copying
 from compiler.bind.machine import route
 from compiler.bind.roles import roles
+from compiler.fuse.outline import Outlines
+from compiler.geometry.walk import Walked
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.ir import Nest
 from compiler.schedule import Estimate
-from compiler.tile.price import Choice, Problem, price
+from compiler.tile.price import Problem, in_one_piece, price, whole_product
 from compiler.tile.slabs import work_of
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
+
+Sizes = tuple[int, ...]
 
 
 @dataclass
@@ -27,19 +32,61 @@ class Bounds:
 
     arch: Arch
     slots: int
+    outlines: Outlines = field(default_factory=Outlines)
     known: dict[int, tuple[Layer, float, float]] = field(default_factory=dict)
     """By identity of the layer: the layer, cycles of the matrix and of the vector engine."""
+    boxes: dict[tuple[int, Sizes], tuple[float, float]] = field(default_factory=dict)
+    """The same for a part of the result of all layers of one outline."""
 
-    def least(self, group: Group, cores: int) -> Estimate:
-        """An estimate of which no figure is above that of a schedule on up to `cores` cores."""
+    def least(self, group: Group, cores: int, again: float = 0.0) -> Estimate:
+        """An estimate of which no figure is above that of a schedule on up to `cores` cores that
+        loads `again` bytes more than once."""
         works = [self._work(layer) for layer in group.layers]
         matrix = sum(work[1] for work in works) / cores
         vector = sum(work[2] for work in works) / cores
         tensors = group.tensors
-        moved = _moved(group) - {*group.shared}
-        size = sum(tensors[name].elements * size_of(tensors[name].dtype) for name in moved)
-        memory = size / self.arch.dram_bytes_per_cycle
-        return Estimate(max(matrix, vector, memory), matrix, vector, memory, float(size))
+        names = _moved(group) - {*group.shared}
+        size = sum(tensors[name].elements * size_of(tensors[name].dtype) for name in names)
+        moved = size + again
+        memory = moved / self.arch.dram_bytes_per_cycle
+        return Estimate(max(matrix, vector, memory), matrix, vector, memory, moved)
+
+    def in_tiles(self, group: Group, walked: Walked, cores: int, again: float) -> Estimate:
+        """The same for schedules whose busiest core walks its part like this."""
+        matrix = vector = 0.0
+        for run in walked.alike:
+            work = walked.moments[run.first].work
+            for layer, box in zip(group.layers, work, strict=True):
+                if box is not None:
+                    cycles = self.work(layer, tuple([size for _, size in box]))
+                    matrix += run.count * walked.repeats * cycles[0]
+                    vector += run.count * walked.repeats * cycles[1]
+        found = self.least(group, cores, again)
+        matrix, vector = max(matrix, found.matrix), max(vector, found.vector)
+        total = max(found.total, matrix, vector)
+        return replace(found, total=total, matrix=matrix, vector=vector)
+
+    def work(self, layer: Layer, sizes: Sizes) -> tuple[float, float]:
+        """Cycles of the matrix and of the vector engine for `sizes` of a layer's result in one
+        piece."""
+        outlined = self.outlines.layer(layer)
+        key = outlined.number, sizes
+        if key not in self.boxes:
+            first = outlined.first
+            product = route(first.head, first.tensors, self.arch).engine == "matrix"
+            if product and not first.head.depthwise:
+                self.boxes[key] = whole_product(self._problem(first, sizes))
+            else:
+                self.boxes[key] = self._slab(first, sizes)
+        return self.boxes[key]
+
+    def _slab(self, layer: Layer, sizes: Sizes) -> tuple[float, float]:
+        matrix, vector = work_of(layer, self.arch, sizes)
+        # What only moves may pass from load to store.
+        return matrix, 0.0 if copying(layer, self.arch) else vector
+
+    def _problem(self, layer: Layer, sizes: Sizes) -> Problem:
+        return Problem(layer, self.arch, roles(layer.head), sizes, 1, self.slots)
 
     def _work(self, layer: Layer) -> tuple[Layer, float, float]:
         found = self.known.get(id(layer))
@@ -52,12 +99,9 @@ class Bounds:
         shape = layer.result.shape
         product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
         if not product or layer.head.depthwise:
-            return work_of(layer, self.arch, shape)
-        found = roles(layer.head)
-        problem = Problem(layer, self.arch, found, layer.head.shape, 1, self.slots)
-        whole = (found.b, found.y, found.x, found.col, found.k)
-        b, y, x, n, k = (np.array([problem.extent(dim)]) for dim in whole)
-        priced = price(problem, Choice(b, y, x, n, k, np.array([0])))
+            return self._slab(layer, shape)
+        problem = self._problem(layer, layer.head.shape)
+        priced = price(problem, in_one_piece(problem))
         return float(priced.matrix[0]), float(np.asarray(priced.vector).ravel()[0])
 
 

@@ -67,11 +67,11 @@ class GroupSearch:
         self.score: Callable[[Estimate], float] = SCORES[self.objective]
         self.facts = Facts(self.arch)
         self.transfers: dict[object, Transfer] = {}
-        self.bounds = Bounds(self.arch, self.slots)
+        self.bounds = Bounds(self.arch, self.slots, self.outlines)
 
     def schedules(self, group: Group) -> list[Schedule]:
         """Schedules that fit by their sizes, the best first."""
-        pricer = self._pricer(group)
+        pricer = self.pricer(group)
         found: list[Schedule] = []
         best = math.inf
         for parts in self._splits(group):
@@ -82,9 +82,20 @@ class GroupSearch:
             best = min((self.score(schedule.estimate) for schedule in found), default=best)
         return sorted(found, key=lambda schedule: self.score(schedule.estimate))
 
+    def below(self, group: Group, limit: float) -> float:
+        """The score of the best schedule if it is below `limit`, else `limit`."""
+        pricer = self.pricer(group)
+        for parts in self._splits(group):
+            if limit <= self.score(self.bounds.least(group, len(parts))):
+                continue
+            for family in self._loops(group, parts):
+                for schedule in self._fitting(pricer, parts, family, limit):
+                    limit = min(limit, self.score(schedule.estimate))
+        return limit
+
     def estimate(self, schedule: Schedule) -> Estimate:
         """What a schedule that need not be the search's own is expected to take."""
-        return self._pricer(schedule.group).estimate(schedule)
+        return self.pricer(schedule.group).estimate(schedule)
 
     def refusal(self, group: Group) -> DoesNotFit:
         """Why a group has no schedules: the bytes of the way that takes the fewest."""
@@ -99,7 +110,7 @@ class GroupSearch:
 
     def _demands(self, group: Group) -> Iterator[Terms]:
         """Of every way to cut a group, the bytes of local memory that it takes at least."""
-        pricer = self._pricer(group)
+        pricer = self.pricer(group)
         for parts in self._splits(group):
             for loops in (loops for family in self._loops(group, parts) for loops in family):
                 with suppress(Unwalkable, Unholdable):
@@ -107,7 +118,8 @@ class GroupSearch:
                     if found:
                         yield found
 
-    def _pricer(self, group: Group) -> GroupPricer:
+    def pricer(self, group: Group) -> GroupPricer:
+        """Prices of one group's schedules."""
         return GroupPricer(
             group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.whole,
             self.transfers,
@@ -144,15 +156,19 @@ class GroupSearch:
                 yield [(*around, OuterLoop(axis, n, rolling=rolling)) for n in sizes]
 
     def _fitting(
-        self, pricer: GroupPricer, parts: tuple[Box, ...], family: list[tuple[OuterLoop, ...]]
-    ) -> Iterator[Schedule]:
-        """The largest tiles of a family that fit, and some smaller ones."""
+        self, pricer: GroupPricer, parts: tuple[Box, ...], family: list[tuple[OuterLoop, ...]],
+        limit: float = math.inf,
+    ) -> Iterator[Schedule]:  # fmt: skip
+        """The largest tiles of a family that fit, and some smaller ones, up to those that surely
+        score `limit`: smaller ones do no less."""
         tried = worse = 0
         best = math.inf
         for loops in family:
             if tried == self.breadth.sizes or worse == self.breadth.patience:
                 return
             try:
+                if limit <= self.score(pricer.floor(parts, loops, self.bounds)):
+                    return
                 made = self._priced(pricer, parts, loops)
             except (Unwalkable, Unholdable):
                 return

@@ -129,7 +129,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """Tile sizes as arrays over candidates; `order` 0: rows outside columns, 1: inside."""
+    """Tile sizes as arrays over candidates, or along an axis of their own where every one meets
+    every other; what does not depend on a size is then worked out once for all of them. `order` 0:
+    rows outside columns, 1: inside."""
 
     b: Any
     y: Any
@@ -137,6 +139,19 @@ class Choice:
     n: Any
     k: Any
     order: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an array over all candidates."""
+        return np.broadcast_shapes(*map(np.shape, self._columns))
+
+    def one(self, index: int) -> Choice:
+        """The sizes of one candidate, by its position among all."""
+        return Choice(*(each(column, self.shape, index) for column in self._columns))
+
+    @property
+    def _columns(self) -> tuple[Any, ...]:
+        return self.b, self.y, self.x, self.n, self.k, self.order
 
     @property
     def pixels(self) -> Any:
@@ -210,6 +225,11 @@ class Price:
     """See `Estimate`."""
 
 
+def each(column: Any, shape: tuple[int, ...], index: int) -> Any:
+    """What a column says of one of `shape` candidates."""
+    return np.broadcast_to(np.asarray(column), shape).flat[index]
+
+
 def price(problem: Problem, choice: Choice) -> Price:
     """Memory and cycles of every candidate in `choice`."""
     arch = problem.arch
@@ -237,6 +257,22 @@ def price(problem: Problem, choice: Choice) -> Price:
         total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
         arrivals, moved.lead, rest,
     )  # fmt: skip
+
+
+def in_one_piece(problem: Problem) -> Choice:
+    """The candidate that cuts nothing."""
+    found = problem.found
+    whole = (found.b, found.y, found.x, found.col, found.k)
+    sizes = (*map(problem.extent, whole), 0)
+    return Choice(*(np.array([size]) for size in sizes))
+
+
+def whole_product(problem: Problem) -> tuple[float, float]:
+    """Cycles of the matrix and of the vector engine of all in one piece, were operands at hand."""
+    choice = in_one_piece(problem)
+    inner, gap = _product(problem, choice)
+    vector = np.asarray(problem.repeats * _tail(problem, choice).cycles)
+    return float((problem.repeats * inner + gap)[0]), float(vector.ravel()[0])
 
 
 def turns_of(problem: Problem, choice: Choice) -> Turns:
@@ -357,18 +393,13 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
 def _vector(problem: Problem, choice: Choice) -> Any:
     """Cycles of the vector engine for a tile of the result."""
     layer = problem.layer
-    sizes = np.stack([choice.b, choice.y, choice.x, choice.n])
-    # Neighbours differ in the reduction or in the order only, which are none of its business.
-    starts = np.append(True, (sizes[:, 1:] != sizes[:, :-1]).any(axis=0))
-    b, y, x, n = sizes[:, starts]
-    few = Choice(b, y, x, n, 1, 0)
-    tile = [_size(problem, few, dim) for dim in range(problem.head.rank)]
-    cycles: Any = np.zeros(len(few.n))
+    tile = [_size(problem, choice, dim) for dim in range(problem.head.rank)]
+    cycles: Any = 0.0
     for nest in layer.nests:
         way = problem.way if nest is problem.head else route(nest, layer.tensors, problem.arch)
         work = VectorWork(nest, layer.tensors, problem.arch, way, layer.inside, tile)
         cycles = cycles + work.cycles
-    return cycles[np.cumsum(starts) - 1]
+    return cycles
 
 
 def _fits(
@@ -462,12 +493,15 @@ def _blocks(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     line = (problem.taps == 1) & (choice.x == problem.extent(found.x))
     apart = choice.b, choice.y, choice.x
     together = 1, 1, choice.pixels
-    sizes = np.stack([np.where(line, one, many) for one, many in zip(together, apart, strict=True)])
+    shape = np.shape(choice.pixels)
+    extents = (np.where(line, one, many) for one, many in zip(together, apart, strict=True))
+    sizes = np.stack([np.broadcast_to(extent, shape).ravel() for extent in extents])
     few, which = np.unique(sizes, axis=1, return_inverse=True)
     made = [(block(limit, *size), size) for size in few.T.tolist()]
     most = np.array([math.prod(one) for one, _ in made])
     count = np.array([pieces(one, size) for one, size in made])
-    return most[which.ravel()], count[which.ravel()]
+    at = which.reshape(shape)
+    return most[at], count[at]
 
 
 def _together(problem: Problem, choice: Choice) -> Any:

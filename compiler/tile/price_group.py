@@ -22,6 +22,7 @@ from compiler.hold.prefetch import earliest
 from compiler.hold.tensors import Holder, shares_loads
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
+from compiler.tile.bound import Bounds
 from compiler.tile.share import Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Work
 from compiler.tile.vector import vector_startup
@@ -57,6 +58,7 @@ class GroupPricer:
 
     def __post_init__(self) -> None:
         self.count = len(self.group.layers)
+        self._walks: dict[object, tuple[Walked, ...]] = {}
         memories = self.arch.memories.on_chip()
         self.room = {role: float(memory.size) for role, memory in memories.items()}
         self.room["local"] -= self.group.reserved
@@ -108,9 +110,11 @@ class GroupPricer:
             Unwalkable, Unholdable: the group cannot be cut like this.
         """
         schedule = Schedule(self.group, self.bare, parts, NOTHING, loops)
-        walked = walk_parts(self.group, loops, telling(parts), self.memory)
+        walked = self._walked(parts, loops)
         buffers = self._held(schedule, walked)
         left = self._left(list(buffers.values()))
+        if any(size < 0 for room in left for size in room.values()):
+            return None
         busiest = max(walked, key=_work_of)
         candidate = _Candidate(self, schedule, busiest, len(parts), frugal)
         most = None
@@ -165,6 +169,46 @@ class GroupPricer:
             terms = (kept, *((b.name, b.bytes * b.slots) for b in there), own)
             sums.append(tuple(term for term in terms if term[1]))
         return max(sums, key=lambda terms: sum(size for _, size in terms))
+
+    def again(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> float:
+        """DRAM bytes of constants that are loaded more than once, at least, in these loops or in
+        any with smaller tiles: all cannot stay, and of those that do not every tile loads its own.
+
+        Raises:
+            Unwalkable: the group cannot be cut like this.
+        """
+        excess = sum(
+            max(0.0, sum(own.get(role, 0) for own in self.constants) - size)
+            for role, size in self.room.items()
+        )
+        if not excess or not loops:
+            return 0.0
+        # A smaller first tile does not do more than this one: what has two tiles here has two.
+        times = min(
+            walked.repeats * min(2, sum(moment.work[p] is not None for moment in walked.moments))
+            for walked in self._walked(parts, loops)
+            for p, size in enumerate(self.constant_bytes)
+            if size
+        )
+        return excess * max(0, times * len(parts) - 1)
+
+    def floor(
+        self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...], bounds: Bounds
+    ) -> Estimate:
+        """At most the estimate of `price`, without looking how shares are cut.
+
+        Raises:
+            Unwalkable: the group cannot be cut like this.
+        """
+        busiest = max(self._walked(parts, loops), key=_work_of)
+        return bounds.in_tiles(self.group, busiest, len(parts), self.again(parts, loops))
+
+    def _walked(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> tuple[Walked, ...]:
+        """The walks over the parts that stand for all."""
+        key = parts, loops
+        if key not in self._walks:
+            self._walks[key] = walk_parts(self.group, loops, telling(parts), self.memory)
+        return self._walks[key]
 
     def _held(self, schedule: Schedule, walked: tuple[Walked, ...]) -> dict[str, Buffer]:
         """The buffers of tensors that the group holds on chip."""

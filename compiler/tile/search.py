@@ -15,7 +15,7 @@ from compiler.geometry.cuts import anything, boxes, grids
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, Tiled, TileLoop
-from compiler.tile.price import Choice, Price, Problem, price
+from compiler.tile.price import Choice, Price, Problem, each, price
 from simmodel.arch import Arch
 
 KEPT = 8
@@ -60,61 +60,63 @@ def _cheapest(problem: Problem, parts: tuple[Box, ...], columns: Sequence[str]) 
     """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
     choice = choices(problem)
     priced = price(problem, choice)
-    fits = priced.fits if priced.fits.any() else priced.need == priced.need.min()
+    fits = priced.fits if np.any(priced.fits) else priced.need == np.min(priced.need)
     kept: dict[int, None] = {}
     for column in columns:
-        by = np.where(fits, getattr(priced, column), np.inf)
+        by = np.where(fits, getattr(priced, column), np.full(choice.shape, np.inf)).ravel()
         kept |= {int(i): None for i in np.argsort(by, kind="stable")[:KEPT] if np.isfinite(by[i])}
     for index in kept:
         loops = loops_of(problem, choice, index)
-        yield Tiled(problem.layer, loops, parts, _estimate(priced, index))
+        yield Tiled(problem.layer, loops, parts, _estimate(priced, choice.shape, index))
 
 
 def choices(problem: Problem) -> Choice:
     """All combinations of sizes; pixels are cut within single rows, rows within one of a batch."""
     found, matrix = problem.found, problem.arch.matrix
     deep = matrix.depth if matrix.kind == "cube" else matrix.rows
-    axes = [
+    rows = [
         sizes(problem.extent(found.b), 1, 6),
         sizes(problem.extent(found.y), 1),
         sizes(problem.extent(found.x), 1, 14 if found.y is None else 5),
-        sizes(problem.extent(found.col), matrix.cols),
-        sizes(problem.extent(found.k), deep, 6),
-        [0, 1],
     ]
-    b, y, x, n, k, order = (a.ravel() for a in np.meshgrid(*axes, indexing="ij"))
+    b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
     wide = x == problem.extent(found.x)
     keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
     if matrix.max_pixels is not None and matrix.granularity != "tile":
         keep &= b * y * x <= matrix.max_pixels
-    return Choice(*(a[keep] for a in (b, y, x, n, k, order)))
+    inner = [
+        sizes(problem.extent(found.col), matrix.cols),
+        sizes(problem.extent(found.k), deep, 6),
+        [0, 1],
+    ]
+    pixels = (a[keep].reshape(-1, 1, 1, 1) for a in (b, y, x))
+    return Choice(*pixels, *np.ix_([0], *inner)[1:])
 
 
 def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ...]:
     """The loops of one candidate, outermost first."""
-    found = problem.found
-    lead = [(d, np.ones_like(choice.n)) for d in problem.lead]
-    rows = [(found.b, choice.b), (found.y, choice.y), (found.x, choice.x)]
-    cols = [(found.col, choice.n)]
-    inside = choice.order[index] == 0
+    found, one = problem.found, choice.one(index)
+    lead = [(d, 1) for d in problem.lead]
+    rows = [(found.b, one.b), (found.y, one.y), (found.x, one.x)]
+    cols = [(found.col, one.n)]
+    inside = one.order == 0
     # Weights that the lead loops do not move are kept across them when columns come first.
     if inside or problem.lead_moves_weights:
         nested = [*lead, *rows, *cols] if inside else [*lead, *cols, *rows]
     else:
         nested = [*cols, *lead, *rows]
     loops = [
-        TileLoop(dim, int(size[index]))
+        TileLoop(dim, int(size))
         for dim, size in nested
-        if dim is not None and size[index] < problem.extent(dim)
+        if dim is not None and size < problem.extent(dim)
     ]
-    if found.k is not None and choice.k[index] < problem.extent(found.k):
-        loops.append(TileLoop(found.k, int(choice.k[index]), reduction=True))
+    if found.k is not None and one.k < problem.extent(found.k):
+        loops.append(TileLoop(found.k, int(one.k), reduction=True))
     return tuple(loops)
 
 
-def _estimate(priced: Price, index: int) -> Estimate:
-    # What no candidate moves is one number for all of them.
-    columns = np.broadcast_arrays(
+def _estimate(priced: Price, shape: tuple[int, ...], index: int) -> Estimate:
+    columns = (
         priced.total,
         priced.matrix,
         priced.vector,
@@ -124,4 +126,4 @@ def _estimate(priced: Price, index: int) -> Estimate:
         priced.lead,
         priced.rest,
     )
-    return Estimate(*(float(column[index]) for column in columns))
+    return Estimate(*(float(each(column, shape, index)) for column in columns))

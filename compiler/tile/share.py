@@ -19,7 +19,7 @@ from compiler.fuse.outline import Outlines
 from compiler.layer import Layer
 from compiler.nest.ir import order_of
 from compiler.schedule import TileLoop
-from compiler.tile.price import Choice, Problem, price
+from compiler.tile.price import Choice, Problem, each, price
 from compiler.tile.search import choices, loops_of
 from compiler.tile.slabs import Slab, free_dims, slab
 from simmodel.arch import Arch
@@ -177,12 +177,13 @@ class Shares:
         )
         choice = choices(problem)
         priced = price(problem, choice)
-        shape = np.shape(priced.total)
-        need = np.broadcast_to(np.asarray(priced.need, float), shape)
-        fits = np.broadcast_to(np.asarray(priced.fits), shape)
+        shape = choice.shape
+        need = np.broadcast_to(np.asarray(priced.need, float), shape).ravel()
+        fits = np.broadcast_to(np.asarray(priced.fits), shape).ravel()
         # Small pieces hold the loads of the layer behind this one up until its last pieces.
         ahead = self.slots * priced.matrix / np.maximum(priced.arrivals, 1)
         total = priced.total + self.held_up * np.maximum(priced.load - ahead, 0.0)
+        total = np.broadcast_to(total, shape).ravel()
         order = np.argsort(np.where(fits, total, np.inf), kind="stable")
         order = order[: int(fits.sum())]
         least = np.minimum.accumulate(need[order])
@@ -192,7 +193,7 @@ class Shares:
             index = int(order[position])
 
             def at(column: object) -> float:
-                return float(np.broadcast_to(np.asarray(column), shape)[index])
+                return float(each(column, shape, index))
 
             return Share(
                 loops_of(problem, choice, index), at(priced.matrix), at(priced.vector),

@@ -105,6 +105,10 @@ class _Bargain:
     def price(self, group: Group) -> float:
         return math.inf if math.isinf(self.real.price(group)) else -len(group.shared)
 
+    def below(self, group: Group, limit: float) -> float:
+        del limit
+        return self.price(group)
+
     def bound(self, group: Group) -> float:
         return self.real.bound(group)
 
@@ -136,6 +140,10 @@ class Moved:
         names = {*group.inputs, *group.results} - group.kept.keys() - group.shared.keys()
         sizes = ((group.tensors[name].elements, group.tensors[name].dtype) for name in names)
         return sum(elements * size_of(dtype) for elements, dtype in sizes)
+
+    def below(self, group: Group, limit: float) -> float:
+        del limit
+        return self.price(group)
 
     def bound(self, group: Group) -> float:
         return 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -74,6 +75,30 @@ def test_no_price_is_below_its_bound(cores: int) -> None:
         stages = replace(stages, tile=replace(stages.tile, objective=objective, cores=cores))
         fitter = Fitter(machine(), stages)
         assert 0 <= fitter.bound(group) <= fitter.price(group)
+
+
+@pytest.mark.parametrize("objective", SCORES)
+@pytest.mark.parametrize("local", ["12 KiB", "64 KiB"])
+def test_a_price_below_a_limit_is_that_of_the_best_schedule(objective: str, local: str) -> None:
+    group = chain(3, 24, 8)
+    stages = Stages()
+    stages = replace(stages, tile=replace(stages.tile, objective=objective))
+    search = Fitter(machine(local={"size": local}), stages).search
+    scores = [search.score(schedule.estimate) for schedule in search.schedules(group)]
+    best = min(scores, default=math.inf)
+    assert search.below(group, math.inf) == best
+    for limit in (0.5 * best, best, 1.5 * best):
+        assert search.below(group, limit) == min(best, limit)
+
+
+def test_no_schedule_is_below_the_floor_of_its_loops() -> None:
+    group = chain(3, 24, 8)
+    search = Fitter(machine(), Stages()).search
+    pricer = search.pricer(group)
+    for schedule in search.schedules(group):
+        floor = pricer.floor(schedule.parts, schedule.loops, search.bounds)
+        assert 0 < floor.matrix <= schedule.estimate.matrix
+        assert floor.total <= schedule.estimate.total
 
 
 def test_more_effort_finds_no_worse_schedule_of_a_group() -> None:
