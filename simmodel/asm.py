@@ -6,13 +6,15 @@
              | 'constant' name address type '[' extents ']' 'used' bytes 'hash' string
     core     = 'core' number, then indented: ('token' name count)* item*
     item     = 'loop' variable count, then indented: item*
-             | mnemonic engine field* ['wait' uses] ['signal' uses] ['!' origin]
+             | mnemonic engine field* ['wait' uses] ['signal' uses] ['notify' notes] ['!' origin]
     field    = name '=' value              fields that have their default are left out
     value    = number | name | string | 'none' | operand | '(' values ')'
     operand  = memory '[' address ']' ':' type '[' extents ']' ['/{' strides '}']
-               ['*' scale] ['+' zero] ['@' core | '@{' cores '}']
+               ['*' scale] ['+' zero] [place]
     address  = sum of numbers, factor '*' variable, 'ring(' slots ',' pitch ',' sum ')'
     uses     = name count (',' name count)*
+    notes    = name count place (',' name count place)*
+    place    = '@' core | '@{' cores '}'
 
 One instruction per line, `;` starts a comment, strides are written where they are not row-major.
 Fields come from the dataclasses, so a new instruction needs no text code. The data of constants is
@@ -128,6 +130,9 @@ def _instruction(item: Instruction) -> str:
     for word, uses in (("wait", item.waits), ("signal", item.signals)):
         if uses:
             text += f" {word} " + ", ".join(f"{_name(name)} {count}" for name, count in uses)
+    if item.notifies:
+        notes = (f"{_name(name)} {count} {_place(cores)}" for name, count, cores in item.notifies)
+        text += " notify " + ", ".join(notes)
     return text + (f" !{item.origin}" if item.origin else "")
 
 
@@ -173,9 +178,14 @@ def print_operand(operand: Operand) -> str:
         text += f"*{float(operand.scale)!r}"
     if operand.zero:
         text += f"{operand.zero:+d}"
-    if len(operand.cores) == 1:
-        return f"{text}@{operand.cores[0]}"
-    return text + ("@{" + ",".join(map(str, operand.cores)) + "}" if operand.cores else "")
+    return text + _place(operand.cores)
+
+
+def _place(cores: tuple[int, ...]) -> str:
+    """`@2`, `@{0,1}`; nothing where they are not named."""
+    if len(cores) == 1:
+        return f"@{cores[0]}"
+    return "@{" + ",".join(map(str, cores)) + "}" if cores else ""
 
 
 def _address(address: Address) -> str:

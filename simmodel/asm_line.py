@@ -175,7 +175,7 @@ def _operand(line: Line) -> Operand:
     zero = line.integer() if line.next.text == "-" else 0
     if line.accept("+"):
         zero = line.integer()
-    return Operand(memory, address, shape, strides, dtype, scale, zero, _cores(line))
+    return Operand(memory, address, shape, strides, dtype, scale, zero, place(line))
 
 
 def _float(line: Line) -> float:
@@ -196,7 +196,8 @@ def typed_shape(line: Line) -> tuple[str, tuple[int, ...]]:
     return dtype, _items(line, "]", Line.integer)
 
 
-def _cores(line: Line) -> tuple[int, ...]:
+def place(line: Line) -> tuple[int, ...]:
+    """`@2`, `@{0,1}`; no cores where they are not named."""
     if not line.accept("@"):
         return ()
     if line.accept("{"):

@@ -17,7 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from simmodel.asm_line import DEPTH, Line, ParseError, typed_shape, value
+from simmodel.asm_line import DEPTH, Line, ParseError, place, typed_shape, value
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
@@ -25,7 +25,7 @@ from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
 _BY_MNEMONIC = {cls.MNEMONIC: cls for cls in INSTRUCTIONS}
 
 
-APART = frozenset({"engine", "waits", "signals", "origin"})
+APART = frozenset({"engine", "waits", "signals", "notifies", "origin"})
 """Fields of instructions that have a place of their own in the line."""
 
 
@@ -98,6 +98,22 @@ def _counted(line: Line, word: str) -> tuple[tuple[str, int], ...]:
     return tuple(found)
 
 
+def _noticed(line: Line) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+    if not line.accept("notify"):
+        return ()
+    found = [_notice(line)]
+    while line.accept(","):
+        found.append(_notice(line))
+    return tuple(found)
+
+
+def _notice(line: Line) -> tuple[str, int, tuple[int, ...]]:
+    name, count, cores = line.name("a token"), line.integer("a count"), place(line)
+    if not cores:
+        raise line.error("the cores of the token, as in @1 or @{1,2}")
+    return name, count, cores
+
+
 def _instruction(line: Line) -> Instruction:
     mnemonic = line.take("name", "an instruction")
     if mnemonic not in _BY_MNEMONIC:
@@ -105,8 +121,9 @@ def _instruction(line: Line) -> Instruction:
         raise line.error(f"loop, {', '.join(_BY_MNEMONIC)}")
     cls = _BY_MNEMONIC[mnemonic]
     engine = line.name("an engine")
-    values = _fields(line, cls, ("wait", "signal"))
+    values = _fields(line, cls, ("wait", "signal", "notify"))
     values |= {"waits": _counted(line, "wait"), "signals": _counted(line, "signal")}
+    values["notifies"] = _noticed(line)
     values["origin"] = line.integer("an origin") if line.accept("!") else 0
     instruction: Instruction = _build(line, cls, {"engine": engine, **values})
     return instruction

@@ -144,7 +144,8 @@ def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns] | None:
 
 def _independent(instruction: Instruction, turns: Turns, outer: Turns) -> bool:
     """Whether the iterations of `turns`, inside `outer`, may be taken as one wide instruction."""
-    if instruction.waits or instruction.signals or not instruction.BULK_OPERANDS:
+    synchronizes = instruction.waits or instruction.signals or instruction.notifies
+    if synchronizes or not instruction.BULK_OPERANDS:
         return False
     variable, count = turns[0]
     if count == 1:

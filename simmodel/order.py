@@ -4,8 +4,9 @@ The nodes are *occurrences* (see `simmodel.expand`), numbered core after core in
 edges say "the source has ended when the target starts":
 
     queue     an engine of a core executes its occurrences one after another (not stored: implied)
-    token     FIFO counting over the one queue that signals it: the wait that brings the taken
-              count to W needs the signal that brings initial + given to W or more
+    token     FIFO counting over the one queue that signals it, of this core or another: the wait
+              that brings the taken count to W needs the signal that brings initial + given to W or
+              more
     barrier   every arrival before every await
     hardware  on interlock machines, operands of one core that conflict, in program order
 
@@ -118,7 +119,7 @@ def timeline(program: Program) -> Timeline:
 
 @dataclass(frozen=True)
 class TokenUse:
-    """Who gives and who takes one token of one core, in program order."""
+    """Who gives, on whatever core, and who takes one token of one core, in program order."""
 
     core: int
     name: str
@@ -147,6 +148,9 @@ def token_uses(line: Timeline) -> list[TokenUse]:
             gives[owner, name].append((found, count))
         for name, count in site.instruction.waits:
             takes[owner, name].append((found, count))
+        for name, count, cores in site.instruction.notifies:
+            for core in cores:
+                gives[core, name].append((found, count))
     declared = {(c, n): k for c, names in enumerate(line.program.tokens) for n, k in names.items()}
     keys = dict.fromkeys([*declared, *gives, *takes])
     return [

@@ -30,12 +30,21 @@ class Token:
     initial: int = 0
     needed: int = 0
     """Arrivals that open it, where it is a barrier."""
+    late: int = 0
+    """Cycles from a giver's end until the token is there: of one that another core gives."""
     givers: Side = field(default_factory=list)
     takers: Side = field(default_factory=list)
 
 
-def tokens_of(program: Program, spans: Spans, sites: Sequence[Sequence[Site]]) -> list[Token]:
-    """All tokens and barriers that were used in the run; `sites` of each core."""
+def tokens_of(
+    program: Program, spans: Spans, sites: Sequence[Sequence[Site]], late: int = 0
+) -> list[Token]:
+    """All tokens and barriers that were used in the run.
+
+    Args:
+        sites: of each core.
+        late: cycles until a core knows of a token that another gives it.
+    """
     found: dict[tuple[int, str], Token] = {}
     for core, counts in enumerate(program.tokens):
         for name, initial in counts.items():
@@ -46,6 +55,10 @@ def tokens_of(program: Program, spans: Spans, sites: Sequence[Sequence[Site]]) -
         instruction = sites[core][number].instruction
         for name, count in instruction.signals:
             found[core, name].givers.append((own, count))
+        for name, count, cores in instruction.notifies:
+            for target in cores:
+                found[target, name].givers.append((own, count))
+                found[target, name].late = late if target != core else 0
         for name, count in instruction.waits:
             found[core, name].takers.append((own, count))
         if isinstance(instruction, Arrive):
@@ -78,7 +91,8 @@ def token_changes(token: Token, spans: Spans) -> tuple[Counts, Counts]:
     """Cycles at which a token's level changes, and by how much."""
     givers, given = _joined(token.givers, spans.end)
     takers, taken = _joined(token.takers, spans.start)
-    return np.concatenate((spans.end[givers], spans.start[takers])), np.concatenate((given, -taken))
+    cycles = np.concatenate((spans.end[givers] + token.late, spans.start[takers]))
+    return cycles, np.concatenate((given, -taken))
 
 
 def dependences(token: Token, spans: Spans) -> Counts:

@@ -25,6 +25,8 @@ View = Callable[[Operand], Array]
 """Gives the writable strided array of an operand's raw values."""
 Sync = tuple[tuple[str, int], ...]
 """Token names and counts."""
+Notices = tuple[tuple[str, int, tuple[int, ...]], ...]
+"""Token names, counts, and the cores whose tokens these are."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Instruction(ABC):
     """Tokens taken before it starts."""
     signals: Sync = ()
     """Tokens given when it has ended."""
+    notifies: Notices = ()
+    """Tokens of other cores given when it has ended; they arrive `front_end.signal` later."""
     origin: int = 0
     """Index into the program's origins: which model node this is for."""
 

@@ -62,4 +62,9 @@ stands in tests/simmodel/test_laws.py.
     `Deadlock`, which lists every waiting queue head and front end.
 15. HOST. One host serves all cores, in the order in which they issued; its calls wait for and
     signal tokens of the core that issued them.
+16. SIGNALS BETWEEN CORES. An instruction may give tokens of other cores too (`notifies`), as often
+    as it runs. They are visible `front_end.signal` after the cycle in which it ends; whoever waits
+    for one waits for another core. Order is that of the giver's queue: of two notices the first
+    arrives first. They are the only order, besides barriers, between what different cores touch,
+    on machines with an interlock too: it watches the instructions of its own core.
 """

@@ -61,16 +61,18 @@ class Machine:
             )
         self._origins = program.origins
         barriers = {n: Barrier(self.env, n, count) for n, count in program.barriers.items()}
+        tokens = [
+            {name: Token(self.env, name, count) for name, count in counts.items()}
+            for counts in (*program.tokens, *({},) * len(program.cores))
+        ]
         for core, stream in enumerate(program.cores):
-            counts = program.tokens[core] if core < len(program.tokens) else {}
-            tokens = {name: Token(self.env, name, count) for name, count in counts.items()}
             self._connect_core(core, expand(stream), tokens, barriers)
 
     def _connect_core(
         self,
         core: int,
         stream: Expansion,
-        tokens: dict[str, Token],
+        tokens: list[dict[str, Token]],
         barriers: dict[str, Barrier],
     ) -> None:
         engines = {**self.engines[core], HOST: self.host}

@@ -22,7 +22,7 @@ from simmodel.machine.flow import Resource
 from simmodel.machine.link import Links, is_store
 from simmodel.machine.memory import Memories
 from simmodel.machine.token import Barrier, Token
-from simmodel.machine.work import Profile, Span, Waits, Work
+from simmodel.machine.work import Notices, Profile, Span, Waits, Work
 from simmodel.region import Operand
 from simmodel.trace import CORE, DATA, ENGINE, STORE
 
@@ -36,7 +36,8 @@ class Sockets:
     arch: Arch
     core: int
     engines: Mapping[str, Engine]
-    tokens: Mapping[str, Token]
+    tokens: Sequence[Mapping[str, Token]]
+    """Of every core of the program."""
     barriers: Mapping[str, Barrier]
     memories: Memories
     links: Links
@@ -52,6 +53,7 @@ def bind(site: Site, number: int, sockets: Sockets) -> Work:
     work = Work(instruction, (sockets.core, number), engine, costs, _cause(instruction, arch))
     work.gain = instruction.overlap(arch)
     work.waits, work.signals = _synchronization(instruction, sockets)
+    work.notices = _notices(instruction, sockets)
     _attach_profile(work, site, sockets)
     if arch.front_end.sync == "interlock":
         work.spans_at = _spans(site, sockets)
@@ -80,12 +82,28 @@ def _synchronization(instruction: Instruction, sockets: Sockets) -> tuple[Waits,
     signals: list[tuple[Token, int]] = []
     for names, parts in ((instruction.waits, waits), (instruction.signals, signals)):
         for name, count in names:
-            parts.append((_found(sockets.tokens, name, "token", instruction), count))
+            parts.append((_token(name, sockets.core, instruction, sockets), count))
     if isinstance(instruction, Await):
         waits.append((_found(sockets.barriers, instruction.barrier, "barrier", instruction), 1))
     if isinstance(instruction, Arrive):
         signals.append((_found(sockets.barriers, instruction.barrier, "barrier", instruction), 1))
     return tuple(waits), tuple(signals)
+
+
+def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> Token:
+    if not 0 <= core < len(sockets.tokens):
+        raise NotRunnable(f"{instruction.MNEMONIC}: no stream of core {core} has token {name!r}")
+    return _found(sockets.tokens[core], name, "token", instruction)
+
+
+def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
+    """Tokens that it gives wherever they are, and how much later they arrive."""
+    late = sockets.arch.signal_cycles
+    return tuple(
+        (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
+        for name, count, cores in instruction.notifies
+        for core in cores
+    )
 
 
 def _cause(instruction: Instruction, arch: Arch) -> int:

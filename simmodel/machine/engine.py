@@ -20,7 +20,7 @@ from simmodel.machine.recorder import Recorder
 from simmodel.machine.scoreboard import Hazards
 from simmodel.machine.token import Token
 from simmodel.machine.work import Profile, Work
-from simmodel.trace import BANDWIDTH, CONFLICT, FILL, FRONT_END
+from simmodel.trace import BANDWIDTH, CONFLICT, CORE, FILL, FRONT_END
 
 Steps = Generator[Event, int, None]
 """Yields events; what waits for a token or for operands is sent the cause."""
@@ -157,3 +157,5 @@ class Engine:
             self.streaming = work.gain > 0
         for token, count in work.signals:
             token.signal(count, work.cause)
+        for token, count, delay in work.notices:
+            token.notify(count, CORE if delay else work.cause, delay)

@@ -1,4 +1,4 @@
-"""Counting semaphores between the engines of a core, and barriers between cores.
+"""Counting semaphores of a core, which others may signal as well, and barriers between cores.
 
 Whoever signals passes on why the waiting engine had to wait: the *cause* of its idle cycles.
 """
@@ -9,6 +9,7 @@ import math
 from collections import deque
 
 from simpy import Event
+from simpy.events import Timeout
 
 from simmodel.machine.clock import Clock
 
@@ -38,6 +39,14 @@ class Token:
             taken, event = waiters.popleft()
             self.count -= taken
             event.succeed(cause)
+
+    def notify(self, count: int, cause: int, delay: int) -> None:
+        """Add `count` from another core, visible `delay` cycles later."""
+        if not delay:
+            self.signal(count, cause)
+            return
+        arrival = Timeout(self.env, delay)
+        arrival.callbacks.append(lambda _: self.signal(count, cause))
 
     def __str__(self) -> str:
         return f"token {self.name} (has {self.count})"

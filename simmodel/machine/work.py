@@ -19,6 +19,8 @@ from simmodel.trace import CAUSES, CONFLICT
 Span = tuple[int, int, int]
 """Memory instance, lowest byte, one past the highest byte."""
 Waits = tuple[tuple[Token, int], ...]
+Notices = tuple[tuple[Token, int, int], ...]
+"""Tokens of whatever core, counts, and cycles until they arrive."""
 
 
 class Station(Protocol):
@@ -59,8 +61,8 @@ class Work:
     """One site on one core, and what is counted about it."""
 
     __slots__ = ("cause", "core", "count", "cycles", "engine", "first", "gain", "gained",
-                 "instruction", "issued",
-                 "last", "lost", "number", "profile", "profile_at", "signals", "spans_at",
+                 "instruction", "issued", "last", "lost", "notices", "number", "profile",
+                 "profile_at", "signals", "spans_at",
                  "startup", "times", "waits")  # fmt: skip
 
     def __init__(
@@ -84,6 +86,7 @@ class Work:
         """What an engine waits for that waits for this work."""
         self.waits: Waits = ()
         self.signals: Waits = ()
+        self.notices: Notices = ()
         self.profile: Profile | None = None
         """The profile of every occurrence; None where the banks that it touches decide."""
         self.profile_at: Callable[[int], Profile] = _no_profile

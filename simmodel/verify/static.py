@@ -36,8 +36,7 @@ def static_findings(program: Program, arch: Arch) -> list[Finding]:
     found = [Finding("core", m) for m in _cores(program, arch)]
     for core, stream in enumerate(program.cores):
         found += _walk(stream, (), program, arch, core)
-    if arch.front_end.sync == "tokens":
-        found += _token_counts(program, arch)
+    found += _token_counts(program, arch)
     return found
 
 
@@ -156,8 +155,8 @@ def _references(instruction: Instruction, program: Program, arch: Arch, core: in
     for name, count in (*instruction.waits, *instruction.signals):
         if name not in declared:
             yield "token", f"token {name!r} is not declared"
-        if not 1 <= count < COUNT:
-            yield "token", f"token {name!r} is counted by {count}, expected 1 .. {COUNT - 1}"
+        yield from _count(name, count)
+    yield from _notices(instruction, program, arch, core)
     if isinstance(instruction, Arrive | Await) and instruction.barrier not in program.barriers:
         yield "barrier", f"barrier {instruction.barrier!r} is not declared"
     if program.origins and not 0 <= instruction.origin < len(program.origins):
@@ -167,6 +166,25 @@ def _references(instruction: Instruction, program: Program, arch: Arch, core: in
             yield "payload", f"payload {instruction.payload} of {len(program.payloads)}"
         if any(operand.memory != "dram" for operand in operands_of(instruction)):
             yield "encoding", "the host reaches DRAM only"
+
+
+def _count(name: str, count: int) -> Checked:
+    if not 1 <= count < COUNT:
+        yield "token", f"token {name!r} is counted by {count}, expected 1 .. {COUNT - 1}"
+
+
+def _notices(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+    for name, count, cores in instruction.notifies:
+        yield from _count(name, count)
+        if not cores or len(set(cores)) < len(cores):
+            yield "core", f"token {name!r} is given to cores {cores}, expected each once"
+        if set(cores) - {core} and arch.front_end.signal is None:
+            yield "encoding", f"cores of {arch.name} cannot signal each other: no front_end.signal"
+        for target in cores:
+            if not 0 <= target < len(program.tokens):
+                yield "core", f"token {name!r} of core {target}, which has no stream"
+            elif name not in program.tokens[target]:
+                yield "token", f"token {name!r} is not declared on core {target}"
 
 
 CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _contract, _references, _encodable)

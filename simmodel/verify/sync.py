@@ -17,15 +17,17 @@ def token_findings(line: Timeline) -> Iterator[Finding]:
     """Tokens with several givers or takers, and tokens that do not balance."""
     for use in token_uses(line):
         for role, occurrences in (("signalled", use.givers), ("awaited", use.takers)):
-            engines = _engines(line, occurrences)
-            if len(engines) > 1:
-                message = f"token {use.name!r} is {role} by {' and '.join(engines)}"
+            queues = _queues(line, occurrences, use.core)
+            if len(queues) > 1:
+                message = f"token {use.name!r} is {role} by {' and '.join(queues)}"
                 yield Finding("token-queues", message, use.core)
         yield from _balance(use)
 
 
-def _engines(line: Timeline, occurrences: Ints) -> list[str]:
-    return [line.queues[queue][1] for queue in np.unique(line.queue[occurrences])]
+def _queues(line: Timeline, occurrences: Ints, home: int) -> list[str]:
+    """Engines, those of other cores than `home` with their core."""
+    found = (line.queues[queue] for queue in np.unique(line.queue[occurrences]))
+    return [engine if core == home else f"{engine} of core {core}" for core, engine in found]
 
 
 def _balance(use: TokenUse) -> Iterator[Finding]:
