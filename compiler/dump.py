@@ -80,7 +80,8 @@ def form_of(stage: str, result: CompileResult) -> str | None:
     search = result.search
     if search is not None and stage == "emit":
         order = replace(search.fitter.stages.order, enabled=False)
-        emitter = ProgramEmitter(search.graph, search.fitter.arch, result.steps, order)
+        share = search.fitter.stages.share
+        emitter = ProgramEmitter(search.graph, search.fitter.arch, result.steps, order, share)
         return print_program(emitter.program())
     if stage == "order":
         return print_program(result.program)

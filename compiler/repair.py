@@ -184,7 +184,8 @@ def emitted(graph: NestGraph, fitter: Fitter, steps: tuple[Step, ...]) -> Emitte
     """
     before = len(steps)
     while True:
-        emitter = ProgramEmitter(graph, fitter.arch, steps, fitter.stages.order)
+        stages = fitter.stages
+        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, stages.share)
         _check_dram(emitter)
         try:
             program = emitter.program()

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
+from compiler.emit.multicast import ShareLoads
 from compiler.emit.order import OrderInstructions
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
@@ -105,6 +106,8 @@ class Stages:
     """A schedule for each group; groups, homes and tiles are searched together."""
     plan: MakePlan = field(default_factory=MakePlan)
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)
+    share: ShareLoads = field(default_factory=ShareLoads)
+    """What one core loads for several, while instructions are emitted."""
     order: OrderInstructions = field(default_factory=OrderInstructions)
     """The instructions of each core, after they are emitted."""
     judge: JudgeGroups = field(default_factory=JudgeGroups)

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 from compiler.alloc.on_chip import Place, PlaceBuffers
 from compiler.bind.facts import Unholdable
 from compiler.effort import LEVELS
-from compiler.emit.program import Placed, ProgramEmitter, Step, instructions
+from compiler.emit.nodes import instructions
+from compiler.emit.program import Placed, ProgramEmitter, Step
 from compiler.errors import DoesNotFit
 from compiler.fit import Fit, Fitter
 from compiler.fuse.outline import Outline
@@ -154,7 +155,8 @@ class Trials:
     def _cycles(self, step: Placed) -> int:
         """Simulated, of a program of this step alone."""
         alone = replace(self.graph, steps=(), inputs=(), outputs=())
-        emitter = ProgramEmitter(alone, self.fitter.arch, (step,), self.fitter.stages.order)
+        stages = self.fitter.stages
+        emitter = ProgramEmitter(alone, self.fitter.arch, (step,), stages.order, stages.share)
         program = emitter.program()
         self._spent += sum(1 for core in program.cores for _ in instructions(core))
         return self.run(program)

@@ -297,9 +297,8 @@ class FrontEnd(Part):
     """Who keeps order: semaphores that the compiler places, or hardware that compares operands."""
     tokens: PositiveInt = 64
     """Counting semaphores of a core."""
-    signal: Delay | None = None
-    """From an instruction's end until a semaphore of another core has counted it; default: cores
-    cannot signal each other, and meet at barriers only."""
+    signal: Delay = NO_DELAY
+    """From an instruction's end until a semaphore of another core has counted it."""
 
     def depth(self, engine: str) -> int:
         """Queue entries of `engine`."""
@@ -400,12 +399,6 @@ class Arch(Part):
     def core_count(self) -> int:
         """Cores on the chip."""
         return self.clusters * self.cores
-
-    @property
-    def signal_cycles(self) -> int:
-        """Cycles until a core has what another one signals; 0 where none can."""
-        delay = self.front_end.signal
-        return 0 if delay is None else delay.cycles(self.clock)
 
     @cached_property
     def dram_bytes_per_cycle(self) -> float:

@@ -52,7 +52,7 @@ def trace_bytes(trace: Trace, program: Program, arch: Arch) -> bytes:
     """The run as a Perfetto trace, not compressed; ValueError as `write_trace`."""
     spans = spans_of(trace)
     sites = [expand(stream).sites for stream in program.cores]
-    tokens = tokens_of(program, spans, sites, arch.signal_cycles)
+    tokens = tokens_of(program, spans, sites, arch.front_end.signal.cycles(arch.clock))
     made = _Document(trace, program, arch, sites)
     made.slices(_merged(spans, trace.cycles), tokens)
     for counter in counters(trace, program, arch, tokens):

@@ -9,7 +9,7 @@ for o0: for o1:             tiles of the results, runs of equal ones as one hard
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.emit.constants import Packed
@@ -20,12 +20,11 @@ from compiler.emit.tile import Tile, Turn, far_operand, slot_address
 from compiler.geometry.ranges import Range, Region, needs, scaled, summed
 from compiler.geometry.walk import Hold, Moment, Run, Walked
 from compiler.hold.buffer import Buffer
-from compiler.hold.tensors import shares_loads
 from compiler.nest.border import raw_value
 from compiler.nest.bounds import Box, empty
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import outer
-from simmodel.isa import Arrive, Await, Copy, Item, Splat, Unary
+from simmodel.isa import Copy, Item, Splat, Unary
 from simmodel.region import Address, Operand, Terms
 
 
@@ -227,25 +226,8 @@ class _Core:
         base = Address(self.around.places.chip[buffer.name][0])
         target = Operand(buffer.role, base, region.padded, buffer.strides, buffer.dtype)
         copy = Copy(engine=engine, origin=layer.origin, dst=target, src=source)
-        if shares_loads(self.plan.schedule, self.around.arch, engine):
-            items = self._broadcast(copy, buffer)
-        else:
-            items = legal_copy(copy, self.around.arch, self.around.names)
+        items = legal_copy(copy, self.around.arch, self.around.names)
         return Leaf(engine, tuple(items), self.around.uses((), (buffer,)), layer.origin)
-
-    def _broadcast(self, copy: Copy, buffer: Buffer) -> list[Item]:
-        """One core's load for all, when all have room; the others wait in its stead."""
-        cores = len(self.plan.schedule.parts)
-        room, full = (f"{what}{self.around.step}.{buffer.name}" for what in ("room", "full"))
-        self.around.barriers.update({room: cores, full: 1})
-        engine, origin = copy.engine, copy.origin
-        arrive = Arrive(engine=engine, barrier=room, origin=origin)
-        if self.number:
-            return [arrive, Await(engine=engine, barrier=full, origin=origin)]
-        target = replace(copy.dst, cores=tuple(range(cores)))
-        items = legal_copy(replace(copy, dst=target), self.around.arch, self.around.names)
-        ready = Await(engine=engine, barrier=room, origin=origin)
-        return [arrive, ready, *items, Arrive(engine=engine, barrier=full, origin=origin)]
 
     def _operand(
         self, buffer: Buffer, ranges: Sequence[Range], tensor: str, moving: Moving,

@@ -7,11 +7,11 @@ what is found for one body holds for all. A step without instructions keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from simmodel.isa import Item
+from simmodel.isa import Instruction, Item, Loop
 
 
 @dataclass(frozen=True)
@@ -103,3 +103,12 @@ def emptied(node: Node) -> Node:
     if isinstance(node, Leaf):
         return replace(node, items=(), reads=frozenset(), writes=frozenset())
     return Walk(node.variable, ())
+
+
+def instructions(items: Iterable[Item]) -> Iterator[Instruction]:
+    """Each once, however often loops repeat it."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from instructions(item.body)
+        else:
+            yield item

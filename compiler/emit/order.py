@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from compiler.emit.order_access import Accesses
-from compiler.emit.order_atoms import Atom, Pricer, engines, users_of
+from compiler.emit.order_atoms import Atom, Pricer, engines, heard_of, users_of
 from compiler.emit.order_clock import Clock, issued_by
 from compiler.emit.order_loops import Choice, LoopOrder
 from compiler.emit.order_tokens import after, plays
@@ -61,9 +61,11 @@ class OrderInstructions(Omittable):
     ) -> tuple[tuple[Item, ...], ...]:
         """The same for every core; what is found for one loop serves its likes on other cores."""
         known: dict[Hashable, Choice] = {}
-        pricer = Pricer(arch, users_of(streams, arch))
-        cores = zip(streams, tokens, strict=True)
-        return tuple(self._ordered(tuple(s), pricer, counts, known) for s, counts in cores)
+        own = frozenset(name for counts in tokens for name in counts)
+        users = users_of(streams, arch)
+        pricers = (Pricer(arch, users, own, heard) for heard in heard_of(streams, arch))
+        cores = zip(streams, pricers, tokens, strict=True)
+        return tuple(self._ordered(tuple(s), pricer, counts, known) for s, pricer, counts in cores)
 
     def _ordered(
         self,

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from compiler.emit.nodes import instructions
 from compiler.emit.order_access import Accesses, accesses
 from compiler.emit.order_moves import fixed, shifted
 from compiler.emit.order_tokens import balance
 from simmodel.arch import Arch
-from simmodel.isa import Arrive, Await, HostCall, Instruction, Item, Loop
+from simmodel.isa import Arrive, Await, Copy, Fill, HostCall, Instruction, Item, Loop, Sync
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Cost:
     """Whether a copy engine alone works, and brings data closer."""
     fence: bool
     """Whether it holds barriers or host calls, which keep their order."""
+    meets: bool
+    """Whether other cores wait for it, or it for them: it keeps its order to all that are like it,
+    and to barriers. That is the order of the other cores too, so none waits in a circle."""
     waits: tuple[tuple[str, int], ...]
     signals: tuple[tuple[str, int], ...]
 
@@ -92,6 +96,29 @@ def _copied(item: Item, arch: Arch) -> Iterator[int]:
         yield item.origin
 
 
+Heard = tuple[int, str]
+"""Origin, and the token by which a core says that it is done."""
+
+
+def heard_of(streams: Sequence[Sequence[Item]], arch: Arch) -> list[dict[Heard, int]]:
+    """For each of `streams`: how much longer others are at what it waits for than it is at its own
+    part of the same."""
+    told: dict[Heard, int] = {}
+    parts: list[dict[int, int]] = []
+    for stream in streams:
+        mine: dict[int, int] = defaultdict(int)
+        for item in instructions(stream):
+            if item.notifies and isinstance(item, Copy | Fill):
+                cycles = item.startup(arch) + item.cycles(arch)
+                mine[item.origin] = max(mine[item.origin], cycles)
+                for name, _, _ in item.notifies:
+                    told[item.origin, name] = max(told.get((item.origin, name), 0), cycles)
+        parts.append(mine)
+    return [
+        {heard: cycles - mine.get(heard[0], 0) for heard, cycles in told.items()} for mine in parts
+    ]
+
+
 OFF_CHIP = {"dram": 0, "shared": 1}
 """How far a memory is from the engines: less is farther; what is not listed is near."""
 
@@ -103,6 +130,10 @@ class Pricer:
     arch: Arch
     users: Mapping[int, int]
     """Origin -> cores that use DRAM for it, at the same time and alike."""
+    own: frozenset[str] = frozenset()
+    """Tokens that no other core gives."""
+    heard: Mapping[Heard, int] = field(default_factory=dict)
+    """Cycles that another core takes for what this one waits for meanwhile."""
 
     def atom(self, item: Item) -> Atom:
         """An item that needs no attention inside."""
@@ -127,6 +158,7 @@ class Pricer:
             size=1 + sum(c.size for c in costs),
             load=all(c.load for c in costs),
             fence=any(c.fence for c in costs),
+            meets=any(c.meets for c in costs),
             waits=tuple((n, -k) for n, k in net.items() if k < 0),
             signals=tuple((n, k) for n, k in net.items() if k > 0),
         )
@@ -135,13 +167,17 @@ class Pricer:
     def _instruction(self, item: Instruction) -> Cost:
         cycles = self._cycles(item)
         fence = isinstance(item, HostCall | Arrive | Await)
+        meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
         return Cost(
-            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, item.waits,
+            (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, item.waits,
             item.signals,
         )  # fmt: skip
 
     def _cycles(self, item: Instruction) -> int:
         arch = self.arch
+        if type(item) is Sync:
+            waits = (self.heard.get((item.origin, name), 1) for name, _ in item.waits)
+            return max(1, *waits, 1)
         start = item.startup(arch)
         work = item.cycles(arch) - item.overlap(arch)  # most follow their like
         if item.engine in arch.copy_:

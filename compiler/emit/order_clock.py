@@ -55,7 +55,7 @@ class Clock:
         start = max(self._free[engine] for engine in cost.engines)
         if self._queues:
             start = max(start, self._issued(atom))
-        if cost.fence:
+        if cost.fence or cost.meets:
             start = max(start, self._fence)
         for name, count in cost.waits:
             given = self._given.get(name)
@@ -94,7 +94,7 @@ class Clock:
             self._free[engine] = end
         for name, count in cost.signals:
             self._given.setdefault(name, deque()).extend([end] * count)
-        if cost.fence:
+        if cost.fence or cost.meets:
             self._fence = start + 1
         if isinstance(atom.item, Arrive):
             self._arrived[atom.item.barrier] = end

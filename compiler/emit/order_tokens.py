@@ -38,13 +38,17 @@ def _append(result: Balance, name: str, net: int, low: int) -> None:
 
 
 def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
-    """Whether no count falls below 0 when `items` start with `counts`."""
-    return all(counts.get(name, 0) + low >= 0 for name, (_, low) in balance(items).items())
+    """Whether no count falls below 0 when `items` start with `counts`; other cores give what is not
+    in it."""
+    return all(
+        counts[name] + low >= 0 for name, (_, low) in balance(items).items() if name in counts
+    )
 
 
 def after(items: Iterable[Item], counts: Mapping[str, int]) -> dict[str, int]:
     """Counts behind `items`."""
     result = dict(counts)
     for name, (net, _) in balance(items).items():
-        result[name] = result.get(name, 0) + net
+        if name in result:
+            result[name] += net
     return result

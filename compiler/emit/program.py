@@ -7,7 +7,7 @@ they work on; between cores, and for the host, every step that touches memory ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -20,7 +20,8 @@ from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.group import GroupEmitter
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
-from compiler.emit.nodes import Leaf, Node
+from compiler.emit.multicast import ShareLoads, tokens_between
+from compiler.emit.nodes import Leaf, Node, instructions
 from compiler.emit.order import OrderInstructions
 from compiler.emit.sync import SHARING, Synchronizer
 from compiler.emit.tile import Places, far_operand
@@ -33,7 +34,7 @@ from compiler.nest.ir import Array, HostNode, Nest, NestGraph, Tensor
 from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 from simmodel.dtype import product_type, size_of
-from simmodel.isa import HOST, Arrive, Await, HostCall, Instruction, Item, Loop
+from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
 
 
@@ -56,6 +57,7 @@ class ProgramEmitter:
     arch: Arch
     steps: Sequence[Step]
     order: OrderInstructions = field(default_factory=OrderInstructions)
+    share: ShareLoads = field(default_factory=ShareLoads)
     tokens: dict[str, int] = field(default_factory=dict)
     barriers: dict[str, int] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
@@ -124,14 +126,15 @@ class ProgramEmitter:
         for sharing in SHARING:
             sync = Synchronizer(front_end.sync == "tokens", sharing)
             streams = tuple(tuple(sync.stream(nodes)) for nodes in self.nodes)
-            self.tokens = sync.initial
-            if len(sync.initial) <= front_end.tokens:
+            between = dict.fromkeys(tokens_between(streams), 0)
+            self.tokens = sync.initial | between
+            if len(self.tokens) <= front_end.tokens:
                 break
         else:
             self.hunger = self._tokens_of_steps(streams)
-            raise _too_few(sync.initial, self.graph.name, front_end.tokens)
+            raise _too_few(self.tokens, self.graph.name, front_end.tokens)
         self.barriers |= sync.barriers
-        given = [dict(self.tokens) for _ in streams]
+        given = [dict(sync.initial) for _ in streams]
         return tuple(self.order.apply_all(streams, self.arch, given))
 
     def _tokens_of_steps(self, streams: Sequence[Sequence[Item]]) -> dict[int, int]:
@@ -270,12 +273,15 @@ class ProgramEmitter:
             len(plan.schedule.loops), self.barriers, awaited,
         )  # fmt: skip
         emitter = GroupEmitter(around, plan, packs, origins)
+        trees = []
         for core in range(len(plan.schedule.parts)):
             if core and core % self.arch.cores == 0:
                 places = self._places(step.places, core // self.arch.cores)
                 emitter = replace(emitter, around=replace(around, places=places))
-            self._add(core, number, emitter.nodes(core))
+            trees.append(emitter.nodes(core))
             self._record(number, core, step)
+        for core, nodes in enumerate(self.share.apply(trees, self.arch, self.names)):
+            self._add(core, number, nodes)
 
     def _add(self, core: int, number: int, nodes: Sequence[Node]) -> None:
         """`nodes` of one step, each behind what other steps must have done off chip."""
@@ -399,15 +405,6 @@ def _too_few(tokens: Mapping[str, int], where: str, bound: int) -> DoesNotFit:
         levers=(f"front_end.tokens of at least {demand}", "front_end.sync: interlock"),
         where=f"{where}: tokens of a core",
     )
-
-
-def instructions(items: Iterable[Item]) -> Iterator[Instruction]:
-    """Each once, however often loops repeat it."""
-    for item in items:
-        if isinstance(item, Loop):
-            yield from instructions(item.body)
-        else:
-            yield item
 
 
 def _leaves(nodes: Sequence[Node]) -> Iterator[Leaf]:

@@ -98,7 +98,7 @@ def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> 
 
 def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
     """Tokens that it gives wherever they are, and how much later they arrive."""
-    late = sockets.arch.signal_cycles
+    late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
     return tuple(
         (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
         for name, count, cores in instruction.notifies

@@ -156,7 +156,7 @@ def _references(instruction: Instruction, program: Program, arch: Arch, core: in
         if name not in declared:
             yield "token", f"token {name!r} is not declared"
         yield from _count(name, count)
-    yield from _notices(instruction, program, arch, core)
+    yield from _notices(instruction, program)
     if isinstance(instruction, Arrive | Await) and instruction.barrier not in program.barriers:
         yield "barrier", f"barrier {instruction.barrier!r} is not declared"
     if program.origins and not 0 <= instruction.origin < len(program.origins):
@@ -173,13 +173,11 @@ def _count(name: str, count: int) -> Checked:
         yield "token", f"token {name!r} is counted by {count}, expected 1 .. {COUNT - 1}"
 
 
-def _notices(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
+def _notices(instruction: Instruction, program: Program) -> Checked:
     for name, count, cores in instruction.notifies:
         yield from _count(name, count)
         if not cores or len(set(cores)) < len(cores):
             yield "core", f"token {name!r} is given to cores {cores}, expected each once"
-        if set(cores) - {core} and arch.front_end.signal is None:
-            yield "encoding", f"cores of {arch.name} cannot signal each other: no front_end.signal"
         for target in cores:
             if not 0 <= target < len(program.tokens):
                 yield "core", f"token {name!r} of core {target}, which has no stream"

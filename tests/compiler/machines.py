@@ -35,11 +35,13 @@ def machine(
     split_loads: bool = False,
     shared: dict[str, Any] | None = None,
     own_engines: bool = False,
+    among: str = "",
     latency: int = 20,
     tokens: int = 64,
 ) -> Arch:
     """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
-    With `own_engines`, other copy engines reach shared memory than DRAM.
+    With `own_engines`, other copy engines reach shared memory than DRAM. What reaches several cores
+    at once is said by `among`: "load" the loads, "peer" an engine between local memories.
 
     Raises ValueError where the parts contradict each other.
     """
@@ -60,7 +62,7 @@ def machine(
         memories["accumulators"] = {"size": accumulators, "banks": 2, "bank_width": 32}
         product["output"] = "accumulators"
         reads.append("accumulators")
-    copies = _copies(targets, copy or {}, split_loads and bool(weights))
+    copies = _copies(targets, copy or {}, split_loads and bool(weights), among)
     if shared is not None:
         memories["shared"] = {"size": 1 << 20, "banks": 4, "bank_width": 16} | shared
         _reach_shared(copies, own_engines)
@@ -78,12 +80,20 @@ def machine(
     return arch
 
 
-def _copies(targets: list[str], copy: dict[str, Any], split_loads: bool) -> dict[str, Any]:
-    """Copy engines between DRAM and the memories of a core."""
+def _copies(
+    targets: list[str], copy: dict[str, Any], split_loads: bool, among: str
+) -> dict[str, Any]:
+    """Copy engines between DRAM and the memories of a core, and between cores."""
     moves: dict[str, Any] = {"bandwidth": "16 B/cycle"} | copy
     loads = {"load": ["local"], "fetch": ["weights"]} if split_loads else {"load": targets}
     copies = {name: {"from": ["dram"], "to": to} | moves for name, to in loads.items()}
-    return copies | {"store": {"from": ["local"], "to": ["dram"]} | moves}
+    copies |= {"store": {"from": ["local"], "to": ["dram"]} | moves}
+    everyone: dict[str, Any] = {"broadcast": True}
+    if among == "load":
+        copies["load"] |= everyone
+    if among == "peer":
+        copies["peer"] = {"from": ["local"], "to": ["local"], "peer": True} | moves | everyone
+    return copies
 
 
 def _reach_shared(copies: dict[str, Any], own_engines: bool) -> None:
@@ -94,7 +104,8 @@ def _reach_shared(copies: dict[str, Any], own_engines: bool) -> None:
         copies["spill"] = store | {"to": ["shared"]}
         return
     for name, engine in copies.items():
-        engine["to" if name == "store" else "from"].append("shared")
+        if name != "peer":
+            engine["to" if name == "store" else "from"].append("shared")
 
 
 SYSTOLIC = {"kind": "systolic", "rows": 8, "cols": 4, "depth": 1}
@@ -104,7 +115,8 @@ NAMED = {
         machine(name="plain"),
         machine(name="finishing", matrix={"writeback": WRITEBACK, "depthwise": True}),
         machine(name="interlocked", sync="interlock", accumulators=8192, cores=2),
-        machine(name="gemms", matrix=SYSTOLIC | {"granularity": "gemm"}, weights=8192, cores=3),
+        machine(name="gemms", matrix=SYSTOLIC | {"granularity": "gemm"}, weights=8192, cores=3,
+                among="load"),
         machine(
             name="fine", accumulators=4096, vector={"rank": 1, "max_extent": 32, "window": False},
             matrix=SYSTOLIC | {"granularity": "tile", "max_pixels": 8, "writeback": WRITEBACK},
@@ -122,7 +134,7 @@ NAMED = {
             name="unread", accumulators=4096, vector={"reads": ["local"]},
             matrix={"writeback": ["clip"], "granularity": "gemm"},
         ),
-        machine(name="wide", cores=6, local={"size": 1 << 20}, latency=200),
+        machine(name="wide", cores=6, local={"size": 1 << 20}, latency=200, among="peer"),
         machine(name="joined", cores=3, shared={"size": 1 << 16}, accumulators=8192),
         machine(
             name="clustered", clusters=2, cores=2, sync="interlock", weights=8192,
@@ -183,6 +195,7 @@ def machines(draw: st.DrawFn) -> Arch:
             matrix=matrix, vector=vector, split_loads=draw(st.booleans()),
             copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
             shared=pick(None, near, near), own_engines=draw(st.booleans()),
+            among=pick("", "load", "peer"),
             latency=pick(0, 20), tokens=pick(64, 64, 64, 24, 12),
         )  # fmt: skip
     except ValueError:

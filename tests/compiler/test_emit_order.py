@@ -197,7 +197,8 @@ def test_tokens_are_counted_through_loops() -> None:
     stream = tiles(5, 1)
     enough = {"in_empty": 1, "out_empty": 1}
     assert plays(stream, enough)
-    assert not plays(stream, {"in_empty": 1})
+    assert not plays(stream, {"in_empty": 1, "out_empty": 0})
+    assert plays(stream, {"in_empty": 1})  # another core gives what is not listed
     load = stream[0].body[0]  # type: ignore[union-attr]
     assert plays((Loop("t", 5, (load,)),), {"in_empty": 5})
     assert not plays((Loop("t", 5, (load,)),), {"in_empty": 4})

@@ -62,7 +62,25 @@ def _machine(rng: random.Random, name: str) -> Tree:
         tree["links"] = _links(rng, tree["copy"])
     if rng.random() < 0.8:
         tree["front_end"] = _front_end(rng, list(tree["copy"]))
+    _reach_several(random.Random(f"several {name}"), tree)
     return tree
+
+
+def _reach_several(rng: random.Random, tree: Tree) -> None:
+    """Loads or copies between cores that write to several cores at once."""
+    if rng.random() < 0.5:
+        return
+    if rng.random() < 0.5:
+        for engine in tree["copy"].values():
+            if "dram" in engine["from"]:
+                engine["broadcast"] = True
+    else:
+        tree["copy"]["peer"] = {
+            "from": ["local"], "to": ["local"], "peer": True, "broadcast": True,
+            "bandwidth": rng.choice(["16 B/cycle", "4 B/cycle"]), "rank": rng.choice([1, 2, 3, 4]),
+        }  # fmt: skip
+    if "front_end" in tree:
+        tree["front_end"] |= _some(rng, 0.5, signal=rng.choice(["3 cycles", "100 ns"]))
 
 
 def _memories(rng: random.Random) -> Tree:

@@ -1,0 +1,285 @@
+"""What several cores load alike in one step is read once: each loads a part and gives it to all.
+
+    core 0                              core 0                           core 1
+    for t: load w t                     for t: notify free@0             for t: notify free@1
+           product t            =>             w t, first half, @{0,1}          w t, second half
+                                               wait full@1                      wait full@0
+    core 1 the same                            product t                        product t
+
+The one idea: loads are alike where the same copies stand in the same loops at the same places of
+the cores' trees, whatever they are of: weights where cores split rows, maps where they split
+columns. Before a core gives its part, the others say that they have room. The step keeps its place
+and its engine, so whatever orders the load there orders it as before. Cores meet in the order of
+these engines' queues, which is the order of the tree, so one token for each pair of cores does for
+the whole program. Where parts are so short that each takes as long as the whole, all load it.
+
+Where no load reaches several cores but copies between cores do, each part is loaded as before and
+passed on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Annotated, Any
+
+from compiler.cost.rates import far_rate
+from compiler.emit.legal import Names, legal_copy, merged, taken
+from compiler.emit.nodes import Leaf, Node, Segment, Walk, instructions
+from compiler.options import Omittable, Within
+from simmodel.arch import Arch
+from simmodel.isa import Await, Copy, Instruction, Item, Sync
+from simmodel.isa.base import granule
+
+Path = tuple[int | str, ...]
+"""Of a step in a tree: position, then variable, segment and its count, then position, and so on."""
+
+
+@dataclass(frozen=True)
+class ShareLoads(Omittable):
+    """Read once what several cores load alike.
+
+    before:
+        core 0: load w                    core 1: load w
+    after:
+        core 0: half of w, to both        core 1: the other half, to both
+    """
+
+    gain: Annotated[float, Within(1)] = 1.5
+    """A load is shared where that is so many times as quick: cores that wait for each other lose
+    some of it."""
+
+    def apply(self, trees: Sequence[list[Node]], arch: Arch, names: Names) -> list[list[Node]]:
+        """The trees of the cores that take part in a step, with shared loads."""
+        way = way_to_all(arch, self.gain)
+        if not self.enabled or way is None or len(trees) < 2:
+            return list(trees)
+        shares = _shares(trees, way)
+        if not shares:
+            return list(trees)
+        cores = (
+            _Core(core, {b: found[core] for b, found in shares.items() if core in found}, way)
+            for core in range(len(trees))
+        )
+        return [core.rewritten(tree, names) for core, tree in zip(cores, trees, strict=True)]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one core's load reaches others."""
+
+    load: str
+    """Engine that loads from memory."""
+    last: str
+    """Engine that writes the other cores' memory: the same, or one that copies between cores."""
+    arch: Arch
+    gain: float
+    """See `ShareLoads.gain`."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether the load itself writes to all."""
+        return self.load == self.last
+
+
+def _free(core: int) -> str:
+    """Token by which a core says that it has room."""
+    return f"free@{core}"
+
+
+def _full(core: int) -> str:
+    """Token by which a core says that its part is there."""
+    return f"full@{core}"
+
+
+def way_to_all(arch: Arch, gain: float = 1.0) -> Way | None:
+    """None where nothing reaches several cores, and where hardware keeps the order of a core: it
+    would have to look after bytes that another core writes."""
+    load = arch.copy_engine("dram", "local")
+    if load is None or arch.front_end.sync != "tokens":
+        return None
+    if arch.copy_[load].broadcast:
+        return Way(load, load, arch, gain)
+    between = arch.copy_engine("local", "local")
+    if between is None or not arch.copy_[between].broadcast:
+        return None
+    return Way(load, between, arch, gain)
+
+
+def _shares(trees: Sequence[list[Node]], way: Way) -> dict[str, dict[int, tuple[int, ...]]]:
+    """Buffer -> core -> the cores that fill it alike, itself included, where that pays."""
+    found: dict[str, dict[int, list[tuple[Path, tuple[Item, ...]]]]] = {}
+    for core, tree in enumerate(trees):
+        for path, leaf in _steps(tree, ()):
+            buffer = _filled(leaf, way)
+            if buffer is not None and leaf.items:
+                found.setdefault(buffer, {}).setdefault(core, []).append((path, leaf.items))
+    shares: dict[str, dict[int, tuple[int, ...]]] = {}
+    for buffer, by_core in found.items():
+        alike: dict[object, list[int]] = {}
+        for core, steps in by_core.items():
+            alike.setdefault(tuple(steps), []).append(core)
+        for cores in alike.values():
+            steps = by_core[cores[0]]
+            if len(cores) > 1 and any(_parts(items, cores, way) for _, items in steps):
+                shares.setdefault(buffer, {}).update(dict.fromkeys(cores, tuple(cores)))
+    return shares
+
+
+def _steps(nodes: Sequence[Node], path: Path) -> Iterator[tuple[Path, Leaf]]:
+    """Every step, and where it stands."""
+    for position, node in enumerate(nodes):
+        here = (*path, position)
+        if isinstance(node, Leaf):
+            yield here, node
+            continue
+        for number, segment in enumerate(node.segments):
+            yield from _steps(segment.body, (*here, node.variable, number, segment.count))
+
+
+def _filled(leaf: Leaf, way: Way) -> str | None:
+    """The one buffer that a load fills."""
+    if leaf.engine != way.load or len(leaf.uses) != 1 or not leaf.uses[0].write:
+        return None
+    return leaf.uses[0].buffer
+
+
+@dataclass(frozen=True)
+class _Core:
+    """One core's part in what is shared."""
+
+    number: int
+    shares: Mapping[str, tuple[int, ...]]
+    """Buffer -> the cores that fill it like this one, itself included."""
+    way: Way
+
+    def rewritten(self, nodes: Sequence[Node], names: Names) -> list[Node]:
+        """The same tree with shared loads."""
+        return [made for node in nodes for made in self._node(node, names)]
+
+    def _node(self, node: Node, names: Names) -> Iterator[Node]:
+        if isinstance(node, Walk):
+            bodies = (tuple(self.rewritten(s.body, names)) for s in node.segments)
+            counts = (segment.count for segment in node.segments)
+            yield Walk(node.variable, tuple(map(Segment, counts, bodies)))
+            return
+        cores = self.shares.get(_filled(node, self.way) or "", ())
+        if not cores:
+            yield node
+            return
+        parts = _parts(node.items, cores, self.way)
+        others = tuple(core for core in cores if core != self.number)
+        own = parts.get(self.number)
+        ahead = node.items[:-1]
+        if self.way.direct:
+            given = [_written_to(own, cores)] if own else []
+            items = self._met(ahead, given, others, node.origin) if own else node.items
+            yield replace(node, items=items)
+            return
+        yield replace(node, items=(*ahead, own)) if own else node
+        items = ()
+        if own:
+            there = _written_to(own, others).dst
+            copy = Copy(engine=self.way.last, origin=node.origin, dst=there, src=own.dst)
+            items = self._met((), legal_copy(copy, self.way.arch, names), others, node.origin)
+        read = tuple(replace(use, write=False) for use in node.uses)
+        yield Leaf(self.way.last, items, (*read, *node.uses), node.origin)
+
+    def _met(
+        self, ahead: Sequence[Item], own: Sequence[Item], others: tuple[int, ...], origin: int
+    ) -> tuple[Item, ...]:
+        """`own`, which gives this core's part to all behind `ahead` and when they have room, and
+        the wait for theirs."""
+
+        def sync(**fields: Any) -> Sync:
+            return Sync(engine=self.way.last, origin=origin, **fields)
+
+        return tuple(_joined([
+            sync(notifies=((_free(self.number), 1, others),)),
+            *ahead,
+            sync(waits=tuple((_free(core), 1) for core in others)),
+            *own,
+            sync(notifies=((_full(self.number), 1, others),)),
+            sync(waits=tuple((_full(core), 1) for core in others)),
+        ]))  # fmt: skip
+
+
+def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:
+    return replace(copy, dst=replace(copy.dst, cores=cores))
+
+
+def _parts(items: Sequence[Item], cores: Sequence[int], way: Way) -> dict[int, Copy]:
+    """Core -> what it loads for all; nothing where each had better load the whole: one copy, behind
+    what that waits for."""
+    *ahead, whole = items or (None,)
+    if not isinstance(whole, Copy) or not all(isinstance(item, Await) for item in ahead):
+        return {}
+    # What is contiguous at both ends stays so in parts.
+    joined = whole if whole.before else merged(whole)
+    assert isinstance(joined, Copy)
+    axis = _axis(joined, len(cores))
+    if axis is None:
+        return {}
+    extent = joined.dst.shape[axis]
+    cuts = [number * extent // len(cores) for number in range(len(cores) + 1)]
+    parts = [_part(joined, axis, start, end) for start, end in pairwise(cuts)]
+    pays = _pays(whole, max(parts, key=lambda part: part.dst.elements), len(cores), way)
+    return dict(zip(cores, parts, strict=True)) if pays else {}
+
+
+def _part(copy: Copy, axis: int, start: int, end: int) -> Copy:
+    part = taken(copy, axis, "", start, end - start, keep=True)
+    assert isinstance(part, Copy)
+    return part
+
+
+def _axis(copy: Copy, count: int) -> int | None:
+    """The slowest dimension that can be cut into `count` parts, none of them at a border."""
+    before = copy.before or (0,) * len(copy.dst.shape)
+    axes = [
+        axis
+        for axis, (inner, outer) in enumerate(zip(copy.src.shape, copy.dst.shape, strict=True))
+        if inner == outer >= count and not before[axis]
+    ]
+    return max(axes, key=lambda a: abs(copy.dst.strides[a]), default=None)
+
+
+def _pays(whole: Copy, part: Copy, count: int, way: Way) -> bool:
+    """Whether a part, and passing it on, takes less than the whole does on all cores at once."""
+    if not way.direct and whole.dst.memory != "local":
+        return False
+    arch, far = way.arch, whole.src.memory
+    rate = far_rate(arch, far, count)
+    least = granule(arch, far)
+    alone, shared = (
+        copy.startup(arch) + max(copy.cycles(arch), copy.src.traffic(least) / rate)
+        for copy in (whole, part)
+    )
+    shared += arch.front_end.signal.cycles(arch.clock)
+    if not way.direct:
+        passed = Copy(engine=way.last, dst=part.dst, src=part.dst)
+        shared += passed.startup(arch) + passed.cycles(arch)
+    return shared * way.gain < alone
+
+
+def _joined(items: Sequence[Item]) -> list[Item]:
+    """`items` with synchronization joined to the instruction that it stands beside."""
+    made: list[Item] = []
+    for item in items:
+        last = made[-1] if made else None
+        if not isinstance(item, Instruction) or not isinstance(last, Instruction):
+            made.append(item)
+        elif type(last) is Sync and not last.notifies and not isinstance(item, Await):
+            made[-1] = replace(item, waits=(*last.waits, *item.waits))
+        elif type(item) is Sync and not item.waits and not last.notifies:
+            made[-1] = replace(last, notifies=item.notifies)
+        else:
+            made.append(item)
+    return made
+
+
+def tokens_between(streams: Sequence[Sequence[Item]]) -> tuple[str, ...]:
+    """Tokens that cores give each other in `streams`."""
+    items = (item for stream in streams for item in instructions(stream))
+    return tuple(dict.fromkeys(name for item in items for name, _, _ in item.notifies))

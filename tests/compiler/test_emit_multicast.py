@@ -1,0 +1,209 @@
+"""What several cores load alike is read once: trees by hand, and programs of whole layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from machines import machine
+from networks import Net, check, feeds_of
+
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.emit.legal import Names
+from compiler.emit.multicast import ShareLoads
+from compiler.emit.nodes import Leaf, Node, Segment, Use, Walk
+from compiler.stages import Stages
+from simmodel.arch import Arch
+from simmodel.asm import print_item
+from simmodel.functional import execute
+from simmodel.isa import Await, Copy, Instruction, Item, Loop
+from simmodel.order import random_order
+from simmodel.program import Program
+from simmodel.region import Address, Operand, contiguous
+from simmodel.simulate import simulate
+from simmodel.verify import findings
+
+ALONE = CompileOptions(stages=Stages(share=ShareLoads(enabled=False)))
+
+
+def load(size: int, source: int = 0, *, buffer: str = "w", ahead: tuple[Item, ...] = ()) -> Leaf:
+    """A step that fills the buffer at 0 with `size` bytes from `source`."""
+    there, here = (
+        Operand(role, Address(at), (size,), contiguous((size,), 1), "int8")
+        for role, at in (("dram", source), ("local", 0))
+    )
+    use = Use(buffer, "local", 0, size, 1, 0, 0, True)
+    return Leaf("load", (*ahead, Copy(engine="load", src=there, dst=here)), (use,))
+
+
+def texts(nodes: list[Node]) -> list[str]:
+    """Engine and instructions of every step."""
+    found = []
+    for node in nodes:
+        steps = (
+            [s for part in node.segments for s in part.body] if isinstance(node, Walk) else [node]
+        )
+        found += [print_item(item) for step in steps for item in step.leaves[0].items]
+    return found
+
+
+def shared(trees: list[list[Node]], arch: Arch) -> list[list[str]]:
+    return [texts(tree) for tree in ShareLoads().apply(trees, arch, Names())]
+
+
+BROADCAST = machine(cores=2, among="load", latency=20)
+PEERS = machine(cores=2, among="peer", latency=20)
+
+
+def test_each_core_loads_half_and_gives_it_to_both() -> None:
+    # 1024 bytes take 64 cycles at 16 B/cycle: halves of 32 cycles are worth a start of 20.
+    assert shared([[load(1024)], [load(1024)]], BROADCAST) == [
+        [
+            'sync load notify "free@0" 1 @1',
+            "copy load dst=local[0x0]:int8[512]@{0,1} src=dram[0x0]:int8[512] "
+            'wait "free@1" 1 notify "full@0" 1 @1',
+            'sync load wait "full@1" 1',
+        ],
+        [
+            'sync load notify "free@1" 1 @0',
+            "copy load dst=local[0x200]:int8[512]@{0,1} src=dram[0x200]:int8[512] "
+            'wait "free@0" 1 notify "full@1" 1 @0',
+            'sync load wait "full@0" 1',
+        ],
+    ]
+
+
+def test_what_is_short_each_core_loads() -> None:
+    # 16 bytes take a cycle: the start of 20 is what takes time, of a half as of the whole.
+    assert shared([[load(16)], [load(16)]], BROADCAST) == [texts([load(16)])] * 2
+
+
+def test_between_peers_each_half_is_passed_on() -> None:
+    (first, second) = ShareLoads(gain=1).apply([[load(1024)], [load(1024)]], PEERS, Names())
+    assert texts(first) == [
+        "copy load dst=local[0x0]:int8[512] src=dram[0x0]:int8[512]",
+        'sync peer notify "free@0" 1 @1',
+        "copy peer dst=local[0x0]:int8[512]@1 src=local[0x0]:int8[512] "
+        'wait "free@1" 1 notify "full@0" 1 @1',
+        'sync peer wait "full@1" 1',
+    ]
+    # The step that passes on reads what was loaded, and writes what comes from the other core.
+    passing = second[1]
+    assert isinstance(passing, Leaf)
+    assert [use.write for use in passing.uses] == [False, True]
+
+
+def test_what_the_loads_wait_for_stays_in_front_of_them() -> None:
+    wait = Await(engine="load", barrier="step0")
+    (first, _) = shared([[load(1024, ahead=(wait,))], [load(1024, ahead=(wait,))]], BROADCAST)
+    assert [line.split()[0] for line in first] == ["sync", "sync.await", "copy", "sync"]
+
+
+def test_only_cores_that_load_alike_share() -> None:
+    # Cores 0 and 2 read one half of a map, 1 and 3 the other; weights are the same for all.
+    arch = machine(cores=4, among="load")
+    trees: list[list[Node]] = [
+        [load(4096, 4096 * (core % 2), buffer="x"), load(2048, 8192)] for core in range(4)
+    ]
+    made = ShareLoads().apply(trees, arch, Names())
+    for core, tree in enumerate(made):
+        copies = [i for n in tree for i in n.leaves[0].items if isinstance(i, Copy)]
+        pair = (0, 2) if core % 2 == 0 else (1, 3)
+        assert [copy.dst.cores for copy in copies] == [pair, (0, 1, 2, 3)]
+        assert [copy.dst.shape for copy in copies] == [(2048,), (512,)]
+
+
+def test_loops_that_run_differently_do_not_share() -> None:
+    def tree(count: int) -> list[Node]:
+        return [Walk("t", (Segment(count, (load(1024),)),))]
+
+    assert shared([tree(3), tree(4)], BROADCAST) == [texts(tree(3)), texts(tree(4))]
+    assert shared([tree(3), tree(3)], BROADCAST) != [texts(tree(3)), texts(tree(3))]
+
+
+@pytest.mark.parametrize(
+    "arch", [machine(cores=2), machine(cores=2, among="load", sync="interlock")]
+)
+def test_machines_that_cannot_share_load_as_before(arch: Arch) -> None:
+    assert shared([[load(64)], [load(64)]], arch) == [texts([load(64)])] * 2
+
+
+def convolutions() -> tuple[Net, Any]:
+    net = Net(quantized=True)
+    x = net.input(1, 32, 24, 24)
+    for _ in range(2):
+        x = net.op("Relu", net.op("Conv", x, net.weight(32, 32, 3, 3), pads=[1, 1, 1, 1]))
+    return net, net.model(x)
+
+
+def dram_bytes(arch: Arch, options: CompileOptions) -> int:
+    _, model = convolutions()
+    return check(model, arch, "int8", options).trace.traffic["dram.read"]
+
+
+@pytest.mark.parametrize("among", ["load", "peer"])
+def test_weights_of_layers_that_are_split_by_rows_are_read_once(among: str) -> None:
+    arch = machine(cores=4, among=among, types=("int8",))
+    alone, together = dram_bytes(arch, ALONE), dram_bytes(arch, CompileOptions())
+    # Of the four times that all weights were read at least, one is left of what is shared.
+    assert together < alone - 2 * 32 * 32 * 9
+
+
+def compiled(among: str) -> tuple[Program, Arch, dict[str, Any]]:
+    _, model = convolutions()
+    arch = machine(cores=3, among=among, types=("int8",))
+    made = compile_model(prepared(model, "net"), arch, CompileOptions(dtype="int8"))
+    return made.program, arch, feeds_of(model)
+
+
+def places(items: tuple[Item, ...], path: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Where in a stream something is said to, or heard from, another core."""
+    for number, item in enumerate(items):
+        if isinstance(item, Loop):
+            yield from places(item.body, (*path, number))
+        elif item.notifies or any("@" in name for name, _ in item.waits):
+            yield (*path, number)
+
+
+def without(items: tuple[Item, ...], path: tuple[int, ...]) -> tuple[Item, ...]:
+    """A stream whose instruction at `path` tells and asks other cores nothing."""
+    at, *deeper = path
+    item = items[at]
+    if isinstance(item, Loop):
+        changed: Item = replace(item, body=without(item.body, tuple(deeper)))
+    else:
+        assert isinstance(item, Instruction)
+        waits = tuple(wait for wait in item.waits if "@" not in wait[0])
+        changed = replace(item, notifies=(), waits=waits)
+    return (*items[:at], changed, *items[at + 1 :])
+
+
+@pytest.mark.parametrize("among", ["load", "peer"])
+def test_without_any_one_signal_between_cores_the_verifier_objects(among: str) -> None:
+    program, arch, _ = compiled(among)
+    assert not findings(program, arch)
+    tried = 0
+    for core, stream in enumerate(program.cores):
+        for path in places(stream):
+            cores = list(program.cores)
+            cores[core] = without(stream, path)
+            assert findings(replace(program, cores=tuple(cores)), arch), path
+            tried += 1
+    assert tried > 6
+
+
+@pytest.mark.parametrize("among", ["load", "peer"])
+def test_a_shared_program_means_the_same_in_every_order(among: str) -> None:
+    program, arch, feeds = compiled(among)
+    (expected,) = execute(program, feeds, arch).values()
+    for order in map(random_order, range(4)):
+        (got,) = execute(program, feeds, arch, order=order).values()
+        np.testing.assert_array_equal(got, expected)
+    slow = arch.model_copy(
+        update={"front_end": arch.front_end.model_validate(
+            arch.front_end.model_dump() | {"signal": "500 cycles"})}
+    )  # fmt: skip
+    assert simulate(program, slow).cycles > simulate(program, arch).cycles + 500
