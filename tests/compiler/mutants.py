@@ -155,7 +155,8 @@ def _changed(items: tuple[Item, ...], rng: random.Random) -> tuple[Item, ...]:
 
 def _instruction(item: Instruction, rng: random.Random) -> Instruction:
     """`item` with one field changed."""
-    names = [f.name for f in fields(item) if f.name not in ("waits", "signals", "origin")]
+    synchronization = ("waits", "signals", "notifies", "origin")
+    names = [f.name for f in fields(item) if f.name not in synchronization]
     operands = [name for name in names if isinstance(getattr(item, name), Operand)]
     name = rng.choice(operands if operands and rng.random() < 0.7 else names)
     value = getattr(item, name)
