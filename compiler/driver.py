@@ -338,7 +338,7 @@ def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
     best: tuple[float, tuple[Parts, Parts, Parts]] | None = None
     for outlook in stages.homes.outlooks(graph, fitter):
         groups = stages.partition.apply(
-            search.parts, graph, outlook.price, outlook.bound, outlook.below
+            search.parts, graph, outlook.price, outlook.bound, outlook.below, outlook.ends
         )
         kept = stages.keep.apply(groups, graph, fitter)
         homed = stages.homes.apply(kept, graph, fitter)

@@ -16,7 +16,7 @@ from compiler.fuse.outline import Outline
 from compiler.geometry.walk import Memory
 from compiler.group import Group
 from compiler.plan.ir import Plan
-from compiler.schedule import Schedule
+from compiler.schedule import Estimate, Schedule
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
 from simmodel.arch import Arch
@@ -37,6 +37,7 @@ class Fitter:
         self.search.memory = Memory(plan.walking)  # tiles are walked as they will be planned
         self._known: dict[Outline, list[Schedule]] = {}
         self._scores: dict[Outline, float] = {}
+        self._best: dict[Outline, Estimate] = {}
         self._bounds: dict[Outline, float] = {}
         """At most the scores of groups whose schedules are known not to be better."""
 
@@ -57,20 +58,36 @@ class Fitter:
             return self._scores[outline]
         if self._bounds.get(outline, -math.inf) >= limit:
             return self._bounds[outline]
-        if outline in self._known or _alone(group):
-            found = self._scores[outline] = self._best(group)
-            return found
-        found = self.search.below(group, limit)
-        known = self._scores if found < limit or math.isinf(limit) else self._bounds
-        known[outline] = found
-        return found
-
-    def _best(self, group: Group) -> float:
         try:
-            found = self._alike(group)
+            found = self._estimate(group, outline, limit)
         except DoesNotFit:
-            return math.inf
-        return self.search.score(found[0].estimate) if found else math.inf
+            found, limit = None, math.inf
+        if found is None:
+            known = self._scores if math.isinf(limit) else self._bounds
+            known[outline] = limit
+            return limit
+        self._best[outline] = found
+        self._scores[outline] = self.search.score(found)
+        return self._scores[outline]
+
+    def _estimate(self, group: Group, outline: Outline, limit: float) -> Estimate | None:
+        """Of the best schedule of a group; None where there is none whose score is below `limit`.
+
+        Raises DoesNotFit for a layer alone.
+        """
+        if outline in self._known or _alone(group):
+            found = self._alike(group)
+            return found[0].estimate if found else None
+        return self.search.below(group, limit)
+
+    def ends(self, group: Group) -> tuple[float, float]:
+        """By how much a group that fits may overlap with its neighbours; cycles alone do so, no
+        other score."""
+        if self.stages.tile.objective != "latency":
+            return 0.0, 0.0
+        self.price(group)
+        best = self._best[self.search.outlines.of(group)]
+        return best.lead, best.rest
 
     def bound(self, group: Group) -> float:
         """At most the price of a group: no schedule does less work, or moves fewer bytes."""

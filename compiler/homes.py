@@ -158,6 +158,10 @@ class _Optimistic:
             return min(found, self.real.below(group, min(found, limit)))
         return found
 
+    def ends(self, group: Group) -> tuple[float, float]:
+        hoped = self._hoped(group)
+        return self.real.ends(hoped if self.real.price(hoped) <= self.price(group) else group)
+
     def bound(self, group: Group) -> float:
         return self.real.bound(self._hoped(group))
 

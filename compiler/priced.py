@@ -35,6 +35,10 @@ class Prices(Protocol):
     def below(self, group: Group, limit: float) -> float:
         """The price if that is below `limit`, else something that is not, which is cheaper."""
 
+    def ends(self, group: Group) -> tuple[float, float]:
+        """Cycles at the start of a group that fits, and at its end, in which it may overlap with
+        its neighbours: see `Estimate.lead` and `Estimate.rest`."""
+
     def bound(self, group: Group) -> float:
         """At most the price, and cheap."""
 

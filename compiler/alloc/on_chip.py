@@ -224,12 +224,13 @@ def _depths(last: int) -> Iterator[int]:
 
 
 def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:
-    """Bytes that the last layer of a group works on."""
+    """Bytes that a group works on to its end: those of its last layer, or, in loops, of all."""
     plan, places = before
     last = len(plan.layers) - 1
+    looped = bool(plan.schedule.loops)
     found = []
     for buffer in plan.buffers.values():
-        if buffer.role == role and alive(buffer, last, last):
+        if buffer.role == role and (looped or alive(buffer, last, last)):
             address, pitch = places[buffer.name]
             found.append((address, address + pitch * (buffer.slots - 1) + buffer.bytes))
     return found

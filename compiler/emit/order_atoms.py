@@ -41,6 +41,8 @@ class Cost:
     and to barriers. That is the order of the other cores too, so none waits in a circle."""
     waits: tuple[tuple[str, int], ...]
     signals: tuple[tuple[str, int], ...]
+    gap: int = 0
+    """Cycles more where the engine has waited: an array fills anew."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,6 +163,7 @@ class Pricer:
             meets=any(c.meets for c in costs),
             waits=tuple((n, -k) for n, k in net.items() if k < 0),
             signals=tuple((n, k) for n, k in net.items() if k > 0),
+            gap=costs[0].gap if alone else 0,
         )
         return Atom(item, cost)
 
@@ -170,7 +173,7 @@ class Pricer:
         meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
         return Cost(
             (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, item.waits,
-            item.signals,
+            item.signals, item.overlap(self.arch),
         )  # fmt: skip
 
     def _cycles(self, item: Instruction) -> int:

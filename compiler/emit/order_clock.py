@@ -52,7 +52,7 @@ class Clock:
     def play(self, atom: Atom, touched: Accesses = ()) -> tuple[int, int]:
         """Start and end of `atom`, which touches `touched` (machines that interlock)."""
         cost = atom.cost
-        start = max(self._free[engine] for engine in cost.engines)
+        free = start = max(self._free[engine] for engine in cost.engines)
         if self._queues:
             start = max(start, self._issued(atom))
         if cost.fence or cost.meets:
@@ -66,20 +66,25 @@ class Clock:
             start = max(start, self._arrived.get(atom.item.barrier, 0))
         if self._interlock:
             start = self._cleared(start, touched)
-        end = start + cost.cycles
+        end = start + cost.cycles + (cost.gap if start > free else 0)
         self._note(atom, start, end, touched)
         return start, end
 
     def _issued(self, atom: Atom) -> int:
         """When the front end gets the first instruction of `atom` into its queue."""
         for engine in atom.cost.engines:
-            entries, depth = self._entries[engine], self._front_end.depth(engine)
-            waiting = sum(times for _, times in entries)
-            while entries and waiting >= depth:  # an entry is free when its instruction starts
-                start, times = entries.popleft()
-                waiting -= times
-                self._issue = max(self._issue, start)
+            self._queued(engine, 1)
         return self._issue
+
+    def _queued(self, engine: str, count: int) -> None:
+        """The front end waits until `count` more instructions, or all that a queue takes, have
+        slots: what was there before has started."""
+        entries, depth = self._entries[engine], self._front_end.depth(engine)
+        waiting = min(count, depth) + sum(times for _, times in entries)
+        while entries and waiting > depth:  # an entry is free when its instruction starts
+            start, times = entries.popleft()
+            waiting -= times
+            self._issue = max(self._issue, start)
 
     def _cleared(self, start: int, touched: Accesses) -> int:
         start = max(start, self._floor)
@@ -119,14 +124,16 @@ class Clock:
         if past > start:
             self._issue = max(self._issue, past)
         if len(cost.engines) == 1:
+            self._queued(cost.engines[0], cost.times)
             depth = self._front_end.depth(cost.engines[0])
             last = start + cost.cycles - cost.unit * min(cost.times, depth)
             self._entries[cost.engines[0]].append((max(start, last), min(cost.times, depth)))
 
 
 def issued_by(atom: Atom, start: int, depth: Depth) -> int:
-    """When the front end is past `atom`: its last instructions wait in the queue."""
+    """When the front end is past `atom`: of its last instructions one runs, the queue has the
+    others."""
     cost = atom.cost
     if len(cost.engines) > 1:
         return start + cost.cycles - cost.unit
-    return start + max(0, cost.cycles - cost.unit * depth(cost.engines[0]))
+    return start + max(0, cost.cycles - cost.unit * (depth(cost.engines[0]) + 1))

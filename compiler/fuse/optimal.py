@@ -26,7 +26,9 @@ class Optimal(PartitionStrategy):
 
         a b c d e   ->   {a b} {c d e}      cost(a b) + cost(c d e) is the least of 16 sums
 
-    Exact for its order up to `lengths` layers, but for `patience`. Longer groups are made of whole
+    What a group costs is what it adds to the one before it, with which it overlaps. Exact for its
+    order up to `lengths` layers, but for `patience`, and for what the best way to a place costs
+    whoever goes on from there. Longer groups are made of whole
     groups of that cut: two, four, eight and so on that follow each other, up to everything.
     """
 
@@ -54,7 +56,10 @@ class Optimal(PartitionStrategy):
 
     def _cut(self, costs: Costs, order: Sequence[int]) -> list[int]:
         groups = self._stretches(costs, order)
-        return self._merged(costs, groups) if self.merge else groups
+        if not self.merge:
+            return groups
+        # What neighbours overlap is lost where they become one group.
+        return min(groups, self._merged(costs, groups), key=lambda made: _total(costs, made))
 
     def _orders(self, costs: Costs) -> list[tuple[int, ...]]:
         found = [chained(costs.net)]
@@ -139,7 +144,8 @@ def _doubled(most: int) -> list[int]:
 
 
 def _total(costs: Costs, groups: Sequence[int]) -> float:
-    return sum(map(costs.of, groups))
+    """Cycles of `groups` one after another; the host's are the same in all orders."""
+    return sum(costs.added(mask & costs.net.layers for mask in _in_order(costs.net, groups)))
 
 
 def _in_order(net: Dependences, groups: Sequence[int]) -> tuple[int, ...]:
@@ -154,10 +160,11 @@ class _Path:
     def __init__(self, costs: Costs, order: Sequence[int]) -> None:
         self.costs, self.order = costs, order
         self.is_layer = [bool(costs.net.layers >> position & 1) for position in order]
+        masks = [(1 << position) & costs.net.layers for position in order]
         alone = (
-            costs.of(1 << position) if layer else 0.0
-            for position, layer in zip(order, self.is_layer, strict=True)
-        )  # fmt: skip
+            costs.behind(*pair) if pair[0] else 0.0
+            for pair in zip(masks, (0, *masks), strict=False)
+        )
         self.alone = list(accumulate(alone, initial=0.0))
         """Cost of all before each place, each layer in a group of its own."""
         self.best = [0.0] + [math.inf] * len(order)
@@ -171,17 +178,26 @@ class _Path:
         """Whether start .. end may be one step of the way, and with it anything shorter."""
         return end == start + 1 or self.costs.net.legal(self.mask(start, end))
 
+    def last(self, place: int) -> int:
+        """The group with which the best way comes to a place; 0: none, or the host."""
+        return self.mask(self.start[place], place) & self.costs.net.layers
+
     def take(self, start: int, end: int) -> bool:
         """Go from `start` to `end` in one step if that is cheaper than any known way."""
+        mask = self.mask(start, end)
         if end == start + 1:
-            cost = self.alone[end] - self.alone[start]
+            cost = self.costs.behind(mask, self.last(start)) if self.is_layer[start] else 0.0
         else:
-            mask, known = self.mask(start, end), self._known(start, end)
+            known = self._known(start, end)
             if self.best[start] + self.costs.least(mask) >= known:
                 return False
-            limit = known - self.best[start]
-            cost = self.costs.below(mask, limit)
-            if cost >= limit:
+            before = self.last(start)
+            # What overlaps with the group before may be as much as that one's rest.
+            limit = known - self.best[start] + self.costs.rest(before)
+            if self.costs.below(mask, limit) >= limit:
+                return False
+            cost = self.costs.behind(mask, before)
+            if self.best[start] + cost >= known:
                 return False
         if self.best[start] + cost < self.best[end]:
             self.best[end] = self.best[start] + cost

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from compiler.fuse.dependence import Dependences, Part, dependences, members, union
@@ -29,6 +29,16 @@ ALONE = 1e12
 Below = Callable[[Group, float], float]
 """The price of a group if that is below a limit, else something that is not."""
 
+Ends = Callable[[Group], tuple[float, float]]
+"""Cycles at the start of a group that fits in which nothing but constants is loaded, and at its end
+in which nothing is loaded any more: constants arrive while the group before is at work."""
+
+
+def _apart(group: Group) -> tuple[float, float]:
+    """The ends of groups that do not overlap."""
+    del group
+    return 0.0, 0.0
+
 
 def _free(group: Group) -> float:
     """The bound that is known of every group."""
@@ -46,10 +56,12 @@ class Costs:
     """At most the price of a group, and cheap."""
     limited: Below | None = None
     """Prices up to a limit, where these are cheaper."""
+    ends: Ends = _apart
     calls: int = 0
     """How often a price was asked."""
     known: dict[int, float] = field(default_factory=dict)
     bounds: dict[int, float] = field(default_factory=dict)
+    edges: dict[int, tuple[float, float]] = field(default_factory=dict)
 
     def of(self, mask: int) -> float:
         """Cycles of `mask`; infinity where it may not be a group or fits no tile."""
@@ -81,6 +93,30 @@ class Costs:
     def _possible(self, mask: int) -> bool:
         return self.net.legal(mask) and self.net.convex(mask)
 
+    def behind(self, mask: int, before: int) -> float:
+        """What `mask` adds to the group `before`, right behind which it runs; 0: to nothing."""
+        cost = self.of(mask)
+        if not before or cost >= ALONE:
+            return cost
+        return cost - min(self._ends(mask)[0], self._ends(before)[1])
+
+    def added(self, steps: Iterable[int]) -> Iterator[float]:
+        """What each of `steps` adds to the one before; 0: the host, whose calls are not priced."""
+        before = 0
+        for mask in steps:
+            yield self.behind(mask, before) if mask else 0.0
+            before = mask
+
+    def rest(self, before: int) -> float:
+        """At most the cycles that a group overlaps with the one before it; 0: none."""
+        return self._ends(before)[1] if before else 0.0
+
+    def _ends(self, mask: int) -> tuple[float, float]:
+        if mask not in self.edges:
+            fits = self.of(mask) < ALONE
+            self.edges[mask] = self.ends(self.net.group(mask)) if fits else (0.0, 0.0)
+        return self.edges[mask]
+
     def apart(self, mask: int) -> float:
         """Cycles of the layers of `mask`, each in a group of its own."""
         return sum(self.of(1 << position) for position in members(mask))
@@ -108,6 +144,7 @@ class PartitionStrategy(ABC):
         price: Price,
         bound: Price = _free,
         below: Below | None = None,
+        ends: Ends = _apart,
     ) -> tuple[Group | HostNode, ...]:
         """Every layer of `parts` in one group, in an order in which groups and host nodes can run.
 
@@ -121,9 +158,10 @@ class PartitionStrategy(ABC):
             bound: at most the price of a group; spares prices where it is close.
             below: the price of a group if it is below a limit, else something that is not; spares
                 the rest of a price that is too high anyway.
+            ends: by how much a group may overlap with its neighbours.
         """
         net = dependences(parts, graph)
-        groups = self._covered(Costs(net, price, bound, below))
+        groups = self._covered(Costs(net, price, bound, below, ends))
         hosts = (1 << i for i in members(net.hosts))
         ordered = net.sequence((*groups, *hosts))
         if ordered is None:

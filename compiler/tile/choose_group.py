@@ -82,16 +82,18 @@ class GroupSearch:
             best = min((self.score(schedule.estimate) for schedule in found), default=best)
         return sorted(found, key=lambda schedule: self.score(schedule.estimate))
 
-    def below(self, group: Group, limit: float) -> float:
-        """The score of the best schedule if it is below `limit`, else `limit`."""
-        pricer = self.pricer(group)
+    def below(self, group: Group, limit: float) -> Estimate | None:
+        """Of the best schedule if its score is below `limit`, else None."""
+        pricer, best = self.pricer(group), None
         for parts in self._splits(group):
             if limit <= self.score(self.bounds.least(group, len(parts))):
                 continue
             for family in self._loops(group, parts):
                 for schedule in self._fitting(pricer, parts, family, limit):
-                    limit = min(limit, self.score(schedule.estimate))
-        return limit
+                    score = self.score(schedule.estimate)
+                    if score < limit:
+                        limit, best = score, schedule.estimate
+        return best
 
     def estimate(self, schedule: Schedule) -> Estimate:
         """What a schedule that need not be the search's own is expected to take."""

@@ -223,6 +223,8 @@ class Price:
     lead: Any
     rest: Any
     """See `Estimate`."""
+    gap: Any
+    """Cycles of `matrix` that a product spares right behind another one."""
 
 
 def each(column: Any, shape: tuple[int, ...], index: int) -> Any:
@@ -255,7 +257,7 @@ def price(problem: Problem, choice: Choice) -> Price:
     rest = resting(problem.slots, total, stages)
     return Price(
         total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
-        arrivals, moved.lead, rest,
+        arrivals, moved.lead, rest, gap,
     )  # fmt: skip
 
 
@@ -510,7 +512,8 @@ def _together(problem: Problem, choice: Choice) -> Any:
     if tap is None or problem.weight.data is None:
         return 1
     shape, order = problem.source.shape, left_order(problem.source, problem.head, problem.arch)
-    moving = [axis for axis in order[:-1] if shape[axis] > 1]
+    # A buffer holds the whole window, however narrow the tensor.
+    moving = [axis for axis in order[:-1] if shape[axis] > 1 or axis == tap.axis]
     if moving[-1:] != [tap.axis]:
         return 1
     # Slices of the channels lie side by side where both operands are loaded as such, but for a

@@ -116,7 +116,8 @@ class GroupPricer:
         if any(size < 0 for room in left for size in room.values()):
             return None
         busiest = max(walked, key=_work_of)
-        candidate = _Candidate(self, schedule, busiest, len(parts), frugal)
+        places = self._places(buffers, busiest)
+        candidate = _Candidate(self, schedule, busiest, len(parts), frugal, places)
         most = None
         if not frugal and (loops or self.whole):
             most = self._staying(candidate, left)
@@ -138,9 +139,11 @@ class GroupPricer:
             Unwalkable, Unholdable: the group cannot be cut like this.
         """
         walked = walk_parts(self.group, schedule.loops, telling(schedule.parts), self.memory)
-        left = self._left(list(self._held(schedule, walked).values()))
+        buffers = self._held(schedule, walked)
+        left = self._left(list(buffers.values()))
         busiest = max(walked, key=_work_of)
-        candidate = _Given(self, schedule, busiest, len(schedule.parts), frugal=False)
+        places = self._places(buffers, busiest)
+        candidate = _Given(self, schedule, busiest, len(schedule.parts), False, places)
         staying = [tiled.resident for tiled in schedule.layers]
         rooms = self._rooms(left, staying, looped=bool(schedule.loops))
         apart = self._rooms(left, staying, looped=True)
@@ -215,6 +218,17 @@ class GroupPricer:
         holder = Holder(schedule, self.slots, self.facts)
         holder.tensors(walked)
         return holder.buffers
+
+    def _places(self, buffers: Mapping[str, Buffer], walked: Walked) -> dict[str, int]:
+        """Slots of buffers in which a tile may have to wait for those before it."""
+        apart = self.arch.front_end.sync == "interlock"
+        return {
+            name: buffer.slots
+            for name, buffer in buffers.items()
+            if buffer.address is None
+            # Hardware sees that tiles write different parts of a tensor that is there as a whole.
+            and (buffer.slots > 1 or name in walked.rolled or not apart)
+        }
 
     def _staying(self, candidate: _Candidate, left: list[dict[str, float]]) -> Schedule | None:
         """With as many constants loaded as a whole as there is room for."""
@@ -306,6 +320,8 @@ class _Candidate:
     """Of the part that computes most."""
     cores: int
     frugal: bool
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Held tensor -> slots of its buffer, where a tile may have to wait for one."""
 
     def __post_init__(self) -> None:
         self.held = frozenset(name for m in self.walked.moments for name in m.holds)
@@ -427,14 +443,15 @@ class _Candidate:
         arriving = {p: self._arriving(p, together=together) for p in staying_bytes}
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
-        timeline = Timeline(inputs, results, self.pricer.slots, room)
+        told = frozenset(staying_bytes) if arch.front_end.sync == "tokens" else frozenset()
+        timeline = Timeline(inputs, results, self.pricer.slots, self.places, room, told)
         cycles = timeline.run(walked, work)
         constants = sum(staying_bytes.values())
         total.load += sum(arriving.values())
         everything = self.cores * total.bytes + constants * (1 if together else self.cores)
         memory = max(total.load, total.store, everything / arch.dram_bytes_per_cycle)
         busy = max(cycles, memory, total.matrix, total.vector)
-        rest = max(0.0, timeline.end - timeline.free.get("load", 0.0))
+        rest = timeline.rest(looped=bool(self.schedule.loops))
         lead = arriving.get(0, 0.0)
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
 
@@ -527,7 +544,7 @@ class _Total:
         self.bytes += times * moved
         for share in work.shares:
             if share is not None:
-                self.matrix += times * share.matrix
+                self.matrix += times * (share.matrix - share.gap)
                 self.vector += times * share.vector
                 self.load += times * share.load
                 self.store += times * share.store

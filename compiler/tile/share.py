@@ -44,6 +44,8 @@ class Share:
     """Pieces of the result, one after another."""
     arrivals: float
     """Pieces in which what is loaded most often arrives: those of a reduction count as well."""
+    gap: float = 0.0
+    """Cycles of `matrix` that are spared right behind another product."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ class Shares:
         return Share(
             loops, at(priced.matrix), at(priced.vector), at(priced.load), at(priced.store),
             at(priced.bytes) / self.cores, at(priced.need), at(priced.tiles), at(priced.arrivals),
+            at(priced.gap),
         )  # fmt: skip
 
     def _product(
@@ -198,7 +201,7 @@ class Shares:
             return Share(
                 loops_of(problem, choice, index), at(priced.matrix), at(priced.vector),
                 at(priced.load), at(priced.store), at(priced.bytes) / self.cores,
-                at(priced.need), at(priced.tiles), at(priced.arrivals),
+                at(priced.need), at(priced.tiles), at(priced.arrivals), at(priced.gap),
             )  # fmt: skip
 
         return Front((-need[order]).tolist(), make)

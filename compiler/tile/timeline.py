@@ -41,10 +41,18 @@ class Timeline:
     results: tuple[str, ...]
     """By layer, what it makes."""
     slots: int
+    """Of a layer's own buffers."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Held tensor -> slots of its buffer."""
     room: Mapping[int, int] = field(default_factory=dict)
     """Layer -> the layer with which its constants that stay find room; else they always do."""
+    told: frozenset[int] = frozenset()
+    """Layers that wait in every tile until all that it loads is there: the token for constants that
+    stay stands behind these loads."""
     begun: float = 0.0
     """When the layer before started."""
+    loaded: float = 0.0
+    """When what this tile loads is there."""
     starts: dict[int, float] = field(default_factory=dict)
     """Layer -> when it started in this tile."""
     free: dict[str, float] = field(default_factory=dict)
@@ -52,7 +60,14 @@ class Timeline:
     ready: dict[str, float] = field(default_factory=dict)
     """Held tensor -> when its part of this tile is there."""
     used: dict[str, list[float]] = field(default_factory=dict)
-    """Held input -> when the tiles so far were done with it."""
+    """Held tensor -> when the tiles so far were done with it."""
+    moved: dict[int, float] = field(default_factory=dict)
+    """Layer -> when what it hands on was last moved."""
+
+    def __post_init__(self) -> None:
+        self.readers = {
+            name: [p for p, read in enumerate(self.inputs) if name in read] for name in self.places
+        }
 
     def run(self, walked: Walked, work: Callable[[Run, Moment], Work]) -> float:
         """Cycles from the first load to the last store."""
@@ -76,12 +91,22 @@ class Timeline:
         """When everything so far is done."""
         return max(self.free.values(), default=0.0)
 
+    def rest(self, *, looped: bool) -> float:
+        """Cycles at the end in which the load engine is free for what the next group needs.
+
+        What stands behind a loop is issued when its last layer is.
+        """
+        issued = max(self.starts.values(), default=0.0) if looped else 0.0
+        return max(0.0, self.end - max(self.free.get("load", 0.0), issued))
+
     def _skip(self, cycles: float) -> None:
         for times in (self.free, self.ready):
             for name in times:
                 times[name] += cycles
+        self.starts = {position: start + cycles for position, start in self.starts.items()}
         self.used = {name: [t + cycles for t in times] for name, times in self.used.items()}
         self.begun += cycles
+        self.loaded += cycles
 
     def _take(self, engine: str, earliest: float, cycles: float) -> tuple[float, float]:
         start = max(self.free.get(engine, 0.0), earliest)
@@ -90,20 +115,29 @@ class Timeline:
 
     def _tile(self, work: Work) -> None:
         for name, cycles in work.loads.items():
-            used = self.used.get(name, [])
-            earliest = used[-self.slots] if len(used) >= self.slots else 0.0
-            self.ready[name] = self._take("load", earliest, cycles)[1]
+            self.ready[name] = self.loaded = self._take("load", self._vacant(name), cycles)[1]
         for position, share in enumerate(work.shares):
             if share is not None:
                 self._layer(position, share, work)
-        for name in work.loads:
-            # A layer of which no tile has needed anything yet has not read it either.
-            readers = (p for p, read in enumerate(self.inputs) if name in read)
-            last = max((self.ready.get(self.results[p], 0.0) for p in readers), default=0.0)
-            self.used.setdefault(name, []).append(last)
+        for name in self.places:
+            self._release(name)
+
+    def _vacant(self, name: str) -> float:
+        """When a slot of a held tensor may be written."""
+        used, slots = self.used.get(name, ()), self.places.get(name, self.slots)
+        return used[-slots] if len(used) >= slots else 0.0
+
+    def _release(self, name: str) -> None:
+        """Nothing of this tile needs a held tensor any more."""
+        # A layer of which no tile has needed anything yet has not read it either.
+        readers = self.readers[name]
+        done = [self.ready.get(self.results[p], 0.0) for p in readers]
+        done += [self.moved.get(p, 0.0) for p in readers]
+        self.used.setdefault(name, []).append(max(done, default=self.free.get("store", 0.0)))
 
     def _layer(self, position: int, share: Share, work: Work) -> None:
         there = max((self.ready.get(name, 0.0) for name in self.inputs[position]), default=0.0)
+        there = max(there, self.loaded) if position in self.told else there
         pieces, arrivals = max(1.0, share.pieces), max(1.0, share.arrivals)
         first = arrived = 0.0
         if position in work.constants:
@@ -113,16 +147,20 @@ class Timeline:
             begin, arrived = self._take("load", self.begun, share.load)
             first = max(first, begin + share.load / arrivals)
         begun = done = max(there, first)
+        room = self._vacant(self.results[position]) if self.results[position] in self.places else 0
         if share.matrix:
-            start, done = self._take("matrix", done, share.matrix)
+            # The array fills anew where products have waited, not right behind each other.
+            spared = share.gap if 0 < self.free.get("matrix", 0.0) >= done else 0.0
+            products = share.matrix - spared
+            start, done = self._take("matrix", done if share.vector else max(done, room), products)
             begun = start
-            done = max(done, arrived + share.matrix / arrivals)
+            done = max(done, arrived + products / arrivals)
             self.free["matrix"] = done
-            behind = start + share.matrix / pieces
+            behind = start + products / pieces
         else:
             behind = done
         if share.vector:
-            _, end = self._take("vector", behind, share.vector)
+            _, end = self._take("vector", max(behind, room), share.vector)
             done = max(end, done + share.vector / pieces)
             self.free["vector"] = done
         if share.load and arrivals > 1:
@@ -131,7 +169,7 @@ class Timeline:
             self.free["load"] = max(self.free["load"], paced)
         self.begun = self.starts[position] = begun
         if position in work.moves:
-            self._take("vector", done, work.moves[position])
+            self.moved[position] = self._take("vector", done, work.moves[position])[1]
         self.ready[self.results[position]] = done
         store = share.store + work.stores.get(position, 0.0)
         if store:

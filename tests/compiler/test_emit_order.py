@@ -18,6 +18,7 @@ from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.emit.order import OrderInstructions
 from compiler.emit.order_access import accesses, meet
 from compiler.emit.order_atoms import Pricer, users_of
+from compiler.emit.order_clock import Clock
 from compiler.emit.order_moves import fixed, shifted
 from compiler.emit.order_tokens import plays
 from compiler.errors import DoesNotFit, UnsupportedModel
@@ -26,7 +27,7 @@ from simmodel.functional import execute
 from simmodel.isa import Arrive, Await, Copy, Item, Loop, Unary
 from simmodel.program import Program
 from simmodel.region import Address, Operand, Ring
-from simmodel.simulate import simulate
+from simmodel.simulate import simulate, traced
 from simmodel.verify import verify
 
 Values = dict[str, int]
@@ -109,6 +110,23 @@ def test_long_work_no_longer_hides_the_next_load(sync: str, depth: int) -> None:
     unlimited = simulate(program, with_depth(arch, 1000))
     assert after.cycles < before.cycles
     assert after.cycles <= unlimited.cycles * 1.1
+
+
+@pytest.mark.parametrize("times", [3, 8])
+def test_every_instruction_of_a_burst_needs_a_slot(times: int) -> None:
+    # Four slots: two instructions, then a burst of which some wait, then a load.
+    arch = with_depth(machine(), 4)
+    once = Unary(
+        engine="vector", function="relu", a=box("local", 0, TILE), dst=box("local", 8192, TILE)
+    )
+    load = Copy(engine="load", dst=box("local", 4096, TILE), src=box("dram", 0, TILE))
+    items = (once, once, once, Loop("t", times, (once,)), load)
+    trace = traced(program_of(items), arch)
+    assert trace.spans is not None
+    (begun,) = trace.spans.start[trace.spans.engine == trace.engine_names.index("load")]
+    pricer, clock = Pricer(arch, {}), Clock(arch, {}, {}, 0, queues=True)
+    starts = [clock.play(pricer.atom(item))[0] for item in items]
+    assert starts[-1] == pytest.approx(begun, abs=4)
 
 
 def test_nothing_to_win_nothing_changed() -> None:

@@ -20,7 +20,7 @@ from layers import Part, bytes_held, bytes_moved, lines, network, shown
 from compiler.fuse.chained import chained
 from compiler.fuse.dependence import dependences, legal
 from compiler.fuse.optimal import Optimal
-from compiler.fuse.partition import Price
+from compiler.fuse.partition import Costs, Price
 from compiler.fuse.strategies import STRATEGIES
 from compiler.group import Group
 from compiler.layer import Layer
@@ -208,6 +208,22 @@ def test_merging_finds_groups_with_a_host_node_in_between() -> None:
 def test_an_order_runs_down_one_branch_after_the_other() -> None:
     parts, graph = network("s = x", "a1 = s", "b1 = s", "a2 = a1", "b2 = b1", "y = a2 b2")
     assert chained(dependences(parts, graph)) == (0, 1, 3, 2, 4, 5)
+
+
+def test_what_a_group_overlaps_with_its_neighbour_counts() -> None:
+    parts, graph = network(*CHAIN)
+
+    def ends(group: Group) -> tuple[float, float]:
+        """Constants of the last layer alone arrive while the one before it is at work."""
+        names = [layer.name for layer in group.layers]
+        return 50.0 if names == ["d"] else 0.0, 60.0
+
+    made = Optimal().apply(parts, graph, price(), ends=ends)
+    assert shown(made) == "{a b c} {d}"
+    costs = Costs(dependences(parts, graph), price(), ends=ends)
+    one, two = 0b0111, 0b1000
+    assert list(costs.added((one, two))) == [costs.of(one), costs.of(two) - 50]
+    assert list(costs.added((one, 0, two))) == [costs.of(one), 0, costs.of(two)]
 
 
 def test_prices_are_asked_once_each() -> None:

@@ -1,6 +1,8 @@
-"""Loads leave in one order: a stream through few slots holds up what is loaded behind it."""
+"""Engines in order: what waits for a load, for a slot that is free, and for an array that fills."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from machines import machine
@@ -37,6 +39,55 @@ def test_a_stream_through_few_slots_holds_up_a_whole_load_behind_it(arrivals: fl
 
 def test_what_arrives_at_once_holds_up_nothing() -> None:
     assert cycles(1) == pytest.approx(STREAM + PRODUCTS + BEHIND)
+
+
+PRODUCT, TAIL, TILES = 100.0, 80.0, 4
+
+
+@pytest.mark.parametrize(
+    ("slots", "expected"),
+    [(2, TILES * PRODUCT + TAIL), (1, TILES * (PRODUCT + TAIL))],
+)
+def test_what_passes_between_layers_waits_for_a_slot(slots: int, expected: float) -> None:
+    layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)
+    # Tiles that differ in form, so that each is played.
+    forms = (((0, 1 + tile),) for tile in range(TILES))
+    walked = Walked(tuple(Moment({}, (box, box), {}) for box in forms))
+    timeline = Timeline(((), ("first",)), ("first", "second"), SLOTS, {"first": slots})
+    assert timeline.run(walked, lambda run, moment: Work(layers, {}, {}, {})) == expected
+
+
+def test_an_array_fills_behind_a_gap_only() -> None:
+    fill, tail = 30.0, 50.0
+    product = replace(share(PRODUCT, 0.0, 1), gap=fill)
+    moment = Moment({}, (None, None), {})
+
+    def taken(inputs: tuple[tuple[str, ...], ...]) -> float:
+        timeline = Timeline(inputs, ("first", "second"), SLOTS)
+        work = Work((replace(product, vector=tail), product), {}, {}, {})
+        return timeline.run(Walked((moment,)), lambda run, moment: work)
+
+    assert taken(((), ())) == PRODUCT + PRODUCT - fill  # side by side
+    assert taken(((), ("first",))) == PRODUCT + tail + PRODUCT
+
+
+def played(told: frozenset[int] = frozenset()) -> Timeline:
+    """A product of x, then vector work on it and y; both are loaded."""
+    layers = share(PRODUCT, 0.0, 1), replace(share(0.0, 0.0, 1), vector=TAIL)
+    timeline = Timeline((("x",), ("y", "first")), ("first", "second"), SLOTS, told=told)
+    work = Work(layers, {"x": 50.0, "y": 70.0}, {}, {})
+    timeline.run(Walked((Moment({}, (None, None), {}),)), lambda run, moment: work)
+    return timeline
+
+
+def test_a_token_for_constants_stands_behind_the_loads_of_a_tile() -> None:
+    assert played().end == 50 + PRODUCT + TAIL
+    assert played(frozenset({0})).end == 50 + 70 + PRODUCT + TAIL
+
+
+def test_what_stands_behind_a_loop_is_issued_with_its_last_layer() -> None:
+    assert played().rest(looped=False) == PRODUCT + TAIL - 70
+    assert played().rest(looped=True) == TAIL
 
 
 def test_pieces_of_a_reduction_are_arrivals() -> None:
