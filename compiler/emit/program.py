@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 
 import numpy as np
 
@@ -285,10 +284,17 @@ class ProgramEmitter:
 
     def _add(self, core: int, number: int, nodes: Sequence[Node]) -> None:
         """`nodes` of one step, each behind what other steps must have done off chip."""
-        engines = dict.fromkeys(leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.writes)
-        if not engines:
-            readers = (leaf.engine for leaf in _leaves(nodes[::-1]) if leaf.reads)
-            engines = dict.fromkeys(islice(readers, 1))
+        # Behind what a step writes is what it has read for that; what it reads after its last write
+        # stays on chip, so the reader says itself when it is over.
+        engines: dict[str, None] = {}
+        late: dict[str, None] = {}
+        for leaf in _leaves(nodes):
+            if leaf.writes:
+                engines |= {leaf.engine: None}
+                late = {}
+            elif leaf.reads:
+                late |= {leaf.engine: None}
+        engines |= late
         for node in nodes:
             for leaf in node.leaves:
                 for barrier in self._before(number, leaf):
