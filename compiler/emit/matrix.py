@@ -174,7 +174,8 @@ class MatrixEmitter:
             shape = (*item.a.shape[:axis], seen, *item.a.shape[axis + 1 :])
             a = replace(item.a, address=moved.address, shape=shape)
             dst = _cut(item.dst, axis, variable, start, length)
-            piece = replace(item, a=a, dst=dst)
+            sums = item.partial and _cut(item.partial, axis, variable, start, length)
+            piece = replace(item, a=a, dst=dst, partial=sums)
             items.append(Loop(variable, count, (piece,)) if count > 1 else piece)
         return items
 

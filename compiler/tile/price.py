@@ -437,7 +437,8 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
     if arch.matrix.granularity == "tile":
         return 0.0
     item, size = size_of(problem.source.dtype), size_of(problem.layer.result.dtype)
-    left, right = streams(arch.matrix, choice.pixels, choice.n, choice.k * problem.taps)
+    pixels, times = _blocks(problem, choice)
+    left, right = streams(arch.matrix, pixels, choice.n, choice.k * problem.taps)
     flows = Flows(arch)
     if arch.matrix.granularity == "conv":
         slices = (choice.k < problem.extent(found.k)) & (not problem.loads_input)
@@ -452,7 +453,7 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
         size_in = choice.pixels * choice.k * item
         flows.add(arch.matrix.input, size_in, size_in, times=left * problem.taps)
     weights = problem.taps * choice.n * choice.k * size_of(problem.weight.dtype)
-    flows.add(arch.matrix.weights, weights, weights, times=right)
+    flows.add(arch.matrix.weights, weights, weights, times=right * times)
     sums = choice.outputs * size_of(accumulator_of(problem.source.dtype))
     inside = sums * turns.split
     flows.add(problem.way.sums, inside, np.maximum(inside, 1), write=True)
@@ -470,15 +471,15 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     matrix = problem.arch.matrix
     dtype = product_type(problem.source.dtype)
     startup = product_startup(problem.arch)
-    m, n, k, count, positions = choice.pixels, choice.n, choice.k, 1, problem.taps
+    n, k, positions = choice.n, choice.k, problem.taps
+    m, count = _blocks(problem, choice)
     wide = _together(problem, choice)
     k, positions = k * wide, problem.taps // wide
     if matrix.granularity != "conv":
-        count, positions = positions, 1
+        count, positions = count * positions, 1
     if matrix.granularity == "tile":
         rows, cols = tile_limits(problem.arch)
-        m, times = _blocks(problem, choice)
-        count = count * times * -(-n // cols) * -(-k // rows)
+        count = count * -(-n // cols) * -(-k // rows)
         n, k = np.full_like(m, cols), np.full_like(m, rows)
     alone, inner = (
         product_cycles(matrix, dtype, m, n, k, positions, behind=behind) for behind in (False, True)

@@ -82,8 +82,6 @@ def choices(problem: Problem) -> Choice:
     b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
     wide = x == problem.extent(found.x)
     keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
-    if matrix.max_pixels is not None and matrix.granularity != "tile":
-        keep &= b * y * x <= matrix.max_pixels
     inner = [
         sizes(problem.extent(found.col), matrix.cols),
         sizes(problem.extent(found.k), deep, 6),

@@ -8,6 +8,7 @@ memory does not matter.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import machines
+from machines import machine, machines
 from networks import Net, check, refused
 from test_closed_forms import free
 
@@ -30,6 +31,7 @@ from compiler.ops.lower import lower
 from compiler.report import report
 from compiler.tile.price import Choice, Problem, price
 from simmodel.arch import Arch
+from simmodel.asm import print_program
 from simmodel.functional import execute
 from simmodel.simulate import simulate
 from simmodel.verify import verify
@@ -146,6 +148,22 @@ def test_pixels_come_in_as_few_blocks_as_there_can_be(case: str) -> None:
     assert engine.busy == count * SLOW
     (decision,) = checked.compiled.decisions
     assert decision.schedule.layers[0].estimate.matrix == count * SLOW
+
+
+def test_blocks_of_a_convolution_whose_reduction_is_cut_add_to_their_own_sums() -> None:
+    """Weights of 64 channels are 18 KiB, more than the memory holds at a time."""
+    cube = {"kind": "cube", "rows": 4, "cols": 16, "depth": 16, "im2col": False}
+    arch = machine(
+        types=("fp16",), local={"size": 12 << 10, "banks": 4, "bank_width": 16},
+        matrix={**cube, "granularity": "conv", "max_pixels": 4},
+    )  # fmt: skip
+    net = Net()
+    made = net.op("Conv", net.input(1, 64, 6, 6), net.weight(16, 64, 3, 3), pads=[1] * 4)
+    checked = check(net.model(made), arch, "fp16")
+    lines = print_program(checked.compiled.program).splitlines()
+    pieces = [line for line in lines if "matrix.conv" in line]
+    assert {"partial=" in piece for piece in pieces} == {True, False}
+    assert len({re.sub(r".* (dst=\S+).*", r"\1", piece) for piece in pieces}) > 1
 
 
 @pytest.mark.parametrize(("rate", "worth"), [(1.0, False), (1 / SLOW, True)])
