@@ -52,7 +52,17 @@ class Access(NamedTuple):
             ring = Slots(ring.slots, ring.pitch, (ring.offset + turn * by) % ring.slots, kept)
         move *= by
         kept = terms if drop else self.terms
-        return Access(self.memory, self.write, self.low + move, self.high + move, kept, ring)
+        low, high = self.low + move, self.high + move
+        return Access(self.memory, self.write, low, high, kept, ring).settled
+
+    @property
+    def settled(self) -> Access:
+        """The same bytes; a slot that no loop changes is an address like any other."""
+        ring = self.ring
+        if ring is None or ring.terms:
+            return self
+        move = ring.offset * ring.pitch
+        return self._replace(low=self.low + move, high=self.high + move, ring=None)
 
     def swept(self, variable: str, count: int) -> Access:
         """Over all iterations of `variable`."""
@@ -115,7 +125,7 @@ def _access(operand: Operand, write: bool) -> Access:
         own = address.ring
         ring = Slots(own.slots, own.pitch, own.offset % own.slots, _combined(own.terms))
     low, high = low + address.base, high + address.base
-    return Access(operand.memory, write, low, high, _combined(address.terms), ring)
+    return Access(operand.memory, write, low, high, _combined(address.terms), ring).settled
 
 
 def _combined(terms: Terms) -> Terms:

@@ -211,6 +211,17 @@ def test_other_slots_do_not_meet() -> None:
     assert meet(accesses(shifted(load, "t", 2)), accesses(work), counts)
 
 
+def test_a_slot_that_no_loop_changes_is_an_address() -> None:
+    load = tiles(4, 1, tokens=False)[0].body[0]  # type: ignore[union-attr]
+    first = Unary(
+        engine="vector", function="relu", a=box("local", 0, TILE), dst=box("local", 8192, TILE)
+    )
+    for turn, meets in enumerate((True, False, True, False)):
+        assert meet(accesses(fixed(load, "t", turn)), accesses(first), {}) == meets
+        taken = tuple(access.at("t", turn) for access in accesses(load))
+        assert meet(taken, accesses(first), {}) == meets
+
+
 def test_tokens_are_counted_through_loops() -> None:
     stream = tiles(5, 1)
     enough = {"in_empty": 1, "out_empty": 1}
