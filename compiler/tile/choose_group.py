@@ -42,6 +42,13 @@ class Breadth:
     """From one tile size to the next, the number of tiles grows by this factor."""
     splits: Count = 64
     """Ways to split the results over the cores."""
+    kept: Count = 8
+    """Cheapest candidates of each split of a single product that are looked at closely."""
+    tiles: Count = 2048
+    """Most tiles of one core where a single layer without a product is cut into slabs."""
+    tries: Count = 24
+    """Candidates of a single layer that are planned before it is refused, the cheapest ones and as
+    many of the smallest tiles."""
 
 
 @dataclass

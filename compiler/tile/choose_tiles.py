@@ -23,9 +23,6 @@ from compiler.tile.search import search
 from compiler.tile.slabs import slabs
 from simmodel.arch import Arch
 
-TRIES = 24
-"""Candidates of a group that are planned before it is refused."""
-
 
 @dataclass(frozen=True)
 class ChooseTiles:
@@ -67,9 +64,9 @@ class ChooseTiles:
         score = SCORES[self.objective]
         candidates = sorted(self.candidates(group, arch, slots), key=lambda t: score(t.estimate))
         refusal: DoesNotFit | None = None
-        for tiled in (
-            candidates[:TRIES] + sorted(candidates[TRIES:], key=lambda t: _tile_volume(t))[:TRIES]
-        ):
+        tries = self.breadth.tries
+        smallest = sorted(candidates[tries:], key=_tile_volume)
+        for tiled in (*candidates[:tries], *smallest[:tries]):
             schedule = single(tiled, group)
             try:
                 planned(schedule, arch)
@@ -91,10 +88,10 @@ class ChooseTiles:
 
         product = route(layer.head, layer.tensors, arch).engine == "matrix"
         if product and not layer.head.depthwise:
-            columns = COLUMNS[self.objective]
-            yield from search(layer, arch, cores, slots, columns, group.shared, allowed)
+            columns, kept = COLUMNS[self.objective], self.breadth.kept
+            yield from search(layer, arch, cores, slots, columns, group.shared, allowed, kept)
             return
-        yield from slabs(layer, arch, cores, slots, group.shared, allowed)
+        yield from slabs(layer, arch, cores, slots, group.shared, allowed, self.breadth.tiles)
 
 
 def _tile_volume(tiled: Tiled) -> int:

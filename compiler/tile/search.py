@@ -18,9 +18,6 @@ from compiler.schedule import Estimate, Tiled, TileLoop
 from compiler.tile.price import Choice, Price, Problem, each, price
 from simmodel.arch import Arch
 
-KEPT = 8
-"""Cheapest candidates of each split that are looked at closely."""
-
 
 def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
     """Tile sizes worth trying for a loop of `extent`: even cuts, on multiples of `grain`."""
@@ -37,10 +34,11 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
 def search(
     layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",),
     shared: Collection[str] = (), allowed: Callable[[tuple[Box, ...]], bool] = anything,
+    kept: int = 8,
 ) -> Iterator[Tiled]:  # fmt: skip
     """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
-    split that is `allowed` those that are least by each of the `columns` of their prices, where
-    `shared` tensors are loaded from shared memory or stored there."""
+    split that is `allowed` the `kept` that are least by each of the `columns` of their prices,
+    where `shared` tensors are loaded from shared memory or stored there."""
     head = layer.head
     found = roles(head)
     extents = head.shape
@@ -53,10 +51,12 @@ def search(
             continue
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
         problem = Problem(layer, arch, found, largest, len(parts), slots, shared=near)
-        yield from _cheapest(problem, parts, columns)
+        yield from _cheapest(problem, parts, columns, kept)
 
 
-def _cheapest(problem: Problem, parts: tuple[Box, ...], columns: Sequence[str]) -> Iterator[Tiled]:
+def _cheapest(
+    problem: Problem, parts: tuple[Box, ...], columns: Sequence[str], most: int
+) -> Iterator[Tiled]:
     """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
     choice = choices(problem)
     priced = price(problem, choice)
@@ -64,7 +64,7 @@ def _cheapest(problem: Problem, parts: tuple[Box, ...], columns: Sequence[str]) 
     kept: dict[int, None] = {}
     for column in columns:
         by = np.where(fits, getattr(priced, column), np.full(choice.shape, np.inf)).ravel()
-        kept |= {int(i): None for i in np.argsort(by, kind="stable")[:KEPT] if np.isfinite(by[i])}
+        kept |= {int(i): None for i in np.argsort(by, kind="stable")[:most] if np.isfinite(by[i])}
     for index in kept:
         loops = loops_of(problem, choice, index)
         yield Tiled(problem.layer, loops, parts, _estimate(priced, choice.shape, index))

@@ -24,13 +24,10 @@ from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
-LONGEST = 2048
-"""Most tiles of one core in a slab tiling."""
-
 
 def slabs(
     layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str] = (),
-    allowed: Callable[[tuple[Box, ...]], bool] = anything,
+    allowed: Callable[[tuple[Box, ...]], bool] = anything, most: int = 2048,
 ) -> Iterator[Tiled]:  # fmt: skip
     """Tilings of `layer` from whole parts down to single rows, each with its estimate.
 
@@ -41,6 +38,7 @@ def slabs(
         slots: of buffers that are streamed.
         shared: tensors that are loaded from shared memory, or stored there.
         allowed: which splits over cores may be taken.
+        most: tiles of one core; fewer rows a tile are not looked at.
     """
     shape = layer.result.shape
     order = order_of(shape, layer.result.storage.strides)
@@ -57,7 +55,7 @@ def slabs(
         priced = slab(layer, arch, len(parts), slots, sizes, tiles, shared=shared)
         yield Tiled(layer, loops, parts, _estimate(priced))
         cut = next((d for d in free if tiles[d] > 1), None)
-        if cut is None or priced.tiles > LONGEST:
+        if cut is None or priced.tiles > most:
             return
         tiles[cut] = -(-tiles[cut] // 2)
 

@@ -108,6 +108,27 @@ def test_more_effort_finds_no_worse_schedule_of_a_group() -> None:
     assert prices == sorted(prices, reverse=True)
 
 
+@pytest.mark.parametrize("limits", [{"kept": 1}, {"tiles": 1}])
+def test_a_single_layer_has_as_many_candidates_as_asked_for(limits: dict[str, int]) -> None:
+    """One for each split of a product; slabs until there are more than one of a part."""
+    stages, tile = Stages(), Stages().tile
+    narrow = replace(tile, breadth=replace(tile.breadth, **limits))
+    net = Net()
+    x = net.input(1, 8, 24, 24)
+    made = (
+        net.op("Conv", x, net.weight(8, 8, 3, 3), pads=[1] * 4)
+        if "kept" in limits
+        else net.op("MaxPool", x, kernel_shape=[2, 2])
+    )
+    arch = machine()
+    graph = nests(prepared(net.model(made), "one"), arch, "fp32", CompileOptions(dtype="fp32"))
+    tied = dependences(stages.fuse.apply(graph), graph)
+    group = tied.group(tied.layers)
+    many, few = (list(way.candidates(group, arch, 2)) for way in (tile, narrow))
+    assert all(way in many for way in few)
+    assert len(few) == (1 if "kept" in limits else 2) < len(many)
+
+
 def test_levels_are_named_when_there_is_none() -> None:
     with pytest.raises(ValueError, match="levels 0 to 3"):
         stages_for(4)
