@@ -4,8 +4,9 @@ Its packages, in the order of the flow; each imports only those above it (a cont
 
     graph      ONNX graphs: cleaned, quantized operators joined, shapes known
     nest, ops  operators as loop nests over tensors; how each ONNX operator becomes one
-    layer, group, schedule
-               values: nests that share tiles, layers that share loops, how a group is cut
+    binding, layer, group, schedule
+               values: a nest's engine, nests that share tiles, layers that share loops, how a
+               group is cut
     fuse       strategies that form groups
     geometry   which elements a tile needs, cuts over cores, the walk over all tiles
     cost       what transfers and operands take

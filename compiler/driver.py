@@ -266,8 +266,7 @@ def _made(
     graph: NestGraph, arch: Arch, stages: Stages, observe: Observer
 ) -> tuple[Search, Emitted, tuple[str, ...]]:
     """What was searched, the program, and what was given up for it."""
-    parts = stages.fuse.apply(graph)
-    observe("fuse-tails", parts)
+    parts = layers(graph, arch, stages, observe)
     refusal: DoesNotFit | None = None
     for way in ways(stages):
         search = Search(graph, parts, Fitter(arch, way.stages))
@@ -294,8 +293,7 @@ def _told(
     tree: Tree, graph: NestGraph, arch: Arch, stages: Stages, observe: Observer
 ) -> tuple[Search, Emitted, tuple[str, ...]]:
     """The same for a schedule that is given."""
-    parts = stages.fuse.apply(graph)
-    observe("fuse-tails", parts)
+    parts = layers(graph, arch, stages, observe)
     search = Search(graph, parts, Fitter(arch, stages))
     steps = followed(tree, graph, parts, search.fitter)
     _observe_steps(steps, observe)
@@ -304,6 +302,17 @@ def _told(
         _observe_steps(tuple(found.emitter.steps), observe)
     observe("order", found.program)
     return search, found, tuple(filter(None, [found.note]))
+
+
+def layers(
+    graph: NestGraph, arch: Arch, stages: Stages, observe: Observer = unobserved
+) -> tuple[Layer | HostNode, ...]:
+    """The network's layers, bound to engines, and calls of the host."""
+    parts = stages.fuse.apply(graph)
+    observe("fuse-tails", parts)
+    parts = stages.bind.apply(parts, arch)
+    observe("bind", parts)
+    return parts
 
 
 def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import takewhile
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from compiler.bind.bind import print_bound
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.errors import CompilerError
@@ -141,9 +142,8 @@ def text_of(stage: str, form: Any, network: str) -> str:
         return print_graph(form)
     if isinstance(form, Program):
         return print_program(form)
-    if stage in ("fuse-tails", "plan"):
-        write = _layers if stage == "fuse-tails" else _plans
-        return "\n".join(write(form)) + "\n"
+    if stage in _WRITERS:
+        return "\n".join(_WRITERS[stage](form)) + "\n"
     tree = tree_of(network, form, addresses=stage == "layout")
     return print_tree(tree, remarks_of(tree, form))
 
@@ -195,6 +195,12 @@ def _steps(layer: LayerPlan) -> Iterator[str]:
     for c in layer.computes:
         sums = f" sums {c.sums}" if c.sums is not None else ""
         reads = ", ".join(c.reads)
-        yield f"{c.nest.kind or c.nest.function} on {c.route.engine}: {reads} -> {c.writes}{sums}"
+        yield f"{c.nest.kind or c.nest.function} on {c.binding.engine}: {reads} -> {c.writes}{sums}"
     if layer.store is not None:
         yield f"store {layer.result} with {layer.store}"
+
+
+_WRITERS: dict[str, Callable[[Any], Iterator[str]]] = {
+    "fuse-tails": _layers, "bind": print_bound, "plan": _plans,
+}  # fmt: skip
+"""Stages whose forms are neither graphs nor trees -> how these become lines."""

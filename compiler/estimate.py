@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from compiler.cost.host import host_cycles
-from compiler.driver import CompileOptions, CompileResult, Search, grouped, nests
+from compiler.driver import CompileOptions, CompileResult, Search, grouped, layers, nests
 from compiler.fit import Fitter
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.schedule import Estimate, in_turn
@@ -32,7 +32,7 @@ def estimate(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEst
     """
     graph = nests(model, arch, options.dtype or arch.types[0], options)
     fitter = Fitter(arch, options.stages)
-    *_, groups = grouped(Search(graph, options.stages.fuse.apply(graph), fitter))
+    *_, groups = grouped(Search(graph, layers(graph, arch, options.stages), fitter))
     host = sum(isinstance(part, HostNode) for part in groups)
     chosen = [fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode)]
     return NetworkEstimate(_whole([made.estimate for made in chosen], graph, arch), host)

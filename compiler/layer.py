@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from compiler.binding import Binding
 from compiler.nest.ir import Nest, NestGraph, Tensor
 from compiler.nest.views import reading
 
@@ -21,6 +22,30 @@ class Layer:
     nests: tuple[Nest, ...]
     tensors: dict[str, Tensor]
     """The network's tensors."""
+    ways: tuple[tuple[Binding, ...], ...] = ()
+    """By nest, how it may run on the machine that the layer is bound to, and first how it does;
+    none before it is bound."""
+
+    @cached_property
+    def bindings(self) -> tuple[Binding, ...]:
+        """By nest, how it runs."""
+        return tuple(chosen for chosen, *_ in self.ways)
+
+    @property
+    def binding(self) -> Binding:
+        """How the head runs."""
+        return self.bindings[0]
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a sum of products over channels for the matrix engine, whose reduction may
+        be cut."""
+        return self.binding.engine == "matrix" and not self.head.depthwise
+
+    @property
+    def copies(self) -> bool:
+        """Whether it only moves a tensor, unchanged."""
+        return len(self.nests) == 1 and self.binding.engine == "copy"
 
     @property
     def head(self) -> Nest:
@@ -42,6 +67,11 @@ class Layer:
         """Tensors that the layer reads, in order of first use."""
         names = (access.tensor for nest in self.nests for access in nest.reads)
         return tuple(dict.fromkeys(name for name in names if name not in self.inside))
+
+    def part(self, first: int, count: int = 1) -> Layer:
+        """`count` of its nests from `first` on, as a layer."""
+        run = slice(first, first + count)
+        return replace(self, nests=self.nests[run], ways=self.ways[run])
 
     @property
     def name(self) -> str:

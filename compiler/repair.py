@@ -91,8 +91,7 @@ def _pieces(group: Group) -> Iterator[Group]:
     if len(group.layers) == 1:
         (layer,) = group.layers
         if len(layer.nests) > 1:
-            for nest in layer.nests:
-                part = replace(layer, nests=(nest,))
+            for part in map(layer.part, range(len(layer.nests))):
                 yield Group((part,), (part.result.name,), group.kept, group.reserved, group.shared)
         return
     middle = len(group.layers) // 2

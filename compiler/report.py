@@ -181,8 +181,8 @@ def _count(plan: Plan) -> int:
 
 def _layer(plan: LayerPlan, made: Decision, arch: Arch) -> LayerReport:
     layer = plan.tiled.layer
-    engines = dict.fromkeys(c.route.engine for c in plan.computes) or {"copy": None}
-    finishing = [c for c in plan.computes if c.route.engine == "matrix" and not c.route.direct]
+    engines = dict.fromkeys(c.binding.engine for c in plan.computes) or {"copy": None}
+    finishing = [c for c in plan.computes if c.binding.engine == "matrix" and not c.binding.direct]
     names = dict.fromkeys([*engines, *(["vector"] if finishing else [])])
     return LayerReport(
         nodes=tuple(dict.fromkeys(nest.origin for nest in layer.nests)),
@@ -202,7 +202,7 @@ def _on_array(plan: LayerPlan, arch: Arch) -> Iterator[str]:
     loops = needs(layer, *symbolic(plan.tiled)).loops
     for compute in plan.computes:
         nest = compute.nest
-        if compute.route.engine != "matrix" or (nest.depthwise and matrix.depthwise):
+        if compute.binding.engine != "matrix" or (nest.depthwise and matrix.depthwise):
             continue
         sizes = [span.size for span in loops[compute.position]]
         dtype, k = layer.tensors[nest.operands[0].tensor].dtype, roles(nest).k

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from compiler.alloc.on_chip import PlaceBuffers
+from compiler.bind.bind import Bind
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.emit.multicast import ShareLoads
@@ -98,6 +99,8 @@ class Stages:
     layout: tuple[Pass[NestGraph], ...] = LAYOUT_PASSES
     fuse: FuseTails = field(default_factory=FuseTails)
     """Nests become layers, each a product or another operator with its element-wise tail."""
+    bind: Bind = field(default_factory=Bind)
+    """The engine of every operator."""
     partition: PartitionStrategy = field(default_factory=Optimal)
     """Layers become groups that share tile loops."""
     keep: KeepTensors = field(default_factory=KeepTensors)

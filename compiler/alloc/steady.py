@@ -160,14 +160,14 @@ class _Layer:
         loops = needs(layer.tiled.layer, ranges, split).loops
         every = math.prod(counts)
         pieces = math.prod(counts[: layer.out_level])
-        products = [c for c in layer.computes if c.route.engine == "matrix"]
+        products = [c for c in layer.computes if c.binding.engine == "matrix"]
         # The work behind a product is done alone where there is only one piece of it.
         behind = "vector" if pieces > 1 or not products else "matrix"
         late = 1 if products and pieces > 1 else 0
         for compute in products:
             yield self._product(compute, loops[compute.position], every)
         for compute in layer.computes:
-            if compute.route.engine != "matrix" or not compute.route.direct:
+            if compute.binding.engine != "matrix" or not compute.binding.direct:
                 yield self._tail(compute, loops[compute.position], pieces, behind, late)
         for name, engine in layer.loads:
             buffer = layer.buffers[name]
@@ -247,7 +247,7 @@ class _Layer:
         self, compute: Compute, loops: Sequence[Range], turns: int, engine: str, late: int
     ) -> Task:
         nest, vector = compute.nest, self.arch.vector
-        product = compute.route.engine == "matrix"
+        product = compute.binding.engine == "matrix"
         sizes = [loops[d].size for d in range(nest.rank if product else len(nest.dims))]
         cost = 1.0 if product else float(getattr(vector.cost, cost_class(nest)))
         cycles = cost * math.ceil(math.prod(sizes) / vector.lanes)

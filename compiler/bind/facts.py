@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler.bind.layout import copying, innermost_axis, input_strides, role_of
-from compiler.bind.machine import route
+from compiler.bind.layout import innermost_axis, input_strides, role_of
 from compiler.bind.roles import roles
 from compiler.errors import CompilerError
 from compiler.geometry.cuts import cut_axes
@@ -59,18 +58,12 @@ class LayerFacts:
     @cached_property
     def engines(self) -> tuple[tuple[str, str], ...]:
         """Per nest: the engine that reads its operands, and the one that finishes it."""
-        ways = (route(nest, self.layer.tensors, self.arch) for nest in self.layer.nests)
         return tuple(
             ("matrix", "matrix" if way.direct else "vector")
             if way.engine == "matrix"
             else ("vector", "vector")
-            for way in ways
+            for way in self.layer.bindings
         )
-
-    @cached_property
-    def copies(self) -> bool:
-        """Whether it only moves a tensor, unchanged."""
-        return copying(self.layer, self.arch)
 
     @cached_property
     def accesses(self) -> dict[str, list[tuple[Access, Key, int]]]:
@@ -183,7 +176,7 @@ class Facts:
         return Passing(tuple(order), self._engines(group, name), border)
 
     def _copied(self, group: Group, name: str) -> None:
-        if any(self.layer(layer).copies for layer in group.users[name]):
+        if any(layer.copies for layer in group.users[name]):
             self.movable(group.tensors[name])
 
     def movable(self, tensor: Tensor) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 
-from compiler.bind.machine import Route, adds_up_in_pieces, route
+from compiler.bind.machine import adds_up_in_pieces
 from compiler.bind.mapping import worth_turning
 from compiler.bind.roles import roles
+from compiler.binding import Binding
 from compiler.geometry.ranges import Key, Region, keys_of
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
@@ -17,15 +18,10 @@ from simmodel.arch import Arch
 from simmodel.dtype import size_of
 
 
-def copying(layer: Layer, arch: Arch) -> bool:
-    """Whether the layer only moves a tensor, unchanged."""
-    return len(layer.nests) == 1 and route(layer.head, layer.tensors, arch).engine == "copy"
-
-
 def role_of(layer: Layer, key: Key, arch: Arch) -> str:
     """Memory role from which the layer's engine reads `key`."""
     head = layer.head
-    if route(head, layer.tensors, arch).engine != "matrix":
+    if layer.binding.engine != "matrix":
         return "local"
     if key[2]:
         return arch.matrix.weights
@@ -37,7 +33,7 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
     tensor = layer.tensors[key[0]]
     order = order_of(tensor.shape, tensor.storage.strides)
     head = layer.head
-    product = route(head, layer.tensors, arch).engine == "matrix"
+    product = layer.binding.engine == "matrix"
     if product and key == keys_of(head)[0]:
         order = left_order(tensor, head, arch)
     if product and key[2] and tensor.data is not None:
@@ -80,7 +76,7 @@ def packed_order(head: Nest) -> tuple[int, ...]:
     return (*batch, *rest, *inner)
 
 
-def vector_steps(nest: Nest, way: Route, arch: Arch) -> int:
+def vector_steps(nest: Nest, way: Binding, arch: Arch) -> int:
     """Vector instructions that one nest takes one after another over the same tile."""
     if way.engine == "matrix":
         return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))

@@ -7,9 +7,9 @@ model, plan and emission all get the same answer from here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from compiler.bind.roles import roles
+from compiler.binding import Binding
 from compiler.nest.ir import Nest, Tensor
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
@@ -18,28 +18,23 @@ from simmodel.isa.cycles import product_cycles
 from simmodel.isa.functions import BINARY, TERNARY, UNARY
 
 
-@dataclass(frozen=True)
-class Route:
-    """How one nest runs on a machine."""
+def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
+    """Engines that may run `nest` on `arch`, the quickest first."""
+    if nest.depthwise:
+        on_array, on_vector = _depthwise(nest, tensors, arch)
+        ways = (on_vector, Binding("vector")), (on_array, _on_array(nest, tensors, arch))
+        able = [(cycles, way) for cycles, way in ways if cycles < math.inf]
+        return tuple(way for _, way in sorted(able, key=lambda pair: pair[0]))
+    if nest.contraction:
+        return (_on_array(nest, tensors, arch),)
+    pure = _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype)
+    return (Binding("copy" if pure else "vector"),)
 
-    engine: str
-    """matrix, vector, or copy: a pure move between memories."""
-    direct: bool = True
-    """Matrix engine: the result is finished on write-back; else the vector engine finishes it."""
-    sums: str = "local"
-    """Memory role of partial sums."""
 
-
-def route(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Route:
-    """Engine and path for `nest` on `arch`."""
-    source = tensors[nest.operands[0].tensor].dtype
-    if nest.contraction or (nest.depthwise and _array_wins(nest, tensors, arch)):
-        direct = _finishes(nest, tensors, arch)
-        readable = direct or arch.matrix.output in arch.vector.reads
-        return Route("matrix", direct, arch.matrix.output if readable else "local")
-    if _pure_move(nest, tensors, source):
-        return Route("copy")
-    return Route("vector")
+def _on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
+    direct = _finishes(nest, tensors, arch)
+    readable = direct or arch.matrix.output in arch.vector.reads
+    return Binding("matrix", direct, arch.matrix.output if readable else "local")
 
 
 def product_startup(arch: Arch) -> int:
@@ -64,14 +59,8 @@ def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: i
     return channels * apart * (startup + behind) + alone - behind
 
 
-def _array_wins(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
-    """Whether a depthwise product is for the matrix engine: it alone can, or it is faster."""
-    on_array, on_vector = _depthwise(nest, tensors, arch)
-    return on_array < on_vector
-
-
 def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
-    """Cycles of a depthwise product on the engine that `route` sends it to."""
+    """Cycles of a depthwise product on the quicker engine."""
     return min(_depthwise(nest, tensors, arch))
 
 
@@ -122,7 +111,7 @@ def _finishes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
 
 def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
     """Why no engine of `arch` can run `nest`, or None."""
-    way = route(nest, tensors, arch)
+    way = possible(nest, tensors, arch)[0]
     types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
     if way.engine == "copy":
         return None

@@ -89,7 +89,7 @@ def packed(plan: LayerPlan, walked: Sequence[Walked] = ()) -> Packed | None:
     tiles of the group, `walked` on every core, share columns in part."""
     layer = plan.tiled.layer
     head = layer.head
-    if not plan.computes or plan.computes[0].route.engine != "matrix":
+    if not plan.computes or plan.computes[0].binding.engine != "matrix":
         return None
     weights = head.operands[1]
     tensor = layer.tensors[weights.tensor]

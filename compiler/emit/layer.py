@@ -113,10 +113,11 @@ class LayerEmitter:
         if level < depth:
             nodes.append(self._walk(level, tile))
         if level == depth:
-            products = [c for c in plan.computes if c.route.engine == "matrix"]
+            products = [c for c in plan.computes if c.binding.engine == "matrix"]
             nodes += [self._compute(compute, tile, "matrix") for compute in products]
         if level == plan.out_level:
-            rest = [c for c in plan.computes if c.route.engine != "matrix" or not c.route.direct]
+            ways = ((compute, compute.binding) for compute in plan.computes)
+            rest = (c for c, way in ways if way.engine != "matrix" or not way.direct)
             nodes += [self._compute(compute, tile, "vector") for compute in rest]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
@@ -204,7 +205,7 @@ class LayerEmitter:
         reads = set(compute.reads)
         writes = {compute.writes}
         inner = {name for name in (compute.sums, *compute.scratch) if name is not None}
-        if compute.route.engine == "matrix" and not compute.route.direct:
+        if compute.binding.engine == "matrix" and not compute.binding.direct:
             finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
             late = {compute.reads[i] for i in finish}
             sums = {str(compute.sums)}

@@ -63,7 +63,7 @@ class MatrixEmitter:
         sums = None
         if compute.sums is not None:
             sums = written_operand(compute, compute.sums, tile, self.places)
-        closes = tile.closes and compute.route.direct
+        closes = tile.closes and compute.binding.direct
         finish = self._finish(compute, tile) if closes else {}
         product = Product(a, w, sums, out, finish, tile.opens, closes)
         native = nest.depthwise and self.arch.matrix.depthwise

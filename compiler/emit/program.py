@@ -14,7 +14,6 @@ from functools import cached_property
 import numpy as np
 
 from compiler.alloc.on_chip import Place
-from compiler.bind.machine import route
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.group import GroupEmitter
 from compiler.emit.layer import Surroundings
@@ -29,7 +28,7 @@ from compiler.geometry.ranges import Range
 from compiler.group import Shared
 from compiler.hold.spans import GRAIN, Span, place
 from compiler.nest.demand import Demanded, demanded
-from compiler.nest.ir import Array, HostNode, Nest, NestGraph, Tensor
+from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
 from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 from simmodel.dtype import product_type, size_of
@@ -110,12 +109,12 @@ class ProgramEmitter:
         """What the outputs take of the matrix engine, by element type, and of DRAM."""
         products: dict[str, int] = {}
         tensors = self.graph.tensors
-        for step in self.graph.steps:
-            if not isinstance(step, Nest) or not least.macs[step.tensor]:
-                continue
-            if route(step, tensors, self.arch).engine == "matrix":
-                kind = product_type(tensors[step.operands[0].tensor].dtype)
-                products[kind] = products.get(kind, 0) + least.macs[step.tensor]
+        plans = (step.plan for step in self.steps if isinstance(step, Placed))
+        for compute in (c for plan in plans for layer in plan.layers for c in layer.computes):
+            macs = least.macs[compute.nest.tensor]
+            if macs and compute.binding.engine == "matrix":
+                kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
+                products[kind] = products.get(kind, 0) + macs
         return Demand(tuple(products.items()), least.read, least.written)
 
     def _streams(self) -> tuple[tuple[Item, ...], ...]:

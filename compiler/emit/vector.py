@@ -60,7 +60,7 @@ class VectorEmitter:
     def _links(self, compute: Compute, tile: Tile) -> list[Link]:
         nest = compute.nest
         links: list[Link] = []
-        if compute.route.engine == "matrix":
+        if compute.binding.engine == "matrix":
             assert compute.sums is not None
             source = written_operand(compute, compute.sums, tile, self.places)
             if nest.bias is None and nest.multiplier is None:

@@ -1,8 +1,8 @@
 """Groups without their names: what their prices depend on, so that those that are alike share them.
 
 A network repeats itself: the blocks of a ResNet, the layers of a transformer. Two groups have one
-outline if their layers compute the same from tensors of the same shapes, types and strides, wired
-in the same way; then every schedule of one is a schedule of the other.
+outline if their layers compute the same from tensors of the same shapes, types and strides, on
+the same engines and wired in the same way; then every schedule of one is a schedule of the other.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Outlines:
         order: dict[str, int] = {}
         nests = tuple(_anonymous(nest, order) for nest in layer.nests)
         tensors = tuple(layer.tensors[name] for name in order)
-        outline = (nests, tuple(map(_outline_of, tensors)))
+        outline = (nests, layer.bindings, tuple(map(_outline_of, tensors)))
         first = self._firsts.get(outline)
         if first is None:
             own = Outlined(layer, layer, len(self._firsts), tensors, {n: n for n in order})

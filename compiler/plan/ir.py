@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler.bind.machine import Route
+from compiler.binding import Binding
 from compiler.geometry.walk import Walked
 from compiler.hold.buffer import Buffer
 from compiler.nest.ir import Nest
@@ -29,7 +29,7 @@ class Compute:
     nest: Nest
     position: int
     """Position of the nest in the layer."""
-    route: Route
+    binding: Binding
     level: int
     reads: tuple[str, ...]
     """Buffer of every access, in the order of `nest.reads`."""

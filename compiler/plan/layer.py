@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from compiler.bind.layout import copying, input_strides, role_of, vector_steps
-from compiler.bind.machine import Route, route, temporary_type
+from compiler.bind.layout import input_strides, role_of, vector_steps
+from compiler.bind.machine import temporary_type
 from compiler.bind.roles import roles
+from compiler.binding import Binding
 from compiler.geometry.ranges import Key, Range, Region, keys_of, needs
 from compiler.hold.buffer import Buffer, engine_between, make_buffer, unused
 from compiler.hold.tensors import Held
@@ -64,7 +65,7 @@ class LayerPlanner:
         self.out_level = sum(not loop.reduction for loop in tiled.loops)
         out, split = symbolic(tiled)
         self.needs = needs(self.layer, out, split)
-        self.routes = [route(nest, self.layer.tensors, arch) for nest in self.layer.nests]
+        self.bindings = self.layer.bindings
         shape, strides = self.layer.result.shape, self.layer.result.storage.strides
         self.order = order_of(shape, strides)
 
@@ -72,9 +73,10 @@ class LayerPlanner:
         """Everything, in order."""
         on_chip = self.layer.result.name in self.held.tensors
         read = any(name in self.held.tensors for name in self.layer.inputs)
-        moves_only = copying(self.layer, self.arch) and not on_chip and not read
+        moves_only = self.layer.copies and not on_chip and not read
         if not moves_only:
-            self.routes = [Route("vector") if r.engine == "copy" else r for r in self.routes]
+            moved = Binding("vector")
+            self.bindings = tuple(moved if b.engine == "copy" else b for b in self.bindings)
         own = [key for key in self._keys() if self._home(key) is None]
         inputs = {key: self._input(key) for key in own}
         names = {key: buffer.name for key, buffer in inputs.items()}
@@ -152,7 +154,7 @@ class LayerPlanner:
     def _computes(self, inputs: Mapping[Key, str]) -> tuple[Compute, ...]:
         computes = []
         inside: dict[str, str] = {}
-        for position, (nest, way) in enumerate(zip(self.layer.nests, self.routes, strict=True)):
+        for position, (nest, way) in enumerate(zip(self.layer.nests, self.bindings, strict=True)):
             reads = tuple(
                 inside[key[0]] if key[0] in self.layer.inside else inputs[key]
                 for key in keys_of(nest)
@@ -171,10 +173,10 @@ class LayerPlanner:
         self.computes_into = writes
         return tuple(computes)
 
-    def _finisher(self, way: Route) -> str:
+    def _finisher(self, way: Binding) -> str:
         return "matrix" if way.engine == "matrix" and way.direct else "vector"
 
-    def _written(self, position: int, nest: Nest, way: Route) -> str:
+    def _written(self, position: int, nest: Nest, way: Binding) -> str:
         last = position == len(self.layer.nests) - 1
         if last:
             held = self.held.tensors.get(nest.tensor)
@@ -193,7 +195,7 @@ class LayerPlanner:
         wide = temporary_type(self.arch)
         return wide if is_float(dtype) and size_of(wide) > size_of(dtype) else dtype
 
-    def _sums(self, position: int, nest: Nest, way: Route) -> str | None:
+    def _sums(self, position: int, nest: Nest, way: Binding) -> str | None:
         if way.engine != "matrix":
             return None
         kind = accumulator_of(self.layer.tensors[nest.operands[0].tensor].dtype)
@@ -217,7 +219,7 @@ class LayerPlanner:
         engine = self.arch.matrix
         return depth > (engine.depth if engine.kind == "cube" else engine.rows)
 
-    def _scratch(self, position: int, nest: Nest, way: Route) -> tuple[str, ...]:
+    def _scratch(self, position: int, nest: Nest, way: Binding) -> tuple[str, ...]:
         """Space for values between the vector instructions of one nest."""
         if vector_steps(nest, way, self.arch) <= 1:
             return ()

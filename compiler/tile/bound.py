@@ -9,8 +9,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler.bind.layout import copying
-from compiler.bind.machine import route
 from compiler.bind.roles import roles
 from compiler.fuse.outline import Outlines
 from compiler.geometry.walk import Walked
@@ -73,8 +71,7 @@ class Bounds:
         key = outlined.number, sizes
         if key not in self.boxes:
             first = outlined.first
-            product = route(first.head, first.tensors, self.arch).engine == "matrix"
-            if product and not first.head.depthwise:
+            if first.product:
                 self.boxes[key] = whole_product(self._problem(first, sizes))
             else:
                 self.boxes[key] = self._slab(first, sizes)
@@ -83,7 +80,7 @@ class Bounds:
     def _slab(self, layer: Layer, sizes: Sizes) -> tuple[float, float]:
         matrix, vector = work_of(layer, self.arch, sizes)
         # What only moves may pass from load to store.
-        return matrix, 0.0 if copying(layer, self.arch) else vector
+        return matrix, 0.0 if layer.copies else vector
 
     def _problem(self, layer: Layer, sizes: Sizes) -> Problem:
         return Problem(layer, self.arch, roles(layer.head), sizes, 1, self.slots)
@@ -97,8 +94,7 @@ class Bounds:
     def _whole(self, layer: Layer) -> tuple[float, float]:
         """Cycles of the matrix and of the vector engine for all of a layer on one core."""
         shape = layer.result.shape
-        product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
-        if not product or layer.head.depthwise:
+        if not layer.product:
             return self._slab(layer, shape)
         problem = self._problem(layer, layer.head.shape)
         priced = price(problem, in_one_piece(problem))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from compiler.bind.machine import route
 from compiler.errors import DoesNotFit
 from compiler.geometry.clusters import keeps_apart
 from compiler.group import Group
@@ -86,8 +85,7 @@ class ChooseTiles:
         def allowed(parts: tuple[Box, ...]) -> bool:
             return keeps_apart(group, parts, arch)
 
-        product = route(layer.head, layer.tensors, arch).engine == "matrix"
-        if product and not layer.head.depthwise:
+        if layer.product:
             columns, kept = COLUMNS[self.objective], self.breadth.kept
             yield from search(layer, arch, cores, slots, columns, group.shared, allowed, kept)
             return

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from compiler.bind.layout import left_order, vector_steps
-from compiler.bind.machine import Route, product_startup, route, temporary_type
+from compiler.bind.machine import product_startup, temporary_type
 from compiler.bind.mapping import block, joining, pays, pieces
 from compiler.bind.roles import Roles
+from compiler.binding import Binding
 from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined, resting
 from compiler.cost.transfer import Flow, Path, Transfer, traffic
@@ -73,10 +74,10 @@ class Problem:
         """The sum of products."""
         return self.layer.head
 
-    @cached_property
-    def way(self) -> Route:
+    @property
+    def way(self) -> Binding:
         """How the head runs on this machine."""
-        return route(self.head, self.layer.tensors, self.arch)
+        return self.layer.binding
 
     @cached_property
     def source(self) -> Tensor:
@@ -397,8 +398,7 @@ def _vector(problem: Problem, choice: Choice) -> Any:
     layer = problem.layer
     tile = [_size(problem, choice, dim) for dim in range(problem.head.rank)]
     cycles: Any = 0.0
-    for nest in layer.nests:
-        way = problem.way if nest is problem.head else route(nest, layer.tensors, problem.arch)
+    for nest, way in zip(layer.nests, layer.bindings, strict=True):
         work = VectorWork(nest, layer.tensors, problem.arch, way, layer.inside, tile)
         cycles = cycles + work.cycles
     return cycles

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.bind.facts import LayerFacts
-from compiler.bind.machine import route
 from compiler.bind.roles import roles
 from compiler.fuse.outline import Outlines
 from compiler.layer import Layer
@@ -113,8 +112,7 @@ class Shares:
         front = self.fronts.get(key)
         if front is None:
             first = outlined.first
-            product = route(first.head, first.tensors, self.arch).engine == "matrix"
-            ways = self._product if product and not first.head.depthwise else self._slabs
+            ways = self._product if first.product else self._slabs
             front = self.fronts[key] = ways(first, sizes, mine, near, resident=resident)
         return front
 
@@ -124,8 +122,7 @@ class Shares:
     ) -> Share:  # fmt: skip
         """The share with these loops; of a product, with the nearest order that is priced."""
         tiles = {loop.dim: loop.size for loop in loops}
-        product = route(layer.head, layer.tensors, self.arch).engine == "matrix"
-        if product and not layer.head.depthwise:
+        if layer.product:
             return self._exact_product(layer, sizes, held, loops, frozenset(shared), resident)
         if resident:
             stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler.bind.layout import copying, left_order, vector_steps
-from compiler.bind.machine import depthwise_cycles, route, temporary_type
+from compiler.bind.layout import left_order, vector_steps
+from compiler.bind.machine import depthwise_cycles, temporary_type
 from compiler.cost.rates import pipelined, resting
 from compiler.cost.transfer import Flow, Path, Traffic, pitches, traffic
 from compiler.geometry.cuts import anything, boxes, grids
@@ -71,9 +71,8 @@ def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, floa
     """Cycles of the matrix and of the vector engine for one tile of a layer without a product
     over channels."""
     vector = matrix = 0.0
-    for nest in layer.nests:
+    for nest, way in zip(layer.nests, layer.bindings, strict=True):
         sizes = _sizes(layer, nest, tiles)
-        way = route(nest, layer.tensors, arch)
         if way.engine == "matrix":
             channels = max(1, sizes[1])
             taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
@@ -101,8 +100,8 @@ def space_of(layer: Layer, arch: Arch, elements: int) -> int:
     """Bytes of local memory for what stands between the instructions of a tile of `elements`."""
     wide = size_of(temporary_type(arch))
     inside = elements * wide * (len(layer.nests) - 1)
-    for nest in layer.nests:
-        if vector_steps(nest, route(nest, layer.tensors, arch), arch) > 1:
+    for nest, way in zip(layer.nests, layer.bindings, strict=True):
+        if vector_steps(nest, way, arch) > 1:
             inside += elements * wide
     return inside
 
@@ -150,7 +149,7 @@ def flows_of(
     count = math.prod(cuts.values())
     middle = [min(t, extent - t) for t, extent in zip(tiles, layer.result.shape, strict=True)]
     boxes = layer_needs(layer, tuple(zip(middle, tiles, strict=True)))
-    product = route(layer.head, layer.tensors, arch).engine == "matrix"
+    product = layer.binding.engine == "matrix"
     for name, box in boxes.items():
         tensor = layer.tensors[name]
         if name in held:
@@ -176,7 +175,7 @@ def flows_of(
 
 def _passes_through(layer: Layer, arch: Arch, held: Collection[str]) -> bool:
     """Whether the layer's result is stored from where its input was loaded to."""
-    return copying(layer, arch) and not {*layer.inputs, layer.result.name} & {*held}
+    return layer.copies and not {*layer.inputs, layer.result.name} & {*held}
 
 
 def _steps(layer: Layer, boxes: Mapping[str, Box]) -> list[int]:

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.bind.machine import Route, adds_up_in_pieces, cost_class, temporary_type
+from compiler.bind.machine import adds_up_in_pieces, cost_class, temporary_type
 from compiler.bind.roles import roles
+from compiler.binding import Binding
 from compiler.cost.operands import Flows
 from compiler.cost.transfer import pitches
 from compiler.nest.ir import Access, Nest, Tensor, order_of
@@ -70,7 +71,7 @@ class VectorWork:
     nest: Nest
     tensors: Mapping[str, Tensor]
     arch: Arch
-    way: Route
+    way: Binding
     inside: Collection[str]
     """Tensors that exist within the layer only."""
     sizes: Sequence[Any]

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.bind.machine import route
 from compiler.bind.roles import roles
 from compiler.geometry.clusters import keeps_apart
 from compiler.geometry.cuts import cut_axes
@@ -40,7 +39,7 @@ class Cuts:
         names = [name_of(self.last, axis) for axis in range(len(self.shape))]
         self.axes = {name: axis for axis, name in enumerate(names)}
         alone = len(self.group.layers) == 1 and not self.group.kept
-        self.free = _splittable(self.last, self.arch) if alone else _common(self.group)
+        self.free = _splittable(self.last) if alone else _common(self.group)
 
     def parts(self) -> tuple[Box, ...]:
         """The cores' parts of the last result."""
@@ -71,9 +70,8 @@ class Cuts:
     def layer(self, work: Work, layer: Layer, sizes: Sequence[int]) -> tuple[TileLoop, ...]:
         """The loops of one layer, whose largest tile in the step's loops has `sizes`."""
         head, shape = layer.head, layer.result.shape
-        product = route(head, layer.tensors, self.arch).engine == "matrix" and not head.depthwise
         dims = {name_of(layer, axis): axis for axis in range(len(shape))}
-        if product:  # whose result has the head's dimensions, and whose sum may be split
+        if layer.product:  # whose result has the head's dimensions, and whose sum may be split
             dims |= {head.dims[dim].name: dim for dim in range(head.rank, len(head.dims))}
         found = []
         for loop in work.loops:
@@ -86,7 +84,7 @@ class Cuts:
                 self._say(f"{loop.dim} has {extent} positions only", loop.line)
             found.append(TileLoop(number, loop.size, reduction=inside))
         self._once(work.loops)
-        check = _wrong_product if product else _wrong_slabs
+        check = _wrong_product if layer.product else _wrong_slabs
         for said in check(layer, {loop.dim: loop.size for loop in found}, sizes):
             self._say(said, work.line)
         kinds = [loop.reduction for loop in found]
@@ -145,10 +143,10 @@ def _meet(a: Box, b: Box) -> bool:
     )
 
 
-def _splittable(layer: Layer, arch: Arch) -> set[int]:
+def _splittable(layer: Layer) -> set[int]:
     """Axes along which a layer alone may be cut."""
     head = layer.head
-    if route(head, layer.tensors, arch).engine == "matrix" and not head.depthwise:
+    if layer.product:
         return {dim for dim in range(head.rank) if head.dims[dim].extent > 1}
     return set(free_dims(layer))
 

@@ -4,7 +4,7 @@ they can run."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 
 from compiler.fuse.dependence import Dependences, dependences, made_by, members
@@ -99,15 +99,15 @@ class Layers:
         for name in work.nests:
             self._once(name, work.line)
         layer, first = self.homes[work.nests[0]]
-        nests = layer.nests[first : first + len(work.nests)]
-        if tuple(nest.tensor for nest in nests) != work.nests:
+        found = layer.part(first, len(work.nests))
+        if tuple(nest.tensor for nest in found.nests) != work.nests:
             whole = ", ".join(nest.tensor for nest in layer.nests)
             self._say(
                 work.line, f"a layer is one that the compiler made, or a run of its operators: "
                 f"{work.nests[0]} is of the layer {whole}",
             )  # fmt: skip
             return None
-        return layer if nests == layer.nests else replace(layer, nests=nests)
+        return layer if found.nests == layer.nests else found
 
     def _once(self, name: str, line: int) -> None:
         if name in self.lines:

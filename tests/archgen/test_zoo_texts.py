@@ -1,4 +1,4 @@
-"""Every network of the zoo as nests and as groups: what is printed reads back."""
+"""Every network of the zoo as nests, bound to engines and as groups: what is printed reads back."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from test_zoo import SMALL
 
 from archgen.schema import load_arch
 from archgen.zoo.catalog import CATALOG, build
-from compiler.driver import CompileOptions, nests, prepared
-from compiler.fuse.fuse_tails import FuseTails
+from compiler.bind.bind import parse_bound
+from compiler.driver import CompileOptions, layers, nests, prepared
+from compiler.dump import text_of
 from compiler.fuse.line import Line
+from compiler.layer import Layer
 from compiler.nest.text import constants, parse_graph, payloads, print_graph
+from compiler.stages import Stages
 from compiler.tree.made import remarks_of, tree_of
 from compiler.tree.text import parse_tree, print_tree
 
@@ -21,6 +24,14 @@ def test_nests_and_groups_read_back(name: str) -> None:
     graph = nests(prepared(build(name, **SMALL[name]), name), arch, "fp16", CompileOptions())
     text = print_graph(graph)
     assert print_graph(parse_graph(text, constants(graph), payloads(graph))) == text
-    groups = Line(max_layers=3).apply(FuseTails().apply(graph), graph, lambda group: 1.0)
+    parts = layers(graph, arch, Stages())
+    written = text_of("bind", parts, name)
+    bound = (part for part in parts if isinstance(part, Layer))
+    assert parse_bound(written) == {
+        nest.tensor: ways
+        for layer in bound
+        for nest, ways in zip(layer.nests, layer.ways, strict=True)
+    }
+    groups = Line(max_layers=3).apply(parts, graph, lambda group: 1.0)
     tree = tree_of(name, groups)
     assert parse_tree(print_tree(tree, remarks_of(tree, groups))) == tree

@@ -10,6 +10,7 @@ import pytest
 from machines import machine
 from networks import Net
 
+from compiler.bind.bind import Bind
 from compiler.bind.roles import roles
 from compiler.driver import prepared
 from compiler.emit.constants import Packed, packed, packed_data
@@ -41,7 +42,7 @@ def group_of(name: str) -> Layer:
     net = Net()
     graph = lower(prepared(net.model(PRODUCTS[name](net)), "net"), "fp32")
     nests = tuple(step for step in graph.steps if isinstance(step, Nest))
-    return Layer(0, nests[:1], graph.tensors)
+    return Bind().bound(Layer(0, nests[:1], graph.tensors), machine())
 
 
 @pytest.mark.parametrize("cut", [(10, 12), (4, 12), (10, 5), (3, 4), (1, 1)])

@@ -16,10 +16,9 @@ from networks import Checked, Net, check, feeds_of, refused
 
 from archgen.check.reference import run_node
 from compiler.cost.rates import copy_cycles, far_rate
-from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.driver import CompileOptions, compile_model, layers, prepared
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.dependence import dependences
-from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.partition import Unfused
 from compiler.hold.spans import Span, lowest
 from compiler.homes import ChooseHomes, candidates
@@ -102,7 +101,7 @@ def test_groups_are_formed_in_the_hope_of_room_that_there_is(size: int, hoped: f
     """By hand: the middle one of three layers, with an input, a result and 8 x 8 weights."""
     arch, weights = machine(cores=2, shared={"size": size}), 8 * 8 * 4
     graph = lower(prepared(chain(), "net"), "fp32")
-    middle = dependences(FuseTails().apply(graph), graph).group(0b010)
+    middle = dependences(layers(graph, arch, Stages()), graph).group(0b010)
     at_best, at_worst = ChooseHomes().outlooks(graph, Moved(arch))
     assert at_best.price(middle) == hoped + weights
     assert at_worst.price(middle) == 2 * TENSOR + weights
@@ -152,7 +151,7 @@ def test_without_a_way_in_or_out_of_shared_memory_nothing_lies_there(missing: st
     assert not near(seen)
     assert seen.trace.traffic["dram.write"] == 3 * TENSOR
     graph = lower(prepared(chain(), "net"), "fp32")
-    groups = Unfused().apply(FuseTails().apply(graph), graph, lambda group: 1.0)
+    groups = Unfused().apply(layers(graph, arch, Stages()), graph, lambda group: 1.0)
     assert len(list(candidates(groups, graph, Moved(arch)))) == 2
     assert not list(candidates(groups, graph, Moved(lacking)))
 

@@ -21,6 +21,7 @@ from networks import Net, check, refused
 from test_closed_forms import free
 
 from archgen.check.reference import run_reference
+from compiler.bind.bind import Bind
 from compiler.bind.mapping import worth_turning
 from compiler.bind.roles import roles
 from compiler.driver import CompileOptions, compile_model, nests, prepared
@@ -191,7 +192,8 @@ def test_slices_of_weights_that_stay_as_a_whole_do_not_join(resident: bool, time
     net = Net()
     out = net.op("Conv", net.input(1, 16, 10, 10), net.weight(32, 16, 3, 3), pads=[1] * 4)
     graph = lower(prepared(net.model(out), "net"), "fp16")
-    layer = Layer(0, tuple(s for s in graph.steps if isinstance(s, Nest)), graph.tensors)
+    nests = tuple(s for s in graph.steps if isinstance(s, Nest))
+    layer = Bind().bound(Layer(0, nests, graph.tensors), arch)
     found = roles(layer.head)
     problem = Problem(layer, arch, found, layer.head.shape, 1, 2, resident=resident)
     b, y, x, n, k = (

@@ -17,6 +17,7 @@ from machines import machine
 from networks import Net
 
 from compiler.alloc.on_chip import PlaceBuffers, Places
+from compiler.bind.bind import Bind
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.driver import CompileOptions, compile_model, prepared
@@ -59,6 +60,7 @@ STAGES: dict[str, Callable[[NestGraph], object]] = {
     "place-on-host": lambda g: PlaceOnHost().apply(g, INTEGERS, on_host, lambda payload: None),
     "join-host": lambda g: JoinHost().apply(g, as_one),
     "fuse-tails": lambda g: FuseTails().apply(g),
+    "bind": lambda g: Bind().apply(FuseTails().apply(g), SQUARE),
 }
 FILES = [path for name in STAGES for path in sorted((CASES / name).glob("*.txt"))]
 

@@ -7,8 +7,10 @@ import math
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machines import machine
 from networks import Net
 
+from compiler.bind.bind import Bind
 from compiler.driver import prepared
 from compiler.emit.segments import segments
 from compiler.geometry.cuts import boxes, grids
@@ -49,7 +51,7 @@ def convolution(side: int, kernel: int, pads: tuple[int, int], stride: int) -> L
     y = net.op("Conv", x, w, pads=[*pads, *pads], strides=[stride, stride])
     graph = lower(prepared(net.model(y), "net"), "fp32")
     nests = tuple(step for step in graph.steps if isinstance(step, Nest))
-    return Layer(0, nests, graph.tensors)
+    return Bind().bound(Layer(0, nests, graph.tensors), machine())
 
 
 @settings(max_examples=60, deadline=None)

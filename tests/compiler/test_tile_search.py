@@ -12,7 +12,7 @@ from machines import machine
 from networks import Net
 from test_tile_pieces import convolution
 
-from compiler.driver import CompileOptions, nests, prepared
+from compiler.driver import CompileOptions, layers, nests, prepared
 from compiler.effort import LEVELS, stages_for
 from compiler.fit import Fitter
 from compiler.fuse.dependence import dependences
@@ -34,7 +34,7 @@ def chain(layers: int, side: int, channels: int) -> Group:
     arch = machine()
     options = CompileOptions(dtype="fp32")
     graph = nests(prepared(net.model(x), "chain"), arch, "fp32", options)
-    parts = options.stages.fuse.apply(graph)
+    parts = layers(graph, arch, options.stages)
     tied = dependences(parts, graph)
     return tied.group(tied.layers)
 
@@ -122,7 +122,7 @@ def test_a_single_layer_has_as_many_candidates_as_asked_for(limits: dict[str, in
     )
     arch = machine()
     graph = nests(prepared(net.model(made), "one"), arch, "fp32", CompileOptions(dtype="fp32"))
-    tied = dependences(stages.fuse.apply(graph), graph)
+    tied = dependences(layers(graph, arch, stages), graph)
     group = tied.group(tied.layers)
     many, few = (list(way.candidates(group, arch, 2)) for way in (tile, narrow))
     assert all(way in many for way in few)

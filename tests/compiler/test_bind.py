@@ -1,0 +1,79 @@
+"""Bindings: the engine of each operator by cycles or as asked for, checked, and wrong text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import onnx
+import pytest
+from machines import machine
+from networks import Net, check
+
+from compiler.bind.bind import Bind, check_bound, parse_bound
+from compiler.binding import Binding
+from compiler.driver import CompileOptions, layers, nests, prepared
+from compiler.layer import Layer
+from compiler.passes import ContractBroken
+from compiler.stages import Stages
+
+CUBE = {"kind": "cube", "rows": 4, "cols": 16, "depth": 16, "depthwise": True}
+ARCH = machine(types=("fp16",), matrix=CUBE, vector={"lanes": 1})
+
+
+def depthwise() -> onnx.ModelProto:
+    """Nine products of each of 64 values of 16 channels."""
+    net = Net()
+    x = net.input(1, 16, 8, 8)
+    return net.model(net.op("Conv", x, net.weight(16, 1, 3, 3), group=16, pads=[1] * 4))
+
+
+def bound(model: onnx.ModelProto) -> Layer:
+    options = CompileOptions(dtype="fp16")
+    graph = nests(prepared(model, "net"), ARCH, "fp16", options)
+    (layer,) = layers(graph, ARCH, options.stages)
+    assert isinstance(layer, Layer)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("wanted", "engine"), [("quicker", "matrix"), ("matrix", "matrix"), ("vector", "vector")]
+)
+def test_depthwise_products_run_where_they_are_quicker_or_as_asked_for(
+    wanted: Any, engine: str
+) -> None:
+    """The array takes all channels of four pixels at once, the vector engine one value."""
+    options = CompileOptions(stages=Stages(bind=Bind(depthwise=wanted)))
+    checked = check(depthwise(), ARCH, "fp16", options)
+    busy = {e.engine: e.busy for e in checked.trace.engines}
+    assert (busy["matrix"] > 0) == (engine == "matrix")
+    assert busy["vector"] >= 9 * 16 * 64 * (engine == "vector")
+    assert dict(checked.compiled.program.demand.products) == (
+        {"fp16": checked.compiled.program.macs} if engine == "matrix" else {}
+    )
+
+
+@pytest.mark.parametrize(
+    ("ways", "said"),
+    [
+        ((), "is not bound"),
+        ((((Binding("copy")),),), "is bound to copy, which cannot run it"),
+        (
+            ((Binding("vector"), Binding("matrix", sums="shared")),),
+            "vector, matrix, sums in shared",
+        ),
+    ],
+)
+def test_layers_bound_to_what_cannot_run_them_are_told(
+    ways: tuple[tuple[Binding, ...], ...], said: str
+) -> None:
+    layer = bound(depthwise())
+    check_bound([layer], ARCH)
+    with pytest.raises(ContractBroken, match=said):
+        check_bound([replace(layer, ways=ways)], ARCH)
+
+
+@pytest.mark.parametrize("line", ["  y: tensor", "  matrix", "  y: matrix; or", "y"])
+def test_text_that_is_no_binding_is_told_with_its_line(line: str) -> None:
+    with pytest.raises(ValueError, match=r"line 2: expected '  TENSOR: ENGINE', got"):
+        parse_bound(f"layer 0\n{line}\n")
