@@ -36,7 +36,7 @@ def compile_best(request: Request) -> Best:
     scheduling = request.scheduling
     wanted = Wanted(
         request.model, request.arch, _options(request), scheduling.alternatives,
-        scheduling.objective, request.schedule_from,
+        scheduling.objective, request.schedule_from, request.decisions,
     )  # fmt: skip
     return best_program(wanted, traced)
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import onnx
 from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import Recipe, Stages
+from compiler.api import Decisions, Recipe, Stages
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run
 from simmodel.metrics import Metrics
@@ -38,6 +39,8 @@ class Request:
     scheduling: Scheduling = DEFAULT
     schedule_from: Arch | None = None
     """The machine to compile for, whose programs `arch` then runs; None: `arch` itself."""
+    decisions: Decisions | None = field(default=None, repr=False, compare=False)
+    """Schedules that were chosen before; they save time alone."""
 
 
 @dataclass(frozen=True)
@@ -69,3 +72,5 @@ class Toolchain:
     simulate: Callable[[Program, Arch], Trace]
     measure: Callable[[Trace, Program, Arch, int], Metrics]
     """The last argument is the batch."""
+    decisions: Path | None = None
+    """Folder in which the compiler's decisions outlive a process; None: there is none."""

@@ -8,6 +8,7 @@ own business.
 from __future__ import annotations
 
 from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
+from compiler.decisions import Decisions, Shelf
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel, at_node, operator_name
@@ -46,6 +47,8 @@ __all__ = [  # noqa: RUF022
     "Best",
     "Tried",
     "alternatives",  # passes for the others
+    "Decisions",  # schedules that were chosen before, by what of the machine they depend on
+    "Shelf",  # where these outlive the process
     "estimate",  # cycles by the cost model alone, long before a program
     "NetworkEstimate",
     "expected",  # the same of what was compiled

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from compiler.alloc.on_chip import Place
 from compiler.bind.machine import real_type
+from compiler.decisions import Decisions, decision_of
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
@@ -32,8 +33,9 @@ from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
 from compiler.recompute import Known, Recipe
-from compiler.repair import TOKENS, Emitted, Parts, emitted, placed, ways
+from compiler.repair import TOKENS, Emitted, Parts, Way, emitted, placed, ways
 from compiler.schedule import Schedule
+from compiler.seen import Seen
 from compiler.stages import Stages
 from compiler.tree.follow import followed
 from compiler.tree.ir import Tree
@@ -130,6 +132,7 @@ def compile_model(
     arch: Arch,
     options: CompileOptions | None = None,
     observe: Observer = unobserved,
+    decisions: Decisions | None = None,
 ) -> CompileResult:
     """Compile a network for a machine.
 
@@ -139,6 +142,8 @@ def compile_model(
         arch: the machine.
         options: element type, host fallback, options of the passes.
         observe: called after each stage; what it raises ends the compilation.
+        decisions: schedules that were chosen before, of which one may serve; it is observed when
+            it is placed.
 
     Returns:
         The program, the operators left to the host, and the decision for every group.
@@ -155,8 +160,10 @@ def compile_model(
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
     before, fallback = _on_host(model, arch, dtype, options, observe)
     graph = _arranged(before, fallback, options.stages, observe)
-    make = _made if options.tree is None else partial(_told, options.tree)
-    search, made, notes = make(graph, arch, options.stages, observe)
+    if options.tree is None:
+        search, made, notes = _made(graph, arch, options.stages, observe, decisions)
+    else:
+        search, made, notes = _told(options.tree, graph, arch, options.stages, observe)
     host = tuple(step for step in before.steps if isinstance(step, HostNode))
     return _result(made, search, host, _known(model), notes)
 
@@ -263,16 +270,14 @@ def _joined(
 
 
 def _made(
-    graph: NestGraph, arch: Arch, stages: Stages, observe: Observer
+    graph: NestGraph, arch: Arch, stages: Stages, observe: Observer, decisions: Decisions | None
 ) -> tuple[Search, Emitted, tuple[str, ...]]:
     """What was searched, the program, and what was given up for it."""
     parts = layers(graph, arch, stages, observe)
     refusal: DoesNotFit | None = None
     for way in ways(stages):
-        search = Search(graph, parts, Fitter(arch, way.stages))
-        notes = [way.note]
         try:
-            steps = _placed(search, observe, notes)
+            search, steps, notes = _decided(graph, parts, arch, way, observe, decisions)
             _observe_steps(steps, observe)
             found = emitted(graph, search.fitter, steps)
         except DoesNotFit as why:
@@ -287,6 +292,29 @@ def _made(
         return search, found, tuple(filter(None, notes))
     assert refusal is not None
     raise refusal
+
+
+def _decided(
+    graph: NestGraph, parts: tuple[Layer | HostNode, ...], arch: Arch, way: Way,
+    observe: Observer, decisions: Decisions | None,
+) -> tuple[Search, tuple[ProgramStep, ...], list[str]]:  # fmt: skip
+    """What is known of such a machine, or is found for this one and then known; with what had to be
+    given up."""
+    notes = [way.note]
+    key = None if decisions is None else decisions.key(graph, parts, way.stages)
+    if decisions is None or key is None:
+        search = Search(graph, parts, Fitter(arch, way.stages))
+        return search, _placed(search, observe, notes), notes
+    known = decisions.of(key, arch)
+    if known is not None:
+        search = Search(graph, parts, Fitter(arch, way.stages))
+        steps = followed(known.tree, graph, parts, search.fitter, known.expected)
+        return search, steps, [*notes, *known.notes]
+    seen = Seen(arch)
+    search = Search(graph, parts, Fitter(seen.machine, way.stages))
+    steps = _placed(search, observe, notes)
+    decisions.keep(key, dict(seen.noted), decision_of(graph, steps, notes[1:]))
+    return search, steps, notes
 
 
 def _told(

@@ -16,6 +16,7 @@ from functools import partial
 import onnx
 import onnx_ir as ir
 
+from compiler.decisions import Decisions
 from compiler.driver import CompileOptions, CompileResult, compile_model, remade
 from compiler.effort import LEVELS, stages_for
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
@@ -58,6 +59,8 @@ class Wanted:
     """A name of `OBJECTIVES`: what programs are compared by."""
     made_for: Arch | None = None
     """The machine to compile for, where that is another one."""
+    decisions: Decisions | None = field(default=None, repr=False, compare=False)
+    """Schedules that were chosen before."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +225,7 @@ def _with_less(arch: Arch, eighths: int) -> Arch:
 def _verified(wanted: Wanted, options: CompileOptions, arch: Arch) -> Best:
     """Compiled for `arch`, which may have less than the machine that runs it; CompilerError where
     there is no program."""
-    result = compile_model(wanted.model, arch, options)
+    result = compile_model(wanted.model, arch, options, decisions=wanted.decisions)
     verify(result.program, wanted.arch)
     return Best(result, options, arch)
 

@@ -136,7 +136,7 @@ class Memories(Part):
 
     def get(self, role: str) -> Memory | Dram | None:
         """The memory in `role`, or None where the machine has none."""
-        known = role in type(self).model_fields
+        known = role in Memories.model_fields
         found: Memory | Dram | None = getattr(self, role) if known else None
         return found
 

@@ -23,7 +23,7 @@ from archgen.studies.estimate import COST_MODEL, ESTIMATED, Estimator, to_estima
 from archgen.studies.options import Running
 from archgen.studies.results import Study, about, write_manifest
 from archgen.studies.store import writing
-from archgen.studies.sweep import Observer, store_in, stored_or_run, workers_for
+from archgen.studies.sweep import Observer, remembering, store_in, stored_or_run, workers_for
 from archgen.studies.workers import Workers
 from archgen.toolchain import Toolchain
 
@@ -158,7 +158,9 @@ class Judge:
     def _crew(self, estimate: bool) -> Workers:
         if estimate not in self._workers:
             means = self.means
-            tools = means.estimator if estimate else means.tools
+            tools = (
+                means.estimator if estimate else remembering(means.tools, self.store, means.running)
+            )
             self._workers[estimate] = workers_for(means.running, self.design, tools, self.expected)
         return self._workers[estimate]
 

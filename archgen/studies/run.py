@@ -3,7 +3,7 @@
 The one idea: whatever happens becomes an outcome. What the compiler refuses is an answer with its
 reason; an unexpected error is kept with its traceback, so that one point never stops the others.
 A workbench lives as long as its process and keeps what consecutive points share: the opened model,
-its quantized form, inputs and reference outputs.
+its quantized form, inputs and reference outputs, and what the compiler has decided.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from archgen.cache import cache_dir, content_hash
+from archgen.cache import cache_dir, code_version, content_hash
 from archgen.check.deviation import with_losses, with_outputs, with_stored
 from archgen.check.quantize import Quantized, quantize
 from archgen.check.quantized_parts import PRODUCTS
@@ -38,7 +38,7 @@ from archgen.check.widen import has_bfloat16, widened_but_for_casts
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
-from archgen.extensions import ExtensionError, activate, blaming
+from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.internal import said, written
 from archgen.models.load import ModelError, SourceModel, open_model
 from archgen.models.sizes import check_sizes
@@ -48,8 +48,10 @@ from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
 from archgen.process.memory import refusal
 from archgen.process.steps import step
+from archgen.studies.shelf import DecisionShelf
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.api import (
+    Decisions,
     DoesNotFit,
     Made,
     Memo,
@@ -181,6 +183,7 @@ class Workbench:
         self._models = Models(tools.load)
         self._stagewise: tuple[str, dict[str, Array]] = ("", {})
         self._memo = Memo()
+        self._decisions: dict[tuple[Extension, ...], Decisions] = {}
 
     def run(self, point: Point) -> Outcome:
         """What becomes of `point`; never raises for anything about the point itself."""
@@ -192,7 +195,7 @@ class Workbench:
         model = kept.model
         request = Request(
             model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling,
-            point.schedule_from,
+            point.schedule_from, self._decided_with(point.extensions),
         )  # fmt: skip
         compiled, compile_s = _timed(lambda: tools.compile(request))
         program = compiled.program
@@ -221,6 +224,16 @@ class Workbench:
         if point.trace and made:
             made["trace"] = compressed(trace_bytes(trace, program, arch))
         return Outcome(point.key, point.label, row, layers, details, made)
+
+    def _decided_with(self, extensions: tuple[Extension, ...]) -> Decisions:
+        """The compiler's decisions, which are others with other extensions."""
+        if extensions not in self._decisions:
+            folder = self.tools.decisions
+            contents = [each.content for each in extensions]
+            salt = content_hash({"code": code_version(), "extensions": contents})
+            shelf = None if folder is None else DecisionShelf(folder)
+            self._decisions[extensions] = Decisions(shelf, salt)
+        return self._decisions[extensions]
 
     def _simulated(self, compiled: Compiled, arch: Arch) -> tuple[Trace, float]:
         """The run of a program and its seconds, unless the compiler has these already."""

@@ -49,6 +49,8 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "runs"
+        self.decisions = folder / "decisions"
+        """What the compiler has decided on the way."""
         self._claims = Locks(self.folder / ".claims")
 
     def claim(self, key: str) -> bool:

@@ -94,7 +94,7 @@ def run_study(
     wanted = [replace(point, trace=running.trace) for point in points(design)]
     said = about(design, wanted, running.command)
     store = store_in(running.out)
-    workers = workers_for(running, design, tools, len(wanted))
+    workers = workers_for(running, design, remembering(tools, store, running), len(wanted))
     if running.out is not None:
         with writing(Path(running.out)):
             write_manifest(Path(running.out), said, design.archs, wanted)
@@ -164,7 +164,7 @@ def store_in(out: Named | None) -> Store | None:
         said = f"{cache_dir()}: the cache cannot be written ($ARCHGEN_CACHE): {mistake.strerror}"
         raise StudyError([said]) from None
     store = Store(folder)
-    for place in (folder, store.folder, cache_dir()):
+    for place in (folder, store.folder, store.decisions, cache_dir()):
         tidy(place)
     return store
 
@@ -184,6 +184,13 @@ def workers_for(running: Running, design: Design, tools: Tools, count: int) -> W
     if running.executor == HERE or (jobs == 1 and not bounded and not can_guard()):
         return InProcess(tools)
     return LocalProcesses(tools, jobs, running.memory)
+
+
+def remembering(tools: Toolchain, store: Store | None, running: Running) -> Toolchain:
+    """`tools` whose compiler remembers what it decides in the store."""
+    if store is None or running.fresh:
+        return tools
+    return replace(tools, decisions=store.decisions)
 
 
 def _refuse_foreign(running: Running, jobs: int) -> None:

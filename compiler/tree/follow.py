@@ -7,7 +7,7 @@ schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.alloc.layout import check_layout
@@ -25,7 +25,7 @@ from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.plan.ir import Plan
 from compiler.repair import fits
-from compiler.schedule import OuterLoop, Schedule, Tiled
+from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.price_group import NOTHING
 from compiler.tree.cuts import Cuts
 from compiler.tree.ir import Call, Step, Tree
@@ -33,9 +33,29 @@ from compiler.tree.layers import Layers, Part, nearest
 from compiler.tree.text import TreeError
 
 
+@dataclass(frozen=True)
+class Expected:
+    """What the search expects of a step whose tree is kept."""
+
+    whole: Estimate
+    layers: tuple[Estimate, ...]
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Expected:
+        """What it expects of a schedule of its own."""
+        return cls(schedule.estimate, tuple(tiled.estimate for tiled in schedule.layers))
+
+    def put_into(self, schedule: Schedule) -> Schedule:
+        """The schedule, with this."""
+        pairs = zip(schedule.layers, self.layers, strict=True)
+        layers = tuple(replace(tiled, estimate=estimate) for tiled, estimate in pairs)
+        return replace(schedule, layers=layers, estimate=self.whole)
+
+
 def followed(
-    tree: Tree, graph: NestGraph, parts: tuple[Part, ...], fitter: Fitter
-) -> tuple[Made, ...]:
+    tree: Tree, graph: NestGraph, parts: tuple[Part, ...], fitter: Fitter,
+    expected: Sequence[Expected | None] | None = None,
+) -> tuple[Made, ...]:  # fmt: skip
     """The steps that `tree` describes.
 
     Args:
@@ -43,6 +63,7 @@ def followed(
         graph: the network.
         parts: its layers and calls of the host as the compiler forms them.
         fitter: for the machine.
+        expected: of each step, where that is known; else the fitter is asked.
 
     Raises:
         TreeError: the tree is none of this network and machine.
@@ -55,7 +76,7 @@ def followed(
     if layers.mistakes:
         raise TreeError(layers.mistakes)
     homed = _homed(tree, groups, graph, fitter)
-    schedules = _scheduled(tree, homed, fitter)
+    schedules = _scheduled(tree, homed, fitter, expected or [None] * len(homed))
     return tuple(_placed(tree, homed, schedules, fitter))
 
 
@@ -84,18 +105,22 @@ def _homed(
 
 
 def _scheduled(
-    tree: Tree, groups: tuple[Group | HostNode, ...], fitter: Fitter
-) -> list[Schedule | None]:
+    tree: Tree, groups: tuple[Group | HostNode, ...], fitter: Fitter,
+    expected: Sequence[Expected | None],
+) -> list[Schedule | None]:  # fmt: skip
     """The schedule of each step; None where the tree leaves it to the compiler."""
     mistakes: list[str] = []
     found: list[Schedule | None] = []
-    for step, group in zip(tree.steps, groups, strict=True):
+    for step, group, known in zip(tree.steps, groups, expected, strict=True):
         if isinstance(step, Call) or isinstance(group, HostNode) or not step.cores:
             found.append(None)
             if isinstance(step, Step) and (step.loops or any(w.loops for w in step.layers)):
                 mistakes.append(f"line {step.line}: a step with loops says what its cores do")
             continue
-        found.append(_Reader(step, group, fitter, mistakes).schedule())
+        made = _Reader(step, group, fitter, mistakes).schedule()
+        if made is not None:
+            made = fitter.estimated(made) if known is None else known.put_into(made)
+        found.append(made)
     if mistakes:
         raise TreeError(mistakes)
     return found
@@ -111,7 +136,7 @@ class _Reader:
     mistakes: list[str]
 
     def schedule(self) -> Schedule | None:
-        """The schedule, with what the search expects of it; None where it is wrong."""
+        """The schedule, of which nothing is expected yet; None where it is wrong."""
         cuts = Cuts(self.step, self.group, self.fitter.arch, self.mistakes)
         before = len(self.mistakes)
         parts, loops = cuts.parts(), cuts.loops()
@@ -129,7 +154,7 @@ class _Reader:
         )
         if len(self.mistakes) > before:
             return None
-        return self.fitter.estimated(replace(bare, layers=layers))
+        return replace(bare, layers=layers)
 
     def _bare(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> tuple[Tiled, ...]:
         """The layers without loops; what cores do of a layer in loops follows from the walk."""

@@ -1,0 +1,194 @@
+"""Decisions that are remembered: they serve just those machines on which the same would be decided,
+whichever field differs, and the program is the one that a search gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import NAMED, machine, machines
+from networks import Net
+from pydantic import ValidationError
+
+from compiler.decisions import Decisions
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.effort import stages_for
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.seen import Seen, read_again
+from simmodel.arch import Arch, MemoryRole, Part
+from simmodel.arch_rules import problems
+from simmodel.asm import print_program
+from simmodel.units import Bandwidth, Delay
+
+QUICK = CompileOptions(stages=stages_for(0))
+BASE = machine(
+    name="base", cores=2, accumulators=2048, local={"size": 1024}, matrix={"writeback": ["clip"]}
+)
+ROLES = get_args(MemoryRole)
+"""Where operands lie is no choice among the memories that there are."""
+
+
+class Texts:
+    """A shelf in memory."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+
+    def names(self, start: str) -> list[str]:
+        return [name for name in self.texts if name.startswith(start)]
+
+    def get(self, name: str) -> str | None:
+        return self.texts.get(name)
+
+    def put(self, name: str, text: str) -> None:
+        self.texts[name] = text
+
+
+def network() -> onnx.ModelProto:
+    """Two products and vector work."""
+    net = Net(seed=1)
+    x = net.input(1, 4, 6, 6)
+    y = net.op("Relu", net.op("Conv", x, net.weight(4, 4, 3, 3), pads=[1, 1, 1, 1]))
+    return net.model(net.op("Add", net.op("Conv", y, net.weight(4, 4, 1, 1)), x))
+
+
+PREPARED = prepared(network(), "net")
+
+
+def program(arch: Arch, decisions: Decisions | None = None) -> str:
+    """The program of the network, or why there is none."""
+    try:
+        return print_program(compile_model(PREPARED, arch, QUICK, decisions=decisions).program)
+    except (DoesNotFit, UnsupportedModel) as why:
+        return str(why)
+
+
+def others(value: object, kind: object) -> Iterator[object]:
+    """Other values of a field."""
+    match value:
+        case bool():
+            yield not value
+        case int() | float():
+            yield value * 2
+            yield value // 2 or 1
+        case Bandwidth():
+            yield Bandwidth(value.amount / 4, value.per_cycle)
+        case Delay():
+            yield Delay(value.amount * 2 + 3, value.in_cycles)
+        case None:
+            yield 8
+        case tuple():
+            yield value[1:]
+        case str() if get_origin(kind) is Literal:
+            words = [word for word in get_args(kind) if word != value and word not in ROLES]
+            yield from words[:1]
+
+
+def changed(arch: Arch) -> Iterator[tuple[str, Arch]]:
+    """Machines that differ from `arch` in one field each, over all fields of the schema."""
+    whole = arch.model_dump(by_alias=True)
+
+    def below(part: Part, name: str, into: dict[str, Any]) -> Iterator[tuple[str, Arch]]:
+        for field, info in type(part).model_fields.items():
+            value, key = getattr(part, field), info.alias or field
+            inner = value.items() if isinstance(value, dict) else ()
+            parts = [(key, value, into[key])] if isinstance(value, Part) else []
+            parts += [(f"{key}.{k}", v, into[key][k]) for k, v in inner if isinstance(v, Part)]
+            for path, each, place in parts:
+                yield from below(each, f"{name}{path}.", place)
+            for other in () if parts else others(value, info.annotation):
+                into[key] = other
+                try:
+                    made = Arch.model_validate(whole)
+                except ValidationError:
+                    continue
+                finally:
+                    into[key] = value
+                if not problems(made):
+                    yield f"{name}{key}", made
+
+    # Of energies one stands for all: there are as many as of all other fields.
+    found = below(arch, "", whole)
+    return (pair for pair in found if pair[0] == "energy.node" or "energy." not in pair[0])
+
+
+def test_a_change_of_any_field_that_changes_a_schedule_is_noticed() -> None:
+    decisions = Decisions()
+    base = program(BASE, decisions)
+    fields: dict[str, bool] = {}
+    differing = 0
+    for name, arch in changed(BASE):
+        before, cold = decisions.found, program(arch)
+        assert program(arch, decisions) == cold, name
+        fields[name] = decisions.found > before
+        differing += cold != base
+    assert len(fields) > 60 and differing > 10
+    served = {name for name, found in fields.items() if found}
+    assert {"front_end.queue_depth", "front_end.tokens", "host.compute"} <= served
+    assert not served & {"memories.dram.bandwidth", "matrix.rows", "cores"}
+
+
+@given(st.lists(st.one_of(machines(), st.sampled_from(list(NAMED.values()))), max_size=3))
+@settings(max_examples=5)
+def test_what_was_decided_before_changes_no_program(found: list[Arch]) -> None:
+    decisions = Decisions(Texts())
+    for arch in (*found, *reversed(found)):
+        assert program(arch, decisions) == program(arch)
+
+
+def test_what_one_process_decides_serves_the_next() -> None:
+    shelf = Texts()
+    program(BASE, Decisions(shelf))
+    again = Decisions(shelf)
+    assert program(BASE, again) == program(BASE)
+    assert again.found == 1
+    result = compile_model(PREPARED, BASE, QUICK, decisions=again)
+    cold = compile_model(PREPARED, BASE, QUICK)
+    pairs = zip(result.decisions, cold.decisions, strict=True)
+    assert all(a.schedule.estimate == b.schedule.estimate for a, b in pairs)
+    assert result.notes == cold.notes
+    other = Decisions(shelf, salt="other sources")
+    assert program(BASE, other) == program(BASE)
+    assert other.found == 0
+
+
+def test_what_cannot_be_read_is_decided_again() -> None:
+    shelf = Texts()
+    program(BASE, Decisions(shelf))
+    for text in ("", "{}", '{"fields": [], "notes": [], "expected": [], "tree": ["nonsense"]}'):
+        shelf.texts = dict.fromkeys(shelf.texts, text)
+        again = Decisions(shelf)
+        assert program(BASE, again) == program(BASE)
+        assert again.found == 0
+
+
+def test_the_oldest_decisions_go_first() -> None:
+    decisions = Decisions(most=2)
+    sizes = [machine(local={"size": size}) for size in (8192, 16384, 32768)]
+    for arch in sizes:
+        program(arch, decisions)
+    assert len(decisions.kept) == 2
+    for arch in reversed(sizes):
+        program(arch, decisions)
+    assert decisions.found == 2
+
+
+def test_a_view_notes_what_is_read_through_properties_and_other_views() -> None:
+    outer = Seen(BASE)
+    inner = Seen(outer.machine)
+    assert inner.machine.core_count == 2
+    assert inner.machine.copy_engine("dram", "local") == BASE.copy_engine("dram", "local")
+    assert inner.machine.memories.get("weights") is None
+    assert isinstance(inner.machine.memories.local, type(BASE.memories.local))
+    assert inner.noted == outer.noted
+    assert {("clusters",), ("cores",), ("memories", "weights")} <= inner.noted.keys()
+    assert ("memories", "local", "size") not in inner.noted
+    assert read_again(BASE, inner.noted) == tuple(inner.noted.values())
+    wider = machine(name="wider", cores=4)
+    assert read_again(wider, inner.noted) != tuple(inner.noted.values())
+    with pytest.raises(AttributeError):
+        _ = inner.machine.no_such_field  # type: ignore[attr-defined]
