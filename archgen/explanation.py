@@ -16,6 +16,7 @@ from archgen.scheduling import DEFAULT, Scheduling
 from compiler.api import Best, GroupReport, HostNode, Tried, expected, report
 from simmodel.arch import Arch
 from simmodel.trace import OriginTrace, Trace
+from simmodel.waterfall import Waterfall, waterfall
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,8 @@ class Explanation:
     """Cycles: the sum of what the groups add, and of the host's calls."""
     simulated: int
     """Cycles."""
+    waterfall: Waterfall
+    """Where the simulated cycles went."""
     groups: tuple[Explained, ...]
     sizes: Mapping[str, int]
     """Bytes of each memory on chip."""
@@ -98,6 +101,7 @@ class Explanation:
             "partition": self.partition, "programs_tried": [asdict(each) for each in self.tried],
             "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
             "host_cycles": self.elsewhere,
+            "waterfall": asdict(self.waterfall),
             "memories": dict(self.sizes),
             "notes": list(self.notes),
             **({"schedules": [asdict(each) for each in self.beside]} if self.beside else {}),
@@ -125,6 +129,7 @@ def explanation(
         scheduling=scheduling,
         estimated=expected(result, arch),
         simulated=trace.cycles,
+        waterfall=waterfall(trace, result.program, arch),
         groups=tuple(Explained(group, spans[group.step]) for group in groups),
         sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},
         host=result.host,

@@ -70,7 +70,7 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
     cycles = max(1, trace.cycles)
     dtype = _dtype(program, arch)
     needed = compulsory_bytes(program, trace)
-    compute = _compute_cycles(program, trace, arch, dtype)
+    compute = compute_cycles(program, trace, arch)
     memory = needed / arch.dram_bytes_per_cycle
     seconds = cycles / arch.clock
     return Metrics(
@@ -94,9 +94,14 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
     )
 
 
-def _compute_cycles(program: Program, trace: Trace, arch: Arch, dtype: str) -> float:
-    """Cycles of all matrix engines for the products that the outputs take, at their peaks."""
-    products = program.demand.products if program.demand else ((dtype, program.macs),)
+def compute_cycles(program: Program, trace: Trace, arch: Arch) -> float:
+    """Cycles of all matrix engines for the products that the outputs take, at their peaks.
+
+    Raises:
+        Impossible: the run did fewer.
+    """
+    demand = program.demand
+    products = demand.products if demand else ((_dtype(program, arch), program.macs),)
     if program.demand:
         _reached("multiply-accumulates", trace.macs, sum(macs for _, macs in products))
     rates = ((macs, arch.peak_macs(name)) for name, macs in products)

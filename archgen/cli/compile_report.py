@@ -16,8 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from archgen.explanation import Explained, Explanation, Measured
+from archgen.outcomes.stalls import STALLS
 from compiler.api import Choice, Constants, GroupReport, Option, Trial, Tried
 from simmodel.units import show_bytes
+from simmodel.waterfall import MOVED, WORK
 
 _PIPED = 120
 """Width where there is no terminal and COLUMNS is not set."""
@@ -37,6 +39,7 @@ def parts(made: Explanation) -> Iterator[RenderableType]:
     yield from _head(made)
     if made.beside:
         yield _beside(made.beside)
+    yield _waterfall(made)
     yield _groups(made)
     yield Text("adds: simulated cycles from the end of the groups before; span: from first to last")
     if made.host:
@@ -93,6 +96,21 @@ def _beside(schedules: Sequence[Measured]) -> Table:
             made.schedule, f"{made.cycles:,}", f"{made.dram_bytes / 1e6:.3f}",
             show_bytes(made.local_bytes), words[made.verified],
         )  # fmt: skip
+    return table
+
+
+def _waterfall(made: Explanation) -> Table:
+    """Where the cycles of matrix engines and of DRAM went, from the bound on; no empty rows."""
+    table = _table(
+        "where the cycles went", "cycles", "share", "", left=("where the cycles went", "")
+    )
+    engines = WORK | {cause: stall.meaning for cause, stall in STALLS.items()}
+    accounts = ("matrix", made.waterfall.matrix, engines), ("DRAM", made.waterfall.dram, MOVED)
+    for name, account, meaning in accounts:
+        for what, cycles in account.items():
+            if round(cycles):
+                share = cycles / made.simulated
+                table.add_row(f"{name}: {what}", f"{cycles:,.0f}", f"{share:.1%}", meaning[what])
     return table
 
 

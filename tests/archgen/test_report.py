@@ -30,6 +30,7 @@ from compiler.search import Tried
 from simmodel.arch import Arch
 from simmodel.program import Program
 from simmodel.trace import Trace
+from simmodel.waterfall import Waterfall
 
 MANY, PLAIN, ONE_CORE = "ascend-310-like", "neuroncore-v2-like", "soma-edge"
 """`MANY` walks the network in tiles, `PLAIN` takes it all at once."""
@@ -93,7 +94,13 @@ def example() -> Explanation:
     )  # fmt: skip
     took = Simulated(1100, 0, 1100, 3000, 1096, {"matrix": 1500}, {"data": 70, "fill": 30})
     return Explanation(
-        "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100, (Explained(group, took),),
+        "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100,
+        Waterfall(
+            {"products": 700.0, "products again": 0.0, "start-ups": 50.0, "data": 35.0}
+            | {"fill": 15.0, "no_work": 300.0},
+            {"compulsory": 400.0, "again": 100.0, "idle": 600.0},
+        ),
+        (Explained(group, took),),
         {"local": 4096}, (), "line", (Tried("optimal", 4096, 1200), Tried("line", 4096, 1100)),
         ("nothing is kept between groups, because with it there is no room",),
     )  # fmt: skip
@@ -127,6 +134,8 @@ def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
     assert sorted(nodes) == sorted([*LAYERS, "sum"])
     assert sum(g["simulated"]["added"] for g in found["groups"]) == found["simulated_cycles"]
     assert sum(g["adds"] for g in found["groups"]) == found["estimated_cycles"]
+    for account in found["waterfall"].values():
+        assert sum(account.values()) == pytest.approx(found["simulated_cycles"])
     for group in found["groups"]:
         for memory, size in group["peaks"].items():
             assert 0 < size <= found["memories"][memory]

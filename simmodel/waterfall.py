@@ -1,0 +1,79 @@
+"""From the bound to the measured cycle: what matrix engines and DRAM did in every cycle of a run.
+
+The one idea: both accounts begin with what the outputs take at peak rate, which no schedule can
+save, and add up to the run. What lies between is what a better schedule, or another machine, could
+win: work done more than once, positions of the array without work, start-ups, and waits by cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from simmodel.arch import Arch
+from simmodel.dtype import product_type
+from simmodel.isa import Item, Loop, MatrixInstruction
+from simmodel.metrics import compulsory_bytes, compute_cycles
+from simmodel.program import Program
+from simmodel.trace import CAUSES, Trace
+
+WORK = {
+    "products": "what the outputs take, at the peak of all arrays",
+    "products again": "what several tiles compute each for itself",
+    "padding": "positions of the array without work, and its filling and draining",
+    "start-ups": "before the first operands of an instruction move",
+}
+"""Busy cycles of matrix engines."""
+MOVED = {
+    "compulsory": "what the outputs take of constants and inputs, and outputs, once",
+    "again": "what is loaded or spilled more than once, and bursts that are not used whole",
+    "idle": "less asked for than it could give",
+}
+"""Cycles of DRAM at its peak rate."""
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """Cycles by what they went to, in order; each account adds up to the run's."""
+
+    matrix: Mapping[str, float]
+    """Of the matrix engines, averaged over cores: the keys of `WORK`, then those of `CAUSES`."""
+    dram: Mapping[str, float]
+    """Of DRAM: the keys of `MOVED`."""
+
+
+def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
+    """Where the cycles of `trace`, the run of `program` on `arch`, went.
+
+    Raises Impossible where it did less than the outputs take.
+    """
+    cores, busy = arch.core_count, trace.busy("matrix") / arch.core_count
+    needed = compute_cycles(program, trace, arch)
+    done = started = 0.0
+    for instruction, times in _products(program):
+        peak = arch.peak_macs(product_type(instruction.a.dtype))
+        done += times * instruction.macs() / peak if peak else 0.0
+        started += times * instruction.startup(arch) / cores
+    work = (needed, done - needed, busy - started - done, started)
+    waits = {cause: trace.idle(cause, "matrix") / cores for cause in CAUSES}
+    rate = arch.dram_bytes_per_cycle
+    compulsory = compulsory_bytes(program, trace) / rate
+    moved = (trace.traffic["dram.read"] + trace.traffic["dram.write"]) / rate
+    return Waterfall(
+        matrix=dict(zip(WORK, work, strict=True)) | waits,
+        dram=dict(zip(MOVED, (compulsory, moved - compulsory, trace.cycles - moved), strict=True)),
+    )
+
+
+def _products(program: Program) -> Iterator[tuple[MatrixInstruction, int]]:
+    """Instructions of all matrix engines, and how often each is executed."""
+    for stream in program.cores:
+        yield from _repeated(stream, 1)
+
+
+def _repeated(items: tuple[Item, ...], times: int) -> Iterator[tuple[MatrixInstruction, int]]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _repeated(item.body, times * item.count)
+        elif isinstance(item, MatrixInstruction):
+            yield item, times
