@@ -50,6 +50,12 @@ class Path:
         """That copies."""
         return path(self.arch, *((self.near, self.far) if self.store else (self.far, self.near)))
 
+    @property
+    def demand(self) -> float:
+        """Share of what far memory leaves to a core that a transfer takes at full speed."""
+        rate = far_rate(self.arch, self.far, self.cores, store=self.store)
+        return min(1.0, copy_rate(self.arch, self.engine, self.far) / rate)
+
     def box(
         self, tensor: Tensor, sizes: Sequence[Any], order: Sequence[int] = (),
         buffer: Sequence[Any] = (),
@@ -197,11 +203,16 @@ class Traffic:
         return longest
 
 
+Engine = tuple[int, bool]
+"""A copy engine's identity, and whether it stores."""
+
+
 def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
     """What `flows` take together, on each of `cores` cores."""
     rates = {"dram": arch.dram_bytes_per_cycle, "shared": shared_rate(arch, cores)}
     far: dict[str, Stage] = dict.fromkeys(rates, (0.0, 0.0))
-    engines: dict[tuple[int, bool], Stage] = {}
+    engines: dict[Engine, Stage] = {}
+    streams: dict[Engine, _Stream] = {}
     moved: dict[str, Any] = dict.fromkeys(rates, 0.0)
     lead: Any = 0.0
     for flow in flows:
@@ -213,11 +224,47 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
         cycles = flow.once.cycles
         lead = lead + (once * cycles if flow.constant else 0.0)
         engines[key] = _added(engines.get(key, (0.0, 0.0)), flow.count * cycles, once * cycles)
+        if home == "dram":
+            stream = streams.setdefault(key, _Stream(flow.way.demand))
+            stream.cycles = stream.cycles + (flow.count - once) * size / rate
+    met = {key: _meeting(key, stage, streams) for key, stage in engines.items()}
     load, store = (
-        _longest([stage for (_, stores), stage in engines.items() if stores == direction])
+        _longest([
+            (every + met[key], once)
+            for key, (every, once) in engines.items() if key[1] == direction
+        ])
         for direction in (False, True)
-    )
+    )  # fmt: skip
     return Traffic(load, store, far, moved, lead)
+
+
+@dataclass
+class _Stream:
+    """What one engine moves from or to DRAM behind its first tile."""
+
+    demand: float
+    """Share of DRAM that it takes while it moves anything."""
+    cycles: Any = 0.0
+    """Of DRAM."""
+
+
+def _meeting(key: Engine, stage: Stage, streams: Mapping[Engine, _Stream]) -> Any:
+    """Cycles that an engine loses to others that want DRAM at the same time.
+
+    An engine that moves something half of its time, and else waits for start-ups, meets half of
+    what the others move; for as long its own transfer stands still, or slows down.
+    """
+    late: Any = 0.0
+    every, once = stage
+    mine = streams.get(key)
+    if mine is None:
+        return late
+    under_way = np.minimum(mine.cycles / mine.demand / np.maximum(every - once, 1), 1)
+    for other, its in streams.items():
+        excess = mine.demand + its.demand - 1
+        if other != key and excess > 0:
+            late = late + under_way * its.cycles / its.demand * excess
+    return late
 
 
 def _added(stage: Stage, every: Any, once: Any) -> Stage:

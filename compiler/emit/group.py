@@ -3,7 +3,7 @@
 constants that stay
 for o0: for o1:             tiles of the results, runs of equal ones as one hardware loop
   inputs of the tile
-  layer by layer            its steps; then its border, what the next tile keeps, its store
+  layer by layer            border of its result, its steps; what the next tile keeps, its store
 """
 
 from __future__ import annotations
@@ -201,7 +201,17 @@ class _Core:
             outer=turns, origins=self._origins(moving),
         )  # fmt: skip
         nodes = layer.nodes(tile)
-        return [*border, *((emptied(node) for node in nodes) if idle else nodes)]
+        steps = [emptied(node) for node in nodes] if idle else nodes
+        return [*steps, *border] if self._in_time(result) else [*border, *steps]
+
+    def _in_time(self, name: str) -> bool:
+        """Whether the border of a result is early enough behind its layer: where the vector engine
+        reads it, which is still at the tile before, products need not wait for both."""
+        plan = self.plan
+        readers = plan.schedule.group.held.get(name, ())
+        heads = (plan.layers[position].computes[0].binding for position in readers)
+        several = name in plan.held and plan.buffers[plan.held[name]].slots > 1
+        return several and all(head.engine != "matrix" for head in heads)
 
     def _constants(self, position: int, *, first: bool) -> list[Node]:
         """The one load of each constant of a layer that stays."""

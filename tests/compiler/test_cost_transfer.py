@@ -11,7 +11,7 @@ from machines import machine
 from networks import Net
 
 from compiler.cost.rates import pipelined
-from compiler.cost.transfer import Path
+from compiler.cost.transfer import Flow, Path, traffic
 from compiler.driver import CompileOptions, CompileResult, compile_model
 from compiler.emit.legal import Names, legal_copy
 from compiler.fuse.strategies import STRATEGIES
@@ -19,6 +19,7 @@ from compiler.nest.ir import Storage, Tensor, dense
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Item, Loop
+from simmodel.program import Program
 from simmodel.region import Address, Operand
 from simmodel.simulate import simulate
 
@@ -71,6 +72,48 @@ def test_engines_side_by_side_take_the_busiest_one_and_one_tile_of_the_others() 
     assert pipelined([(60, 50), (12, 3), (40, 10)]) == 50 + 3 + 40
     # DRAM serves loads and stores, 30 cycles in all and 4 + 2 for a tile.
     assert pipelined([(20, 4), (10, 2), (10, 2)], [(30, 6)]) == 4 + 2 + 2 + 24
+
+
+def streams(load: int, store: int, times: int) -> Program:
+    """`times` loads of `load` bytes, and as many stores of `store`, which wait for none of them."""
+
+    def moved(size: int, *, out: bool) -> Copy:
+        far, near = (Operand(role, Address(0), (size,), (1,), "int8") for role in ("dram", "local"))
+        if out:
+            return Copy(engine="store", src=near, dst=far)
+        return Copy(engine="load", src=far, dst=near)
+
+    body = moved(load, out=False), moved(store, out=True)
+    return Program("p", "m", ((Loop("t", times, body),),), ({},), {}, (), (), (), (), ())
+
+
+@pytest.mark.parametrize(
+    ("rate", "latency", "late"),
+    [
+        (16, 100, 24 * 50 / 2),  # of the stores' 50 cycles each, half meet a load's 100 of 200
+        (16, 0, 24 * 50),  # there always is one
+        (16, 900, 24 * 50 / 10),
+        (8, 100, 0),  # both have all that they can take
+        (12, 100, 24 * 67 * 133 / 233 / 2),  # together 24 of 16 B/cycle
+    ],
+)
+def test_stores_hold_up_the_loads_that_they_meet(rate: int, latency: int, late: float) -> None:
+    times, load, store = 25, 1600, 800
+    arch = machine(latency=latency, copy={"bandwidth": f"{rate} B/cycle", "outstanding": 64})
+    ways = Path(arch, 1, "dram", "local"), Path(arch, 1, "dram", "local", store=True)
+    flows = [Flow(way, times, way.run(size)) for way, size in zip(ways, (load, store), strict=True)]
+    expected = float(traffic(arch, 1, flows).load[0])
+    alone = times * float(flows[0].once.cycles)
+    assert expected - alone == pytest.approx(late, rel=0.05)
+    # Which of them meet is left to chance here.
+    assert simulate(streams(load, store, times), arch).cycles == pytest.approx(expected, rel=0.05)
+
+
+def test_one_store_behind_one_load_meets_nothing() -> None:
+    arch = machine(latency=0)
+    ways = Path(arch, 1, "dram", "local"), Path(arch, 1, "dram", "local", store=True)
+    flows = [Flow(way, 1, way.run(1600)) for way in ways]
+    assert float(traffic(arch, 1, flows).load[0]) == float(flows[0].once.cycles)
 
 
 ARRAYS: dict[str, dict[str, Any]] = {

@@ -138,6 +138,18 @@ def test_outer_loops_must_divide() -> None:
     assert walked.strides[group.results[0]] == (1, 0, 0, 0)
 
 
+def test_a_result_without_the_axis_is_made_in_one_tile() -> None:
+    net = Net()
+    low = net.op("Relu", net.input(8, 6))
+    group = group_of(net, low, net.op("Mul", net.input(3, 8, 6), low))
+    part: Box = ((0, 3), (0, 8), (0, 6))
+    walker = Walker(group, frozenset())
+    with pytest.raises(Unwalkable, match="no such axis"):
+        walker.walk((OuterLoop(2, 3),), part)
+    (moment,) = walker.walk((OuterLoop(2, 6),), part).moments
+    assert moment.out[low] == ((0, 8), (0, 6))
+
+
 @st.composite
 def windows(draw: st.DrawFn) -> Window:
     kernel = draw(st.sampled_from((1, 2, 3, 5)))

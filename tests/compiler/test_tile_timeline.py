@@ -101,3 +101,21 @@ def test_pieces_of_a_reduction_are_arrivals() -> None:
         (loop,) = (loop for loop in each.loops if loop.reduction)
         pieces = -(-layer.head.dims[loop.dim].extent // loop.size)
         assert each.arrivals == each.pieces * pieces > each.pieces
+
+
+def test_vector_work_ends_a_piece_behind_the_products() -> None:
+    # Products of 4 pieces end at 100; of the vector work, 10 cycles a piece, one piece is left.
+    layer = replace(share(PRODUCT, 0.0, 1), vector=40.0, pieces=4)
+    timeline = Timeline(((),), ("first",), SLOTS)
+    work = Work((layer,), {}, {}, {})
+    assert timeline.run(Walked((Moment({}, (None,), {}),)), lambda run, moment: work) == 110
+    # Where it takes longer than the products it is behind them from the first piece on.
+    slow = replace(layer, vector=200.0)
+    timeline = Timeline(((),), ("first",), SLOTS)
+    work = Work((slow,), {}, {}, {})
+    assert timeline.run(Walked((Moment({}, (None,), {}),)), lambda run, moment: work) == 225
+    # What follows on the same engine waits for its end, not for the products' alone.
+    behind = replace(share(0.0, 0.0, 1), vector=5.0)
+    timeline = Timeline(((), ()), ("first", "second"), SLOTS)
+    work = Work((layer, behind), {}, {}, {})
+    assert timeline.run(Walked((Moment({}, (None, None), {}),)), lambda run, moment: work) == 115
