@@ -2,12 +2,14 @@
 
 The one idea: whoever explores asks for machines and gets verdicts; that points run in parallel,
 are stored as soon as they are finished and are taken from the store the next time is settled here,
-with the means of studies. Estimates have a store of their own, below `screen/`.
+with the means of studies. Estimates have a store of their own, below `screen/`. Machines lend each
+other their schedules as in studies (`archgen.studies.lending`), so that more hardware is not judged
+worse for want of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean
@@ -20,6 +22,7 @@ from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
 from archgen.studies.design import Contents, Design, contents_of, points
 from archgen.studies.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
+from archgen.studies.lending import Loan, lend, settled
 from archgen.studies.options import Running
 from archgen.studies.results import Study, about, write_manifest
 from archgen.studies.store import writing
@@ -98,6 +101,9 @@ class Judge:
         self.full: dict[str, Judged] = {}
         """Machines that were run in full, by name."""
         self.guessed: dict[str, Judged] = {}
+        self._own: dict[str, Outcome] = {}
+        """What points that were run in full found alone, by key."""
+        self._loans: dict[Loan, Outcome] = {}
         self._contents: Contents = contents_of(design)
         self._done = 0
         out = means.running.out
@@ -130,6 +136,34 @@ class Judge:
         """Each machine as the cost model sees it."""
         return self._judge(machines, self.guessed, estimate=True)
 
+    def lend(self) -> None:
+        """Let every machine that was run take the schedules of those with no more hardware which
+        are quicker, as far as these stay so on it."""
+        if self.design.isolated:
+            return
+        wanted = self._finished()
+        self._loans = lend(wanted, self._own, self._lent)
+        taken = settled(self._own, self._loans)
+        for machine in self._run:
+            keys = (point.key for point in self._points(machine))
+            self.full[machine.arch.name] = Judged(machine, tuple(taken[key] for key in keys))
+
+    def _lent(self, wanted: Sequence[Point]) -> Iterator[Outcome]:
+        """What becomes of points with borrowed schedules, each of which is run once."""
+        known = {outcome.key: outcome for outcome in self._loans.values()}
+        yield from (known[point.key] for point in wanted if point.key in known)
+        yield from self._ran([p for p in wanted if p.key not in known], estimate=False)
+
+    def _ran(self, wanted: Sequence[Point], estimate: bool) -> Iterator[Outcome]:
+        """What becomes of points, told to who watches."""
+        if not wanted:
+            return
+        running, store = self.means.running, self.screen if estimate else self.store
+        workers, limit = self._crew(estimate), self.design.timeout
+        for outcome in stored_or_run(wanted, workers, store, running, limit):
+            self._tell(outcome)
+            yield outcome
+
     def _points(self, machine: Variant) -> list[Point]:
         found = points(replace(self.design, machines=(machine,)), self._contents)
         return [replace(point, trace=self.means.running.trace) for point in found]
@@ -141,14 +175,9 @@ class Judge:
         if estimate:
             asked = {name: [to_estimate(p) for p in own] for name, own in asked.items()}
         wanted = [point for own in asked.values() for point in own]
-        running, store = self.means.running, self.screen if estimate else self.store
-        found: dict[str, Outcome] = {}
-        if wanted:
-            workers = self._crew(estimate)
-            limit = self.design.timeout
-            for outcome in stored_or_run(wanted, workers, store, running, limit):
-                found[outcome.key] = outcome
-                self._tell(outcome)
+        found = {outcome.key: outcome for outcome in self._ran(wanted, estimate)}
+        if not estimate:
+            self._own |= found
         for machine in machines:
             name = machine.arch.name
             if name not in known:
@@ -181,7 +210,8 @@ class Judge:
         result, out = self.study(), self.means.running.out
         if out is not None and result.outcomes:
             with writing(Path(out)):
-                write_manifest(Path(out), result.about, result.archs, self._finished())
+                said, archs, loans = result.about, result.archs, tuple(self._loans)
+                write_manifest(Path(out), said, archs, self._finished(), loans)
                 result.save(out, self.means.running.plots)
         return result
 

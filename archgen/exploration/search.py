@@ -141,8 +141,11 @@ def _judge(
 
 
 def _second_look(exploration: Exploration, judge: Judge) -> None:
-    """Run what was screened out and may yet be better than what was found."""
+    """Run what was screened out and may yet be better than what was found, where machines have lent
+    each other their schedules. Who proposes is told of what each has found alone: so it proposes
+    the same whenever it was interrupted."""
     while True:
+        judge.lend()
         best = best_of(judge.full.values(), exploration)
         missed = overlooked(
             judge.guessed, judge.full, best, exploration.objectives, exploration.constraints

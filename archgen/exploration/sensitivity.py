@@ -67,12 +67,14 @@ def sensitivities(asked: Surroundings, means: Means) -> Sensitivities:
     machines = {c: m for c in wanted if (m := asked.space.machine(c)) is not None}
     with Judge(asked.design, means, len(machines)) as judge:
         try:
-            found = dict(zip(machines, judge.run(list(machines.values())), strict=True))
+            judge.run(list(machines.values()))
+            judge.lend()
         except BaseException:
             with suppress(StoreError):  # what interrupted the study is what has to be told
                 judge.save()
             raise
         study = judge.save()
+        found = {choice: judge.full[machine.arch.name] for choice, machine in machines.items()}
     rungs = {choice: _rung(asked, choice, found.get(choice)) for choice in wanted}
     whole = {name: _named(asked, index, [rungs[c] for c in own])
              for index, (name, own) in enumerate(ladders.items())}  # fmt: skip

@@ -95,6 +95,9 @@ def smallest(
             best = _least(tried, constraints, size)
             if best is not None and by.startswith("area_"):
                 break
+        judge.lend()
+        tried = [judge.full[each.machine.arch.name] for each in tried]
+        best = _least(tried, constraints, size)
         study = judge.study()
     return Answer(exploration, constraints, size, best, tuple(tried), spared, len(ordered), study)
 

@@ -50,7 +50,8 @@ def compile_host_only(request: Request) -> Compiled:
     """One host call for the whole model."""
     if log := os.environ.get(LOG):
         with Path(log).open("a", encoding="utf-8") as file:
-            file.write(f"{request.arch.name} {request.name} {os.getpid()}\n")
+            lent = "" if request.schedule_from is None else f" {request.schedule_from.name}"
+            file.write(f"{request.arch.name} {request.name}{lent} {os.getpid()}\n")
     _mishap(request.name)
     address = 0
     ports: dict[str, Port] = {}

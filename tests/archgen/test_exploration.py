@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from host_only import small_model
 from hypothesis import given
 from hypothesis import strategies as st
+from lending_tools import BY_SIZE
 from trade_off import KIB, OFF, RIGHT, TRADE_OFF, cycles_of
 
 from archgen.cli.main import cli
@@ -33,6 +34,7 @@ from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.estimate import COST_MODEL
 from archgen.studies.options import Running
+from archgen.studies.results import Study
 from archgen.studies.sections import Range
 from simmodel.arch import Arch
 
@@ -543,3 +545,24 @@ def test_the_cost_model_estimates_what_is_simulated(tmp_path: Path) -> None:
     slow, quick = sorted((j.value("latency_ms") or 0 for j in result.guessed), reverse=True)
     assert quick < 0.7 * slow
     assert all(0.7 < error < 1.5 for error in result.errors)
+
+
+def test_machines_that_are_explored_lend_each_other_their_schedules(tmp_path: Path) -> None:
+    fields = {"memories.local.size": ["64 KiB", "128 KiB", "256 KiB", "512 KiB"]}
+    plan = load_exploration(
+        asked(tmp_path, parameters=fields, objectives=["latency_cycles"], screen={"keep": 1.0})
+    )
+
+    def explored() -> Study:
+        how = Means(Running(out=tmp_path / "out", plots=False), tools=BY_SIZE, estimator=RIGHT)
+        return search(plan, how).study
+
+    found = explored()
+    sizes = found.frame["arch"].str.extract(r"([0-9]+)\D*$")[0].astype(int)
+    frame = found.frame.set_index(sizes).sort_index()
+    assert frame["latency_cycles"].tolist() == [1000, 1000, 900, 1200]
+    assert frame["schedule_from"].notna().tolist() == [False, True, False, False]
+    assert frame["note"].str.contains("slower than").tolist() == [False, False, False, True]
+    again = explored()
+    assert again.reused == len(again.outcomes)
+    pd.testing.assert_frame_equal(again.frame, found.frame)
