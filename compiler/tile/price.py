@@ -509,19 +509,20 @@ def _blocks(problem: Problem, choice: Choice) -> tuple[Any, Any]:
 
 def _together(problem: Problem, choice: Choice) -> Any:
     """Kernel positions in one reduction, because they lie side by side in both operands."""
-    tap = joining(problem.head, problem.arch.matrix)
-    if tap is None or problem.weight.data is None:
+    tap, k = joining(problem.head, problem.arch.matrix), problem.found.k
+    if tap is None or k is None or problem.weight.data is None:
         return 1
     shape, order = problem.source.shape, left_order(problem.source, problem.head, problem.arch)
+    last = next(a for a, at in enumerate(problem.head.operands[0].index) if at.coefficient(k))
     # A buffer holds the whole window, however narrow the tensor.
-    moving = [axis for axis in order[:-1] if shape[axis] > 1 or axis == tap.axis]
-    if moving[-1:] != [tap.axis]:
+    moving = [axis for axis in order if shape[axis] > 1 or axis in (tap.axis, last)]
+    if moving[-2:] != [tap.axis, last]:
         return 1
     # Slices of the channels lie side by side where both operands are loaded as such, but for a
     # smaller one.
     loaded = problem.loads_input and problem.loads_weights
-    even = loaded & (problem.extent(problem.found.k) % choice.k == 0)
-    whole = even | (choice.k == shape[order[-1]])
+    even = loaded & (problem.extent(k) % choice.k == 0)
+    whole = even | (choice.k == shape[last])
     wide = problem.head.dims[tap.dim].extent
     better = pays(problem.arch.matrix, problem.source.dtype, choice.k, wide)
     return np.where(whole & better, wide, 1)

@@ -30,7 +30,7 @@ from compiler.layer import Layer
 from compiler.nest.ir import Nest
 from compiler.ops.lower import lower
 from compiler.report import report
-from compiler.tile.price import Choice, Problem, price
+from compiler.tile.price import Choice, Problem, price, whole_product
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.functional import execute
@@ -182,6 +182,9 @@ def test_few_channels_are_turned_where_products_cost_more_than_loads(
     (head,) = (step for step in graph.steps if isinstance(step, Nest) and step.contraction)
     source = graph.tensors[head.operands[0].tensor]
     assert worth_turning(source, head, arch) == worth
+    layer = Bind().bound(Layer(0, (head,), graph.tensors), arch)
+    cycles, _ = whole_product(Problem(layer, arch, roles(head), head.shape, 1, 2))
+    assert cycles == (3 if worth else 9) * 10 / rate  # planes do not join
 
 
 @pytest.mark.parametrize(("resident", "times"), [(False, 1), (True, 3)])
