@@ -139,8 +139,10 @@ def _run(wanted: Extension) -> None:
     try:
         runpy.run_path(wanted.path, run_name="archgen_extension")
     except Exception as mistake:  # whatever a user's file does
-        said = f"{type(mistake).__name__}: {mistake}"
-        raise ExtensionError(f"extension {wanted.path}: {said}") from mistake
+        frames = traceback.extract_tb(mistake.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == wanted.path]
+        place = f"{wanted.path}:{lines[-1]}" if lines else wanted.path
+        raise ExtensionError(f"extension {place}: {type(mistake).__name__}: {mistake}") from mistake
     finally:
         sys.path.remove(folder)
 

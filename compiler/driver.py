@@ -275,7 +275,7 @@ def _made(
     """What was searched, the program, and what was given up for it."""
     parts = layers(graph, arch, stages, observe)
     refusal: DoesNotFit | None = None
-    for way in ways(stages):
+    for way in ways(stages, arch.core_count):
         try:
             search, steps, notes = _decided(graph, parts, arch, way, observe, decisions)
             _observe_steps(steps, observe)
@@ -288,6 +288,7 @@ def _made(
         if found.note:
             notes.append(found.note)
             _observe_steps(tuple(found.emitter.steps), observe)
+            search = _without(search, found)
         observe("order", found.program)
         return search, found, tuple(filter(None, notes))
     assert refusal is not None
@@ -317,6 +318,14 @@ def _decided(
     return search, steps, notes
 
 
+def _without(search: Search, made: Emitted) -> Search:
+    """`search` with what the program of `made` had to do without."""
+    fitter, share = search.fitter, made.emitter.share
+    if share == fitter.stages.share:
+        return search
+    return replace(search, fitter=Fitter(fitter.arch, replace(fitter.stages, share=share)))
+
+
 def _told(
     tree: Tree, graph: NestGraph, arch: Arch, stages: Stages, observe: Observer
 ) -> tuple[Search, Emitted, tuple[str, ...]]:
@@ -328,6 +337,7 @@ def _told(
     found = emitted(graph, search.fitter, steps)
     if found.note:
         _observe_steps(tuple(found.emitter.steps), observe)
+        search = _without(search, found)
     observe("order", found.program)
     return search, found, tuple(filter(None, [found.note]))
 

@@ -5,14 +5,16 @@
                 none does, or costs more than pieces    two halves; of a layer alone, its operators
     a network   a group, beside what lies in shared     nothing lies in shared memory
                 a group, beside what is kept on chip    nothing is kept between groups
-    a program   it takes too many tokens                groups that take most of them, halved
+    a program   it takes too many tokens                no loads are shared between cores
+                it does all the same                    groups that take most of them, halved
                 it does, and every layer is alone       all anew: layers alone, nothing between
                 it does all the same                    the same, with one slot for each buffer
+                it does with several cores              the same on half as many cores
 
 Each step costs more time than the one before, so they are taken in this order, and what had to be
-given up is noted. Tokens are taken by what goes on at once; the last two steps begin again with
-groups of their own, because tiles depend on what is kept and doubled. Behind the last step stands
-the refusal, with the sum that does not fit.
+given up is noted. Tokens are taken by what goes on at once; steps from `all anew` on begin again
+with groups of their own, because tiles depend on what is kept and doubled. Behind the last step
+stands the refusal, with the sum that does not fit.
 """
 
 from __future__ import annotations
@@ -153,8 +155,8 @@ class Way:
     """What they do without, and why."""
 
 
-def ways(stages: Stages) -> Iterator[Way]:
-    """`stages`, then others that take fewer tokens."""
+def ways(stages: Stages, cores: int) -> Iterator[Way]:
+    """`stages` on up to `cores` cores, then others that take fewer tokens."""
     yield Way(stages)
     apart = replace(
         stages, partition=Unfused(), keep=KeepTensors(enabled=False),
@@ -164,6 +166,10 @@ def ways(stages: Stages) -> Iterator[Way]:
     single = replace(apart, plan=replace(apart.plan, slots=1))
     if single != apart:
         yield Way(single, "too few tokens for double buffers: every buffer has one slot")
+    left = min(stages.tile.cores or cores, cores)
+    while (left := left // 2) > 0:
+        fewer = replace(single, tile=replace(single.tile, cores=left))
+        yield Way(fewer, f"too few tokens for more cores: at most {left}")
 
 
 @dataclass(frozen=True)
@@ -181,21 +187,28 @@ def emitted(graph: NestGraph, fitter: Fitter, steps: tuple[Step, ...]) -> Emitte
 
     Raises DoesNotFit: DRAM is too small, or every layer is alone and tokens are too few.
     """
-    before = len(steps)
+    before, stages = len(steps), fitter.stages
+    share = stages.share
     while True:
-        stages = fitter.stages
-        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, stages.share)
+        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, share)
         _check_dram(emitter)
         try:
             program = emitter.program()
         except DoesNotFit:
+            if share.enabled and fitter.arch.core_count > 1:
+                share = replace(share, enabled=False)
+                continue
             shorter = _shorter(fitter, steps, emitter.hunger)
             if shorter is None:
                 raise
             steps = shorter
             continue
-        more = len(steps) - before
-        note = f"too few tokens: groups taken apart, {more} more than chosen" if more else ""
+        given_up = []
+        if share != stages.share:
+            given_up.append("no loads are shared between cores")
+        if more := len(steps) - before:
+            given_up.append(f"groups taken apart, {more} more than chosen")
+        note = f"too few tokens: {', '.join(given_up)}" if given_up else ""
         return Emitted(program, emitter, note)
 
 

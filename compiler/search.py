@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -26,6 +27,7 @@ from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy, Unfused
 from compiler.fuse.strategies import STRATEGIES
 from compiler.keep import KeepTensors
+from compiler.nest.ir import Nest
 from compiler.stages import Stages
 from compiler.trials import Trials
 from simmodel.arch import Arch
@@ -74,6 +76,9 @@ class Tried:
     cycles: int
     judged: bool = False
     """Whether the schedules of its groups are those that were quickest as simulated."""
+    apart: bool = False
+    """Whether depthwise layers stayed as they are, where others were made products of several
+    channels."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class Best:
     """Wall-clock seconds that its run took."""
     judged: bool = False
     """Whether the schedules of its groups are those that were quickest as simulated."""
+    apart: bool = False
+    """See `Tried`."""
 
     @property
     def partition(self) -> str:
@@ -127,6 +134,9 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
             refusals.append(why)
     if not made:
         raise refusals[0]
+    if wanted.ways and _groups_channels(made[0]):
+        with suppress(CompilerError):
+            made.append(_channel_by_channel(wanted))
     judged = (
         wanted.options.stages.judge.candidates > 0
         and wanted.objective in JUDGED
@@ -141,6 +151,22 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         run += better
         found = min((found, *better), key=partial(_score, wanted))
     return replace(found, tried=tuple(map(_tried, run)))
+
+
+def _groups_channels(made: Best) -> bool:
+    """Whether depthwise layers of the network run as products of several channels."""
+    search = made.result.search
+    assert search is not None
+    return any(isinstance(step, Nest) and step.sparse > 1 for step in search.graph.steps)
+
+
+def _channel_by_channel(wanted: Wanted) -> Best:
+    """The first program with depthwise layers as they are: that pass knows no groups, in which
+    they may be quicker all the same."""
+    stages = wanted.options.stages
+    alone = replace(stages, depthwise=replace(stages.depthwise, enabled=False))
+    made = _verified(wanted, replace(wanted.options, stages=alone), wanted.arch)
+    return replace(made, apart=True)
 
 
 def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
@@ -238,7 +264,8 @@ def _run(made: Best, wanted: Wanted, judge: Judge) -> Best:
 
 
 def _tried(made: Best) -> Tried:
-    return Tried(made.partition, made.arch.memories.local.size, made.cycles, made.judged)
+    size = made.arch.memories.local.size
+    return Tried(made.partition, size, made.cycles, made.judged, made.apart)
 
 
 def _score(wanted: Wanted, made: Best) -> float:

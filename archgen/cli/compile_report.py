@@ -69,7 +69,8 @@ def _head(made: Explanation) -> Iterator[Text]:
 def _tried(program: Tried, several: bool) -> str:
     memory = f", {show_bytes(program.local)} of local memory" if several else ""
     judged = ", groups as simulated" if program.judged else ""
-    return f"{program.partition}{judged}{memory}: {program.cycles:,} cycles"
+    apart = ", depthwise layers as they are" if program.apart else ""
+    return f"{program.partition}{apart}{judged}{memory}: {program.cycles:,} cycles"
 
 
 def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:

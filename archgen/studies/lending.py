@@ -148,7 +148,7 @@ def _noted(outcome: Outcome, lender: Outcome, lent: Outcome) -> Outcome:
     name = lender.row["arch"]
     said = f"slower than {name}, which has no more: "
     if lent.status == "ok":
-        said += f"its schedule takes {lent.row['latency_cycles']} cycles here, so hardware does it"
+        said += f"its program takes {lent.row['latency_cycles']} cycles here, at the same addresses"
     else:
         said += f"its schedule is not possible here: {lent.row.get('reason')}"
     known = outcome.row.get("note")

@@ -152,6 +152,13 @@ class _Reader:
             replace(tiled, loops=cuts.layer(work, tiled.layer, size), resident=work.resident)
             for work, tiled, size in zip(self.step.layers, bare.layers, sizes, strict=True)
         )
+        alone = len(layers) == 1 and not loops
+        for work in self.step.layers if alone else ():
+            if work.resident:  # nothing runs before the loops of the layer
+                self.mistakes.append(
+                    f"line {work.line}: constants stay through the 'for' of a step, or between its "
+                    "layers; here is one layer without: leave 'resident' out"
+                )
         if len(self.mistakes) > before:
             return None
         return replace(bare, layers=layers)

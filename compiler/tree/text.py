@@ -176,6 +176,8 @@ class _Reader:
 
     def _slots(self, words: Words, line: int) -> None:
         del line
+        if self._open().slots is not None:
+            raise ValueError("the step has its slots already")
         self._open().slots = _number(words)
 
     def _home(self, words: Words, line: int) -> None:
@@ -218,11 +220,16 @@ class _Reader:
             more = True
             while more:
                 if words.skip("resident"):
+                    if resident:
+                        raise ValueError("'resident' stands here twice")
                     resident = True
-                else:
-                    words.expect("for")
+                elif words.skip("for"):
                     loops.append(_loop(words, line))
+                else:
+                    raise ValueError(f"expected 'for' or 'resident', got {words.peek()!r}")
                 more = words.skip(";")
+                if words.peek() == ",":
+                    raise ValueError("what is said of a layer stands apart by ';', not by ','")
         self._open().layers.append(Work(tuple(names), tuple(loops), resident, line))
 
     def _buffer(self, words: Words, line: int) -> None:

@@ -12,9 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from simmodel.arch import VectorCost
 from simmodel.dtype import NUMPY
 from simmodel.isa.base import Array
 from simmodel.registry import Registry
+
+COSTS = tuple(VectorCost.model_fields)
+"""Classes of functions that a machine's file gives cycles for."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +26,17 @@ class Function:
     """An arithmetic function of the vector engine."""
 
     cost: str
+    """A class of `vector.cost` of a machine: one of `COSTS`."""
     apply: Callable[..., Array]
     parameters: tuple[str, ...] = ()
     """Names of its constant parameters, in the order in which `apply` takes them."""
     rounds_to: str | None = None
     """The element type whose numbers it gives; an engine without that type has not the function."""
+
+    def __post_init__(self) -> None:
+        if self.cost not in COSTS:
+            known = ", ".join(COSTS)
+            raise ValueError(f"no cost class {self.cost!r} of the vector engine; there are {known}")
 
 
 def erf(x: Array) -> Array:

@@ -15,13 +15,15 @@ from machines import machine, machines
 from networks import Net, check, refused
 
 from compiler.bind.group_depthwise import GroupDepthwise
-from compiler.driver import CompileOptions, nests, prepared
+from compiler.driver import CompileOptions, compile_model, nests, prepared
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.nest.ir import Nest
 from compiler.nest.text import constants, parse_graph, print_graph
 from compiler.report import report
+from compiler.search import Wanted, alternatives, best_program
 from compiler.stages import Stages
 from simmodel.arch import Arch
+from simmodel.simulate import simulate
 
 SLOW = 256
 CUBE = {"kind": "cube", "rows": 10, "cols": 32, "depth": 32, "granularity": "conv"}
@@ -92,6 +94,26 @@ def test_cycles_by_hand() -> None:
     assert engine.busy == 64 * 9 * 10 * SLOW
     (line,) = (y.array for g in report(made.compiled, arch) for y in g.layers if y.array)
     assert line.endswith("depth 32 c, then i x j, 1 of 32 products counts: 3 % of the array")
+
+
+def test_layers_are_left_as_they_are_where_the_program_is_quicker_so() -> None:
+    """Between two others, groups of channels pass through memory, which is slow here."""
+    arch = machine(
+        types=("int8",), latency=2000,
+        matrix={**CUBE, "im2col": False, "writeback": WRITEBACK}, vector={"lanes": 8},
+        local={"size": 1 << 16, "banks": 4, "bank_width": 16},
+    )  # fmt: skip
+    net = Net(quantized=True)
+    x = net.op("Conv", net.input(1, 8, 16, 16), net.weight(64, 8, 1, 1))
+    x = net.op("Conv", x, net.weight(64, 1, 3, 3), group=64, pads=[1] * 4)
+    model = net.model(net.op("Conv", x, net.weight(8, 64, 1, 1)))
+    options, stages = CompileOptions(dtype="int8"), Stages()
+    first = compile_model(model, arch, options)
+    assert any(isinstance(s, Nest) and s.sparse > 1 for s in first.search.graph.steps)  # type: ignore[union-attr]
+    best = best_program(Wanted(model, arch, options, alternatives(1, stages)), simulate)
+    assert best.apart
+    assert best.cycles < simulate(first.program, arch).cycles
+    assert {each.apart for each in best.tried} == {True, False}
 
 
 @settings(max_examples=15, deadline=None)

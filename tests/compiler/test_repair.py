@@ -19,12 +19,25 @@ TIGHT = {"size": 8192, "banks": 4}
 
 
 def test_ways_are_ever_more_sparing() -> None:
-    usual, apart, single = ways(Stages())
+    usual, apart, single, *fewer = ways(Stages(), 5)
     assert usual.stages == Stages()
     assert not usual.note
     assert not apart.stages.keep.enabled
     assert apart.stages.plan.slots > single.stages.plan.slots == 1
-    assert len(list(ways(single.stages))) == 2
+    assert [way.stages.tile.cores for way in fewer] == [2, 1]
+    assert len(list(ways(single.stages, 1))) == 2
+
+
+def test_cores_do_what_fewer_can_where_tokens_are_too_few() -> None:
+    """Two layers on four cores: what they would tell each other of shared loads goes first, then
+    half of the cores."""
+    net = chain(2)
+    model = net.model(f"t{net.count}")
+    for tokens, note in ((12, "no loads are shared between cores"), (6, "")):
+        arch = machine(cores=4, among="load", tokens=tokens, local=SMALL)
+        made = check(model, arch, "fp32").compiled
+        assert len(made.program.tokens[0]) <= tokens
+        assert note in " ".join(made.notes), made.notes
 
 
 @pytest.mark.parametrize("tokens", [6, 7])

@@ -316,6 +316,20 @@ def test_addresses_are_taken_as_they_are_given() -> None:
             ["line 2: t4 at 100: must be a multiple of 64 B"],
         ),
         (
+            "tree net\nstep\n core\n slots 2\n slots 3\n layer t4: residnet\nstep\n core\n"
+            " layer t8: for h 4, for w 4\nstep\n layer t12: resident; resident\n",
+            ["line 5: the step has its slots already",
+             "line 6: expected 'for' or 'resident', got 'residnet'",
+             "line 9: what is said of a layer stands apart by ';', not by ','",
+             "line 11: 'resident' stands here twice"],
+        ),
+        (
+            "tree net\nstep\n core\n layer t4: for h 4; resident\n"
+            "step\n core\n layer t8: resident\nstep\n layer t12\n",
+            [f"line {line}: constants stay through the 'for' of a step, or between its layers; "
+             "here is one layer without: leave 'resident' out" for line in (4, 7)],
+        ),
+        (
             THREE + "  buffer t44 at 0 every 4\n",
             [
                 "line 8: no buffer 't44'; did you mean 't4'?",
