@@ -111,7 +111,12 @@ class Neighbours:
     def _union(self, what: str, steps: tuple[int, ...]) -> Option:
         mask, against = union(self.masks[step] for step in steps), self._against(steps)
         if not self.net.legal(mask):
-            return Option(what, None, against, "bytes are handed over through memory")
+            return Option(
+                what,
+                None,
+                against,
+                "they see the same bytes as different tensors, which meet in memory",
+            )
         if not self.net.convex(mask):
             return Option(what, None, against, "other groups lie between")
         return self._option(what, [mask], steps)

@@ -69,8 +69,8 @@ class Layers:
             apart = next(i for i in members(mask) if net.apart[i] & mask)
             name = made_by(net.parts[apart])[0]
             self.mistakes.append(
-                f"line {step.line}: {name} may not share this step with layers that touch the same "
-                "bytes under other names: that goes through memory"
+                f"line {step.line}: {name} may not share this step with layers that see the same "
+                "bytes as another tensor (slices of a concatenation, a view): those meet in memory"
             )
         return net.group(mask)
 

@@ -321,7 +321,8 @@ def test_addresses_are_taken_as_they_are_given() -> None:
             ["line 5: the step has its slots already",
              "line 6: expected 'for' or 'resident', got 'residnet'",
              "line 9: what is said of a layer stands apart by ';', not by ','",
-             "line 11: 'resident' stands here twice"],
+             "line 11: 'resident' stands here twice",
+             *(f"line {line}: this step has no layer" for line in (2, 7, 10))],
         ),
         (
             "tree net\nstep\n core\n layer t4: for h 4; resident\n"
