@@ -21,9 +21,11 @@ from compiler.emit.program import Placed, Step
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.nest.text import print_graph
+from compiler.remember import Remembered
 from compiler.schedule import Estimate
 from compiler.seen import Field, read_again
 from compiler.stages import Stages
+from compiler.tile.share import Front
 from compiler.tree.follow import Expected
 from compiler.tree.ir import Tree
 from compiler.tree.made import tree_of
@@ -32,6 +34,8 @@ from simmodel.arch import Arch
 
 MOST = 1000
 """Decisions that are held in memory."""
+FRONTS = 20_000
+"""Fronts of shares that are held in memory, of some kilobytes each."""
 _NAME = 16
 """Characters of each part of a name."""
 
@@ -78,6 +82,8 @@ class Decisions:
     """How often there was one."""
     kept: OrderedDict[str, Decision] = field(default_factory=OrderedDict, repr=False)
     """By name: of what was decided, of which fields were read, and of what stood there."""
+    fronts: Remembered[Front] = field(default_factory=lambda: Remembered(FRONTS), repr=False)
+    """How layers are cut, which machines share whose schedules differ; in memory alone."""
     fields: dict[str, tuple[Field, ...]] = field(default_factory=dict, repr=False)
     """By the first two parts of a name."""
 

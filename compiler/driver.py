@@ -308,11 +308,11 @@ def _decided(
         return search, _placed(search, observe, notes), notes
     known = decisions.of(key, arch)
     if known is not None:
-        search = Search(graph, parts, Fitter(arch, way.stages))
+        search = Search(graph, parts, Fitter(arch, way.stages, decisions.fronts))
         steps = followed(known.tree, graph, parts, search.fitter, known.expected)
         return search, steps, [*notes, *known.notes]
     seen = Seen(arch)
-    search = Search(graph, parts, Fitter(seen.machine, way.stages))
+    search = Search(graph, parts, Fitter(seen.machine, way.stages, decisions.fronts))
     steps = _placed(search, observe, notes)
     decisions.keep(key, dict(seen.noted), decision_of(graph, steps, notes[1:]))
     return search, steps, notes

@@ -16,9 +16,11 @@ from compiler.fuse.outline import Outline
 from compiler.geometry.walk import Memory
 from compiler.group import Group
 from compiler.plan.ir import Plan
+from compiler.remember import Remembered
 from compiler.schedule import Estimate, Schedule
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
+from compiler.tile.share import Front
 from simmodel.arch import Arch
 
 Fit = tuple[Plan, dict[str, Place]]
@@ -30,10 +32,13 @@ class Fitter:
 
     arch: Arch
     stages: Stages
+    fronts: Remembered[Front] | None = None
+    """Shares of layers on any machines."""
 
     def __post_init__(self) -> None:
         plan = self.stages.plan
         self.search: GroupSearch = self.stages.tile.together(self.arch, plan.slots)
+        self.search.fronts = self.fronts
         self.search.memory = Memory(plan.walking)  # tiles are walked as they will be planned
         self._known: dict[Outline, list[Schedule]] = {}
         self._scores: dict[Outline, float] = {}

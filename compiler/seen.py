@@ -21,6 +21,7 @@ from simmodel.arch import Arch, Part
 Field = tuple[str, ...]
 """Names on the way from a machine to one of its fields."""
 _ABSENT = "absent"
+_CLOSED: Field = ("closed",)
 
 
 class Seen:
@@ -31,6 +32,13 @@ class Seen:
         """Each field that was read, and what stood there."""
         self.machine = cast(Arch, _View(arch, (), self.noted))
         """To be read in the place of `arch`."""
+
+    def closed(self) -> dict[Field, Hashable]:
+        """What was noted; whoever reads another field from now on gets an AttributeError."""
+        found = dict(self.noted)
+        self.noted.clear()
+        self.noted[_CLOSED] = True
+        return found
 
 
 def read_again(arch: Arch, fields: Iterable[Field]) -> tuple[Hashable, ...]:
@@ -96,6 +104,8 @@ class _View:
 
     def _note(self, name: str) -> Any:
         field, noted = (*self._field, name), self._noted
+        if _CLOSED in noted:
+            raise AttributeError(f"{'.'.join(field)} is read when nobody notes it any more")
         value = getattr(self._part, name)
         noted[field] = _standing(value)
         if isinstance(value, Part):

@@ -208,7 +208,7 @@ class Trials:
         """What a quick search of its own finds with other passes."""
         if what not in self._others:
             tile = replace(stages.tile, breadth=LEVELS[0].breadth)
-            other = Fitter(self.fitter.arch, replace(stages, tile=tile))
+            other = Fitter(self.fitter.arch, replace(stages, tile=tile), self.fitter.fronts)
             other.search.memory = self.fitter.search.memory  # walks depend on no option
             self._others[what] = other
         try:

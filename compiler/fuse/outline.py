@@ -28,6 +28,8 @@ class Outlined:
     """Of their outline."""
     tensors: tuple[Tensor, ...]
     """In the order in which the layer names them."""
+    outline: Outline
+    """What all layers like it have in common."""
     names: Mapping[str, str]
     """Tensor -> the one that the first layer has in its place."""
 
@@ -81,10 +83,10 @@ class Outlines:
         outline = (nests, layer.bindings, tuple(map(_outline_of, tensors)))
         first = self._firsts.get(outline)
         if first is None:
-            own = Outlined(layer, layer, len(self._firsts), tensors, {n: n for n in order})
+            own = Outlined(layer, layer, len(self._firsts), tensors, outline, {n: n for n in order})
             return self._firsts.setdefault(outline, own)
         names = dict(zip(order, first.names, strict=True))
-        return Outlined(layer, first.layer, first.number, tensors, names)
+        return Outlined(layer, first.layer, first.number, tensors, outline, names)
 
 
 def _first(pair: tuple[int, object]) -> int:

@@ -22,11 +22,12 @@ from compiler.geometry.walk import Memory, Unwalkable
 from compiler.group import Group
 from compiler.nest.bounds import Box
 from compiler.options import Count
+from compiler.remember import Remembered
 from compiler.schedule import Estimate, OuterLoop, Schedule
 from compiler.tile.bound import Bounds
 from compiler.tile.objective import SCORES, Objective
 from compiler.tile.price_group import GroupPricer, Terms
-from compiler.tile.share import Shares
+from compiler.tile.share import Front, Shares
 from simmodel.arch import Arch
 
 
@@ -69,6 +70,8 @@ class GroupSearch:
     shares: dict[int, Shares] = field(default_factory=dict)
     outlines: Outlines = field(default_factory=Outlines)
     memory: Memory = field(default_factory=Memory)
+    fronts: Remembered[Front] | None = None
+    """Shares of layers on any machines."""
 
     def __post_init__(self) -> None:
         self.score: Callable[[Estimate], float] = SCORES[self.objective]
@@ -199,7 +202,9 @@ class GroupSearch:
     def shares_on(self, cores: int) -> Shares:
         """What layers take while `cores` cores work."""
         if cores not in self.shares:
-            self.shares[cores] = Shares(self.arch, self.slots, cores, self.held_up, self.outlines)
+            self.shares[cores] = Shares(
+                self.arch, self.slots, cores, self.held_up, self.outlines, known=self.fronts
+            )
         return self.shares[cores]
 
 

@@ -150,6 +150,10 @@ class Choice:
         """The sizes of one candidate, by its position among all."""
         return Choice(*(each(column, self.shape, index) for column in self._columns))
 
+    def some(self, order: Any) -> Choice:
+        """The sizes of some candidates, by their positions among all."""
+        return Choice(*chosen(self.shape, order, *self._columns))
+
     @property
     def _columns(self) -> tuple[Any, ...]:
         return self.b, self.y, self.x, self.n, self.k, self.order
@@ -214,6 +218,7 @@ class Price:
     need: Any
     """Bytes of local memory."""
     fits: Any
+    """Whether every other memory holds its share."""
     load: Any
     """Cycles of the load engine."""
     store: Any
@@ -231,6 +236,12 @@ class Price:
 def each(column: Any, shape: tuple[int, ...], index: int) -> Any:
     """What a column says of one of `shape` candidates."""
     return np.broadcast_to(np.asarray(column), shape).flat[index]
+
+
+def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
+    """What columns say of some of `shape` candidates, by their positions."""
+    at = np.unravel_index(order, shape)
+    return [np.broadcast_to(np.asarray(column), shape)[at] for column in columns]
 
 
 def price(problem: Problem, choice: Choice) -> Price:
@@ -407,7 +418,7 @@ def _vector(problem: Problem, choice: Choice) -> Any:
 def _fits(
     problem: Problem, choice: Choice, turns: Turns, tail: Tail, sizes: tuple[Any, Any]
 ) -> tuple[Any, Any]:
-    """Bytes of local memory, and whether every memory holds its share."""
+    """Bytes of local memory, and whether every other memory holds its share."""
     arch, slots = problem.arch, problem.slots
     a_size, w_bytes = sizes
     again = bool(problem.lead)
@@ -427,7 +438,8 @@ def _fits(
     shares[problem.way.sums] = shares[problem.way.sums] + sums
     fits: Any = True
     for role, memory in arch.memories.on_chip().items():
-        fits = fits & (shares.get(role, 0) <= memory.size)
+        if role != "local":  # whoever asks knows how much of it there is
+            fits = fits & (shares.get(role, 0) <= memory.size)
     return shares["local"], fits
 
 

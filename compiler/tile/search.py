@@ -6,11 +6,12 @@ All sizes of one split are priced at once; the few that are cheapest become tili
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.bind.roles import roles
+from compiler.bind.roles import Roles, roles
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
@@ -60,7 +61,9 @@ def _cheapest(
     """The cheapest candidates of one split that fit by their sizes; failing that, the smallest."""
     choice = choices(problem)
     priced = price(problem, choice)
-    fits = priced.fits if np.any(priced.fits) else priced.need == np.min(priced.need)
+    fits = priced.fits & (priced.need <= problem.arch.memories.local.size)
+    if not np.any(fits):
+        fits = priced.need == np.min(priced.need)
     kept: dict[int, None] = {}
     for column in columns:
         by = np.where(fits, getattr(priced, column), np.full(choice.shape, np.inf)).ravel()
@@ -91,7 +94,29 @@ def choices(problem: Problem) -> Choice:
     return Choice(*pixels, *np.ix_([0], *inner)[1:])
 
 
-def loops_of(problem: Problem, choice: Choice, index: int) -> tuple[TileLoop, ...]:
+@dataclass(frozen=True)
+class Walk:
+    """What of a problem decides how its loops are nested."""
+
+    found: Roles
+    lead: tuple[int, ...]
+    lead_moves_weights: bool
+    extents: Mapping[int | None, int]
+
+    def extent(self, dim: int | None) -> int:
+        """Positions of one loop within the part."""
+        return self.extents[dim]
+
+
+def walk_of(problem: Problem) -> Walk:
+    """A problem without its network and machine."""
+    found = problem.found
+    dims = (found.b, found.y, found.x, found.col, found.k, *problem.lead)
+    extents = {dim: problem.extent(dim) for dim in dims}
+    return Walk(found, problem.lead, problem.lead_moves_weights, extents)
+
+
+def loops_of(problem: Problem | Walk, choice: Choice, index: int) -> tuple[TileLoop, ...]:
     """The loops of one candidate, outermost first."""
     found, one = problem.found, choice.one(index)
     lead = [(d, 1) for d in problem.lead]

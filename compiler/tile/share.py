@@ -7,19 +7,20 @@ at once and remembered, since groups that are tried one after another have most 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from compiler.bind.facts import LayerFacts
 from compiler.bind.roles import roles
-from compiler.fuse.outline import Outlines
+from compiler.fuse.outline import Outlined, Outlines
 from compiler.layer import Layer
 from compiler.nest.ir import order_of
+from compiler.remember import Fields, Remembered
 from compiler.schedule import TileLoop
-from compiler.tile.price import Choice, Problem, each, price
-from compiler.tile.search import choices, loops_of
+from compiler.tile.price import Choice, Problem, chosen, price
+from compiler.tile.search import choices, loops_of, walk_of
 from compiler.tile.slabs import Slab, free_dims, slab
 from simmodel.arch import Arch
 
@@ -60,11 +61,18 @@ class Front:
     def within(self, room: float) -> Share | None:
         """The quickest one that needs at most `room` bytes."""
         position = bisect_left(self.needs, -room)
-        if position == len(self.needs):
-            return None
+        return None if position == len(self.needs) else self.at(position)
+
+    def at(self, position: int) -> Share:
+        """The share at a position, made once."""
         if position not in self.made:
             self.made[position] = self.make(position)
         return self.made[position]
+
+    def up_to(self, size: int) -> Front:
+        """The ways that need at most `size` bytes."""
+        first = bisect_left(self.needs, -size)
+        return Front(self.needs[first:], lambda position: self.at(first + position))
 
     def smallest(self) -> Share | None:
         """The one that needs least memory."""
@@ -85,6 +93,10 @@ class Shares:
     outlines: Outlines = field(default_factory=Outlines)
     fronts: dict[object, Front] = field(default_factory=dict)
     """Of all layers that are alike."""
+    known: Remembered[Front] | None = None
+    """Fronts of any machines."""
+    standing: dict[Fields, Hashable] = field(default_factory=dict)
+    """What stands in fields of this one."""
 
     def of(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool,
@@ -111,10 +123,30 @@ class Shares:
         key = (outlined.number, sizes, mine, resident, near)
         front = self.fronts.get(key)
         if front is None:
-            first = outlined.first
-            ways = self._product if first.product else self._slabs
-            front = self.fronts[key] = ways(first, sizes, mine, near, resident=resident)
+            front = self._known(outlined, sizes, mine, near, resident)
+            if outlined.first.product:
+                front = front.up_to(self.arch.memories.local.size)
+            self.fronts[key] = front
         return front
+
+    def _known(
+        self, outlined: Outlined, sizes: Sizes, mine: frozenset[str], near: frozenset[str],
+        resident: bool,
+    ) -> Front:  # fmt: skip
+        """A front, whatever the size of local memory: this machine's, or that of one like it."""
+        first = outlined.first
+
+        def make(arch: Arch) -> Front:
+            shares = replace(self, arch=arch)
+            ways = shares._product if first.product else shares._slabs
+            return ways(first, sizes, mine, near, resident=resident)
+
+        if self.known is None:
+            return make(self.arch)
+        named = (tuple(p for p, n in enumerate(outlined.names.values()) if n in some)
+                 for some in (mine, near))  # fmt: skip
+        key = outlined.outline, sizes, *named, resident, self.slots, self.cores, self.held_up
+        return self.known.of(key, self.arch, self.standing, make)
 
     def exactly(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], loops: tuple[TileLoop, ...], *,
@@ -189,17 +221,16 @@ class Shares:
         least = np.minimum.accumulate(need[order])
         order = order[np.append(True, need[order][1:] < least[:-1])] if len(order) else order
 
+        # What is kept is the front alone, of all candidates, and neither network nor machine.
+        taken, walk = choice.some(order), walk_of(problem)
+        columns = chosen(
+            shape, order, priced.matrix, priced.vector, priced.load, priced.store,
+            priced.bytes / self.cores, priced.need, priced.tiles, priced.arrivals, priced.gap,
+        )  # fmt: skip
+
         def make(position: int) -> Share:
-            index = int(order[position])
-
-            def at(column: object) -> float:
-                return float(each(column, shape, index))
-
-            return Share(
-                loops_of(problem, choice, index), at(priced.matrix), at(priced.vector),
-                at(priced.load), at(priced.store), at(priced.bytes) / self.cores,
-                at(priced.need), at(priced.tiles), at(priced.arrivals), at(priced.gap),
-            )  # fmt: skip
+            loops = loops_of(walk, taken, position)
+            return Share(loops, *(float(column[position]) for column in columns))
 
         return Front((-need[order]).tolist(), make)
 

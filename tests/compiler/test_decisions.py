@@ -18,6 +18,7 @@ from compiler.decisions import Decisions
 from compiler.driver import CompileOptions, compile_model, prepared
 from compiler.effort import stages_for
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.remember import Remembered
 from compiler.seen import Seen, read_again
 from simmodel.arch import Arch, MemoryRole, Part
 from simmodel.arch_rules import problems
@@ -175,6 +176,36 @@ def test_the_oldest_decisions_go_first() -> None:
     for arch in reversed(sizes):
         program(arch, decisions)
     assert decisions.found == 2
+
+
+def test_machines_whose_schedules_differ_share_how_layers_are_cut() -> None:
+    decisions = Decisions()
+    for size in (1024, 2048, 4096):
+        arch = machine(local={"size": size})
+        assert program(arch, decisions) == program(arch)
+    assert decisions.found == 0
+    assert decisions.fronts.found > 5
+    slower = machine(local={"size": 4096}, latency=90)
+    assert program(slower, decisions) == program(slower)
+
+
+def test_what_is_remembered_is_what_a_machine_gives_and_is_read_while_it_is_made() -> None:
+    known: Remembered[int] = Remembered(most=2)
+
+    def size_of(arch: Arch) -> int:
+        return known.of("size", arch, {}, lambda seen: seen.memories.local.size)
+
+    sizes = [
+        machine(local={"size": size}, cores=cores) for size in (1024, 2048) for cores in (1, 2)
+    ]
+    assert [size_of(arch) for arch in sizes] == [1024, 1024, 2048, 2048]
+    assert known.found == 2
+    assert size_of(machine(local={"size": 4096})) == 4096
+    assert len(known.kept) == 2
+    views: list[Arch] = []
+    Remembered[None](most=2).of("late", BASE, {}, views.append)
+    with pytest.raises(AttributeError, match="cores is read when nobody notes it"):
+        _ = views[0].cores
 
 
 def test_a_view_notes_what_is_read_through_properties_and_other_views() -> None:

@@ -25,11 +25,11 @@ from compiler.tile.objective import SCORES
 from compiler.tile.share import Shares
 
 
-def chain(layers: int, side: int, channels: int) -> Group:
+def chain(count: int, side: int, channels: int) -> Group:
     """A group of 3x3 convolutions."""
     net = Net()
     x = net.input(1, channels, side, side)
-    for _ in range(layers):
+    for _ in range(count):
         x = net.op("Conv", x, net.weight(channels, channels, 3, 3), pads=[1, 1, 1, 1])
     arch = machine()
     options = CompileOptions(dtype="fp32")
