@@ -47,7 +47,9 @@ class Cuts:
         if len(found) > self.arch.core_count:
             self._say(f"{len(found)} cores, where {self.arch.name} has {self.arch.core_count}")
         elif not covers(found, self.shape):
-            self._say("the cores' parts have to cover the last result, each position once")
+            missing = "".join(f"; no core has {said}" for said in self._missing(found))
+            said = "the cores' parts have to cover the last result, each position once"
+            self._say(said + missing)
         elif not keeps_apart(self.group, found, self.arch):
             self._say("a cluster would need what lies in another one's shared memory")
         return found
@@ -111,6 +113,17 @@ class Cuts:
                 continue
             box[axis] = (span.start, span.stop - span.start)
         return tuple(box)
+
+    def _missing(self, parts: Sequence[Box]) -> Iterator[str]:
+        """Positions of single dimensions that are in no part."""
+        for name, axis in self.axes.items():
+            end = 0
+            for start, size in sorted(part[axis] for part in parts):
+                if start > end:
+                    yield f"{name} = {end}:{start}"
+                end = max(end, start + size)
+            if end < self.shape[axis]:
+                yield f"{name} = {end}:{self.shape[axis]}"
 
     def _axis(self, name: str, known: dict[str, int], line: int) -> int | None:
         if name not in known:

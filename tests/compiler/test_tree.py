@@ -271,7 +271,8 @@ def test_addresses_are_taken_as_they_are_given() -> None:
         (
             THREE.replace("core", "core h = 0:8").replace("for h 4", "for hh 4"),
             [
-                "line 2: the cores' parts have to cover the last result, each position once",
+                "line 2: the cores' parts have to cover the last result, each position once; no "
+                "core has h = 8:16",
                 "line 4: no dimension 'hh'; there are: n, o, h, w; did you mean 'h'?",
             ],
         ),
