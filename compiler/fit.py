@@ -7,6 +7,7 @@ What then finds no place is the business of `compiler.repair`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler.alloc.on_chip import Place
@@ -17,7 +18,7 @@ from compiler.geometry.walk import Memory
 from compiler.group import Group
 from compiler.plan.ir import Plan
 from compiler.remember import Remembered
-from compiler.schedule import Estimate, Schedule
+from compiler.schedule import Estimate, Schedule, Tiled
 from compiler.stages import Stages
 from compiler.tile.choose_group import GroupSearch
 from compiler.tile.share import Front
@@ -37,7 +38,8 @@ class Fitter:
 
     def __post_init__(self) -> None:
         plan = self.stages.plan
-        self.search: GroupSearch = self.stages.tile.together(self.arch, plan.slots)
+        self.way = self.stages.share.way(self.arch)
+        self.search: GroupSearch = self.stages.tile.together(self.arch, plan.slots, self.way)
         self.search.fronts = self.fronts
         self.search.memory = Memory(plan.walking)  # tiles are walked as they will be planned
         self._known: dict[Outline, list[Schedule]] = {}
@@ -102,6 +104,11 @@ class Fitter:
         """Schedules of a group, the cheapest first; raises DoesNotFit for a layer alone."""
         return [schedule.of(group) for schedule in self._alike(group)]
 
+    def candidates(self, group: Group) -> Iterator[Tiled]:
+        """Loops and splits for a group of one layer, in no order; not all of them may fit."""
+        plan = self.stages.plan
+        return self.stages.tile.candidates(group, self.arch, plan.slots, self.way)
+
     def estimated(self, schedule: Schedule) -> Schedule:
         """`schedule` with the estimate that the search has of it, or would have.
 
@@ -119,7 +126,7 @@ class Fitter:
         if outline not in self._known:
             plan = self.stages.plan
             self._known[outline] = (
-                [self.stages.tile.alone(group, self.arch, plan.slots, plan.apply)]
+                [self.stages.tile.alone(group, self.arch, plan.slots, self.way, plan.apply)]
                 if _alone(group)
                 else self.search.schedules(group)
             )

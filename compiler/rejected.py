@@ -262,7 +262,7 @@ def _schedules(search: Search, group: Group, made: Schedule) -> Iterator[Schedul
         yield from search.fitter.schedules(group)
         return
     stages, arch = search.fitter.stages, search.fitter.arch
-    candidates = stages.tile.candidates(group, arch, stages.plan.slots)
+    candidates = search.fitter.candidates(group)
     found = sorted((single(tiled, group) for tiled in candidates), key=lambda s: s.estimate.total)
     for same_cores in (True, False):
         others = (

@@ -235,8 +235,7 @@ class Trials:
         """All schedules of a group that the search has, the best first."""
         if len(group.layers) > 1 or group.kept:
             return self.fitter.schedules(group)
-        stages = self.fitter.stages
-        found = stages.tile.candidates(group, self.fitter.arch, stages.plan.slots)
+        found = self.fitter.candidates(group)
         return sorted((single(tiled, group) for tiled in found), key=lambda s: s.estimate.total)
 
 

@@ -63,20 +63,6 @@ def shared_rate(arch: Arch, cores: int) -> float:
     return instances * (rate + shared.bytes_per_cycle(True) if shared.split_ports else rate)
 
 
-def copy_cycles(
-    arch: Arch, engine: CopyEngine, size: Any, cores: int, pieces: Any = 0, *,
-    far: str = "dram", store: bool = False,
-) -> Any:  # fmt: skip
-    """Cycles of one transfer of `size` bytes in `pieces` contiguous pieces, on `cores` cores alike.
-
-    Each transfer pays start-up and the latency of the memory `far`, DRAM or shared, each piece a
-    cycle; all cores share that memory.
-    """
-    rate = min(copy_rate(arch, engine, far), far_rate(arch, far, cores, store=store))
-    overhead = engine.startup.cycles(arch.clock) + far_latency(arch, far)
-    return overhead + np.maximum(size / rate, pieces)
-
-
 def rounded(arch: Arch, size: Any, run: Any, far: str = "dram") -> Any:
     """Bytes that DRAM moves for `size` bytes in contiguous runs of `run` bytes; shared memory
     moves what it is asked for."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from compiler.cost.rates import Stage, copy_rate, far_latency, far_rate, path, rounded, shared_rate
+from compiler.cost.sharing import Cores, Way
 from compiler.nest.ir import Tensor, order_of
 from simmodel.arch import Arch, CopyEngine
 from simmodel.dtype import size_of
@@ -29,9 +30,16 @@ class Transfer:
     cycles: Any
     """Of one core, start-up and latency included."""
     bytes: Any
-    """That far memory moves."""
+    """That far memory moves for one core: of what several share, a part."""
     near: Any
     """Bytes of the buffer on chip."""
+    passing: Any = 0.0
+    """Of `cycles`, those of the engine that passes on to other cores what is loaded."""
+
+    @property
+    def busy(self) -> Any:
+        """Cycles after which the next one can begin."""
+        return np.maximum(self.cycles - self.passing, self.passing)
 
 
 @dataclass(frozen=True)
@@ -44,6 +52,15 @@ class Path:
     """dram or shared."""
     near: str
     store: bool = False
+    alike: Any = 1
+    """Cores that load the same."""
+    way: Way | None = None
+    """How they share it."""
+
+    @classmethod
+    def load(cls, arch: Arch, cores: Cores, far: str, near: str, alike: Any = 1) -> Path:
+        """The way of loads that `alike` of `cores` have in common."""
+        return cls(arch, cores.count, far, near, alike=alike, way=cores.way)
 
     @property
     def engine(self) -> CopyEngine:
@@ -101,7 +118,21 @@ class Path:
         rate = far_rate(arch, self.far, self.cores, store=self.store)
         own = np.maximum(size / copy_rate(arch, engine, self.far), pieces)
         once = engine.startup.cycles(arch.clock) + far_latency(arch, self.far)
-        return Transfer(times * once + np.maximum(own, moved / rate), moved, space)
+        alone = Transfer(times * once + np.maximum(own, moved / rate), moved, space)
+        return self._together(alone, once, own, moved / rate, size, times)
+
+    def _together(
+        self, alone: Transfer, once: float, own: Any, far: Any, size: Any, times: Any
+    ) -> Transfer:
+        """`alone`, or what it takes where every core loads a part and gives it to all."""
+        way, alike = self.way, self.alike
+        if way is None or np.all(alike == 1) or not way.reaches(self.near):
+            return alone
+        part, passing = once + np.maximum(own, far) / alike, way.passing(size / alike, self.arch)
+        pays = (alike > 1) & (times == 1) & way.pays(alone.cycles, part, passing)
+        cycles = np.where(pays, part + passing, alone.cycles)
+        moved = np.where(pays, alone.bytes / alike, alone.bytes)
+        return Transfer(cycles, moved, alone.near, np.where(pays, passing, 0.0))
 
     def _times(self, near: Mapping[int, Axis], slowest: Sequence[int]) -> Any:
         """Transfers that the engine's rank makes of one: the slowest dimensions are walked one by
@@ -223,7 +254,8 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
         key = id(flow.way.engine), flow.way.store
         cycles = flow.once.cycles
         lead = lead + (once * cycles if flow.constant else 0.0)
-        engines[key] = _added(engines.get(key, (0.0, 0.0)), flow.count * cycles, once * cycles)
+        before, every = engines.get(key, (0.0, 0.0)), flow.count * flow.once.busy
+        engines[key] = _added(before, every, once * cycles)
         if home == "dram":
             stream = streams.setdefault(key, _Stream(flow.way.demand))
             stream.cycles = stream.cycles + (flow.count - once) * size / rate

@@ -25,12 +25,14 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 from compiler.cost.rates import far_rate
-from compiler.emit.legal import Names, legal_copy, merged, taken
+from compiler.cost.sharing import Way, way_to_all
+from compiler.emit.legal import Names, legal_copy, merged
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, instructions
 from compiler.options import Omittable, Within
 from simmodel.arch import Arch
 from simmodel.isa import Await, Copy, Instruction, Item, Sync
 from simmodel.isa.base import granule
+from simmodel.region import Operand
 
 Path = tuple[int | str, ...]
 """Of a step in a tree: position, then variable, segment and its count, then position, and so on."""
@@ -50,37 +52,34 @@ class ShareLoads(Omittable):
     """A load is shared where that is so many times as quick: cores that wait for each other lose
     some of it."""
 
+    def way(self, arch: Arch) -> Way | None:
+        """How loads reach several cores, if they do."""
+        return way_to_all(arch, self.gain) if self.enabled else None
+
     def apply(self, trees: Sequence[list[Node]], arch: Arch, names: Names) -> list[list[Node]]:
         """The trees of the cores that take part in a step, with shared loads."""
-        way = way_to_all(arch, self.gain)
-        if not self.enabled or way is None or len(trees) < 2:
+        way = self.way(arch)
+        if way is None or len(trees) < 2:
             return list(trees)
-        shares = _shares(trees, way)
+        means = _Means(way, arch, len(trees))
+        shares = _shares(trees, means)
         if not shares:
             return list(trees)
         cores = (
-            _Core(core, {b: found[core] for b, found in shares.items() if core in found}, way)
+            _Core(core, {b: of[core] for b, of in shares.items() if core in of}, means)
             for core in range(len(trees))
         )
         return [core.rewritten(tree, names) for core, tree in zip(cores, trees, strict=True)]
 
 
 @dataclass(frozen=True)
-class Way:
-    """How one core's load reaches others."""
+class _Means:
+    """What loads are shared with."""
 
-    load: str
-    """Engine that loads from memory."""
-    last: str
-    """Engine that writes the other cores' memory: the same, or one that copies between cores."""
+    way: Way
     arch: Arch
-    gain: float
-    """See `ShareLoads.gain`."""
-
-    @property
-    def direct(self) -> bool:
-        """Whether the load itself writes to all."""
-        return self.load == self.last
+    users: int
+    """Cores that load at the same time."""
 
 
 def _free(core: int) -> str:
@@ -93,26 +92,12 @@ def _full(core: int) -> str:
     return f"full@{core}"
 
 
-def way_to_all(arch: Arch, gain: float = 1.0) -> Way | None:
-    """None where nothing reaches several cores, and where hardware keeps the order of a core: it
-    would have to look after bytes that another core writes."""
-    load = arch.copy_engine("dram", "local")
-    if load is None or arch.front_end.sync != "tokens":
-        return None
-    if arch.copy_[load].broadcast:
-        return Way(load, load, arch, gain)
-    between = arch.copy_engine("local", "local")
-    if between is None or not arch.copy_[between].broadcast:
-        return None
-    return Way(load, between, arch, gain)
-
-
-def _shares(trees: Sequence[list[Node]], way: Way) -> dict[str, dict[int, tuple[int, ...]]]:
+def _shares(trees: Sequence[list[Node]], means: _Means) -> dict[str, dict[int, tuple[int, ...]]]:
     """Buffer -> core -> the cores that fill it alike, itself included, where that pays."""
     found: dict[str, dict[int, list[tuple[Path, tuple[Item, ...]]]]] = {}
     for core, tree in enumerate(trees):
         for path, leaf in _steps(tree, ()):
-            buffer = _filled(leaf, way)
+            buffer = _filled(leaf, means.way)
             if buffer is not None and leaf.items:
                 found.setdefault(buffer, {}).setdefault(core, []).append((path, leaf.items))
     shares: dict[str, dict[int, tuple[int, ...]]] = {}
@@ -122,7 +107,7 @@ def _shares(trees: Sequence[list[Node]], way: Way) -> dict[str, dict[int, tuple[
             alike.setdefault(tuple(steps), []).append(core)
         for cores in alike.values():
             steps = by_core[cores[0]]
-            if len(cores) > 1 and any(_parts(items, cores, way) for _, items in steps):
+            if len(cores) > 1 and any(_parts(items, cores, means) for _, items in steps):
                 shares.setdefault(buffer, {}).update(dict.fromkeys(cores, tuple(cores)))
     return shares
 
@@ -152,7 +137,12 @@ class _Core:
     number: int
     shares: Mapping[str, tuple[int, ...]]
     """Buffer -> the cores that fill it like this one, itself included."""
-    way: Way
+    means: _Means
+
+    @property
+    def way(self) -> Way:
+        """How its loads reach others."""
+        return self.means.way
 
     def rewritten(self, nodes: Sequence[Node], names: Names) -> list[Node]:
         """The same tree with shared loads."""
@@ -168,7 +158,7 @@ class _Core:
         if not cores:
             yield node
             return
-        parts = _parts(node.items, cores, self.way)
+        parts = _parts(node.items, cores, self.means)
         others = tuple(core for core in cores if core != self.number)
         own = parts.get(self.number)
         ahead = node.items[:-1]
@@ -182,7 +172,7 @@ class _Core:
         if own:
             there = _written_to(own, others).dst
             copy = Copy(engine=self.way.last, origin=node.origin, dst=there, src=own.dst)
-            items = self._met((), legal_copy(copy, self.way.arch, names), others, node.origin)
+            items = self._met((), legal_copy(copy, self.means.arch, names), others, node.origin)
         read = tuple(replace(use, write=False) for use in node.uses)
         yield Leaf(self.way.last, items, (*read, *node.uses), node.origin)
 
@@ -209,7 +199,7 @@ def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:
     return replace(copy, dst=replace(copy.dst, cores=cores))
 
 
-def _parts(items: Sequence[Item], cores: Sequence[int], way: Way) -> dict[int, Copy]:
+def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> dict[int, Copy]:
     """Core -> what it loads for all; nothing where each had better load the whole: one copy, behind
     what that waits for."""
     *ahead, whole = items or (None,)
@@ -221,46 +211,48 @@ def _parts(items: Sequence[Item], cores: Sequence[int], way: Way) -> dict[int, C
     axis = _axis(joined, len(cores))
     if axis is None:
         return {}
-    extent = joined.dst.shape[axis]
+    extent = joined.src.shape[axis]
     cuts = [number * extent // len(cores) for number in range(len(cores) + 1)]
     parts = [_part(joined, axis, start, end) for start, end in pairwise(cuts)]
-    pays = _pays(whole, max(parts, key=lambda part: part.dst.elements), len(cores), way)
+    pays = _pays(whole, max(parts, key=lambda part: part.dst.elements), means)
     return dict(zip(cores, parts, strict=True)) if pays else {}
 
 
 def _part(copy: Copy, axis: int, start: int, end: int) -> Copy:
-    part = taken(copy, axis, "", start, end - start, keep=True)
-    assert isinstance(part, Copy)
-    return part
+    """Positions `start` .. `end` of the source along `axis`, with the border beside them."""
+    before = copy.before or (0,) * len(copy.dst.shape)
+    first = before[axis] + start if start else 0
+    last = before[axis] + end if end < copy.src.shape[axis] else copy.dst.shape[axis]
+    src, dst = (
+        _positions(operand, axis, low, high)
+        for operand, low, high in ((copy.src, start, end), (copy.dst, first, last))
+    )
+    ahead = (*before[:axis], 0 if start else before[axis], *before[axis + 1 :])
+    return replace(copy, src=src, dst=dst, before=ahead if src.shape != dst.shape else ())
+
+
+def _positions(operand: Operand, axis: int, start: int, end: int) -> Operand:
+    shape = (*operand.shape[:axis], end - start, *operand.shape[axis + 1 :])
+    address = operand.address.plus(operand.strides[axis] * start)
+    return replace(operand, shape=shape, address=address)
 
 
 def _axis(copy: Copy, count: int) -> int | None:
-    """The slowest dimension that can be cut into `count` parts, none of them at a border."""
-    before = copy.before or (0,) * len(copy.dst.shape)
-    axes = [
-        axis
-        for axis, (inner, outer) in enumerate(zip(copy.src.shape, copy.dst.shape, strict=True))
-        if inner == outer >= count and not before[axis]
-    ]
+    """The slowest dimension that can be cut into `count` parts."""
+    axes = [axis for axis, extent in enumerate(copy.src.shape) if extent >= count]
     return max(axes, key=lambda a: abs(copy.dst.strides[a]), default=None)
 
 
-def _pays(whole: Copy, part: Copy, count: int, way: Way) -> bool:
-    """Whether a part, and passing it on, takes less than the whole does on all cores at once."""
-    if not way.direct and whole.dst.memory != "local":
-        return False
-    arch, far = way.arch, whole.src.memory
-    rate = far_rate(arch, far, count)
-    least = granule(arch, far)
+def _pays(whole: Copy, part: Copy, means: _Means) -> bool:
+    """Whether a part, and passing it on, takes less than the whole, while all cores load."""
+    arch, way, far = means.arch, means.way, whole.src.memory
+    rate, least = far_rate(arch, far, means.users), granule(arch, far)
     alone, shared = (
         copy.startup(arch) + max(copy.cycles(arch), copy.src.traffic(least) / rate)
         for copy in (whole, part)
     )
-    shared += arch.front_end.signal.cycles(arch.clock)
-    if not way.direct:
-        passed = Copy(engine=way.last, dst=part.dst, src=part.dst)
-        shared += passed.startup(arch) + passed.cycles(arch)
-    return shared * way.gain < alone
+    passed = way.passing(part.dst.elements * part.dst.itemsize, arch)
+    return way.reaches(whole.dst.memory) and bool(way.pays(alone, shared, passed))
 
 
 def _joined(items: Sequence[Item]) -> list[Item]:

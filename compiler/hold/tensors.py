@@ -29,15 +29,6 @@ class Held:
     """Constants of a layer that stay -> buffer of the group."""
 
 
-def shares_loads(schedule: Schedule, arch: Arch, engine: str) -> bool:
-    """Whether one core loads constants that stay for all that take part.
-
-    Where the hardware interlocks, it would have to look after bytes that another core writes.
-    """
-    tokens = arch.front_end.sync == "tokens"
-    return tokens and arch.copy_[engine].broadcast and len(schedule.parts) > 1
-
-
 @dataclass
 class Holder:
     """Makes the buffers of what a group holds."""

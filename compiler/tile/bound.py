@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler.bind.roles import roles
+from compiler.cost.sharing import Cores
 from compiler.fuse.outline import Outlines
 from compiler.geometry.walk import Walked
 from compiler.group import Group
@@ -83,7 +84,7 @@ class Bounds:
         return matrix, 0.0 if layer.copies else vector
 
     def _problem(self, layer: Layer, sizes: Sizes) -> Problem:
-        return Problem(layer, self.arch, roles(layer.head), sizes, 1, self.slots)
+        return Problem(layer, self.arch, roles(layer.head), sizes, Cores(1), self.slots)
 
     def _work(self, layer: Layer) -> tuple[Layer, float, float]:
         found = self.known.get(id(layer))

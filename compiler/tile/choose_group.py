@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from compiler.bind.facts import Facts, Unholdable
+from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.fuse.outline import Outlines
@@ -67,7 +68,9 @@ class GroupSearch:
     """Whether constants of groups without loops may be loaded as a whole."""
     held_up: float = 0.5
     """See `Shares`."""
-    shares: dict[int, Shares] = field(default_factory=dict)
+    way: Way | None = None
+    """How loads reach several cores."""
+    shares: dict[Cores, Shares] = field(default_factory=dict)
     outlines: Outlines = field(default_factory=Outlines)
     memory: Memory = field(default_factory=Memory)
     fronts: Remembered[Front] | None = None
@@ -134,7 +137,7 @@ class GroupSearch:
         """Prices of one group's schedules."""
         return GroupPricer(
             group, self.arch, self.slots, self.shares_on, self.memory, self.facts, self.whole,
-            self.transfers,
+            self.transfers, way=self.way,
         )  # fmt: skip
 
     def _splits(self, group: Group) -> Iterator[tuple[Box, ...]]:
@@ -199,8 +202,8 @@ class GroupSearch:
         made = (pricer.price(parts, loops, frugal=frugal) for frugal in ways)
         return [schedule for schedule in made if schedule is not None]
 
-    def shares_on(self, cores: int) -> Shares:
-        """What layers take while `cores` cores work."""
+    def shares_on(self, cores: Cores) -> Shares:
+        """What layers take while `cores` work."""
         if cores not in self.shares:
             self.shares[cores] = Shares(
                 self.arch, self.slots, cores, self.held_up, self.outlines, known=self.fronts

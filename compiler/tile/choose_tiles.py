@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from compiler.cost.sharing import Way
 from compiler.errors import DoesNotFit
 from compiler.geometry.clusters import keeps_apart
 from compiler.group import Group
@@ -47,21 +48,24 @@ class ChooseTiles:
     held_up: Factor = 0.5
     """Weight of loads that hold up those of the next layer, where pieces are chosen."""
 
-    def together(self, arch: Arch, slots: int) -> GroupSearch:
-        """The search for groups of several layers; worth keeping over many groups."""
+    def together(self, arch: Arch, slots: int, way: Way | None) -> GroupSearch:
+        """The search for groups of several layers; worth keeping over many groups. Loads reach
+        several cores by `way`."""
         cores = min(self.cores or arch.core_count, arch.core_count)
         return GroupSearch(
             arch, slots, cores, self.rolling, breadth=self.breadth, objective=self.objective,
-            whole=self.whole, held_up=self.held_up,
+            whole=self.whole, held_up=self.held_up, way=way,
         )  # fmt: skip
 
     def alone(
-        self, group: Group, arch: Arch, slots: int, planned: Callable[[Schedule, Arch], object]
-    ) -> Schedule:
+        self, group: Group, arch: Arch, slots: int, way: Way | None,
+        planned: Callable[[Schedule, Arch], object],
+    ) -> Schedule:  # fmt: skip
         """The cheapest schedule of one layer for which `planned` finds room; DoesNotFit with the
         smallest sum otherwise."""
         score = SCORES[self.objective]
-        candidates = sorted(self.candidates(group, arch, slots), key=lambda t: score(t.estimate))
+        found = self.candidates(group, arch, slots, way)
+        candidates = sorted(found, key=lambda t: score(t.estimate))
         refusal: DoesNotFit | None = None
         tries = self.breadth.tries
         smallest = sorted(candidates[tries:], key=_tile_volume)
@@ -77,7 +81,7 @@ class ChooseTiles:
             raise DoesNotFit(demand=1, bound=0, unit="tile", terms=(), levers=(), where=group.name)
         raise refusal
 
-    def candidates(self, group: Group, arch: Arch, slots: int) -> Iterator[Tiled]:
+    def candidates(self, group: Group, arch: Arch, slots: int, way: Way | None) -> Iterator[Tiled]:
         """Loops and splits for a group of one layer, in no order; not all of them may fit."""
         (layer,) = group.layers
         cores = min(self.cores or arch.core_count, arch.core_count)
@@ -87,9 +91,10 @@ class ChooseTiles:
 
         if layer.product:
             columns, kept = COLUMNS[self.objective], self.breadth.kept
-            yield from search(layer, arch, cores, slots, columns, group.shared, allowed, kept)
+            yield from search(layer, arch, cores, slots, columns, group.shared, allowed, kept, way)
             return
-        yield from slabs(layer, arch, cores, slots, group.shared, allowed, self.breadth.tiles)
+        most = self.breadth.tiles
+        yield from slabs(layer, arch, cores, slots, group.shared, allowed, most, way)
 
 
 def _tile_volume(tiled: Tiled) -> int:

@@ -7,7 +7,7 @@ numpy expressions. What is counted per tile is multiplied by how often it happen
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -21,6 +21,7 @@ from compiler.bind.roles import Roles
 from compiler.binding import Binding
 from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined, resting
+from compiler.cost.sharing import Cores
 from compiler.cost.transfer import Flow, Path, Transfer, traffic
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
@@ -40,7 +41,7 @@ class Problem:
     found: Roles
     box: tuple[int, ...]
     """Sizes of the largest core's part of the result."""
-    cores: int
+    cores: Cores
     slots: int
     held: frozenset[str] = frozenset()
     """Tensors that the group keeps on chip: neither loaded nor stored here."""
@@ -116,6 +117,24 @@ class Problem:
         if dim is None:
             return 1
         return self.box[dim] if dim < self.head.rank else self.head.dims[dim].extent
+
+    def alike(self, access: Access, rows: Any, cols: Any) -> Any:
+        """Cores that load the same of what `access` reads, at the same time.
+
+        Args:
+            access: a read.
+            rows: whether loops over rows are around its loads.
+            cols: whether one over columns is.
+        """
+        found = self.found
+        around = {found.b: rows, found.y: rows, found.x: rows, found.col: cols}
+        return self.cores.alike(access.uses, around, self.padded)
+
+    @cached_property
+    def padded(self) -> frozenset[int]:
+        """Output dims along which tiles at the border read beyond it."""
+        pads = [access for access in self.head.reads if access.pad is not None]
+        return frozenset(d for d in range(self.head.rank) if any(a.uses(d) for a in pads))
 
     def covered(self, size: Any, dim: int | None) -> Any:
         """Input positions that `size` output positions of a row loop touch."""
@@ -259,18 +278,44 @@ def price(problem: Problem, choice: Choice) -> Price:
     matrix = tiles * turns.deep * inner + gap
     vector = tiles * tail.cycles
     flows = tuple(_flows(problem, choice, turns))
-    moved = traffic(arch, problem.cores, flows)
+    moved = traffic(arch, problem.cores.count, flows)
     arrivals: Any = 1
     for flow in flows:
         arrivals = arrivals if flow.way.store else np.maximum(arrivals, flow.count)
     stages = (moved.load, (matrix, inner + gap), (vector, tail.cycles), moved.store)
     total = pipelined(stages, moved.far.values())
+    total = total + _held_back(problem, choice, turns, flows, np.maximum(inner, tail.cycles))
     load, store = moved.load[0], moved.store[0]
     rest = resting(problem.slots, total, stages)
     return Price(
         total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
         arrivals, moved.lead, rest, gap,
     )  # fmt: skip
+
+
+def _held_back(
+    problem: Problem, choice: Choice, turns: Turns, flows: Sequence[Flow], work: Any
+) -> Any:
+    """Cycles for which work waits for what the outer of its two loops loads: that stands behind all
+    loads of the inner loop's tiles, which run ahead by as many tiles as there are slots.
+
+    Args:
+        problem, choice, turns, flows: of the candidates.
+        work: cycles of one tile.
+    """
+    late = choice.order == 1
+    outer, inner = np.where(late, turns.cols, turns.rows), np.where(late, turns.rows, turns.cols)
+    ahead: Any = 0.0
+    streams: Any = False
+    for flow in flows:
+        if flow.way.store:
+            continue
+        every = flow.count >= problem.repeats * turns.tiles
+        ahead = ahead + np.where(~every & (flow.count > 1), flow.once.busy, 0.0)
+        streams = streams | every
+    waits = streams & (inner > problem.slots) & ~turns.split
+    waiting = np.maximum(ahead - problem.slots * work, 0.0)
+    return np.where(waits, problem.repeats * (outer - 1) * waiting, 0.0)
 
 
 def in_one_piece(problem: Problem) -> Choice:
@@ -316,28 +361,42 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
     left, right = problem.head.operands[:2]
     repeats, tiles = problem.repeats, problem.repeats * turns.tiles
     inner = choice.order == 0
+    rows_around, cols_around = _around(turns)
     again = np.where(
         problem.lead_moves_weights | (turns.weights > 1) & (turns.split | inner), repeats, 1
     )
     lead = np.where((turns.cols > 1) & (problem.lead_moves_weights | inner), repeats, 1)
     if problem.loads_input:
-        way = Path(arch, cores, problem.home(left.tensor), arch.matrix.input)
+        alike = problem.alike(left, True, cols_around)
+        way = Path.load(arch, cores, problem.home(left.tensor), arch.matrix.input, alike)
         order = left_order(problem.source, problem.head, arch)
         once = way.box(problem.source, _box(problem, choice, left), order)
         yield Flow(way, repeats * turns.input, once)
     if problem.loads_weights:
-        way = Path(arch, cores, problem.home(right.tensor), arch.matrix.weights)
+        alike = problem.alike(right, rows_around, True)
+        way = Path.load(arch, cores, problem.home(right.tensor), arch.matrix.weights, alike)
         constant = problem.weight.data is not None
         yield Flow(way, turns.weights * again, _moved(problem, choice, right, way), constant)
     for access in _others(problem):
-        way = Path(arch, cores, problem.home(access.tensor), "local")
-        count = tiles if _follows(problem, access) else turns.columns(choice.order) * lead
+        follows = _follows(problem, access)
+        alike = problem.alike(access, follows | (inner & (turns.cols > 1)), True)
+        way = Path.load(arch, cores, problem.home(access.tensor), "local", alike)
+        count = tiles if follows else turns.columns(choice.order) * lead
         constant = layer.tensors[access.tensor].data is not None
         yield Flow(way, count, _moved(problem, choice, access, way), constant)
     if problem.stores:
-        way = Path(arch, cores, problem.home(layer.result.name), "local", store=True)
+        home = problem.home(layer.result.name)
+        way = Path(arch, cores.count, home, "local", store=True)
         sizes = [_size(problem, choice, dim) for dim in range(problem.head.rank)]
         yield Flow(way, tiles, way.box(layer.result, sizes))
+
+
+def _around(turns: Turns) -> tuple[Any, Any]:
+    """Whether loops over rows are around loads of the right operand, and whether the one over
+    columns is around those of the left."""
+    rows = np.where(turns.split, turns.rows > 1, turns.weights > turns.cols)
+    cols = np.where(turns.split, turns.cols > 1, turns.input > turns.rows)
+    return rows, cols
 
 
 def _others(problem: Problem) -> Iterator[Access]:

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.bind.facts import Facts
-from compiler.cost.rates import copy_cycles, path
+from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive
 from compiler.hold.prefetch import earliest
-from compiler.hold.tensors import Holder, shares_loads
+from compiler.hold.tensors import Holder
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.bound import Bounds
@@ -44,8 +44,8 @@ class GroupPricer:
     group: Group
     arch: Arch
     slots: int
-    shares: Callable[[int], Shares]
-    """Shares by the number of cores that work."""
+    shares: Callable[[Cores], Shares]
+    """Shares by the cores that work."""
     memory: Memory
     facts: Facts
     """Kept between groups."""
@@ -53,8 +53,11 @@ class GroupPricer:
     """Whether constants may be loaded as a whole where no loop reads them again."""
     transfers: dict[object, Transfer] = field(default_factory=dict)
     """Kept between groups: by the tensor's layout and the way that it goes."""
-    arrivals: dict[tuple[int, int], float] = field(default_factory=dict)
-    """By layer and the cores that load its constants: cycles until they are there."""
+    arrivals: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
+    """By layer and the number of cores: cycles until its constants that stay are there, and the
+    bytes that DRAM moves for them."""
+    way: Way | None = None
+    """How loads reach several cores."""
 
     def __post_init__(self) -> None:
         self.count = len(self.group.layers)
@@ -117,7 +120,7 @@ class GroupPricer:
             return None
         busiest = max(walked, key=_work_of)
         places = self._places(buffers, busiest)
-        candidate = _Candidate(self, schedule, busiest, len(parts), frugal, places)
+        candidate = _Candidate(self, schedule, busiest, frugal, places)
         most = None
         if not frugal and (loops or self.whole):
             most = self._staying(candidate, left)
@@ -143,7 +146,7 @@ class GroupPricer:
         left = self._left(list(buffers.values()))
         busiest = max(walked, key=_work_of)
         places = self._places(buffers, busiest)
-        candidate = _Given(self, schedule, busiest, len(schedule.parts), False, places)
+        candidate = _Given(self, schedule, busiest, False, places)
         staying = [tiled.resident for tiled in schedule.layers]
         rooms = self._rooms(left, staying, looped=bool(schedule.loops))
         apart = self._rooms(left, staying, looped=True)
@@ -161,7 +164,7 @@ class GroupPricer:
         walked = walk_parts(self.group, loops, telling(parts), self.memory)
         held = self._held(schedule, walked).values()
         busiest = max(walked, key=_work_of)
-        needs = _Candidate(self, schedule, busiest, len(parts), frugal=True).least()
+        needs = _Candidate(self, schedule, busiest, frugal=True).least()
         if needs is None:
             return ()
         kept = ("tensors that stay between groups", self.group.reserved)
@@ -193,7 +196,8 @@ class GroupPricer:
             for p, size in enumerate(self.constant_bytes)
             if size
         )
-        return excess * max(0, times * len(parts) - 1)
+        copies = 1 if self.way else len(parts)
+        return excess * max(0, times * copies - 1)
 
     def floor(
         self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...], bounds: Bounds
@@ -318,13 +322,14 @@ class _Candidate:
     schedule: Schedule
     walked: Walked
     """Of the part that computes most."""
-    cores: int
     frugal: bool
     places: Mapping[str, int] = field(default_factory=dict)
     """Held tensor -> slots of its buffer, where a tile may have to wait for one."""
 
     def __post_init__(self) -> None:
         self.held = frozenset(name for m in self.walked.moments for name in m.holds)
+        parts, looped = self.schedule.parts, bool(self.schedule.loops)
+        self.cores = Cores.of_group(parts, self.pricer.way, looped=looped)
         self.shares = self.pricer.shares(self.cores)
         self.sizes = [
             largest(self.walked.work_sizes(p), len(layer.result.shape))
@@ -438,35 +443,35 @@ class _Candidate:
 
         stay = zip(self.pricer.constant_bytes, staying, strict=True)
         staying_bytes = {p: size for p, (size, stays) in enumerate(stay) if stays and size}
-        name = arch.copy_engine("dram", "local") or next(iter(arch.copy_))
-        together = shares_loads(self.schedule, arch, name)
-        arriving = {p: self._arriving(p, together=together) for p in staying_bytes}
+        arriving = {p: self._arriving(p)[0] for p in staying_bytes}
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         told = frozenset(staying_bytes) if arch.front_end.sync == "tokens" else frozenset()
         timeline = Timeline(inputs, results, self.pricer.slots, self.places, room, told)
         cycles = timeline.run(walked, work)
-        constants = sum(staying_bytes.values())
         total.load += sum(arriving.values())
-        everything = self.cores * total.bytes + constants * (1 if together else self.cores)
+        constants = sum(self._arriving(p)[1] for p in staying_bytes)
+        everything = self.cores.count * total.bytes + constants
         memory = max(total.load, total.store, everything / arch.dram_bytes_per_cycle)
         busy = max(cycles, memory, total.matrix, total.vector)
         rest = timeline.rest(looped=bool(self.schedule.loops))
         lead = arriving.get(0, 0.0)
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
 
-    def _arriving(self, position: int, *, together: bool) -> float:
-        """Cycles of the loads of a layer's constants that stay: each is a transfer of its own, and
-        engines that reach different memories work side by side."""
-        pricer, cores = self.pricer, 1 if together else self.cores
-        known = pricer.arrivals.get((position, cores))
+    def _arriving(self, position: int) -> tuple[float, float]:
+        """Cycles of the loads of a layer's constants that stay, and the bytes that they move: each
+        is a transfer of its own, and engines that reach different memories work side by side."""
+        pricer, cores = self.pricer, self.cores
+        known = pricer.arrivals.get((position, cores.count))
         if known is None:
-            arch, sums = pricer.arch, dict[int, float]()
+            sums, moved = dict[int, float](), 0.0
             for constant in pricer.facts.layer(pricer.group.layers[position]).constants:
-                engine = path(arch, "dram", constant.role)
-                cycles = float(copy_cycles(arch, engine, constant.bytes, cores))
-                sums[id(engine)] = sums.get(id(engine), 0.0) + cycles
-            known = pricer.arrivals[position, cores] = max(sums.values(), default=0.0)
+                way = Path.load(pricer.arch, cores, "dram", constant.role, cores.count)
+                once, engine = way.run(constant.bytes), id(way.engine)
+                sums[engine] = sums.get(engine, 0.0) + float(once.busy)
+                moved += cores.count * float(once.bytes)
+            known = max(sums.values(), default=0.0), moved
+            pricer.arrivals[position, cores.count] = known
         return known
 
     def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:
@@ -489,7 +494,7 @@ class _Candidate:
         before = self.walked.moments[run.first - 1] if run.first else None
         group = self.pricer.group
         return {
-            name: self.pricer.transfer(name, hold.sizes, hold.sizes, self.cores, store=False)
+            name: self.pricer.transfer(name, hold.sizes, hold.sizes, self.cores.count, store=False)
             for name, hold in moment.holds.items()
             if name not in group.made
             and name not in group.kept
@@ -498,12 +503,12 @@ class _Candidate:
 
     def _stored(self, moment: Moment) -> dict[str, Transfer]:
         """The store of each held result, from where it lies among what the group holds of it."""
+        kept, cores = self.pricer.group.kept, self.cores.count
+        out = {n: tuple([size for _, size in box]) for n, box in moment.out.items()}
         return {
-            name: self.pricer.transfer(
-                name, tuple([n for _, n in box]), moment.holds[name].sizes, self.cores, store=True
-            )
-            for name, box in moment.out.items()
-            if name in moment.holds and name not in self.pricer.group.kept
+            name: self.pricer.transfer(name, sizes, moment.holds[name].sizes, cores, store=True)
+            for name, sizes in out.items()
+            if name in moment.holds and name not in kept
         }
 
     def _moved(self, run: Run, moment: Moment) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.bind.roles import Roles, roles
+from compiler.cost.sharing import Cores, Way
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
@@ -35,11 +36,12 @@ def sizes(extent: int, grain: int, most: int = 14) -> list[int]:
 def search(
     layer: Layer, arch: Arch, cores: int, slots: int, columns: Sequence[str] = ("total",),
     shared: Collection[str] = (), allowed: Callable[[tuple[Box, ...]], bool] = anything,
-    kept: int = 8,
+    kept: int = 8, way: Way | None = None,
 ) -> Iterator[Tiled]:  # fmt: skip
     """Candidates for `layer`, whose head is a sum of products, on up to `cores` cores: of each
     split that is `allowed` the `kept` that are least by each of the `columns` of their prices,
-    where `shared` tensors are loaded from shared memory or stored there."""
+    where `shared` tensors are loaded from shared memory or stored there, and `way` is how loads
+    reach several cores."""
     head = layer.head
     found = roles(head)
     extents = head.shape
@@ -51,7 +53,7 @@ def search(
         if not allowed(parts):
             continue
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
-        problem = Problem(layer, arch, found, largest, len(parts), slots, shared=near)
+        problem = Problem(layer, arch, found, largest, Cores.of(parts, way), slots, shared=near)
         yield from _cheapest(problem, parts, columns, kept)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from compiler.bind.facts import LayerFacts
 from compiler.bind.roles import roles
+from compiler.cost.sharing import Cores
 from compiler.fuse.outline import Outlined, Outlines
 from compiler.layer import Layer
 from compiler.nest.ir import order_of
@@ -85,8 +86,8 @@ class Shares:
 
     arch: Arch
     slots: int
-    cores: int
-    """Cores that use memory at the same time."""
+    cores: Cores
+    """That use memory at the same time, by parts of a group's results."""
     held_up: float = 0.0
     """Cycles that a layer costs its successor, for each cycle of its own loads that cannot run
     ahead of its work: the successor is taken to load as much."""
@@ -97,6 +98,10 @@ class Shares:
     """Fronts of any machines."""
     standing: dict[Fields, Hashable] = field(default_factory=dict)
     """What stands in fields of this one."""
+
+    def _of(self, layer: Layer) -> Cores:
+        """The cores, by parts of the layer's result."""
+        return self.cores.seen(len(layer.result.shape))
 
     def of(
         self, layer: Layer, sizes: Sizes, held: frozenset[str], room: float, *, resident: bool,
@@ -160,7 +165,7 @@ class Shares:
             stay = (constant.key[0] for constant in LayerFacts(layer, self.arch).constants)
             held = held | frozenset(stay)
         pieces = [min(tiles.get(dim, size), size) for dim, size in enumerate(sizes)]
-        priced = slab(layer, self.arch, self.cores, self.slots, sizes, pieces, held, shared)
+        priced = slab(layer, self.arch, self._of(layer), self.slots, sizes, pieces, held, shared)
         return self._share(loops, priced)
 
     def _exact_product(
@@ -169,7 +174,7 @@ class Shares:
     ) -> Share:  # fmt: skip
         found = roles(layer.head)
         problem = Problem(
-            layer, self.arch, found, sizes, self.cores, self.slots, held, resident, shared
+            layer, self.arch, found, sizes, self._of(layer), self.slots, held, resident, shared
         )
         tiles = {loop.dim: loop.size for loop in loops}
         walked = (found.b, found.y, found.x, found.col, found.k)
@@ -188,8 +193,8 @@ class Shares:
 
         return Share(
             loops, at(priced.matrix), at(priced.vector), at(priced.load), at(priced.store),
-            at(priced.bytes) / self.cores, at(priced.need), at(priced.tiles), at(priced.arrivals),
-            at(priced.gap),
+            at(priced.bytes) / self.cores.count, at(priced.need), at(priced.tiles),
+            at(priced.arrivals), at(priced.gap),
         )  # fmt: skip
 
     def _product(
@@ -201,7 +206,7 @@ class Shares:
             self.arch,
             roles(layer.head),
             sizes,
-            self.cores,
+            self._of(layer),
             self.slots,
             held,
             resident,
@@ -225,7 +230,7 @@ class Shares:
         taken, walk = choice.some(order), walk_of(problem)
         columns = chosen(
             shape, order, priced.matrix, priced.vector, priced.load, priced.store,
-            priced.bytes / self.cores, priced.need, priced.tiles, priced.arrivals, priced.gap,
+            priced.bytes / self.cores.count, priced.need, priced.tiles, priced.arrivals, priced.gap,
         )  # fmt: skip
 
         def make(position: int) -> Share:
@@ -248,7 +253,7 @@ class Shares:
         tiles = list(sizes)
         found: list[tuple[float, Share]] = []
         while True:
-            priced = slab(layer, self.arch, self.cores, self.slots, sizes, tiles, held, shared)
+            priced = slab(layer, self.arch, self._of(layer), self.slots, sizes, tiles, held, shared)
             loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
             found.append((priced.total, self._share(loops, priced)))
             cut = next((d for d in free if tiles[d] > 1), None)
@@ -265,5 +270,5 @@ class Shares:
         moved = priced.moved
         return Share(
             loops, priced.matrix, priced.vector, float(moved.load[0]), float(moved.store[0]),
-            float(moved.bytes["dram"]) / self.cores, priced.need, priced.tiles, priced.tiles,
+            float(moved.bytes["dram"]) / self.cores.count, priced.need, priced.tiles, priced.tiles,
         )  # fmt: skip

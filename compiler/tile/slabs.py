@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from compiler.bind.layout import left_order, vector_steps
 from compiler.bind.machine import depthwise_cycles, temporary_type
 from compiler.cost.rates import pipelined, resting
+from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Flow, Path, Traffic, pitches, traffic
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.geometry.needs import layer_needs
@@ -28,6 +30,7 @@ from simmodel.dtype import size_of
 def slabs(
     layer: Layer, arch: Arch, cores: int, slots: int, shared: Collection[str] = (),
     allowed: Callable[[tuple[Box, ...]], bool] = anything, most: int = 2048,
+    way: Way | None = None,
 ) -> Iterator[Tiled]:  # fmt: skip
     """Tilings of `layer` from whole parts down to single rows, each with its estimate.
 
@@ -39,6 +42,7 @@ def slabs(
         shared: tensors that are loaded from shared memory, or stored there.
         allowed: which splits over cores may be taken.
         most: tiles of one core; fewer rows a tile are not looked at.
+        way: how loads reach several cores.
     """
     shape = layer.result.shape
     order = order_of(shape, layer.result.storage.strides)
@@ -52,7 +56,7 @@ def slabs(
     tiles = list(sizes)
     while True:
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
-        priced = slab(layer, arch, len(parts), slots, sizes, tiles, shared=shared)
+        priced = slab(layer, arch, Cores.of(parts, way), slots, sizes, tiles, shared=shared)
         yield Tiled(layer, loops, parts, _estimate(priced))
         cut = next((d for d in free if tiles[d] > 1), None)
         if cut is None or priced.tiles > most:
@@ -136,7 +140,7 @@ def _collapses(nest: Nest, dim: int, layer: Layer) -> bool:
 
 
 def flows_of(
-    layer: Layer, arch: Arch, cores: int, sizes: Sequence[int], tiles: Sequence[int],
+    layer: Layer, arch: Arch, cores: Cores, sizes: Sequence[int], tiles: Sequence[int],
     held: Collection[str], shared: Collection[str],
 ) -> Iterator[Flow]:  # fmt: skip
     """Loads and the store of a layer whose part of `sizes` is cut into `tiles`.
@@ -150,22 +154,28 @@ def flows_of(
     middle = [min(t, extent - t) for t, extent in zip(tiles, layer.result.shape, strict=True)]
     boxes = layer_needs(layer, tuple(zip(middle, tiles, strict=True)))
     product = layer.binding.engine == "matrix"
+    bordered = any(access.pad is not None for nest in layer.nests for access in nest.reads)
+    padded = order if bordered else ()
     for name, box in boxes.items():
         tensor = layer.tensors[name]
         if name in held:
             continue
-        way = Path(arch, cores, "shared" if name in shared else "dram", "local")
         left = product and name == layer.head.operands[0].tensor
         near = left_order(tensor, layer.head, arch) if left else ()
-        once, times = way.box(tensor, [n for _, n in box], near), count
+        around: Sequence[int] = order
         if tensor.data is not None:
             moving = [d for d in order if cuts[d] > 1 and _depends(layer, name, d)]
             around = order[: order.index(moving[-1]) + 1] if moving else ()
-            times = math.prod(cuts[d] for d in around)
+        times = math.prod(cuts[d] for d in around)
+        alike = cores.alike(
+            partial(_depends, layer, name), {d: d in around and cuts[d] > 1 for d in order}, padded
+        )
+        way = Path.load(arch, cores, "shared" if name in shared else "dram", "local", alike)
+        once = way.box(tensor, [n for _, n in box], near)
         yield Flow(way, times, once, constant=tensor.data is not None)
     if layer.result.name not in held:
         home = "shared" if layer.result.name in shared else "dram"
-        way = Path(arch, cores, home, "local", store=True)
+        way = Path(arch, cores.count, home, "local", store=True)
         if _passes_through(layer, arch, held):
             once = way.rearranged(layer.result, tiles, _steps(layer, boxes))
         else:
@@ -211,7 +221,7 @@ class Slab:
 
 
 def slab(
-    layer: Layer, arch: Arch, cores: int, slots: int, sizes: Sequence[int], tiles: Sequence[int],
+    layer: Layer, arch: Arch, cores: Cores, slots: int, sizes: Sequence[int], tiles: Sequence[int],
     held: Collection[str] = (), shared: Collection[str] = (),
 ) -> Slab:  # fmt: skip
     """The price of `sizes` positions of the result in tiles of `tiles`; `held` is on chip."""
@@ -220,7 +230,7 @@ def slab(
     if _passes_through(layer, arch, held):
         vector = 0.0
     flows = tuple(flows_of(layer, arch, cores, sizes, tiles, held, shared))
-    moved = traffic(arch, cores, flows)
+    moved = traffic(arch, cores.count, flows)
     stages = (moved.load, (count * matrix, matrix), (count * vector, vector), moved.store)
     total = float(pipelined(stages, moved.far.values()))
     need = space_of(layer, arch, math.prod(tiles)) + buffered(flows, slots)

@@ -142,10 +142,9 @@ def schedules(group: Group, fitter: Fitter) -> list[Schedule]:
     """What the search has to choose from, the best first."""
     if len(group.layers) > 1 or group.kept:
         return fitter.schedules(group)
-    tile = fitter.stages.tile
-    score = SCORES[tile.objective]
-    found = tile.candidates(group, fitter.arch, fitter.stages.plan.slots)
-    return [single(tiled, group) for tiled in sorted(found, key=lambda t: score(t.estimate))]
+    score = SCORES[fitter.stages.tile.objective]
+    found = sorted(fitter.candidates(group), key=lambda tiled: score(tiled.estimate))
+    return [single(tiled, group) for tiled in found]
 
 
 def alone(schedule: Schedule, graph: NestGraph, fitter: Fitter) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from compiler.bind.facts import Facts
+from compiler.cost.sharing import Way
 from compiler.driver import CompileOptions
 from compiler.fuse.dependence import members
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
@@ -63,10 +64,10 @@ class AnyTiles(ChooseTiles):
 
     seed: int = 0
 
-    def together(self, arch: Arch, slots: int) -> GroupSearch:
+    def together(self, arch: Arch, slots: int, way: Way | None) -> GroupSearch:
         """A search whose answers come in any order."""
         cores = min(self.cores or arch.core_count, arch.core_count)
-        return _AnySearch(arch, slots, cores, self.rolling, seed=self.seed)
+        return _AnySearch(arch, slots, cores, self.rolling, seed=self.seed, way=way)
 
 
 @dataclass

@@ -144,6 +144,49 @@ def dram_bytes(arch: Arch, options: CompileOptions) -> int:
     return check(model, arch, "int8", options).trace.traffic["dram.read"]
 
 
+def test_a_border_stays_with_the_part_beside_it() -> None:
+    # Four rows between one of border above and two below: the halves are 3 and 4 rows.
+    far, near = (
+        Operand(role, Address(0), (rows, 64), contiguous((rows, 64), 1), "int8")
+        for role, rows in (("dram", 4), ("local", 7))
+    )
+    copy = Copy(engine="load", src=far, dst=near, before=(1, 0))
+    use = Use("x", "local", 0, 448, 1, 0, 0, True)
+    made = ShareLoads(gain=1).apply([[Leaf("load", (copy,), (use,))]] * 2, BROADCAST, Names())
+    halves = [i for tree in made for i in tree[0].leaves[0].items if isinstance(i, Copy)]
+    assert [(h.src.shape[0], h.dst.shape[0], h.before) for h in halves] == [
+        (2, 3, (1, 0)),
+        (2, 4, (0, 0)),
+    ]
+    assert [(h.src.address.base, h.dst.address.base) for h in halves] == [(0, 0), (128, 192)]
+
+
+def sizes(name: str) -> Any:
+    """Networks that many cores split in one way or another."""
+    net = Net(quantized=True)
+    batch, channels, side = {"rows": (1, 64, 24), "columns": (1, 128, 8), "batch": (4, 128, 8)}[
+        name
+    ]
+    x, kernel = net.input(batch, channels, side, side), 3 if name == "rows" else 1
+    weights = net.weight(256 if kernel == 1 else 64, channels, kernel, kernel)
+    return net.model(net.op("Conv", x, weights, pads=[kernel // 2] * 4))
+
+
+@pytest.mark.parametrize("options", [ALONE, CompileOptions()], ids=["alone", "shared"])
+@pytest.mark.parametrize("among", ["load", "peer"])
+@pytest.mark.parametrize("cores", [2, 4])
+@pytest.mark.parametrize("name", ["rows", "columns", "batch"])
+def test_programs_move_the_bytes_that_were_priced(
+    name: str, cores: int, among: str, options: CompileOptions
+) -> None:
+    arch = machine(cores=cores, among=among, types=("int8",))
+    made = compile_model(prepared(sizes(name), name), arch, replace(options, dtype="int8"))
+    moved = simulate(made.program, arch).traffic
+    priced = sum(decision.schedule.estimate.bytes for decision in made.decisions)
+    # Halos at the edge are smaller than those that are priced.
+    assert moved["dram.read"] + moved["dram.write"] == pytest.approx(priced, rel=0.03)
+
+
 @pytest.mark.parametrize("among", ["load", "peer"])
 def test_weights_of_layers_that_are_split_by_rows_are_read_once(among: str) -> None:
     arch = machine(cores=4, among=among, types=("int8",))

@@ -15,7 +15,8 @@ from machines import NAMED, machine, machines
 from networks import Checked, Net, check, feeds_of, refused
 
 from archgen.check.reference import run_node
-from compiler.cost.rates import copy_cycles, far_rate
+from compiler.cost.rates import far_rate
+from compiler.cost.transfer import Path
 from compiler.driver import CompileOptions, compile_model, layers, prepared
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.dependence import dependences
@@ -197,12 +198,11 @@ def test_estimates_know_the_path() -> None:
         shared={"level": "cluster", "bank_width": 16, "latency": "5 cycles"},
         copy={"bandwidth": "64 B/cycle"},
     )  # fmt: skip
-    engine = arch.copy_["load"]
     assert far_rate(arch, "shared", 6) == pytest.approx(64 / 3)
     assert far_rate(arch, "shared", 2) == 32
     assert far_rate(arch, "dram", 6) == pytest.approx(16 / 6)
-    assert copy_cycles(arch, engine, 640, 6, far="shared") == pytest.approx(5 + 30)
-    assert copy_cycles(arch, engine, 640, 6) == pytest.approx(20 + 240)
+    assert Path(arch, 6, "shared", "local").run(640).cycles == pytest.approx(5 + 30)
+    assert Path(arch, 6, "dram", "local").run(640).cycles == pytest.approx(20 + 240)
 
 
 def test_slow_shared_memory_is_not_used() -> None:

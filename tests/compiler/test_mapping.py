@@ -24,6 +24,7 @@ from archgen.check.reference import run_reference
 from compiler.bind.bind import Bind
 from compiler.bind.mapping import worth_turning
 from compiler.bind.roles import roles
+from compiler.cost.sharing import Cores
 from compiler.driver import CompileOptions, compile_model, nests, prepared
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.layer import Layer
@@ -198,7 +199,7 @@ def test_slices_of_weights_that_stay_as_a_whole_do_not_join(resident: bool, time
     nests = tuple(s for s in graph.steps if isinstance(s, Nest))
     layer = Bind().bound(Layer(0, nests, graph.tensors), arch)
     found = roles(layer.head)
-    problem = Problem(layer, arch, found, layer.head.shape, 1, 2, resident=resident)
+    problem = Problem(layer, arch, found, layer.head.shape, Cores(1), 2, resident=resident)
     b, y, x, n, k = (
         np.array([problem.extent(d)] * 2) for d in (found.b, found.y, found.x, found.col, found.k)
     )

@@ -12,6 +12,7 @@ from machines import machine
 from networks import Net
 from test_tile_pieces import convolution
 
+from compiler.cost.sharing import Cores
 from compiler.driver import CompileOptions, layers, nests, prepared
 from compiler.effort import LEVELS, stages_for
 from compiler.fit import Fitter
@@ -57,7 +58,9 @@ def test_needs_read_off_the_maps_are_those_found_step_by_step(data: st.DataObjec
 
 def test_a_share_with_more_room_is_never_slower_and_fits_its_room() -> None:
     layer = convolution(24, 3, (1, 1), 1)
-    front = Shares(machine(), 2, 1).front(layer, layer.result.shape, frozenset(), resident=False)
+    front = Shares(machine(), 2, Cores(1)).front(
+        layer, layer.result.shape, frozenset(), resident=False
+    )
     smallest = front.smallest()
     assert smallest is not None
     assert front.within(smallest.need - 1) is None
@@ -124,7 +127,7 @@ def test_a_single_layer_has_as_many_candidates_as_asked_for(limits: dict[str, in
     graph = nests(prepared(net.model(made), "one"), arch, "fp32", CompileOptions(dtype="fp32"))
     tied = dependences(layers(graph, arch, stages), graph)
     group = tied.group(tied.layers)
-    many, few = (list(way.candidates(group, arch, 2)) for way in (tile, narrow))
+    many, few = (list(way.candidates(group, arch, 2, None)) for way in (tile, narrow))
     assert all(way in many for way in few)
     assert len(few) == (1 if "kept" in limits else 2) < len(many)
 

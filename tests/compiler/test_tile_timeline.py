@@ -8,6 +8,7 @@ import pytest
 from machines import machine
 from test_tile_pieces import convolution
 
+from compiler.cost.sharing import Cores
 from compiler.geometry.walk import Moment, Walked
 from compiler.tile.share import Share, Shares
 from compiler.tile.timeline import Timeline, Work
@@ -93,7 +94,9 @@ def test_what_stands_behind_a_loop_is_issued_with_its_last_layer() -> None:
 def test_pieces_of_a_reduction_are_arrivals() -> None:
     layer = convolution(24, 3, (1, 1), 1)
     held = frozenset(name for name in layer.inputs if layer.tensors[name].data is None)
-    front = Shares(machine(), SLOTS, 1).front(layer, layer.result.shape, held, resident=False)
+    front = Shares(machine(), SLOTS, Cores(1)).front(
+        layer, layer.result.shape, held, resident=False
+    )
     shares = [front.make(position) for position in range(len(front.needs))]
     split = [s for s in shares if any(loop.reduction for loop in s.loops)]
     assert split

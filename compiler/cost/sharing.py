@@ -1,0 +1,148 @@
+"""Cores that load alike: how many, how one load serves all of them, and what that takes.
+
+Parts of a result differ along the dimensions that are cut. Cores whose parts differ along no
+dimension that an operand is indexed by load the same of it:
+
+    4 cores, pixels x channels cut 2 x 2    map      indexed by pixels      2 copies, 2 cores each
+                                            weights  indexed by channels    2 copies, 2 cores each
+
+Each of these cores loads a part, and gives it to all. The search asks here what loads take, and
+emission asks here which loads to share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from compiler.nest.bounds import Box
+from simmodel.arch import Arch
+from simmodel.isa.copy import link_latency
+
+
+@dataclass(frozen=True)
+class Way:
+    """How one core's load reaches others."""
+
+    load: str
+    """Engine that loads from memory."""
+    last: str
+    """Engine that writes the other cores' memory: the same, or one that copies between cores."""
+    gain: float
+    """A load is shared where that is so many times as quick: cores that wait for each other lose
+    some of it."""
+
+    @property
+    def direct(self) -> bool:
+        """Whether the load itself writes to all."""
+        return self.load == self.last
+
+    def reaches(self, memory: str) -> bool:
+        """Whether what is loaded to `memory` can be given to other cores."""
+        return self.direct or memory == "local"
+
+    def passing(self, size: Any, arch: Arch) -> Any:
+        """Cycles until others have a part of `size` bytes that was loaded, and know it."""
+        signal = arch.front_end.signal.cycles(arch.clock)
+        if self.direct:
+            return signal
+        engine = arch.copy_[self.last]
+        far = arch.memories.local.latency.cycles(arch.clock) + link_latency(arch, "local", "local")
+        return (
+            signal
+            + engine.startup.cycles(arch.clock)
+            + far
+            + size / engine.bandwidth.at(arch.clock)
+        )
+
+    def pays(self, alone: Any, part: Any, passing: Any) -> Any:
+        """Whether to load a part in `part` cycles and pass it on, rather than all in `alone`: one
+        part is passed on while the next one is loaded."""
+        quicker = np.maximum(part, passing) * self.gain < alone
+        return quicker & (part + passing < alone)
+
+
+def way_to_all(arch: Arch, gain: float) -> Way | None:
+    """None where nothing reaches several cores, and where hardware keeps the order of a core: it
+    would have to look after bytes that another core writes."""
+    load = arch.copy_engine("dram", "local")
+    if load is None or arch.front_end.sync != "tokens" or arch.core_count < 2:
+        return None
+    if arch.copy_[load].broadcast:
+        return Way(load, load, gain)
+    between = arch.copy_engine("local", "local")
+    if between is None or not arch.copy_[between].broadcast:
+        return None
+    return Way(load, between, gain)
+
+
+@dataclass(frozen=True)
+class Cores:
+    """Cores that work on one part each of the same result."""
+
+    count: int
+    cuts: tuple[int, ...] = ()
+    """Parts along each of its dimensions; empty where it does not matter."""
+    even: frozenset[int] = frozenset()
+    """Dimensions along which all parts have one size."""
+    looped: bool = False
+    """Whether loops over tiles of the parts are around all that is loaded."""
+    way: Way | None = None
+    """How loads are shared; None: they are not."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Box], way: Way | None) -> Cores:
+        """The cores of `parts`, one for each; in what order they lie does not matter."""
+        if way is None or len(parts) < 2:
+            return cls(len(parts))
+        spans = [frozenset(column) for column in zip(*parts, strict=True)]
+        even = (d for d, column in enumerate(spans) if len({size for _, size in column}) == 1)
+        return cls(len(parts), tuple(map(len, spans)), frozenset(even), way=way)
+
+    @classmethod
+    def of_group(cls, parts: Sequence[Box], way: Way | None, *, looped: bool) -> Cores:
+        """The same for parts of the results of a group: those of other layers have halos, so but
+        for the batch they are taken to be uneven."""
+        found = cls.of(parts, way)
+        return replace(found, even=found.even & {0}, looped=looped) if found.cuts else found
+
+    def seen(self, rank: int) -> Cores:
+        """The same for a layer of a group, whose result has `rank` dimensions: batch and rows are
+        what groups cut, and where both lie in one dimension they cut that."""
+        if not self.cuts or rank == len(self.cuts):
+            return self
+        batch, rows = self.cuts[0], math.prod(self.cuts[1:])
+        cuts = [1] * max(rank, 1)
+        if rank < 3:
+            cuts[0] = batch * rows
+        else:
+            cuts[0], cuts[2 if rank >= 4 else 1] = batch, rows
+        even = self.even & {0} if rank >= 3 or rows == 1 else frozenset[int]()
+        return replace(self, cuts=tuple(cuts), even=even)
+
+    def alike(
+        self,
+        follows: Callable[[int], bool],
+        around: Mapping[int | None, Any],
+        padded: Collection[int] = (),
+    ) -> Any:
+        """Cores that load the same at the same time, of each candidate.
+
+        Args:
+            follows: whether the load depends on the position along a dimension of the result.
+            around: whether a loop over tiles along a dimension is around the load; default: yes.
+            padded: dimensions along which tiles at the border are not like others.
+        """
+        found: Any = 1
+        for d, parts in enumerate(self.cuts):
+            if parts == 1 or follows(d):
+                continue
+            # Loops that do not run alike keep cores from meeting in them.
+            apart = d not in self.even or d in padded
+            inside = around.get(d, True) | self.looped
+            found = found * np.where(apart & inside, 1, parts)
+        return found

@@ -1,0 +1,69 @@
+"""Cores that load alike: how many there are, and what a load for all of them takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from machines import machine
+
+from compiler.cost.sharing import Cores, Way, way_to_all
+from compiler.cost.transfer import Path
+from compiler.geometry.cuts import boxes
+
+
+def way(gain: float = 1.5, among: str = "load") -> Way:
+    found = way_to_all(machine(cores=4, among=among), gain)
+    assert found is not None
+    return found
+
+
+def test_cores_that_differ_in_rows_alone_load_the_same_columns() -> None:
+    cores = Cores.of(boxes((1, 64, 8), {1: 2, 2: 2}, {}), way())
+    everywhere = {0: True, 1: True, 2: True}
+    assert cores.alike((1).__eq__, everywhere) == 2
+    assert cores.alike((2).__eq__, everywhere) == 2
+    assert cores.alike((0).__eq__, everywhere) == 4
+
+
+def test_cores_with_uneven_parts_meet_outside_of_their_loops_only() -> None:
+    cores = Cores.of(boxes((14, 64), {0: 4}, {}), way())
+    inside = np.array([False, True])
+    assert cores.alike((1).__eq__, {0: inside}).tolist() == [4, 1]
+    even = Cores.of(boxes((16, 64), {0: 4}, {}), way())
+    assert even.alike((1).__eq__, {0: inside}).tolist() == [4, 4]
+    assert even.alike((1).__eq__, {0: inside}, padded=(0,)).tolist() == [4, 1]
+
+
+def test_parts_of_a_group_seen_by_layers_of_other_ranks() -> None:
+    cores = Cores.of_group(boxes((2, 16, 16, 8), {0: 2, 2: 2}, {}), way(), looped=False)
+    assert cores.cuts == (2, 1, 2, 1)
+    assert cores.seen(3).cuts == (2, 2, 1)
+    assert cores.seen(2).cuts == (4, 1)
+
+
+def test_machines_that_cannot_share_have_cores_that_are_all_alike_to_memory() -> None:
+    parts = boxes((1, 64, 8), {1: 2, 2: 2}, {})
+    assert Cores.of(parts, None) == Cores(4)
+    assert Cores.of(parts, None).alike((1).__eq__, {}) == 1
+    assert way_to_all(machine(cores=4), 1.5) is None
+    assert way_to_all(machine(cores=4, among="load", sync="interlock"), 1.5) is None
+
+
+@pytest.mark.parametrize("among", ["load", "peer"])
+def test_a_load_for_all_moves_a_part_for_each_and_takes_less(among: str) -> None:
+    shares, arch = way(among=among), machine(cores=4, among=among)
+    alone, shared, short = (
+        Path(arch, 4, "dram", "local", alike=alike, way=shares).run(size)
+        for alike, size in ((1, 4096), (4, 4096), (4, 16))
+    )
+    assert shared.bytes == alone.bytes / 4
+    assert shared.cycles < alone.cycles / 1.5
+    # What takes mostly its start is loaded by every core.
+    assert short.bytes == Path(arch, 4, "dram", "local").run(16).bytes
+
+
+def test_one_part_is_passed_on_while_the_next_is_loaded() -> None:
+    shares = way(among="peer")
+    load = Path(machine(cores=4, among="peer"), 4, "dram", "local", alike=4, way=shares).run(4096)
+    assert load.busy == max(load.cycles - load.passing, load.passing)
+    assert load.busy < load.cycles
