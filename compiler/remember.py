@@ -20,6 +20,21 @@ Value = TypeVar("Value")
 Fields = tuple[Field, ...]
 
 
+class Hashed:
+    """A value that is looked up often and whose hash takes long: it is worked out once."""
+
+    __slots__ = ("number", "value")
+
+    def __init__(self, value: Hashable) -> None:
+        self.value, self.number = value, hash(value)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Hashed) and self.value == other.value
+
+
 @dataclass
 class Remembered(Generic[Value]):
     """Values of one function; those that were not asked for longest go first."""
@@ -29,11 +44,11 @@ class Remembered(Generic[Value]):
     """How often there was one."""
     kept: OrderedDict[Hashable, Value] = field(default_factory=OrderedDict, repr=False)
     """By what was asked, which fields were read for it, and what stood there."""
-    read: dict[Fields, int] = field(default_factory=dict, repr=False)
-    """Numbers of all sets of fields that were read."""
+    read: list[Fields] = field(default_factory=list, repr=False)
+    """All sets of fields that were read."""
 
     def of(
-        self, key: Hashable, arch: Arch, standing: dict[Fields, Hashable],
+        self, key: Hashable, arch: Arch, standing: dict[int, Hashed],
         make: Callable[[Arch], Value],
     ) -> Value:  # fmt: skip
         """The value of `make` for a machine, made once for all that are alike to it.
@@ -41,13 +56,14 @@ class Remembered(Generic[Value]):
         Args:
             key: what is asked; with a machine, it decides the value.
             arch: the machine.
-            standing: of this machine, what stands in fields; it is filled in.
+            standing: of this machine, what stands in each of `read`; it is filled in.
             make: makes the value from the machine that it is given.
         """
-        for fields, number in self.read.items():
-            if fields not in standing:
-                standing[fields] = read_again(arch, fields)
-            name = key, number, standing[fields]
+        asked = Hashed(key)
+        for number, fields in enumerate(self.read):
+            if number not in standing:
+                standing[number] = Hashed(read_again(arch, fields))
+            name = asked, number, standing[number]
             if name in self.kept:
                 self.kept.move_to_end(name)
                 self.found += 1
@@ -55,8 +71,14 @@ class Remembered(Generic[Value]):
         seen = Seen(arch)
         value = make(seen.machine)
         noted = dict(sorted(seen.closed().items()))
-        number = self.read.setdefault(tuple(noted), len(self.read))
-        self.kept[key, number, tuple(noted.values())] = value
+        number = self._number(tuple(noted))
+        self.kept[asked, number, Hashed(tuple(noted.values()))] = value
         if len(self.kept) > self.most:
             self.kept.popitem(last=False)
         return value
+
+    def _number(self, fields: Fields) -> int:
+        """The position of a set of fields among all."""
+        if fields not in self.read:
+            self.read.append(fields)
+        return self.read.index(fields)

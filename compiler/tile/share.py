@@ -7,7 +7,7 @@ at once and remembered, since groups that are tried one after another have most 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from compiler.cost.sharing import Cores
 from compiler.fuse.outline import Outlined, Outlines
 from compiler.layer import Layer
 from compiler.nest.ir import order_of
-from compiler.remember import Fields, Remembered
+from compiler.remember import Hashed, Remembered
 from compiler.schedule import TileLoop
 from compiler.tile.price import Choice, Problem, chosen, price
 from compiler.tile.search import choices, loops_of, walk_of
@@ -96,8 +96,8 @@ class Shares:
     """Of all layers that are alike."""
     known: Remembered[Front] | None = None
     """Fronts of any machines."""
-    standing: dict[Fields, Hashable] = field(default_factory=dict)
-    """What stands in fields of this one."""
+    standing: dict[int, Hashed] = field(default_factory=dict)
+    """What stands in fields of this one, for `known`."""
 
     def _of(self, layer: Layer) -> Cores:
         """The cores, by parts of the layer's result."""
