@@ -21,7 +21,8 @@ class JudgeGroups:
     candidates: Amount = 4
     """Schedules of a group that are tried beside the one that the estimates prefer."""
     within: Factor = 0.25
-    """Share by which the estimate of a schedule that is tried may be higher."""
+    """Share by which the estimate of a schedule, or of a whole program, that is tried may be
+    higher."""
     instructions: Amount = 4_000
     """Of all programs that are run, together: when there have been as many, no more follow."""
     worth: Share = 0.02

@@ -1,25 +1,36 @@
 """The choice among several programs for one request: a judge decides, the estimates propose.
 
-The estimates do not see everything, so from effort 1 on a network is compiled in several ways, each
-program is run by the judge, and the best is kept. Then other schedules of its groups are run one by
-one (`compiler.trials`); the program of the best of them stands against it. The judge is given: the
-compiler knows no simulator.
+The estimates do not see everything, so from effort 1 on a network is compiled in several ways, as
+far as their estimates leave open which is best; each program is run by the judge, and the best is
+kept. Then other schedules of its groups are run one by one (`compiler.trials`); the program of the
+best of them stands against it. What is chosen is verified. The judge is given: the compiler knows
+no simulator.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
 from compiler.decisions import Decisions
-from compiler.driver import CompileOptions, CompileResult, compile_model, remade
+from compiler.driver import (
+    CompileOptions,
+    CompileResult,
+    Observer,
+    compile_model,
+    remade,
+    unobserved,
+)
 from compiler.effort import LEVELS, stages_for
+from compiler.emit.program import Placed, Step
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
 from compiler.fuse.branch import Branch
 from compiler.fuse.branchx import BranchX
@@ -125,15 +136,7 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         return _lent(wanted, wanted.made_for, judge)
     if wanted.objective == "memory" and wanted.options.tree is None:
         return _frugal(wanted, judge)
-    made: list[Best] = []
-    refusals: list[CompilerError] = []
-    for options in _ways(wanted):
-        try:
-            made.append(_verified(wanted, options, wanted.arch))
-        except CompilerError as why:
-            refusals.append(why)
-    if not made:
-        raise refusals[0]
+    made = _promising(wanted)
     if wanted.ways and _groups_channels(made[0]):
         with suppress(CompilerError):
             made.append(_channel_by_channel(wanted))
@@ -143,14 +146,51 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
         and wanted.options.tree is None  # else the schedule is what is asked for
     )
     if len(made) == 1 and not judged:
-        return made[0]
+        return _verified(made[0], wanted)
     run = [_run(each, wanted, judge) for each in made]
     found = min(run, key=partial(_score, wanted))
     if judged:
         found, *better = _judged(found, wanted, judge)
         run += better
         found = min((found, *better), key=partial(_score, wanted))
-    return replace(found, tried=tuple(map(_tried, run)))
+    return _verified(replace(found, tried=tuple(map(_tried, run))), wanted)
+
+
+class _Hopeless(Exception):
+    """A way to compile whose estimate is too far above the best."""
+
+
+def _promising(wanted: Wanted) -> list[Best]:
+    """Programs of all ways to compile, but of those that are estimated too far above the others.
+
+    Raises CompilerError where there is none, with the reason of the first.
+    """
+    made: list[Best] = []
+    refusals: list[CompilerError] = []
+    highest = math.inf
+
+    def observe(stage: str, steps: Any) -> None:
+        if stage == "layout" and _estimated(steps) > highest:
+            raise _Hopeless
+
+    for options in _ways(wanted):
+        try:
+            made.append(_compiled(wanted, options, wanted.arch, observe))
+        except CompilerError as why:
+            refusals.append(why)
+        except _Hopeless:
+            continue
+        if wanted.objective in JUDGED:
+            within = wanted.options.stages.judge.within
+            highest = min(highest, (1 + within) * _estimated(made[-1].result.steps))
+    if not made:
+        raise refusals[0]
+    return made
+
+
+def _estimated(steps: Iterable[Step]) -> float:
+    """Cycles of all groups, one after another."""
+    return sum(step.plan.schedule.estimate.total for step in steps if isinstance(step, Placed))
 
 
 def _groups_channels(made: Best) -> bool:
@@ -165,7 +205,7 @@ def _channel_by_channel(wanted: Wanted) -> Best:
     they may be quicker all the same."""
     stages = wanted.options.stages
     alone = replace(stages, depthwise=replace(stages.depthwise, enabled=False))
-    made = _verified(wanted, replace(wanted.options, stages=alone), wanted.arch)
+    made = _compiled(wanted, replace(wanted.options, stages=alone), wanted.arch)
     return replace(made, apart=True)
 
 
@@ -189,7 +229,6 @@ def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
         result = replace(remade(made.result, steps), trials=tried)
     except DoesNotFit:  # more tokens at once than there are
         return found
-    verify(result.program, made.arch)
     return [*found, _run(replace(made, result=result, judged=True), wanted, judge)]
 
 
@@ -224,12 +263,12 @@ def _ways(wanted: Wanted) -> Iterator[CompileOptions]:
 def _frugal(wanted: Wanted, judge: Judge) -> Best:
     """The program that takes least local memory at no more than `judge.patience` times the
     cycles of the first."""
-    found = _run(_verified(wanted, wanted.options, wanted.arch), wanted, judge)
+    found = _run(_compiled(wanted, wanted.options, wanted.arch), wanted, judge)
     tried = [_tried(found)]
     allowed = wanted.options.stages.judge.patience * found.cycles
     for eighths in SMALLER:
         try:
-            smaller = _verified(wanted, wanted.options, _with_less(wanted.arch, eighths))
+            smaller = _compiled(wanted, wanted.options, _with_less(wanted.arch, eighths))
         except CompilerError:
             break
         smaller = _run(smaller, wanted, judge)
@@ -237,7 +276,7 @@ def _frugal(wanted: Wanted, judge: Judge) -> Best:
         if smaller.cycles > allowed:
             break
         found = smaller
-    return replace(found, tried=tuple(tried))
+    return _verified(replace(found, tried=tuple(tried)), wanted)
 
 
 def _with_less(arch: Arch, eighths: int) -> Arch:
@@ -248,12 +287,19 @@ def _with_less(arch: Arch, eighths: int) -> Arch:
     return arch.model_copy(update={"memories": memories})
 
 
-def _verified(wanted: Wanted, options: CompileOptions, arch: Arch) -> Best:
+def _compiled(
+    wanted: Wanted, options: CompileOptions, arch: Arch, observe: Observer = unobserved
+) -> Best:
     """Compiled for `arch`, which may have less than the machine that runs it; CompilerError where
     there is no program."""
-    result = compile_model(wanted.model, arch, options, decisions=wanted.decisions)
-    verify(result.program, wanted.arch)
+    result = compile_model(wanted.model, arch, options, observe, wanted.decisions)
     return Best(result, options, arch)
+
+
+def _verified(found: Best, wanted: Wanted) -> Best:
+    """`found`, which the machine that runs it surely can run; VerifyError otherwise."""
+    verify(found.result.program, wanted.arch)
+    return found
 
 
 def _run(made: Best, wanted: Wanted, judge: Judge) -> Best:
