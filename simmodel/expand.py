@@ -34,17 +34,14 @@ class Site:
 
     instruction: Instruction
     loops: Turns
-    repeats: Turns = ()
+    repeats: Turns
+    wide: Instruction
+    """One instruction that does the work of all repeats."""
 
     @cached_property
     def times(self) -> int:
         """Instructions issued at each occurrence."""
         return math.prod(count for _, count in self.repeats)
-
-    @cached_property
-    def wide(self) -> Instruction:
-        """One instruction that does the work of all repeats."""
-        return widened(self.instruction, self.repeats) if self.repeats else self.instruction
 
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
@@ -99,10 +96,10 @@ def _walk(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[n
     for item in items:
         burst = _burst(item, loops)
         if burst is not None:
-            instruction, outer, repeats = burst
+            instruction, outer, repeats, wide = burst
             _listable(times := math.prod(c for _, c in outer))
             parts.append(np.full(times, len(sites), np.int32))
-            sites.append(Site(instruction, (*loops, *outer), repeats))
+            sites.append(Site(instruction, (*loops, *outer), repeats, wide))
         elif isinstance(item, Loop):
             body = _walk(item.body, (*loops, (item.variable, item.count)), sites)
             _listable(len(body) * item.count)
@@ -125,41 +122,47 @@ def _listable(count: int) -> None:
         raise TooLong(f"a loop stands for {count} instructions, expected fewer than {LISTED}")
 
 
-def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns] | None:
-    """The single instruction of a perfect loop nest, its walked loops and its repeats."""
+def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruction] | None:
+    """The single instruction of a perfect loop nest, its walked loops, its repeats, and one that
+    does the work of these."""
     turns: list[tuple[str, int]] = []
     while isinstance(item, Loop):
         if len(item.body) != 1:
             return None
         turns.append((item.variable, item.count))
         item = item.body[0]
-    first = len(turns)
+    first, wide = len(turns), item
     while first > 0:
-        outer = (*loops, *turns[: first - 1])
-        if not _independent(item, tuple(turns[first - 1 :]), outer):
+        wider = _bulk(item, tuple(turns[first - 1 :]), (*loops, *turns[: first - 1]))
+        if wider is None:
             break
-        first -= 1
-    return item, tuple(turns[:first]), tuple(turns[first:])
+        first, wide = first - 1, wider
+    return item, tuple(turns[:first]), tuple(turns[first:]), wide
 
 
-def _independent(instruction: Instruction, turns: Turns, outer: Turns) -> bool:
-    """Whether the iterations of `turns`, inside `outer`, may be taken as one wide instruction."""
+def _bulk(instruction: Instruction, turns: Turns, outer: Turns) -> Instruction | None:
+    """The iterations of `turns`, inside `outer`, as one wide instruction; None where their order
+    counts."""
     synchronizes = instruction.waits or instruction.signals or instruction.notifies
     if synchronizes or not instruction.BULK_OPERANDS:
-        return False
+        return None
     variable, count = turns[0]
-    if count == 1:
-        return True
+    if count > 1 and not _independent(instruction, variable):
+        return None
+    wide = widened(instruction, turns)
+    carries = _carries(wide, outer) or any(_covers_itself(target) for target in wide.writes())
+    return None if count > 1 and carries else wide
+
+
+def _independent(instruction: Instruction, variable: str) -> bool:
+    """Whether iterations of `variable` leave what each other writes alone, or add to it."""
     operands = (*instruction.reads(), *instruction.writes())
     if any(_ring_uses(operand.address, variable) for operand in operands):
         return False
     for target in instruction.writes():
         if target.address.step(variable) == 0 and not _accumulates(instruction, variable):
             return False
-    if isinstance(instruction, MatrixInstruction) and not _multiplies(instruction, variable):
-        return False
-    wide = widened(instruction, turns)
-    return not _carries(wide, outer) and not any(_covers_itself(target) for target in wide.writes())
+    return not isinstance(instruction, MatrixInstruction) or _multiplies(instruction, variable)
 
 
 def _ring_uses(address: Address, variable: str) -> bool:
@@ -255,14 +258,13 @@ def widened(instruction: Instruction, turns: Turns) -> Instruction:
 def _widen(operand: Operand, turns: Turns) -> Operand:
     names = {name for name, _ in turns}
     address = operand.address
-    kept: Terms = tuple(term for term in address.terms if term[0] not in names)
-    steps = tuple(address.step(name) for name, _ in turns)
-    return replace(
-        operand,
-        address=replace(address, terms=kept),
-        shape=(*(count for _, count in turns), *operand.shape),
-        strides=(*steps, *operand.strides),
-    )
+    kept: Terms = tuple([term for term in address.terms if term[0] not in names])
+    steps = [address.step(name) for name, _ in turns]
+    return Operand(
+        operand.memory, Address(address.base, kept, address.ring),
+        (*[count for _, count in turns], *operand.shape), (*steps, *operand.strides),
+        operand.dtype, operand.scale, operand.zero, operand.cores,
+    )  # fmt: skip
 
 
 def addresses(address: Address, loops: Turns) -> Numbers:

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch
-from simmodel.expand import Site, expand
+from simmodel.expand import Site
 from simmodel.isa import Arrive, Await
 from simmodel.program import Program
 
@@ -97,8 +97,7 @@ def timeline(program: Program) -> Timeline:
     owners: list[int] = []
     queues: dict[Queue, int] = {}
     parts: list[tuple[Ints, Ints]] = []
-    for core, stream in enumerate(program.cores):
-        expansion = expand(stream)
+    for core, expansion in enumerate(program.expanded):
         parts.append((expansion.order.astype(np.int64) + len(sites), expansion.occurrence))
         sites += expansion.sites
         owners += [core] * len(expansion.sites)

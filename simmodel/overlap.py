@@ -12,7 +12,7 @@ hold between their accesses is then a search in sorted arrays (`Rivalries.next_a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -70,15 +70,25 @@ def meet(a: Box, b: Box, delta: Ints) -> Bools:
     range is possible; so the integers are chosen from the largest stride down, and only those kept
     from which the rest can still reach the goal.
     """
-    low, high = 1 - a.run, b.run - 1
-    levels = _levels(a, b)
+    kind = np.zeros(len(delta), np.int64)
+    return _meet(((a, b),), kind, delta)
+
+
+def _meet(pairs: Sequence[tuple[Box, Box]], kind: Ints, delta: Ints) -> Bools:
+    """The same for many pairs of boxes that have their distinct strides in common: number i is
+    about `pairs[kind[i]]`."""
+    levels = np.array([_levels(a, b) for a, b in pairs], np.int64).reshape(len(pairs), -1, 3)
+    # What the levels behind each one can add.
+    least, most = (levels[:, :, 0] * levels[:, :, column] for column in (1, 2))
+    low = np.array([1 - a.run for a, _ in pairs], np.int64)
+    high = np.array([b.run - 1 for _, b in pairs], np.int64)
     asked, residue = np.arange(len(delta)), -delta
-    for index, (stride, least, most) in enumerate(levels):
-        rest = levels[index + 1 :]
-        reach_low = sum(s * lo for s, lo, _ in rest)
-        reach_high = sum(s * hi for s, _, hi in rest)
-        first = np.maximum(-((residue + reach_high - low) // stride), least)
-        last = np.minimum((high - reach_low - residue) // stride, most)
+    for index in range(levels.shape[1]):
+        stride, rest = int(levels[0, index, 0]), slice(index + 1, None)
+        above = (least[:, rest].sum(axis=1) - high)[kind][asked]
+        below = (most[:, rest].sum(axis=1) - low)[kind][asked]
+        first = np.maximum(-((residue + below) // stride), levels[:, index, 1][kind][asked])
+        last = np.minimum((-above - residue) // stride, levels[:, index, 2][kind][asked])
         counts = np.maximum(last - first + 1, 0)
         factors = ranges(first, counts)
         asked = np.repeat(asked, counts)
@@ -86,7 +96,7 @@ def meet(a: Box, b: Box, delta: Ints) -> Bools:
         if len(asked) > 2 * len(delta):
             asked, residue = _distinct(asked, residue)
     found = np.zeros(len(delta), np.bool_)
-    found[asked[(residue >= low) & (residue <= high)]] = True
+    found[asked[(residue >= low[kind][asked]) & (residue <= high[kind][asked])]] = True
     return found
 
 
@@ -99,7 +109,8 @@ def _distinct(asked: Ints, residue: Ints) -> tuple[Ints, Ints]:
     return keys // width, keys % width + least
 
 
-def _levels(a: Box, b: Box) -> list[tuple[int, int, int]]:
+@lru_cache(maxsize=1 << 14)
+def _levels(a: Box, b: Box) -> tuple[tuple[int, int, int], ...]:
     """Each distinct stride and the range of its factor in (place in a) - (place in b)."""
     levels: dict[int, tuple[int, int]] = {}
     for extent, stride in a.dims:
@@ -108,7 +119,7 @@ def _levels(a: Box, b: Box) -> list[tuple[int, int, int]]:
     for extent, stride in b.dims:
         least, most = levels.get(stride, (0, 0))
         levels[stride] = least - extent + 1, most
-    return [(stride, *levels[stride]) for stride in sorted(levels, reverse=True)]
+    return tuple((stride, *levels[stride]) for stride in sorted(levels, reverse=True))
 
 
 def ranges(starts: Ints, counts: Ints) -> Ints:
@@ -230,14 +241,27 @@ def _exact(table: Accesses, first: Ints, second: Ints) -> Bools:
     """Whether the regions of each pair have a byte in common."""
     keep = np.ones(len(first), np.bool_)
     delta = table.start[second] - table.start[first]
-    shapes = table.box[first] * len(table.boxes) + table.box[second]
-    order = np.argsort(shapes, kind="stable")
-    kinds, begins = np.unique(shapes[order], return_index=True)
-    for kind, where in zip(kinds.tolist(), np.split(order, begins[1:]), strict=False):
-        a, b = (table.boxes[index] for index in divmod(kind, len(table.boxes)))
+    kinds, kind = np.unique(table.box[first] * len(table.boxes) + table.box[second],
+                            return_inverse=True)  # fmt: skip
+    pairs = [(table.boxes[k // len(table.boxes)], table.boxes[k % len(table.boxes)]) for k in kinds]
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for number, (a, b) in enumerate(pairs):
         if a.dims or b.dims:
-            different, back = np.unique(delta[where], return_inverse=True)
-            keep[where] = meet(a, b, different)[back]
+            strides = tuple([stride for stride, *_ in _levels(a, b)])
+            alike.setdefault(strides, []).append(number)
+    family = np.full(len(pairs), -1, np.int64)
+    place = np.zeros(len(pairs), np.int64)
+    for index, numbers in enumerate(alike.values()):
+        family[numbers], place[numbers] = index, np.arange(len(numbers))
+    order = np.argsort(family[kind], kind="stable")
+    edges = np.searchsorted(family[kind][order], np.arange(len(alike) + 1))
+    for index, numbers in enumerate(alike.values()):
+        where = order[edges[index] : edges[index + 1]]
+        # Pairs of boxes recur at the same distance.
+        asked, back = np.unique(
+            np.stack([place[kind[where]], delta[where]]), axis=1, return_inverse=True
+        )
+        keep[where] = _meet([pairs[n] for n in numbers], asked[0], asked[1])[back.ravel()]
     return keep
 
 

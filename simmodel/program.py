@@ -11,11 +11,13 @@ Streams keep their loops; `simmodel.expand` lists what they stand for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 from numpy.typing import NDArray
 
+from simmodel.expand import Expansion, expand
 from simmodel.isa import Item
 from simmodel.region import Operand
 
@@ -114,3 +116,16 @@ class Program:
     """Multiply-accumulates that the model's outputs take, padding excluded."""
     demand: Demand | None = None
     """None: not known, as in programs written by hand."""
+
+    @cached_property
+    def expanded(self) -> tuple[Expansion, ...]:
+        """Per core, what its stream stands for: for verifier, executor and simulator alike.
+
+        Raises:
+            NotRunnable, TooLong: as `expand`.
+        """
+        return tuple(map(expand, self.cores))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is worked out again sooner than it is read."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -21,7 +21,7 @@ from archgen.perfetto.packets import Packets, Track, arrows
 from archgen.perfetto.tokens import Token, dependences, tokens_of
 from simmodel.arch import Arch
 from simmodel.asm import print_item
-from simmodel.expand import Site, expand
+from simmodel.expand import Site
 from simmodel.program import Origin, Program
 from simmodel.trace import Counts, Spans, Trace
 
@@ -51,7 +51,7 @@ def compressed(content: bytes) -> bytes:
 def trace_bytes(trace: Trace, program: Program, arch: Arch) -> bytes:
     """The run as a Perfetto trace, not compressed; ValueError as `write_trace`."""
     spans = spans_of(trace)
-    sites = [expand(stream).sites for stream in program.cores]
+    sites = [stream.sites for stream in program.expanded]
     tokens = tokens_of(program, spans, sites, arch.front_end.signal.cycles(arch.clock))
     made = _Document(trace, program, arch, sites)
     made.slices(_merged(spans, trace.cycles), tokens)

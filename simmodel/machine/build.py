@@ -11,7 +11,7 @@ import gc
 
 from simmodel.arch import Arch
 from simmodel.errors import Deadlock, NotRunnable
-from simmodel.expand import Expansion, expand
+from simmodel.expand import Expansion
 from simmodel.isa import HOST
 from simmodel.machine.clock import Clock
 from simmodel.machine.connect import Sockets, bind
@@ -65,8 +65,8 @@ class Machine:
             {name: Token(self.env, name, count) for name, count in counts.items()}
             for counts in (*program.tokens, *({},) * len(program.cores))
         ]
-        for core, stream in enumerate(program.cores):
-            self._connect_core(core, expand(stream), tokens, barriers)
+        for core, stream in enumerate(program.expanded):
+            self._connect_core(core, stream, tokens, barriers)
 
     def _connect_core(
         self,

@@ -60,10 +60,11 @@ def _walk(
     """Findings in a stream inside of `loops`, variables with their counts."""
     for item in items:
         if not isinstance(item, Loop):
-            for check in CHECKS:
-                for rule, message in check(item, program, arch, core):
-                    yield found_at(program, rule, message, core, item)
-            for rule, message in _looped(item, loops):
+            broken = [found for check in CHECKS for found in check(item, program, arch, core)]
+            # The machine cannot be asked about what it does not have.
+            last = (_references,) if broken else (_references, _encodable)
+            broken += [found for check in last for found in check(item, program, arch, core)]
+            for rule, message in (*broken, *_looped(item, loops)):
                 yield found_at(program, rule, message, core, item)
             continue
         if not 1 <= item.count < LIMIT:
@@ -138,13 +139,6 @@ def _contract(instruction: Instruction, program: Program, arch: Arch, core: int)
 
 
 def _encodable(instruction: Instruction, program: Program, arch: Arch, core: int) -> Checked:
-    broken = (
-        *_engine(instruction, program, arch, core),
-        *_operand_checks(instruction, program, arch, core),
-        *instruction.breaches,
-    )
-    if broken:  # the machine cannot be asked about what it does not have
-        return
     reason = instruction.unencodable(arch)
     if reason is not None:
         yield "encoding", reason
@@ -185,4 +179,4 @@ def _notices(instruction: Instruction, program: Program) -> Checked:
                 yield "token", f"token {name!r} is not declared on core {target}"
 
 
-CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _contract, _references, _encodable)
+CHECKS: tuple[Check, ...] = (_engine, _operand_checks, _contract)

@@ -1,0 +1,130 @@
+"""How long one compilation takes: CPU seconds by stage, and how many prices of groups it asks.
+
+    python studies/benchmarks/compile_speed.py
+    python studies/benchmarks/compile_speed.py --only gemmini --efforts 0
+
+The network is loaded and quantized before the clock starts. Seconds are of this process, so that
+others on the computer hardly count. `prices` are groups cut and followed in time, `floors` what a
+bound alone may have spared. What to look for: at effort 1 `seconds` below 4 for cocco-simba-1c and
+below 8 for the others, at effort 0 below 1.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from tables import table
+
+from archgen.models.load import open_model
+from archgen.schema import load_arch
+from archgen.studies.run import prepare
+from compiler import search
+from compiler.driver import CompileOptions, prepared
+from compiler.effort import stages_for
+from compiler.emit.program import ProgramEmitter
+from compiler.tile.price_group import GroupPricer
+from simmodel.simulate import simulate
+
+MACHINES = ("cocco-simba-1c", "gemmini-16", "stcp920")
+STAGES = ("emit", "verify", "simulate")
+T = TypeVar("T")
+
+
+class Spent:
+    """CPU seconds and calls by name; what is inside of another stage counts for that one only."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.calls: Counter[str] = Counter()
+        self._inside = False
+
+    def timed(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
+        """`function`, its time noted."""
+
+        def run(*args: Any, **options: Any) -> T:
+            outermost, self._inside = not self._inside, True
+            started = time.process_time()
+            try:
+                return function(*args, **options)
+            finally:
+                if outermost:
+                    self.seconds[name] += time.process_time() - started
+                    self._inside = False
+
+        return run
+
+    def counted(self, name: str, function: Callable[..., T]) -> Callable[..., T]:
+        """`function`, its calls noted."""
+
+        def run(*args: Any, **options: Any) -> T:
+            self.calls[name] += 1
+            return function(*args, **options)
+
+        return run
+
+
+@contextmanager
+def watched(spent: Spent) -> Iterator[None]:
+    """Stages and prices of what is compiled meanwhile are noted in `spent`."""
+    places: list[tuple[Any, str, Callable[..., Any]]] = [
+        (ProgramEmitter, "program", spent.timed("emit", ProgramEmitter.program)),
+        (search, "verify", spent.timed("verify", search.verify)),
+        (GroupPricer, "price", spent.counted("prices", GroupPricer.price)),
+        (GroupPricer, "floor", spent.counted("floors", GroupPricer.floor)),
+    ]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in places]
+    for owner, name, function in places:
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for owner, name, function in before:
+            setattr(owner, name, function)
+
+
+def row(machine: str, effort: int, model: str) -> tuple[object, ...]:
+    """One compilation, measured."""
+    arch, stages = load_arch(machine), stages_for(effort)
+    dtype = arch.types[0]
+    network = prepared(prepare(open_model(model, 1, {}), dtype).proto, model, stages)
+    options = CompileOptions(dtype=dtype, stages=stages)
+    wanted = search.Wanted(network, arch, options, search.alternatives(effort, stages))
+    spent = Spent()
+    judge = spent.timed("simulate", simulate)
+    with watched(spent):
+        started = time.process_time()
+        best = search.best_program(wanted, judge)
+        if best.trace is None:
+            judge(best.result.program, arch)
+        seconds = time.process_time() - started
+    stages_s = [spent.seconds[name] for name in STAGES]
+    return (
+        machine, effort, seconds, seconds - sum(stages_s), *stages_s,
+        spent.calls["prices"], spent.calls["floors"],
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="machines whose names have this in them")
+    parser.add_argument("--model", default="resnet50", help="network of the zoo, or an ONNX file")
+    parser.add_argument("--efforts", default="0,1", help="levels, with commas")
+    options = parser.parse_args()
+    efforts = [int(effort) for effort in options.efforts.split(",")]
+    rows = [
+        row(machine, effort, options.model)
+        for machine in MACHINES
+        if options.only in machine
+        for effort in efforts
+    ]
+    columns = ("machine", "effort", "seconds", "search", *STAGES, "prices", "floors")
+    print(table(f"CPU seconds of one compilation of {options.model}", columns, rows))
+
+
+if __name__ == "__main__":
+    main()
