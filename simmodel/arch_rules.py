@@ -163,6 +163,9 @@ def _roles(arch: Arch) -> Iterator[Problem]:
         elif role == "dram" and at[0] in ("matrix", "vector"):
             message = "engines compute on on-chip memories; a copy engine brings data from 'dram'"
             yield Problem(at, message)
+        elif role == "shared" and at[0] in ("matrix", "vector"):
+            message = "engines compute on memories of their core; 'shared' lies between the cores"
+            yield Problem(at, message)
 
 
 def _moves(arch: Arch) -> set[tuple[str, str]]:
