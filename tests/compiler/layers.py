@@ -8,9 +8,11 @@ otherwise, and a buffer of its own unless `places` puts it at an offset of a sha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
+from compiler.binding import Binding
 from compiler.group import Group
 from compiler.layer import Layer, fresh
 from compiler.nest.ir import Access, Dim, HostNode, Nest, NestGraph, Step, Storage, Tensor, at
@@ -44,9 +46,13 @@ def network(
         outputs=tuple(name for name in made if name not in read or name in outputs),
     )
     return tuple(
-        step if isinstance(step, HostNode) else fresh(index, (step,), graph)
+        step if isinstance(step, HostNode) else _bound(fresh(index, (step,), graph))
         for index, step in enumerate(graph.steps)
     ), graph
+
+
+def _bound(layer: Layer) -> Layer:
+    return replace(layer, ways=((Binding("vector"),),))
 
 
 def _tensor(name: str, size: int, places: Mapping[str, tuple[str, int]]) -> Tensor:
