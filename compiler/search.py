@@ -178,6 +178,7 @@ def _promising(wanted: Wanted) -> list[Best]:
             made.append(_compiled(wanted, options, wanted.arch, observe))
         except CompilerError as why:
             refusals.append(why)
+            continue
         except _Hopeless:
             continue
         if wanted.objective in JUDGED:

@@ -51,7 +51,7 @@ def test_a_slow_down_by_hardware_stays_and_is_said(tmp_path: Path) -> None:
     assert row["latency_cycles"] == SCHEDULES["s512"]
     assert pd.isna(row["schedule_from"])
     taken = SCHEDULES["s256"] + SLOWER["s512"]
-    assert f"slower than s256, which has no more: its schedule takes {taken} cycles" in row["note"]
+    assert f"slower than s256, which has no more: its program takes {taken} cycles" in row["note"]
 
 
 def test_what_fits_by_a_smaller_machines_schedule_fits(tmp_path: Path) -> None:

@@ -9,8 +9,10 @@ import pytest
 from blocks import conv
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from machines import machine
 from networks import Net
 
+from compiler.bind.bind import Bind
 from compiler.driver import prepared
 from compiler.fuse.dependence import dependences
 from compiler.fuse.fuse_tails import FuseTails
@@ -32,7 +34,7 @@ Window = tuple[int, int, int, int]
 def group_of(net: Net, *outputs: str) -> Group:
     """All layers of a network as one group."""
     graph = lower(prepared(net.model(*outputs), "net"), "fp32")
-    parts = FuseTails().apply(graph)
+    parts = Bind().apply(FuseTails().apply(graph), machine())
     return dependences(parts, graph).group((1 << len(parts)) - 1)
 
 
