@@ -99,7 +99,9 @@ class Bounds:
             return self._slab(layer, shape)
         problem = self._problem(layer, layer.head.shape)
         priced = price(problem, in_one_piece(problem))
-        return float(priced.matrix[0]), float(np.asarray(priced.vector).ravel()[0])
+        # Right behind another product the array need not fill anew.
+        matrix = np.asarray(priced.matrix - priced.gap).ravel()[0]
+        return float(matrix), float(np.asarray(priced.vector).ravel()[0])
 
 
 def _moved(group: Group) -> set[str]:

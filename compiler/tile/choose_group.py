@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.bind.facts import Facts, Unholdable
 from compiler.cost.sharing import Cores, Way
@@ -172,18 +172,26 @@ class GroupSearch:
 
     def _fitting(
         self, pricer: GroupPricer, parts: tuple[Box, ...], family: list[tuple[OuterLoop, ...]],
-        limit: float = math.inf,
+        limit: float | None = None,
     ) -> Iterator[Schedule]:  # fmt: skip
-        """The largest tiles of a family that fit, and some smaller ones, up to those that surely
-        score `limit`: smaller ones do no less."""
+        """The largest tiles of a family that fit, and some smaller ones; with a `limit`, only those
+        that may be below it and better than the ones before."""
         tried = worse = 0
         best = math.inf
         for loops in family:
             if tried == self.breadth.sizes or worse == self.breadth.patience:
                 return
             try:
-                if limit <= self.score(pricer.floor(parts, loops, self.bounds)):
-                    return
+                if limit is not None:
+                    limit = min(limit, best)
+                    floor = pricer.floor(parts, loops, self.bounds)
+                    if limit <= self.score(floor):
+                        return  # smaller tiles do no less
+                    ends = pricer.edged(parts, loops, floor)
+                    if limit <= self.score(replace(floor, total=ends)):
+                        # What may be too large counts as a try once something has fitted.
+                        tried, worse = tried + (tried > 0), worse + (tried > 0)
+                        continue
                 made = self._priced(pricer, parts, loops)
             except (Unwalkable, Unholdable):
                 return

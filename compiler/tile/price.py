@@ -327,11 +327,12 @@ def in_one_piece(problem: Problem) -> Choice:
 
 
 def whole_product(problem: Problem) -> tuple[float, float]:
-    """Cycles of the matrix and of the vector engine of all in one piece, were operands at hand."""
+    """Cycles of the matrix and of the vector engine of all in one piece, were operands at hand and
+    another product just before."""
     choice = in_one_piece(problem)
-    inner, gap = _product(problem, choice)
+    inner, _ = _product(problem, choice)
     vector = np.asarray(problem.repeats * _tail(problem, choice).cycles)
-    return float((problem.repeats * inner + gap)[0]), float(vector.ravel()[0])
+    return float((problem.repeats * inner)[0]), float(vector.ravel()[0])
 
 
 def turns_of(problem: Problem, choice: Choice) -> Turns:

@@ -210,6 +210,42 @@ class GroupPricer:
         busiest = max(self._walked(parts, loops), key=_work_of)
         return bounds.in_tiles(self.group, busiest, len(parts), self.again(parts, loops))
 
+    def edged(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...], floor: Estimate) -> float:
+        """At most the cycles of `price`, whose `floor` is given: the array rests during the first
+        load and the last store. Those of smaller tiles are shorter."""
+        if not loops:
+            return floor.total
+        busiest = max(self._walked(parts, loops), key=_work_of)
+        ends = self._first_load(busiest, len(parts)) + self._last_store(busiest, len(parts))
+        return max(floor.total, floor.matrix + ends)
+
+    def _first_load(self, walked: Walked, cores: int) -> float:
+        """Cycles of what the first layer waits for before any product runs."""
+        first, group = walked.moments[0], self.group
+        if first.work[0] is None or not self._product(0):
+            return 0.0
+        sizes = {n: first.holds[n].sizes for n in group.layers[0].inputs if n in first.holds}
+        loads = (
+            float(self.transfer(name, size, size, cores, store=False).cycles)
+            for name, size in sizes.items()
+            if name not in group.kept
+        )
+        return max(loads, default=0.0)
+
+    def _last_store(self, walked: Walked, cores: int) -> float:
+        """Cycles of what is stored after the last layer, a product, has made it."""
+        last, name = walked.moments[-1], self.group.layers[-1].result.name
+        if name not in last.out or last.work[-1] is None or name in self.group.kept:
+            return 0.0
+        if name not in last.holds or not self._product(self.count - 1):
+            return 0.0
+        sizes = tuple([size for _, size in last.out[name]])
+        way = self.transfer(name, sizes, last.holds[name].sizes, cores, store=True)
+        return float(way.cycles)
+
+    def _product(self, position: int) -> bool:
+        return self.facts.layer(self.group.layers[position]).engines[0][0] == "matrix"
+
     def _walked(self, parts: tuple[Box, ...], loops: tuple[OuterLoop, ...]) -> tuple[Walked, ...]:
         """The walks over the parts that stand for all."""
         key = parts, loops
@@ -302,11 +338,11 @@ class GroupPricer:
 
 
 def telling(parts: Sequence[Box]) -> tuple[Box, ...]:
-    """The parts that stand for all: the first, and the largest of those in the middle."""
+    """The parts that stand for all: the first, and of the others the largest nearest the middle."""
     if len(parts) < 3:
         return (max(parts, key=volume),)
     middle = len(parts) // 2
-    inside = max(range(1, len(parts) - 1), key=lambda p: (volume(parts[p]), -abs(p - middle)))
+    inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
     return parts[0], parts[inside]
 
 
