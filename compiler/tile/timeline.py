@@ -147,6 +147,10 @@ class Timeline:
             begin, arrived = self._take("load", self.begun, share.load)
             first = max(first, begin + share.load / arrivals)
         begun = done = max(there, first)
+        if share.load and arrivals > self.slots:
+            # What has no slot yet is loaded while the layer is at work.
+            arrived = max(arrived, begun + share.load * (1 - self.slots / arrivals))
+            self.free["load"] = max(self.free["load"], arrived)
         room = self._vacant(self.results[position]) if self.results[position] in self.places else 0
         if share.matrix:
             # The array fills anew where products have waited, not right behind each other.

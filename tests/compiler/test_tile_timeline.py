@@ -42,6 +42,16 @@ def test_what_arrives_at_once_holds_up_nothing() -> None:
     assert cycles(1) == pytest.approx(STREAM + PRODUCTS + BEHIND)
 
 
+@pytest.mark.parametrize("arrivals", [5, 10])
+def test_a_stream_waits_for_its_layer_but_for_what_has_a_slot(arrivals: float) -> None:
+    """Two pieces are there when the layer before is done; the last one is behind all others."""
+    layers = share(PRODUCTS, 0.0, 1), share(BEHIND, STREAM, arrivals)
+    timeline = Timeline(((), ("first",)), ("first", "second"), SLOTS)
+    walked = Walked((Moment({}, (None, None), {}),))
+    end = timeline.run(walked, lambda run, moment: Work(layers, {}, {}, {}))
+    assert end == pytest.approx(PRODUCTS + STREAM * (1 - SLOTS / arrivals) + BEHIND / arrivals)
+
+
 PRODUCT, TAIL, TILES = 100.0, 80.0, 4
 
 
