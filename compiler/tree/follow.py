@@ -152,7 +152,7 @@ class _Reader:
             replace(tiled, loops=cuts.layer(work, tiled.layer, size), resident=work.resident)
             for work, tiled, size in zip(self.step.layers, bare.layers, sizes, strict=True)
         )
-        alone = len(layers) == 1 and not loops
+        alone = len(layers) == 1 and not loops and not self.group.kept
         for work in self.step.layers if alone else ():
             if work.resident:  # nothing runs before the loops of the layer
                 self.mistakes.append(
