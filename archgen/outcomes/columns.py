@@ -109,6 +109,12 @@ COLUMNS = (
     ),
     Column("efficiency", "real", "fraction", "roofline_cycles / latency_cycles"),
     Column("bound", "text", "", "which side of the roofline is the longer: compute or bandwidth"),
+    Column(
+        "compulsory_bytes",
+        "whole",
+        "bytes",
+        "constants and inputs that outputs take, and outputs, once each",
+    ),
     Column("dram_read_bytes", "whole", "bytes", "bytes read from DRAM, bursts included"),
     Column("dram_write_bytes", "whole", "bytes", "bytes written to DRAM, bursts included"),
     Column(

@@ -31,6 +31,7 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
         "roofline_cycles": math.ceil(metrics.roofline_cycles),
         "efficiency": metrics.efficiency,
         "bound": metrics.bound,
+        "compulsory_bytes": metrics.compulsory_bytes,
         "dram_read_bytes": metrics.dram_read_bytes,
         "dram_write_bytes": metrics.dram_write_bytes,
         "instructions": metrics.instructions,

@@ -17,6 +17,7 @@ import onnx
 
 from archgen.zoo.builder import Builder, ZooError
 from archgen.zoo.counts import Counts, count
+from archgen.zoo.decoder import llama
 from archgen.zoo.densenet import densenet121
 from archgen.zoo.googlenet import googlenet
 from archgen.zoo.mobilenet import mobilenet_v1, mobilenet_v2
@@ -149,6 +150,21 @@ CATALOG: dict[str, Entry] = {
         macs=1.2537e9,
         parameters=5_717_416,
         source="MACs: layers x (12 s d^2 + 2 s^2 d) and patches; parameters: timm's model card",
+    ),
+    "llama": Entry(
+        description="Llama-style decoder, one layer, a prompt of 1024 tokens",
+        build=llama,
+        options={
+            "sequence": 1024,
+            "layers": 1,
+            "hidden": 2048,
+            "heads": 16,
+            "groups": 4,
+            "wide": 5632,
+        },
+        macs=50.47e9,
+        parameters=45_095_000,
+        source="MACs: layers x (s p + 2 s^2 d), p: parameters of the layer's products",
     ),
 }
 

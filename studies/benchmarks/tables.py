@@ -35,6 +35,7 @@ from simmodel.program import Program
 from simmodel.trace import OriginTrace, Trace
 from simmodel.verify import verify
 
+C = TypeVar("C")
 T = TypeVar("T")
 
 QUICK = ":image=64"
@@ -196,7 +197,7 @@ def run_all(
     return results
 
 
-def mapped(one: Callable[[Case], T], cases: Sequence[Case], jobs: int) -> Iterator[T]:
+def mapped(one: Callable[[C], T], cases: Sequence[C], jobs: int) -> Iterator[T]:
     """`one` of each case in order, on `jobs` processes."""
     if jobs <= 1:
         yield from map(one, cases)

@@ -20,6 +20,9 @@ _VIT: dict[str, Option] = {
 _BERT: dict[str, Option] = {
     "sequence": 16, "layers": 2, "hidden": 64, "heads": 2, "vocabulary": 100, "positions": 32,
 }  # fmt: skip
+_LLAMA: dict[str, Option] = {
+    "sequence": 16, "layers": 2, "hidden": 64, "heads": 4, "groups": 2, "wide": 96,
+}  # fmt: skip
 _OTHER: dict[str, dict[str, Option]] = {
     "vgg16": {**_CONV, "hidden": 64},
     "densenet121": {"image": 32, "classes": 10, "growth": 8},
@@ -27,6 +30,7 @@ _OTHER: dict[str, dict[str, Option]] = {
     "vit_tiny": _VIT,
     "bert_base": _BERT,
     "bert_large": _BERT,
+    "llama": _LLAMA,
 }
 SMALL = {name: _OTHER.get(name, _CONV) for name in CATALOG}
 
@@ -114,6 +118,8 @@ def test_building_a_large_network_takes_a_moment() -> None:
         ("vit_tiny", {"image": 30}, "not a multiple of patch"),
         ("bert_base", {"heads": 7}, "not a multiple of heads"),
         ("bert_base", {"sequence": 1024}, "over its 512 positions"),
+        ("llama", {"heads": 64, "hidden": 64}, "no even width"),
+        ("llama", {"groups": 3}, "not a multiple of groups"),
     ],
 )
 def test_mistakes_are_explained(name: str, options: dict[str, int], words: str) -> None:

@@ -1,0 +1,172 @@
+"""Decoder layers of large language models as exporters write them: Llama's (Touvron et al. 2023)
+with grouped heads (Ainslie et al. 2023), reading a whole prompt.
+
+The one idea: RMSNorm, rotary positions, the repetition of key and value heads, the causal mask
+and SwiGLU are spelled in standard operators (Pow, ReduceMean, Slice, Neg, Concat, Expand, Sigmoid,
+Mul), so a compiler has to find the structure itself. The embedding and the vocabulary's product
+are left out: hidden states go in and come out.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from archgen.zoo.builder import Builder, Tensor, ZooError
+from archgen.zoo.moments import Moments
+
+_BASE = 10_000.0
+"""Of the wavelengths of rotary positions."""
+_MASKED = -1e4
+_PEAKED = 1.4
+"""Standard deviation of queries and keys: attention is no average over all tokens."""
+
+
+def llama(
+    net: Builder,
+    *,
+    batch: int,
+    sequence: int,
+    layers: int,
+    hidden: int,
+    heads: int,
+    groups: int,
+    wide: int,
+) -> None:
+    """Appends decoder layers and the last normalization on hidden states (batch, sequence,
+    hidden); ``groups`` key and value heads serve ``heads`` query heads, ``wide`` is the width of
+    the feed-forward layers."""
+    if hidden % heads or hidden // heads % 2:
+        raise ZooError(f"{net.graph.name}: hidden={hidden} gives heads={heads} no even width")
+    if heads % groups:
+        raise ZooError(f"{net.graph.name}: heads={heads} is not a multiple of groups={groups}")
+    x = net.input("hidden_states", (batch, sequence, hidden))
+    turn = _turn(net, sequence, hidden // heads)
+    mask = _causal(net, sequence)
+    for index in range(layers):
+        name = f"layers.{index}"
+        y = _rms_norm(net, f"{name}.input_norm", x)
+        y = _attention(net, f"{name}.attention", y, heads, groups, turn, mask)
+        x = net.add(f"{name}.attention.add", x, y)
+        y = _rms_norm(net, f"{name}.mlp_norm", x)
+        x = net.add(f"{name}.mlp.add", x, _gated(net, f"{name}.mlp", y, wide))
+    net.output("last_hidden_state", _rms_norm(net, "norm", x))
+
+
+def _rms_norm(net: Builder, name: str, x: Tensor) -> Tensor:
+    """Division by the root of the mean square over the last axis, and a scale."""
+    (square,) = net.node("Pow", f"{name}.square", [x.name, net.scalar(2.0)])
+    (mean,) = net.node("ReduceMean", f"{name}.mean", [square], axes=[-1], keepdims=1)
+    (safe,) = net.node("Add", f"{name}.safe", [mean, net.scalar(1e-5)])
+    (root,) = net.node("Sqrt", f"{name}.root", [safe])
+    (whole,) = net.node("Reciprocal", f"{name}.reciprocal", [root])
+    (normed,) = net.node("Mul", f"{name}.normed", [x.name, whole])
+    weight = net.parameter(f"{name}.weight", net.uniform(x.shape[-1], 0.8, 1.2))
+    net.node("Mul", name, [normed, weight])
+    return Tensor(name, x.shape, Moments.standard(x.shape[-1]))
+
+
+def _projected(net: Builder, name: str, x: Tensor, features: int, gain: float = 1.0) -> Tensor:
+    """MatMul without a bias; unit-variance input gives a standard deviation of ``gain``."""
+    given = x.shape[-1]
+    weight = net.normal((given, features), gain / math.sqrt(given))
+    net.node("MatMul", name, [x.name, net.parameter(f"{name}.weight", weight)])
+    moments = Moments.standard(features).scaled(gain)
+    return Tensor(name, (*x.shape[:-1], features), moments)
+
+
+def _by_head(net: Builder, name: str, x: Tensor, heads: int, width: int, gain: float) -> str:
+    """(batch, tokens, hidden) -> (batch, heads, tokens, width)."""
+    batch, tokens, _ = x.shape
+    y = _projected(net, name, x, heads * width, gain)
+    shape = net.integers([batch, tokens, heads, width])
+    (split,) = net.node("Reshape", f"{name}.split", [y.name, shape])
+    return net.node("Transpose", f"{name}.heads", [split], perm=[0, 2, 1, 3])[0]
+
+
+def _positions(net: Builder, name: str, sequence: int, axis: int) -> str:
+    """0 .. sequence - 1 along the axis of a matrix that `axis` leaves."""
+    given = [net.constant(np.array(value, np.float32)) for value in (0, sequence, 1)]
+    (places,) = net.node("Range", f"{name}.places", given)
+    return net.node("Unsqueeze", f"{name}.positions", [places, net.integers([axis])])[0]
+
+
+def _causal(net: Builder, sequence: int) -> str:
+    """(sequence, sequence) of zeros, and of a large negative number after each token."""
+    late = [_positions(net, name, sequence, axis) for axis, name in enumerate(("keys", "queries"))]
+    (future,) = net.node("Greater", "mask.future", late)
+    return net.node("Where", "mask", [future, net.scalar(_MASKED), net.scalar(0.0)])[0]
+
+
+def _turn(net: Builder, sequence: int, width: int) -> tuple[str, str]:
+    """Cosines and sines of rotary positions, (sequence, width) each."""
+    waves = (_BASE ** (-np.arange(0, width, 2) / width)).astype(np.float32)
+    places = _positions(net, "rotary", sequence, 1)
+    (half,) = net.node("Mul", "rotary.half", [places, net.parameter("rotary.waves", waves)])
+    (angles,) = net.node("Concat", "rotary.angles", [half, half], axis=-1)
+    cosine, sine = (net.node(kind, f"rotary.{kind}", [angles])[0] for kind in ("Cos", "Sin"))
+    return cosine, sine
+
+
+def _rotated(net: Builder, name: str, x: str, width: int, turn: tuple[str, str]) -> str:
+    """Pairs of the last axis, half of it apart, turned by their position's angle."""
+    cosine, sine = turn
+    ends = [0, width // 2, np.iinfo(np.int64).max]
+    low, high = (
+        net.node("Slice", f"{name}.half{part}", [x, *map(net.integers, ([start], [end], [3]))])[0]
+        for part, (start, end) in enumerate(pairwise(ends))
+    )
+    (negative,) = net.node("Neg", f"{name}.negative", [high])
+    (crossed,) = net.node("Concat", f"{name}.crossed", [negative, low], axis=-1)
+    (straight,) = net.node("Mul", f"{name}.cos", [x, cosine])
+    (across,) = net.node("Mul", f"{name}.sin", [crossed, sine])
+    return net.node("Add", f"{name}.rotated", [straight, across])[0]
+
+
+def _repeated(net: Builder, name: str, x: str, shape: tuple[int, int, int, int], times: int) -> str:
+    """Each head of (batch, groups, tokens, width), `times` in a row."""
+    if times == 1:
+        return x
+    batch, groups, tokens, width = shape
+    (apart,) = net.node("Unsqueeze", f"{name}.apart", [x, net.integers([2])])
+    many = net.integers([batch, groups, times, tokens, width])
+    (expanded,) = net.node("Expand", f"{name}.expanded", [apart, many])
+    flat = net.integers([batch, groups * times, tokens, width])
+    return net.node("Reshape", f"{name}.repeated", [expanded, flat])[0]
+
+
+def _attention(
+    net: Builder, name: str, x: Tensor, heads: int, groups: int, turn: tuple[str, str], mask: str
+) -> Tensor:
+    """Causal attention, with rotary positions, and its output projection."""
+    batch, tokens, hidden = x.shape
+    width = hidden // heads
+    query = _by_head(net, f"{name}.query", x, heads, width, _PEAKED)
+    key = _by_head(net, f"{name}.key", x, groups, width, _PEAKED)
+    value = _by_head(net, f"{name}.value", x, groups, width, 1.0)
+    query = _rotated(net, f"{name}.query", query, width, turn)
+    key = _rotated(net, f"{name}.key", key, width, turn)
+    shape = (batch, groups, tokens, width)
+    key = _repeated(net, f"{name}.key", key, shape, heads // groups)
+    value = _repeated(net, f"{name}.value", value, shape, heads // groups)
+    (across,) = net.node("Transpose", f"{name}.key.across", [key], perm=[0, 1, 3, 2])
+    (scores,) = net.node("MatMul", f"{name}.scores", [query, across])
+    (scaled,) = net.node("Mul", f"{name}.scaled", [scores, net.scalar(width**-0.5)])
+    (masked,) = net.node("Add", f"{name}.masked", [scaled, mask])
+    (weights,) = net.node("Softmax", f"{name}.weights", [masked], axis=-1)
+    (context,) = net.node("MatMul", f"{name}.context", [weights, value])
+    (merged,) = net.node("Transpose", f"{name}.merged", [context], perm=[0, 2, 1, 3])
+    (flat,) = net.node("Reshape", f"{name}.flat", [merged, net.integers(x.shape)])
+    return _projected(net, f"{name}.output", Tensor(flat, x.shape, x.moments), hidden)
+
+
+def _gated(net: Builder, name: str, x: Tensor, wide: int) -> Tensor:
+    """SwiGLU: one wide product gates another, and a third leads back."""
+    gate = _projected(net, f"{name}.gate", x, wide)
+    up = _projected(net, f"{name}.up", x, wide)
+    (sigmoid,) = net.node("Sigmoid", f"{name}.sigmoid", [gate.name])
+    (swish,) = net.node("Mul", f"{name}.swish", [gate.name, sigmoid])
+    (gated,) = net.node("Mul", f"{name}.gated", [swish, up.name])
+    return _projected(net, f"{name}.down", Tensor(gated, up.shape, up.moments), x.shape[-1], 2.0)
