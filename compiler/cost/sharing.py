@@ -23,6 +23,9 @@ from compiler.nest.bounds import Box
 from simmodel.arch import Arch
 from simmodel.isa.copy import link_latency
 
+TOKENS = 2
+"""That each core takes: its part is there, and it has room for the others'."""
+
 
 @dataclass(frozen=True)
 class Way:
@@ -67,10 +70,9 @@ class Way:
 
 
 def way_to_all(arch: Arch, gain: float) -> Way | None:
-    """None where nothing reaches several cores, and where hardware keeps the order of a core: it
-    would have to look after bytes that another core writes."""
+    """None where nothing reaches several cores, or cores have too few tokens for each other."""
     load = arch.copy_engine("dram", "local")
-    if load is None or arch.front_end.sync != "tokens" or arch.core_count < 2:
+    if load is None or not 2 <= arch.core_count <= arch.front_end.tokens // TOKENS:
         return None
     if arch.copy_[load].broadcast:
         return Way(load, load, gain)

@@ -15,6 +15,9 @@ the whole program. Where parts are so short that each takes as long as the whole
 
 Where no load reaches several cores but copies between cores do, each part is loaded as before and
 passed on from there.
+
+Within a core tokens or an interlock keep the order, as of any load. What others write is done by no
+instruction of this core, so for the interlock both words to and from them claim the whole buffer.
 """
 
 from __future__ import annotations
@@ -30,12 +33,16 @@ from compiler.emit.legal import Names, legal_copy, merged
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, instructions
 from compiler.options import Omittable, Within
 from simmodel.arch import Arch
-from simmodel.isa import Await, Copy, Instruction, Item, Sync
+from simmodel.isa import Await, Claim, Copy, Instruction, Item, Sync
 from simmodel.isa.base import granule
 from simmodel.region import Operand
 
 Path = tuple[int | str, ...]
 """Of a step in a tree: position, then variable, segment and its count, then position, and so on."""
+
+
+_Standing = tuple[Path, tuple[Item, ...]]
+"""Where a step stands, and what it does."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ def _full(core: int) -> str:
 
 def _shares(trees: Sequence[list[Node]], means: _Means) -> dict[str, dict[int, tuple[int, ...]]]:
     """Buffer -> core -> the cores that fill it alike, itself included, where that pays."""
-    found: dict[str, dict[int, list[tuple[Path, tuple[Item, ...]]]]] = {}
+    found: dict[str, dict[int, list[_Standing]]] = {}
     for core, tree in enumerate(trees):
         for path, leaf in _steps(tree, ()):
             buffer = _filled(leaf, means.way)
@@ -104,12 +111,21 @@ def _shares(trees: Sequence[list[Node]], means: _Means) -> dict[str, dict[int, t
     for buffer, by_core in found.items():
         alike: dict[object, list[int]] = {}
         for core, steps in by_core.items():
-            alike.setdefault(tuple(steps), []).append(core)
+            near = any(_reads_near(items, means.arch) for _, items in steps)
+            alike.setdefault((core // means.arch.cores if near else 0, *steps), []).append(core)
         for cores in alike.values():
             steps = by_core[cores[0]]
             if len(cores) > 1 and any(_parts(items, cores, means) for _, items in steps):
                 shares.setdefault(buffer, {}).update(dict.fromkeys(cores, tuple(cores)))
     return shares
+
+
+def _reads_near(items: Sequence[Item], arch: Arch) -> bool:
+    """Whether equal addresses are equal bytes for the cores of one cluster alone."""
+    shared = arch.memories.shared
+    if shared is None or shared.level != "cluster":
+        return False
+    return any(o.memory == "shared" for item in instructions(items) for o in item.reads())
 
 
 def _steps(nodes: Sequence[Node], path: Path) -> Iterator[tuple[Path, Leaf]]:
@@ -164,7 +180,7 @@ class _Core:
         ahead = node.items[:-1]
         if self.way.direct:
             given = [_written_to(own, cores)] if own else []
-            items = self._met(ahead, given, others, node.origin) if own else node.items
+            items = self._met(ahead, given, others, node) if own else node.items
             yield replace(node, items=items)
             return
         yield replace(node, items=(*ahead, own)) if own else node
@@ -172,26 +188,34 @@ class _Core:
         if own:
             there = _written_to(own, others).dst
             copy = Copy(engine=self.way.last, origin=node.origin, dst=there, src=own.dst)
-            items = self._met((), legal_copy(copy, self.means.arch, names), others, node.origin)
+            items = self._met((), legal_copy(copy, self.means.arch, names), others, node)
         read = tuple(replace(use, write=False) for use in node.uses)
         yield Leaf(self.way.last, items, (*read, *node.uses), node.origin)
 
     def _met(
-        self, ahead: Sequence[Item], own: Sequence[Item], others: tuple[int, ...], origin: int
+        self, ahead: Sequence[Item], own: Sequence[Item], others: tuple[int, ...], step: Leaf
     ) -> tuple[Item, ...]:
-        """`own`, which gives this core's part to all behind `ahead` and when they have room, and
-        the wait for theirs."""
+        """`own`, which gives this core's part of `step` to all behind `ahead` and when they have
+        room, and the wait for theirs."""
+        engine, origin, whole = self.way.last, step.origin, step.items[-1]
+        assert isinstance(whole, Copy)
 
         def sync(**fields: Any) -> Sync:
-            return Sync(engine=self.way.last, origin=origin, **fields)
+            return Sync(engine=engine, origin=origin, **fields)
+
+        def room(**fields: Any) -> Sync:
+            """About what the others write here, which no instruction of this core does."""
+            if self.means.arch.front_end.sync == "tokens":
+                return sync(**fields)
+            return Claim(engine=engine, origin=origin, dst=whole.dst, **fields)
 
         return tuple(_joined([
-            sync(notifies=((_free(self.number), 1, others),)),
+            room(notifies=((_free(self.number), 1, others),)),
             *ahead,
             sync(waits=tuple((_free(core), 1) for core in others)),
             *own,
             sync(notifies=((_full(self.number), 1, others),)),
-            sync(waits=tuple((_full(core), 1) for core in others)),
+            room(waits=tuple((_full(core), 1) for core in others)),
         ]))  # fmt: skip
 
 

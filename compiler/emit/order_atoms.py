@@ -16,7 +16,18 @@ from compiler.emit.order_access import Accesses, accesses
 from compiler.emit.order_moves import fixed, shifted
 from compiler.emit.order_tokens import balance
 from simmodel.arch import Arch
-from simmodel.isa import Arrive, Await, Copy, Fill, HostCall, Instruction, Item, Loop, Sync
+from simmodel.isa import (
+    Arrive,
+    Await,
+    Claim,
+    Copy,
+    Fill,
+    HostCall,
+    Instruction,
+    Item,
+    Loop,
+    Sync,
+)
 
 
 @dataclass(frozen=True)
@@ -178,7 +189,7 @@ class Pricer:
 
     def _cycles(self, item: Instruction) -> int:
         arch = self.arch
-        if type(item) is Sync:
+        if type(item) in (Sync, Claim):
             waits = (self.heard.get((item.origin, name), 1) for name, _ in item.waits)
             return max(1, *waits, 1)
         start = item.startup(arch)

@@ -4,7 +4,7 @@ from simmodel.isa.base import Flow, Instruction, Item, Loop, View
 from simmodel.isa.copy import Copy, Fill
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
 from simmodel.isa.scalar import HOST, HostCall, ScalarNop
-from simmodel.isa.sync import Arrive, Await, Sync
+from simmodel.isa.sync import Arrive, Await, Claim, Sync
 from simmodel.isa.vector import (
     Binary,
     Reduce,
@@ -21,7 +21,7 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = (
     Tile, Gemm, Conv, DepthwiseConv,
     Splat, Unary, Binary, Ternary, Reduce, Window,
     ScalarNop, HostCall,
-    Sync, Arrive, Await,
+    Sync, Arrive, Await, Claim,
 )  # fmt: skip
 """Every instruction class, by family."""
 
@@ -31,6 +31,7 @@ __all__ = [
     "Arrive",
     "Await",
     "Binary",
+    "Claim",
     "Conv",
     "Copy",
     "DepthwiseConv",

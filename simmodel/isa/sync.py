@@ -3,6 +3,14 @@
 Any instruction may wait for and signal tokens; `Sync` does only that, for places where a bare
 instruction would be repeated by a loop. A barrier has a fixed number of arrivals; whoever awaits it
 goes on when all have arrived.
+
+An interlock watches the instructions of its own core. What another core writes here is an
+instruction of this core as well, a `Claim`: one that tells the other core that there is room, and
+one that waits for its word that the bytes are there.
+
+    core 0   copy load dst=local[0]@{0,1} wait free 1 notify full 1 @1
+    core 1   sync.claim load dst=local[0] notify free 1 @0     behind all that uses these bytes
+             sync.claim load dst=local[0] wait full 1          before all that uses them now
 """
 
 from __future__ import annotations
@@ -11,7 +19,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simmodel.arch import Arch
-from simmodel.isa.base import Instruction, View
+from simmodel.isa.base import Flow, Instruction, View
 from simmodel.isa.contract import Breaches
 from simmodel.region import Operand
 
@@ -57,3 +65,19 @@ class Await(Sync):
     MNEMONIC: ClassVar[str] = "sync.await"
 
     barrier: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Sync):
+    """A `Sync` that the interlock orders as if it wrote `dst`: bytes that another core writes."""
+
+    MNEMONIC: ClassVar[str] = "sync.claim"
+    BULK_OPERANDS: ClassVar[bool] = False
+
+    dst: Operand
+
+    def writes(self) -> tuple[Operand, ...]:
+        return (self.dst,)
+
+    def traffic(self, arch: Arch) -> tuple[Flow, ...]:
+        return ()

@@ -20,7 +20,7 @@ stands in tests/simmodel/test_laws.py.
 5.  DURATION. start-up + max(cycles, time of the traffic), rounded up to a whole cycle. The traffic
     begins when the start-up is over. Its bytes are spread evenly over the work: an instruction
     that gets a share of the bandwidth it could use is slowed down by that share as a whole.
-    Synchronization instructions (Sync, Arrive, Await) take no time.
+    Synchronization instructions (Sync, Arrive, Await, Claim) take no time.
 6.  ROUTES. The bytes of each operand (`Instruction.traffic`) go through their memory: all of DRAM
     is one resource for both directions; the ports of an on-chip memory are one resource per
     instance where banks are interleaved, one per bank where they are blocked (bytes in equal parts
@@ -66,5 +66,7 @@ stands in tests/simmodel/test_laws.py.
     as it runs. They are visible `front_end.signal` after the cycle in which it ends; whoever waits
     for one waits for another core. Order is that of the giver's queue: of two notices the first
     arrives first. They are the only order, besides barriers, between what different cores touch,
-    on machines with an interlock too: it watches the instructions of its own core.
+    on machines with an interlock too: it watches the instructions of its own core. For bytes that
+    another core writes these have a `Claim`: it moves nothing, and law 10 takes its operand as
+    written.
 """

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch
+from simmodel.isa import Claim
 from simmodel.order import Clocks, Ints, Timeline
 from simmodel.overlap import Accesses, Bools, Ends, Rivalries, apart, rivalries
 from simmodel.places import Place
@@ -89,11 +90,14 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
     """Reads of bytes that were never written before, and outputs that are not complete."""
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    # Bytes stay written, so each region matters only when it is first read or first written.
-    key = table.region * 2 + table.write
-    sorted_ = np.lexsort((rank[table.occurrence], key))
+    # Bytes stay written, so each region matters only when it is first read or first written; a
+    # claim leaves the writing to another core.
+    claims = np.array([isinstance(site.instruction, Claim) for site in line.sites], np.bool_)
+    found = np.flatnonzero(~claims[line.site[table.occurrence]])
+    key = (table.region * 2 + table.write)[found]
+    sorted_ = np.lexsort((rank[table.occurrence[found]], key))
     _, first = np.unique(key[sorted_], return_index=True)
-    work = sorted_[first]
+    work = found[sorted_[first]]
     work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
     written = _initial(line.program, _ends(line.program, table.places, table.place, table.end))
     seen: set[tuple[int, int]] = set()

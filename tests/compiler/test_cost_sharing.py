@@ -46,7 +46,14 @@ def test_machines_that_cannot_share_have_cores_that_are_all_alike_to_memory() ->
     assert Cores.of(parts, None) == Cores(4)
     assert Cores.of(parts, None).alike((1).__eq__, {}) == 1
     assert way_to_all(machine(cores=4), 1.5) is None
-    assert way_to_all(machine(cores=4, among="load", sync="interlock"), 1.5) is None
+    assert way_to_all(machine(cores=1, among="load"), 1.5) is None
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+def test_cores_share_where_each_has_tokens_for_all(sync: str) -> None:
+    enough, few = (machine(cores=4, among="load", sync=sync, tokens=n) for n in (8, 7))
+    assert way_to_all(enough, 1.5) is not None
+    assert way_to_all(few, 1.5) is None
 
 
 @pytest.mark.parametrize("among", ["load", "peer"])

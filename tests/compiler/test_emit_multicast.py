@@ -124,11 +124,36 @@ def test_loops_that_run_differently_do_not_share() -> None:
     assert shared([tree(3), tree(3)], BROADCAST) != [texts(tree(3)), texts(tree(3))]
 
 
+def test_machines_that_cannot_share_load_as_before() -> None:
+    trees: list[list[Node]] = [[load(1024)], [load(1024)]]
+    assert shared(trees, machine(cores=2)) == [texts([load(1024)])] * 2
+
+
+def test_an_interlock_is_told_what_the_other_core_writes() -> None:
+    arch = machine(cores=2, among="load", sync="interlock")
+    first, _ = shared([[load(1024)], [load(1024)]], arch)
+    assert first == [
+        'sync.claim load dst=local[0x0]:int8[1024] notify "free@0" 1 @1',
+        "copy load dst=local[0x0]:int8[512]@{0,1} src=dram[0x0]:int8[512] "
+        'wait "free@1" 1 notify "full@0" 1 @1',
+        'sync.claim load dst=local[0x0]:int8[1024] wait "full@1" 1',
+    ]
+
+
 @pytest.mark.parametrize(
-    "arch", [machine(cores=2), machine(cores=2, among="load", sync="interlock")]
+    ("level", "sets"), [("chip", [(0, 1, 2, 3)]), ("cluster", [(0, 1), (2, 3)])]
 )
-def test_machines_that_cannot_share_load_as_before(arch: Arch) -> None:
-    assert shared([[load(64)], [load(64)]], arch) == [texts([load(64)])] * 2
+def test_what_clusters_have_each_for_themselves_is_shared_within_one(
+    level: str, sets: list[tuple[int, ...]]
+) -> None:
+    arch = machine(clusters=2, cores=2, among="load", shared={"level": level})
+    step = load(4096)
+    (copy,) = step.items
+    assert isinstance(copy, Copy)
+    near = replace(step, items=(replace(copy, src=replace(copy.src, memory="shared")),))
+    made = ShareLoads(gain=1).apply([[near] for _ in range(4)], arch, Names())
+    given = [i for tree in made for i in tree[0].leaves[0].items if isinstance(i, Copy)]
+    assert [*dict.fromkeys(copy.dst.cores for copy in given)] == sets
 
 
 def convolutions() -> tuple[Net, Any]:
@@ -179,7 +204,8 @@ def sizes(name: str) -> Any:
 def test_programs_move_the_bytes_that_were_priced(
     name: str, cores: int, among: str, options: CompileOptions
 ) -> None:
-    arch = machine(cores=cores, among=among, types=("int8",))
+    sync = "interlock" if cores == 4 else "tokens"
+    arch = machine(cores=cores, among=among, types=("int8",), sync=sync)
     made = compile_model(prepared(sizes(name), name), arch, replace(options, dtype="int8"))
     moved = simulate(made.program, arch).traffic
     priced = sum(decision.schedule.estimate.bytes for decision in made.decisions)
@@ -195,9 +221,9 @@ def test_weights_of_layers_that_are_split_by_rows_are_read_once(among: str) -> N
     assert together < alone - 2 * 32 * 32 * 9
 
 
-def compiled(among: str) -> tuple[Program, Arch, dict[str, Any]]:
+def compiled(among: str, sync: str) -> tuple[Program, Arch, dict[str, Any]]:
     _, model = convolutions()
-    arch = machine(cores=3, among=among, types=("int8",))
+    arch = machine(cores=3, among=among, types=("int8",), sync=sync)
     made = compile_model(prepared(model, "net"), arch, CompileOptions(dtype="int8"))
     return made.program, arch, feeds_of(model)
 
@@ -224,9 +250,10 @@ def without(items: tuple[Item, ...], path: tuple[int, ...]) -> tuple[Item, ...]:
     return (*items[:at], changed, *items[at + 1 :])
 
 
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
 @pytest.mark.parametrize("among", ["load", "peer"])
-def test_without_any_one_signal_between_cores_the_verifier_objects(among: str) -> None:
-    program, arch, _ = compiled(among)
+def test_without_any_one_signal_between_cores_the_verifier_objects(among: str, sync: str) -> None:
+    program, arch, _ = compiled(among, sync)
     assert not findings(program, arch)
     tried = 0
     for core, stream in enumerate(program.cores):
@@ -238,9 +265,10 @@ def test_without_any_one_signal_between_cores_the_verifier_objects(among: str) -
     assert tried > 6
 
 
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
 @pytest.mark.parametrize("among", ["load", "peer"])
-def test_a_shared_program_means_the_same_in_every_order(among: str) -> None:
-    program, arch, feeds = compiled(among)
+def test_a_shared_program_means_the_same_in_every_order(among: str, sync: str) -> None:
+    program, arch, feeds = compiled(among, sync)
     (expected,) = execute(program, feeds, arch).values()
     for order in map(random_order, range(4)):
         (got,) = execute(program, feeds, arch, order=order).values()

@@ -20,7 +20,7 @@ from simmodel.asm import constant_data, parse_item, parse_program, print_item, p
 from simmodel.errors import Deadlock
 from simmodel.expand import expand
 from simmodel.functional import execute
-from simmodel.isa import Copy, Instruction, Loop, Unary
+from simmodel.isa import Claim, Copy, Instruction, Loop, Sync, Unary
 from simmodel.order import random_order
 from simmodel.program import Program
 from simmodel.region import Address, Ring
@@ -142,6 +142,60 @@ def test_a_slot_that_is_free_too_early_is_a_race(sync: str) -> None:
     found = findings(base, chip(sync))
     assert [f.rule for f in found] == ["race"]
     assert "core 0 load" in str(found[0]) and "core 1 vector" in str(found[0])
+
+
+def claimed() -> Program:
+    """Core 1 works on a tile of its own, then on what core 0 writes to the same place."""
+    place, out = box("local", 0, TILE), box("dram", 64 * KIB, TILE)
+    own = Copy(engine="load", src=box("dram", 0, TILE), dst=place)
+    work = Unary(engine="vector", function="relu", a=place, dst=box("local", OUT, TILE))
+    again = replace(work, dst=box("local", OUT + TILE, TILE))
+    given = Copy(
+        engine="load", src=box("dram", TILE, TILE), dst=box("local", 0, TILE, cores=(0, 1)),
+        waits=(("free", 1),), notifies=(("full", 1, (1,)),),
+    )  # fmt: skip
+    room = Claim(engine="load", dst=place, notifies=(("free", 1, (0,)),))
+    there = Claim(engine="load", dst=place, waits=(("full", 1),))
+    leave = store(TILE, at=OUT + TILE, target=64 * KIB)
+    made = program(
+        (given,), (own, work, room, there, again, leave),
+        constants=(constant("w", 0, DATA[: 2 * TILE]),), outputs=(port("y", out),),
+    )  # fmt: skip
+    return replace(made, tokens=({"free": 0}, {"full": 0}))
+
+
+def test_16_a_claim_stands_for_what_another_core_writes() -> None:
+    # Core 1 loads in 0-10 and works in 10-30; only then has it room, which core 0 hears at 35. Its
+    # load of 10 cycles is over at 45, core 1 knows at 50: work 50-70, store 70-80.
+    base, arch = claimed(), chip("interlock", issue_width=4, queue_depth=4)
+    verify(base, arch)
+    assert execute(base, {}, arch)["y"].tolist() == np.maximum(DATA[TILE : 2 * TILE], 0).tolist()
+    assert spans(base, arch) == [
+        ("load", 0, 10), ("vector", 10, 30), ("load", 30, 30), ("load", 35, 45), ("load", 50, 50),
+        ("vector", 50, 70), ("store", 70, 80),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_16_without_the_claim_its_core_does_not_look_after_the_bytes(number: int) -> None:
+    base, arch = claimed(), chip("interlock")
+    core = list(base.cores[1])
+    bare = core[number]
+    assert isinstance(bare, Claim)
+    core[number] = Sync(engine="load", waits=bare.waits, notifies=bare.notifies)
+    (found,) = findings(replace(base, cores=(base.cores[0], tuple(core))), arch)
+    assert found.rule == "race"
+    assert "core 0 load" in str(found) and "core 1 vector" in str(found)
+
+
+def test_16_a_claim_writes_nothing() -> None:
+    # Core 0 gives its tile to itself alone: core 1 works on what nothing has written.
+    base, arch = claimed(), chip("interlock")
+    (given,) = base.cores[0]
+    assert isinstance(given, Copy)
+    kept = replace(given, dst=box("local", 0, TILE))
+    broken = replace(base, cores=((kept,), base.cores[1][2:]))
+    assert [found.rule for found in findings(broken, arch)] == ["unwritten"]
 
 
 def test_two_cores_may_not_give_one_token() -> None:
