@@ -13,7 +13,16 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import Best, GroupReport, HostNode, Tried, expected, report
+from compiler.api import (
+    Attainable,
+    Best,
+    GroupReport,
+    HostNode,
+    Tried,
+    bound_of,
+    expected,
+    report,
+)
 from simmodel.arch import Arch
 from simmodel.trace import OriginTrace, Trace
 from simmodel.waterfall import Waterfall, waterfall
@@ -73,6 +82,8 @@ class Explanation:
     """Cycles: the sum of what the groups add, and of the host's calls."""
     simulated: int
     """Cycles."""
+    bound: Attainable
+    """What no schedule undercuts."""
     waterfall: Waterfall
     """Where the simulated cycles went."""
     groups: tuple[Explained, ...]
@@ -101,6 +112,7 @@ class Explanation:
             "partition": self.partition, "programs_tried": [asdict(each) for each in self.tried],
             "estimated_cycles": self.estimated, "simulated_cycles": self.simulated,
             "host_cycles": self.elsewhere,
+            "bound": {"cycles": self.bound.cycles, "by": self.bound.resource, **self.bound.by},
             "waterfall": asdict(self.waterfall),
             "memories": dict(self.sizes),
             "notes": list(self.notes),
@@ -129,6 +141,7 @@ def explanation(
         scheduling=scheduling,
         estimated=expected(result, arch),
         simulated=trace.cycles,
+        bound=bound_of(result, arch),
         waterfall=waterfall(trace, result.program, arch),
         groups=tuple(Explained(group, spans[group.step]) for group in groups),
         sizes={role: memory.size for role, memory in arch.memories.on_chip().items()},

@@ -13,6 +13,7 @@ from compiler.api import (
     CompileResult,
     Wanted,
     best_program,
+    bound_of,
     prepared,
 )
 from simmodel.arch import Arch
@@ -27,8 +28,9 @@ def compile_request(request: Request) -> Compiled:
     found = compile_best(request)
     made = found.result
     return Compiled(
-        made.program, report(made), made.probes, made.recipe, found.trace, found.simulate_s
-    )
+        made.program, report(made), made.probes, made.recipe, found.trace, found.simulate_s,
+        bound_of(made, request.arch),
+    )  # fmt: skip
 
 
 def compile_best(request: Request) -> Best:

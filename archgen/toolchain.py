@@ -15,7 +15,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import Decisions, Recipe, Stages
+from compiler.api import Attainable, Decisions, Recipe, Stages
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run
 from simmodel.metrics import Metrics
@@ -57,6 +57,8 @@ class Compiled:
     """Its run, where the program was chosen by that; None: it has not been simulated."""
     simulate_s: float = 0.0
     """Wall-clock seconds that this run took."""
+    bound: Attainable | None = None
+    """What no schedule of it can undercut; None: not known."""
 
 
 @dataclass(frozen=True)

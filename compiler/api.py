@@ -7,6 +7,7 @@ own business.
 
 from __future__ import annotations
 
+from compiler.attainable import Attainable, bound_of
 from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.decisions import Decisions, Shelf
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
@@ -52,6 +53,8 @@ __all__ = [  # noqa: RUF022
     "estimate",  # cycles by the cost model alone, long before a program
     "NetworkEstimate",
     "expected",  # the same of what was compiled
+    "bound_of",  # cycles below which no schedule of it gets
+    "Attainable",
     # How it is scheduled.
     "STRATEGIES",  # ways to form groups, by name; an extension may add one
     "HALOS",  # what neighbouring tiles share, by name

@@ -63,7 +63,14 @@ def _head(made: Explanation) -> Iterator[Text]:
         f"simulated {made.simulated:,} cycles ({milliseconds:.4g} ms), estimated "
         f"{made.estimated:,.0f} ({_share(made.estimated, made.simulated)})"
     )
+    yield Text(_bound(made))
     yield from (Text(f"given up: {note}") for note in made.notes)
+
+
+def _bound(made: Explanation) -> str:
+    """What no schedule undercuts, which resource sets that, and how near this one is."""
+    bound, reached = made.bound, made.bound.cycles / max(1, made.simulated)
+    return f"no schedule is below {bound.cycles:,} cycles ({bound.resource}): {reached:.1%} of this"
 
 
 def _tried(program: Tried, several: bool) -> str:

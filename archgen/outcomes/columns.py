@@ -115,6 +115,20 @@ COLUMNS = (
         "bytes",
         "constants and inputs that outputs take, and outputs, once each",
     ),
+    Column(
+        "bound_cycles",
+        "whole",
+        "cycles",
+        "lower bound that knows the machine: the longest of exact array cycles, vector work, "
+        "compulsory DRAM bytes, weights through the room on chip, and calls of the host",
+    ),
+    Column(
+        "bound_by",
+        "text",
+        "",
+        "which of these it is: matrix, vector, bandwidth, weights or host",
+    ),
+    Column("of_bound", "real", "fraction", "bound_cycles / latency_cycles"),
     Column("dram_read_bytes", "whole", "bytes", "bytes read from DRAM, bursts included"),
     Column("dram_write_bytes", "whole", "bytes", "bytes written to DRAM, bursts included"),
     Column(
@@ -137,6 +151,21 @@ COLUMNS = (
         "real",
         "fraction",
         "share of the matrix engines' time idle for that cause (see explain stalls)",
+    ),
+    Column(
+        "work_<part>",
+        "real",
+        "fraction",
+        "share of the matrix engines' time spent on products, products_again (what several tiles "
+        "compute each for itself), padding (positions without work, filling, draining) and "
+        "start_ups: together matrix_busy",
+    ),
+    Column(
+        "moved_<part>",
+        "real",
+        "fraction",
+        "share of DRAM's time at its peak rate for compulsory bytes, again (loaded or spilled more "
+        "than once, bursts not used whole) and idle: together 1",
     ),
     Column("host_ops", "whole", "operators", "operators left to the host processor"),
     *_ENERGY,
@@ -222,7 +251,14 @@ LAYER_COLUMNS = (
 )
 """The frame of `Study.layers`: one row for each node of each point."""
 MORE_IS_BETTER = frozenset(
-    {"throughput_ips", "efficiency", "matrix_utilization", "matrix_busy", "tops_per_w"}
+    {
+        "throughput_ips",
+        "efficiency",
+        "of_bound",
+        "matrix_utilization",
+        "matrix_busy",
+        "tops_per_w",
+    }
 )
 """Figures of points of which more is better; of all others less is."""
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from archgen.energy.area import Area
 from archgen.energy.model import Energy
 from archgen.outcomes.point import Row
+from compiler.api import Attainable
 from simmodel.arch import Arch
 from simmodel.isa import HostCall, Item, Loop
 from simmodel.metrics import Metrics
 from simmodel.program import Program
 from simmodel.trace import OriginTrace, Trace
+from simmodel.waterfall import WORK, Waterfall
 
 
 def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
@@ -43,6 +45,25 @@ def metrics_row(metrics: Metrics, program: Program, arch: Arch) -> Row:
         row[f"peak_{role}_bytes"] = metrics.peak_bytes.get(role, 0)
     row |= {f"stall_{cause}": share for cause, share in metrics.stalls.items()}
     return row
+
+
+def bound_row(bound: Attainable | None, cycles: int) -> Row:
+    """The columns of the bound that knows the machine, of a run of `cycles`; none without one."""
+    if bound is None:
+        return {}
+    reached = bound.cycles / max(1, cycles)
+    return {"bound_cycles": bound.cycles, "bound_by": bound.resource, "of_bound": reached}
+
+
+def waterfall_row(found: Waterfall, cycles: int) -> Row:
+    """What matrix engines worked on and DRAM moved, as shares of a run of `cycles`."""
+    total = max(1, cycles)
+    row: Row = {f"work_{_word(name)}": found.matrix[name] / total for name in WORK}
+    return row | {f"moved_{_word(name)}": share / total for name, share in found.dram.items()}
+
+
+def _word(name: str) -> str:
+    return name.replace(" ", "_").replace("-", "_")
 
 
 def energy_row(energy: Energy, area: Area) -> Row:

@@ -43,7 +43,13 @@ from archgen.internal import said, written
 from archgen.models.load import ModelError, SourceModel, open_model
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.point import Outcome, Point, Row
-from archgen.outcomes.rows import energy_row, layer_rows, metrics_row
+from archgen.outcomes.rows import (
+    bound_row,
+    energy_row,
+    layer_rows,
+    metrics_row,
+    waterfall_row,
+)
 from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
 from archgen.process.memory import refusal
@@ -64,6 +70,7 @@ from compiler.api import (
 )
 from simmodel.arch import Arch
 from simmodel.trace import Trace
+from simmodel.waterfall import waterfall
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
@@ -212,6 +219,8 @@ class Workbench:
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **metrics_row(metrics, program, arch)}
+        row |= bound_row(compiled.bound, trace.cycles)
+        row |= waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
         row |= energy_row(energy, costs.area)

@@ -33,6 +33,8 @@ class Demanded:
 
     macs: dict[str, int]
     """Nest, by its result -> multiply-accumulates; 0 for what is no sum of products."""
+    results: dict[str, int]
+    """Nest, by its result -> elements of that."""
     read: int
     """Bytes of inputs and constants that nests read, each once."""
     written: int
@@ -86,22 +88,23 @@ def _view(marks: Bools, tensor: Tensor) -> Bools:
 
 def demanded(graph: NestGraph) -> Demanded:
     """What the outputs of `graph` take."""
-    wanted, loaded, made, results = (Marks(graph) for _ in range(4))
+    wanted, loaded, made, ends = (Marks(graph) for _ in range(4))
     for name in graph.outputs:
-        for marks in (wanted, results):
+        for marks in (wanted, ends):
             marks.add(graph.tensors[name], _whole(graph.tensors[name]))
     macs: dict[str, int] = {}
+    results: dict[str, int] = {}
     for step in reversed(graph.steps):
         if isinstance(step, Nest):
-            macs[step.tensor] = _computed(step, graph, wanted, loaded, made)
+            results[step.tensor] = count = _computed(step, graph, wanted, loaded, made)
+            macs[step.tensor] = count * (step.macs // step.sparse // max(1, math.prod(step.shape)))
         elif any(_any(wanted.seen(graph.tensors[name])) for name in step.outputs):
             for name in step.inputs:
                 wanted.add(graph.tensors[name], _whole(graph.tensors[name]))
     given = set(graph.inputs)
     given |= {name for name, tensor in graph.tensors.items() if tensor.data is not None}
-    return Demanded(
-        macs, _bytes(graph, given, loaded, wanted), _bytes(graph, graph.outputs, made, results)
-    )
+    read, written = _bytes(graph, given, loaded, wanted), _bytes(graph, graph.outputs, made, ends)
+    return Demanded(macs, results, read, written)
 
 
 def _bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:
@@ -120,7 +123,7 @@ def _any(marks: Bools | None) -> bool:
 
 
 def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: Marks) -> int:
-    """Mark what `nest` reads for what is wanted of it; its multiply-accumulates."""
+    """Mark what `nest` reads for what is wanted of it; elements of its result that are."""
     target = graph.tensors[nest.tensor]
     marks = wanted.seen(target)
     if marks is None:
@@ -132,19 +135,20 @@ def _computed(nest: Nest, graph: NestGraph, wanted: Marks, loaded: Marks, made: 
         made.add(target, piece)
         for access in nest.reads:
             source = graph.tensors[access.tensor]
-            sets = _needed(access, (*piece, *inner), source.shape)
+            sets = needed(access, (*piece, *inner), source.shape)
             wanted.add(source, sets)
             loaded.add(source, sets)
-    return results * (nest.macs // nest.sparse // max(1, math.prod(nest.shape)))
+    return results
 
 
-def _needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
+def needed(access: Access, loops: Sets, shape: tuple[int, ...]) -> Sets:
     """Positions of a tensor of `shape` that `access` reads while the loops take on their values."""
     found = []
     for affine, extent in zip(access.index, shape, strict=True):
         at = np.array([affine.constant])
         for dim, factor in affine.terms:
-            at = np.unique(at[:, None] + factor * loops[dim])
+            at = at[:, None] + factor * loops[dim]
+            at = at[0] if len(affine.terms) == 1 and factor > 0 else np.unique(at)
         found.append(at[(at >= 0) & (at < extent)])
     return tuple(found)
 

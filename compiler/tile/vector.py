@@ -86,6 +86,16 @@ class VectorWork:
         return total
 
     @property
+    def least(self) -> float:
+        """Cycles that remain whatever the layout and however it is cut: elements over lanes."""
+        return sum(self._least(link) for link in self._links())
+
+    def _least(self, link: Link) -> float:
+        elements: int = math.prod(self.extents if link.reduces else self.sizes) * link.times
+        cost: float = getattr(self.arch.vector.cost, link.cost)
+        return elements * max(1, link.taps) / self._lanes(link) * cost
+
+    @property
     def extents(self) -> list[Any]:
         """Positions of every loop of the nest."""
         inner = (dim.extent for dim in self.nest.dims[self.nest.rank :])
@@ -168,11 +178,14 @@ class VectorWork:
         real = access.tensor in self.inside and is_float(tensor.dtype)
         return Walked("local", size_of(wide if real else tensor.dtype), steps)
 
+    def _lanes(self, link: Link) -> int:
+        engine = self.arch.vector
+        wide = max(operand.item for operand in (link.written, *link.reads)) >= 4
+        return (engine.wide_lanes or engine.lanes) if wide else engine.lanes
+
     def _of(self, link: Link) -> Any:
         """Cycles of all instructions of a link."""
-        arch, engine = self.arch, self.arch.vector
-        wide = max(operand.item for operand in (link.written, *link.reads)) >= 4
-        lanes = (engine.wide_lanes or engine.lanes) if wide else engine.lanes
+        arch, engine, lanes = self.arch, self.arch.vector, self._lanes(link)
         inner, rows, pieces = self._window() if link.taps else self._joined(link)
         factor = getattr(engine.cost, link.cost)
         limit = engine.max_extent or np.iinfo(np.int64).max

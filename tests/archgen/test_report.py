@@ -20,6 +20,7 @@ from archgen.explanation import Explained, Explanation, Simulated
 from archgen.scheduling import DEFAULT, OptionError, Scheduling, choice, choices
 from archgen.standard import STANDARD
 from archgen.studies.sweep import study
+from compiler.attainable import Attainable
 from compiler.dump import FORMS, numbered
 from compiler.nest.parse import parse_graph
 from compiler.nest.text import print_graph
@@ -95,6 +96,7 @@ def example() -> Explanation:
     took = Simulated(1100, 0, 1100, 3000, 1096, {"matrix": 1500}, {"data": 70, "fill": 30})
     return Explanation(
         "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100,
+        Attainable(matrix=748.2, vector=20.0, bandwidth=880.0, weights=0.0, host=0.0),
         Waterfall(
             {"products": 700.0, "products again": 0.0, "start-ups": 50.0, "data": 35.0}
             | {"fill": 15.0, "no_work": 300.0},

@@ -1,0 +1,223 @@
+"""The least that a network takes on a machine, whatever its schedule; a roofline knows less.
+
+Each resource is asked for its own least; the longest of these is the bound, and its name says what
+would have to be different:
+
+    matrix     exact cycles of the arrays, each layer as one product per batch, its kernel positions
+               joined to its reduction, no array filled or drained between layers, all cores busy
+    vector     elements over lanes, at the cost of their functions
+    bandwidth  compulsory bytes of DRAM
+    weights    constants of products, in the order in which layers can end, through the room on chip
+    host       its calls, one after another
+
+Depthwise products may run on two engines: they count where both together take least. No figure
+leaves out tiles that are cheaper than a whole layer: cutting never saves a fold, a lane or a
+start-up. What is not known here: halos, ports and banks, latencies, the order of a single core.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.bind.machine import product_startup
+from compiler.bind.roles import roles
+from compiler.cost.host import host_cycles
+from compiler.driver import CompileResult
+from compiler.layer import Layer
+from compiler.nest.demand import Demanded, demanded
+from compiler.nest.ir import HostNode, Nest, NestGraph
+from compiler.nest.precede import Precedence
+from compiler.tile.vector import VectorWork
+from simmodel.arch import Arch
+from simmodel.dtype import product_type, size_of
+from simmodel.isa.cycles import product_cycles
+from simmodel.isa.matrix import tile_limits
+
+
+@dataclass(frozen=True)
+class Attainable:
+    """Cycles below which no schedule of a network gets on one machine."""
+
+    matrix: float
+    vector: float
+    bandwidth: float
+    weights: float
+    host: float
+
+    @property
+    def cycles(self) -> int:
+        """The longest of them; cycles are whole."""
+        return math.ceil(max(self.by.values()) - 1e-6)
+
+    @property
+    def by(self) -> Mapping[str, float]:
+        """Resource -> cycles."""
+        return vars(self)
+
+    @property
+    def resource(self) -> str:
+        """Which makes the bound."""
+        return max(self.by, key=lambda name: self.by[name])
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one nest takes of the chip's engines, in cycles of all cores together."""
+
+    matrix: float
+    vector: float
+    either: bool = False
+    """Whether it is one or the other, not both."""
+
+
+def bound_of(result: CompileResult, arch: Arch) -> Attainable:
+    """The bound of the network that was compiled, as it is bound to engines, on `arch`."""
+    assert result.search is not None
+    return attainable(result.search.graph, result.search.parts, arch)
+
+
+def attainable(graph: NestGraph, parts: Sequence[Layer | HostNode], arch: Arch) -> Attainable:
+    """The bound of the layers and calls `parts` of `graph`."""
+    least = demanded(graph)
+    layers = [part for part in parts if isinstance(part, Layer)]
+    work = dict(pair for layer in layers for pair in _works(layer, least, arch))
+    matrix, vector = _engines(tuple(work.values()), arch.core_count)
+    calls = (step for step in graph.steps if isinstance(step, HostNode))
+    return Attainable(
+        matrix,
+        vector,
+        (least.read + least.written) / arch.dram_bytes_per_cycle,
+        _weights(graph, least, work, arch),
+        sum(host_cycles(call, graph.tensors, arch) for call in calls),
+    )
+
+
+def _engines(work: tuple[Work, ...], cores: int) -> tuple[float, float]:
+    """Least cycles of matrix and of vector engines, where what either can do is shared.
+
+    Where both end together is where any weighting of their times is largest (duality); what one
+    engine alone cannot avoid is the weighting that counts the other for nothing.
+    """
+    fixed = [each for each in work if not each.either]
+    shared = [each for each in work if each.either]
+    matrix, vector = (sum(side) / cores for side in (
+        (each.matrix for each in fixed), (each.vector for each in fixed)
+    ))  # fmt: skip
+    together = 0.0
+    for weight in (each.vector / (each.matrix + each.vector) for each in shared):
+        least = sum(min(weight * w.matrix, (1 - weight) * w.vector) for w in shared)
+        together = max(together, weight * matrix + (1 - weight) * vector + least / cores)
+    return (max(matrix, together), vector) if matrix >= vector else (matrix, max(vector, together))
+
+
+def _works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Work]]:
+    """By its result, what each nest of a layer takes."""
+    for nest, way in zip(layer.nests, layer.bindings, strict=True):
+        size = max(1, math.prod(nest.shape))
+        share = least.results.get(nest.tensor, 0) / size
+        vector = 0.0
+        if way.engine != "copy":
+            vectors = VectorWork(nest, layer.tensors, arch, way, layer.inside, nest.shape)
+            vector = share * vectors.least
+        if way.engine != "matrix" and not nest.depthwise:
+            yield nest.tensor, Work(0.0, vector)
+            continue
+        source = layer.tensors[nest.operands[0].tensor]
+        dtype, macs = product_type(source.dtype), least.macs.get(nest.tensor, 0)
+        peak = arch.matrix.peak(dtype)
+        if nest.depthwise or nest.sparse > 1:
+            on_vector = macs * arch.vector.cost.multiply / _lanes(arch)
+            yield nest.tensor, Work(macs / peak if peak else on_vector, on_vector, either=True)
+        elif share < 1:
+            yield nest.tensor, Work(macs / peak, vector)
+        else:
+            yield nest.tensor, Work(_product(nest, dtype, arch), vector)
+
+
+def _lanes(arch: Arch) -> int:
+    return max(arch.vector.lanes, arch.vector.wide_lanes or 0)
+
+
+def _product(nest: Nest, dtype: str, arch: Arch) -> float:
+    """Cycles of all arrays for a sum of products: any tiles of it have at least as many folds, and
+    as many instructions."""
+    found, matrix = roles(nest), arch.matrix
+
+    def extent(dims: tuple[int, ...]) -> int:
+        return math.prod(nest.dims[dim].extent for dim in dims)
+
+    taps = tuple(tap.dim for tap in found.taps)
+    pixels, columns, depth = extent(found.rows), extent(found.cols), extent((*found.inner, *taps))
+    cycles = int(product_cycles(matrix, dtype, pixels, columns, depth, behind=True))
+    instructions = math.ceil(pixels / (matrix.max_pixels or pixels))
+    if matrix.granularity == "tile":
+        deep, wide = tile_limits(arch)
+        instructions *= math.ceil(depth / deep) * math.ceil(columns / wide)
+    return extent(found.batch) * (cycles + instructions * product_startup(arch))
+
+
+def _weights(graph: NestGraph, least: Demanded, work: Mapping[str, Work], arch: Arch) -> float:
+    """Cycles until the last weights have come: at any time those that a product is not done with
+    are on chip or still have to be loaded."""
+    held, rate = _room(arch), arch.dram_bytes_per_cycle
+    sizes = _sizes(graph, least)
+    left = sum(sizes.values()) - held
+    if left <= 0:
+        return 0.0
+    names = [step.tensor if isinstance(step, Nest) else "" for step in graph.steps]
+    alone = {name: w.matrix / arch.core_count for name, w in work.items() if not w.either}
+    busy = np.array([alone.get(name, 0.0) for name in names])
+    order = Precedence(graph, least)
+    ready = sorted(
+        (float(order.before(number) @ busy), float(busy[number]), sizes[name])
+        for number, name in enumerate(names)
+        if name in sizes
+    )
+    longest = left / rate
+    # Between two starts the gain of waiting falls with time, then rises: its ends are the most.
+    for number, (start, _, _) in enumerate(ready):
+        able = [(cycles, size) for _, cycles, size in ready[: number + 1]]
+        for time in (start, *(at for at, _, _ in ready[number + 1 : number + 2])):
+            longest = max(longest, time + (left - _done(able, time)) / rate)
+    return longest
+
+
+def _done(able: list[tuple[float, int]], time: float) -> float:
+    """Most bytes of weights that `time` cycles of compute can be done with, by layer's (cycles,
+    bytes)."""
+    done = 0.0
+    for cycles, size in sorted(able, key=lambda each: each[0] / each[1]):
+        part = min(1.0, time / cycles) if cycles else 1.0
+        done += part * size
+        time -= part * cycles
+    return done
+
+
+def _sizes(graph: NestGraph, least: Demanded) -> dict[str, int]:
+    """Product -> bytes of the constants that it reads whole, as the last one that does."""
+    last: dict[str, tuple[str, int]] = {}
+    for nest in (step for step in graph.steps if isinstance(step, Nest)):
+        whole = least.results.get(nest.tensor) == math.prod(nest.shape)
+        if nest.contraction and nest.sparse == 1 and whole:
+            weights = graph.tensors[nest.operands[1].tensor]
+            if weights.data is not None:
+                size = weights.elements * size_of(weights.dtype)
+                last[weights.storage.buffer] = nest.tensor, size
+    return dict(last.values())
+
+
+def _room(arch: Arch) -> int:
+    """Bytes of all memories on chip: weights may wait in any of them, a part in each core."""
+    shared = arch.memories.shared
+    found = sum(
+        memory.size * arch.core_count
+        for role, memory in arch.memories.on_chip().items()
+        if role != "shared"
+    )
+    if shared is not None:
+        found += shared.size * (arch.clusters if shared.level == "cluster" else 1)
+    return found
