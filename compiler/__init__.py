@@ -12,7 +12,8 @@ Its packages, in the order of the flow; each imports only those above it (a cont
     cost       what transfers and operands take
     bind       what this machine does with a nest: engine, axes, memories, layouts
     hold       buffers on chip, and what a group holds in them
-    homes, keep  where tensors lie between groups
+    keepable, keep, homes
+               where tensors lie between groups
     tile       the search for schedules, and their prices
     plan       buffers and steps of a schedule
     alloc      addresses

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.layer import Layer
-from compiler.nest.ir import Tensor
+from compiler.nest.ir import Tensor, dense
 
 
 @dataclass(frozen=True)
 class Kept:
-    """A tensor that stays on chip from the group that makes it to the last one that reads it."""
+    """A tensor that stays on chip from the group that makes it to the last one that reads it.
+
+    It may be a slice of what several groups make: then it lies among the other slices.
+    """
 
     shape: tuple[int, ...]
     before: tuple[int, ...]
@@ -27,13 +30,33 @@ class Kept:
     border: float
     """Raw value of the border."""
     address: int
-    """Of the border's first byte, in local memory."""
+    """Of the first byte of the place, border included, in local memory."""
+    whole: str = field(compare=False)
+    """The tensor that fills the place."""
+    start: tuple[int, ...]
+    """Where this one begins in that tensor."""
+    room: tuple[int, ...]
+    """Sizes of the place, border included."""
 
     @property
     def padded(self) -> tuple[int, ...]:
         """Sizes with the border."""
-        sides = zip(self.before, self.shape, self.after, strict=True)
-        return tuple(b + n + a for b, n, a in sides)
+        return padded(self.shape, self.before, self.after)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """In the place, in elements."""
+        return dense(self.room, self.order)
+
+    @property
+    def offset(self) -> int:
+        """Elements of the place before its own first one, border included."""
+        return sum(first * step for first, step in zip(self.start, self.strides, strict=True))
+
+
+def padded(shape: Sequence[int], before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
+    """Sizes with a border."""
+    return tuple(b + n + a for b, n, a in zip(before, shape, after, strict=True))
 
 
 @dataclass(frozen=True)

@@ -9,45 +9,16 @@ expected to be quicker for it, with the smaller tiles that they may have to take
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.bind.facts import Unholdable
-from compiler.geometry.needs import LayerNeeds
-from compiler.group import Group, Kept
+from compiler.group import Group
 from compiler.hold.spans import GRAIN, Span, lowest
-from compiler.layer import seen_through
-from compiler.nest.border import raw_value
-from compiler.nest.bounds import clipped
-from compiler.nest.ir import HostNode, NestGraph, Tensor
-from compiler.nest.rewrite import reads_of, writes_of
+from compiler.keepable import Candidate, candidates
+from compiler.nest.ir import NestGraph
 from compiler.options import Omittable, Share
 from compiler.priced import Part, Place, PricedParts, Prices
 from simmodel.arch import Memory
-from simmodel.dtype import size_of
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A tensor that could stay."""
-
-    name: str
-    first: int
-    """Position of the group that makes it."""
-    last: int
-    """Position of the last group that reads it."""
-    kept: Kept
-    bytes: int
-    """Space that it takes, border included."""
-    saved: int
-    """Bytes that need not be moved."""
-    groups: frozenset[int]
-    """Positions of the groups that make and read it."""
-
-    @property
-    def worth(self) -> float:
-        """Bytes saved for each byte and group that it occupies."""
-        return self.saved / (self.bytes * (self.last - self.first))
 
 
 @dataclass(frozen=True)
@@ -75,100 +46,6 @@ class KeepTensors(Omittable):
         for candidate in found:
             residents.program.offer(residents.placed_with(candidate))
         return tuple(residents.program.parts)
-
-
-def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
-    """Results of groups that only later groups read, with what their readers expect of them."""
-    alone = _alone(graph)
-    for first, part in enumerate(parts):
-        if isinstance(part, HostNode):
-            continue
-        for name in part.results:
-            if name not in alone:
-                continue
-            readers = {
-                p: _reader(other, name)
-                for p, other in enumerate(parts)
-                if p != first and alone[name] & {*other.inputs}
-            }
-            groups = {p: group for p, group in readers.items() if group is not None}
-            if not groups or len(groups) < len(readers):
-                continue
-            try:
-                yield _candidate(name, first, {first: part, **groups}, fitter)
-            except Unholdable:
-                continue
-
-
-def _alone(graph: NestGraph) -> dict[str, set[str]]:
-    """Tensors that are all that is written in their buffers, where no port lies: with the names
-    under which they are read."""
-    ports = {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
-    written: dict[str, list[str]] = {}
-    read: dict[str, set[str]] = {}
-    for step in graph.steps:
-        for name in writes_of(step):
-            written.setdefault(graph.tensors[name].storage.buffer, []).append(name)
-        for name in reads_of(step):
-            read.setdefault(graph.tensors[name].storage.buffer, set()).add(name)
-    return {
-        names[0]: read.get(buffer, set())
-        for buffer, names in written.items()
-        if len(names) == 1 and buffer not in ports
-    }
-
-
-def _reader(part: Part, name: str) -> Group | None:
-    """`part` as a reader of `name` itself, whatever names it uses; None where it cannot be."""
-    if isinstance(part, HostNode):
-        return None
-    layers = []
-    for layer in part.layers:
-        for other in layer.inputs:
-            same = part.tensors[other].storage.buffer == part.tensors[name].storage.buffer
-            if same and other != name:
-                found = seen_through(layer, other, name)
-                if found is None:
-                    return None
-                layer = found
-        layers.append(layer)
-    same = all(a is b for a, b in zip(layers, part.layers, strict=True))
-    return part if same else replace(part, layers=tuple(layers))
-
-
-def _candidate(name: str, first: int, readers: Mapping[int, Group], fitter: Prices) -> Candidate:
-    groups = tuple(readers.values())
-    tensor = groups[0].tensors[name]
-    together = Group(tuple(layer for group in groups for layer in group.layers), (name,))
-    passing = fitter.facts.passing(together, name)
-    before, after = _border(together, tensor)
-    raw = _raw(together, tensor, passing.border)
-    kept = Kept(tensor.shape, before, after, passing.order, raw, 0)
-    item = size_of(tensor.dtype)
-    loads = sum(name in layer.inputs for group in groups[1:] for layer in group.layers)
-    size = math.prod(kept.padded) * item
-    saved = tensor.elements * item * (1 + loads)
-    return Candidate(name, first, max(readers), kept, size, saved, frozenset(readers))
-
-
-def _border(group: Group, tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How far the readers of a tensor reach out of it, in front and behind."""
-    before = after = (0,) * len(tensor.shape)
-    for layer in group.layers:
-        if tensor.name in layer.inputs:
-            whole = tuple((0, extent) for extent in layer.result.shape)
-            region = clipped(LayerNeeds(layer).of(whole)[tensor.name], tensor.shape)
-            before = tuple(max(pair) for pair in zip(before, region.before, strict=True))
-            after = tuple(max(pair) for pair in zip(after, region.after, strict=True))
-    return before, after
-
-
-def _raw(group: Group, tensor: Tensor, border: float | None) -> float:
-    if border is None:
-        return 0.0
-    accesses = (a for layer in group.layers for nest in layer.nests for a in nest.reads)
-    access = next(a for a in accesses if a.tensor == tensor.name and a.pad == border)
-    return raw_value(border, tensor.dtype, access.scale, access.zero)
 
 
 def kept_as_given(
@@ -226,20 +103,21 @@ class _Residents:
         base = (memory.size - offset - size) // grain * grain
         if offset + size > self.most or address not in (None, base):
             return None
-        kept = replace(candidate.kept, address=base)
         reserve = memory.size - base
         return (offset, span), {
-            position: self._with(position, candidate, kept, reserve)
+            position: self._with(position, candidate, base, reserve)
             for position in range(candidate.first, candidate.last + 1)
             if isinstance(self.program.parts[position], Group)
         }
 
-    def _with(self, position: int, candidate: Candidate, kept: Kept, reserve: int) -> Group:
+    def _with(self, position: int, candidate: Candidate, address: int, reserve: int) -> Group:
         """The group at `position` with one more tensor on the residents."""
         group = self.program.group(position)
         reserved = max(group.reserved, reserve)
         if position not in candidate.groups:
             return replace(group, reserved=reserved)
-        reader = _reader(group, candidate.name)
-        assert reader is not None
-        return replace(reader, kept={**group.kept, candidate.name: kept}, reserved=reserved)
+        found = candidate.joint.user(group)
+        assert found is not None
+        names = candidate.joint.names(found)
+        kept = {name: replace(candidate.kept[name], address=address) for name in names}
+        return replace(found, kept={**group.kept, **kept}, reserved=reserved)

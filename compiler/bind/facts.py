@@ -46,6 +46,8 @@ class Passing:
     """Who writes or reads it."""
     border: float | None
     """What its readers expect around it."""
+    innermost: int | None
+    """The axis that has to be the last in that order; None: any will do."""
 
 
 @dataclass
@@ -170,10 +172,11 @@ class Facts:
             raise Unholdable(f"{name} is read with different borders")
         if borders and name in group.made:
             self.movable(tensor)  # the vector engine fills the border of what is made here
-        for last in innermost:
-            order = [axis for axis in order if axis != last] + [last]
+        for axis in innermost:
+            order = [other for other in order if other != axis] + [axis]
         border = next(iter(borders), None)
-        return Passing(tuple(order), self._engines(group, name), border)
+        last = next(iter(innermost), None)
+        return Passing(tuple(order), self._engines(group, name), border, last)
 
     def _copied(self, group: Group, name: str) -> None:
         if any(layer.copies for layer in group.users[name]):

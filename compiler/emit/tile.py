@@ -82,6 +82,7 @@ class Places:
 def slot_address(buffer: Buffer, tile: Tile, places: Places) -> Address:
     """Address of the slot of `buffer` that this tile uses."""
     base, pitch = places.chip[buffer.name]
+    base += buffer.offset
     if buffer.slots == 1:
         return Address(base)
     if buffer.layer is None:

@@ -39,6 +39,8 @@ class Buffer:
     """Its bytes must survive from one tile of the group to the next."""
     address: int | None = None
     """Where it lies, if that is not for the group to decide."""
+    offset: int = 0
+    """Byte of a slot at which the first element lies: others share the slot."""
 
 
 def engine_between(source: str, target: str, arch: Arch, where: str) -> str:

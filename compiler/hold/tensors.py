@@ -6,7 +6,7 @@ Tensors have the borders that their readers expect, and as many slots as their e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from compiler.bind.facts import Facts
 from compiler.geometry.ranges import Key
@@ -57,12 +57,14 @@ class Holder:
         """The place of a tensor that is on chip before or after the group."""
         kept = self.group.kept[name]
         dtype = self.group.tensors[name].dtype
-        strides = tuple(size_of(dtype) * s for s in dense(kept.padded, kept.order))
+        item = size_of(dtype)
         buffer = make_buffer(
-            self.arch, unused(name, self.buffers), "local", dtype, kept.padded, strides,
+            self.arch, unused(name, self.buffers), "local", dtype, kept.room,
+            tuple(item * s for s in kept.strides),
             slots=1, level=len(self.schedule.loops), last=len(self.group.layers) - 1,
-            address=kept.address,
+            address=kept.address, offset=item * kept.offset,
         )  # fmt: skip
+        buffer = replace(buffer, shape=kept.padded)
         self.buffers[buffer.name] = buffer
         return buffer
 

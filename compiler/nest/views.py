@@ -21,6 +21,8 @@ def walks(view: Tensor, base: Tensor) -> tuple[Walk, ...] | None:
     if view.storage.buffer != base.storage.buffer or view.dtype != base.dtype:
         return None
     rest = view.storage.offset - base.storage.offset
+    if rest < 0:
+        return None
     starts = [0] * len(base.shape)
     order = sorted(range(len(base.shape)), key=lambda d: -base.storage.strides[d])
     for d in order:
@@ -117,3 +119,16 @@ def reading(nest: Nest, view: Tensor, base: Tensor) -> Nest | None:
     if lost or len(kept) < len(operands):
         return None
     return replace(nest, operands=kept, bias=bias, multiplier=multiplier)
+
+
+def starts_in(part: Tensor, whole: Tensor) -> tuple[int, ...] | None:
+    """Where `part`, a box of `whole` in the same buffer, begins in it; None where it is no box."""
+    found = walks(part, whole)
+    if found is None or len(part.shape) != len(whole.shape):
+        return None
+    along = ((v, step) for v, step, _ in found)
+    same = (
+        walk == ((axis, 1) if extent > 1 else (-1, 0))
+        for axis, (walk, extent) in enumerate(zip(along, part.shape, strict=True))
+    )
+    return tuple(start for _, _, start in found) if all(same) else None

@@ -9,7 +9,7 @@ kept. Addresses and slots have no meaning here, and a sum that is split is made 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.bounds import Box, clipped, empty
 from compiler.nest.interp import Host, feed, outputs, run_host, run_nest, views
-from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph
+from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
 from compiler.schedule import Schedule, Tiled
 from simmodel.dtype import NUMPY
 
@@ -71,10 +71,19 @@ class _Held:
         inside[_slices(box)] = True
         self.there &= inside
 
+    def part(self, start: Sequence[int], shape: Sequence[int]) -> _Held:
+        """A box of it: what happens to one happens to the other."""
+        box = tuple(zip(start, shape, strict=True))
+        return _Held(self.values[_slices(box)], self.there[_slices(box)])
+
     def check(self, box: Box, name: str) -> None:
         """Raise NotThere unless all of `box` is there."""
         if not self.there[_slices(box)].all():
             raise NotThere(f"{name} {list(box)} is not on chip")
+
+
+def _empty(tensor: Tensor) -> _Held:
+    return _Held(np.zeros(tensor.shape, NUMPY[tensor.dtype]), np.zeros(tensor.shape, bool))
 
 
 @dataclass
@@ -85,20 +94,22 @@ class _Group:
     memory: dict[str, Array]
     """Tensors in DRAM or shared memory."""
     chip: Mapping[str, _Held]
-    """What the groups before have left on chip."""
+    """What the groups before have left on chip, by the tensors that fill its places."""
 
     def __post_init__(self) -> None:
         self.group: Group = self.schedule.group
 
     def run(self) -> dict[str, _Held]:
         """Run it; what it leaves on chip."""
-        kept: dict[str, _Held] = {}
+        kept, tensors = self.group.kept, self.group.tensors
+        fresh = {k.whole: _empty(tensors[k.whole]) for k in kept.values()}
+        chip = {**fresh, **self.chip}
+        there = {name: chip[k.whole].part(k.start, k.shape) for name, k in kept.items()}
         for walked in walk_parts(self.group, self.schedule.loops, self.schedule.parts, Memory()):
-            core = _Core(self, {n: h for n, h in self.chip.items() if n in self.group.kept})
+            core = _Core(self, dict(there))
             for tile in _tiles(walked, self.group):
                 core.tile(tile)
-            kept |= {n: h for n, h in core.held.items() if n in self.group.kept}
-        return {**self.chip, **kept}
+        return chip
 
 
 def _tiles(walked: Walked, group: Group) -> Iterator[Moment]:
@@ -155,9 +166,7 @@ class _Core:
 
     def _on_chip(self, name: str) -> _Held:
         if name not in self.held:
-            tensor = self.whole.group.tensors[name]
-            values = np.zeros(tensor.shape, NUMPY[tensor.dtype])
-            self.held[name] = _Held(values, np.zeros(tensor.shape, bool))
+            self.held[name] = _empty(self.whole.group.tensors[name])
         return self.held[name]
 
     def _piece(self, layer: Layer, box: Box, moment: Moment) -> None:

@@ -65,12 +65,12 @@ def _homes(parts: Sequence[Part]) -> Iterator[Home]:
         if isinstance(part, HostNode):
             continue
         group = _group(part)
-        kept = [Home(name, "local", home.address) for name, home in group.kept.items()]
+        kept = [Home(home.whole, "local", home.address) for home in group.kept.values()]
         shared = [
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
         ]
-        for homes in (kept, list(dict.fromkeys(shared))):
+        for homes in map(list, map(dict.fromkeys, (kept, shared))):
             for first, second in zip((None, *homes), homes, strict=False):
                 order.add(second, *([first] if first is not None else []))
     yield from order.static_order()

@@ -36,6 +36,28 @@ def test_candidates_are_what_later_groups_alone_read() -> None:
     assert (a.saved, a.worth, b.saved, b.worth) == (30, 1.5, 20, 2.0)
 
 
+def joined(*lines: str) -> dict[str, Candidate]:
+    """Candidates where a and b are the two halves of ab."""
+    places = {"a": ("ab", 0), "b": ("ab", 10), "ab": ("ab", 0)}
+    parts, graph = network(*lines, sizes={"ab": 20}, places=places)
+    made = Unfused().apply(parts, graph, lambda group: 1.0)
+    return {each.name: each for each in candidates(made, graph, Moved(ARCH))}
+
+
+def test_slices_that_several_groups_make_stay_as_a_whole() -> None:
+    whole, c = joined("a = x", "b = x", "c = ab a b", "y = c").values()
+    assert (whole.name, whole.first, whole.last, whole.groups) == ("ab", 0, 2, {0, 1, 2})
+    # Two stores of 10 bytes; loads of 20, 10 and 10.
+    assert (whole.bytes, whole.saved, c.name) == (20, 60, "c")
+    places = {name: (kept.start, kept.offset, kept.room) for name, kept in whole.kept.items()}
+    assert places == {"a": ((0,), 0, (20,)), "b": ((10,), 10, (20,)), "ab": ((0,), 0, (20,))}
+
+
+def test_slices_stay_only_where_one_tensor_has_them_all_and_groups_alone_make_them() -> None:
+    assert list(joined("a = x", "b = a", "c = b a", "y = c")) == ["c"]
+    assert list(joined("a = x", "host b = x", "c = ab b", "y = c")) == ["c"]
+
+
 def test_what_the_host_reads_and_what_the_network_gives_cannot_stay() -> None:
     assert list(found("a = x", "host h = a", "b = h", "y = b")) == ["b"]
 

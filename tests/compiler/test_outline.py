@@ -72,7 +72,7 @@ def test_where_tensors_lie_between_groups_makes_a_difference() -> None:
     group = groups_of(chain(3, 3))[1]
     (name,) = (n for n in group.inputs if group.tensors[n].data is None)
     shape = group.tensors[name].shape
-    kept = Kept(shape, (0,) * 4, (0,) * 4, (0, 1, 2, 3), 0.0, 128)
+    kept = Kept(shape, (0,) * 4, (0,) * 4, (0, 1, 2, 3), 0.0, 128, name, (0,) * 4, shape)
     ways = [
         group,
         replace(group, kept={name: kept}),
