@@ -2,10 +2,10 @@
 
     python studies/benchmarks/targets.py [--quick] [--execute] [--jobs N] [--only TEXT]
 
-Every point is compiled as `archgen study` does it, at effort 1. `bound` is the roofline: all
-products at the chip's peak, or all compulsory bytes. `x compulsory` is DRAM bytes over constants
-and inputs that outputs take, and outputs, once each. `asked` is what to reach, `published` a figure
-of a paper or a vendor for the same machine, both in the unit of the row:
+Every point is compiled as `archgen study` does it, at effort 1. `bound` is `bound_cycles`, which
+knows the machine's arrays, memories and DRAM. `x compulsory` is DRAM bytes over constants and
+inputs that outputs take, and outputs, once each. `asked` is what to reach, `published` a figure of
+a paper or a vendor for the same machine, both in the unit of the row:
 
     Cocco (Tan et al., ASPLOS 2024), Stream (Symons et al., IEEE TC 2024: the best layer-fusing
     schedule), STCP920 (Zhao et al., OSDI 2023: 8 726 images/s, BERT 7.67 ms at batch 32)
@@ -92,7 +92,7 @@ def row(target: Target, outcome: Outcome) -> Sequence[object]:
     if outcome.status != "ok":
         reason = str(made.get("reason") or outcome.status).split("\n")[0][:60]
         return (*head, *[None] * 6, *wanted, reason, target.published, None)
-    cycles, bound = _figure(outcome, "latency_cycles"), _figure(outcome, "roofline_cycles")
+    cycles, bound = _figure(outcome, "latency_cycles"), _figure(outcome, "bound_cycles")
     moved = _figure(outcome, "dram_read_bytes") + _figure(outcome, "dram_write_bytes")
     over = ratio(moved, _figure(outcome, "compulsory_bytes"))
     reached = {
