@@ -1,14 +1,15 @@
-"""Ways to split a result over the cores: grids along one or two of its dimensions."""
+"""Ways to split results: axes that tiles and cores may cut, grids along one or two of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from compiler.group import Group
 from compiler.nest.bounds import Box
 
 
 def cut_axes(shape: tuple[int, ...]) -> list[int]:
-    """Axes of a result that tiles and cores may cut: batch, rows; tokens; never channels."""
+    """Axes of a result that tiles and cores mostly cut: batch, rows; tokens; never channels."""
     if len(shape) >= 4:
         axes = [0, 2]
     elif len(shape) == 3:
@@ -16,6 +17,32 @@ def cut_axes(shape: tuple[int, ...]) -> list[int]:
     else:
         axes = [0]
     return [axis for axis in axes if axis < len(shape) and shape[axis] > 1]
+
+
+def shared_axes(group: Group) -> list[int]:
+    """Axes along which tiles and cores may cut all results of `group`; the columns of images last,
+    where no product has its channels there."""
+    shapes = [group.tensors[name].shape for name in group.results]
+    last = shapes[-1]
+    axes = cut_axes(last)
+    column = len(last) - 1
+    if len(last) > 2 and column not in axes and _slides(group, column):
+        axes.append(column)
+    return [a for a in axes if all(a < len(shape) and shape[a] == last[a] for shape in shapes)]
+
+
+def _slides(group: Group, axis: int) -> bool:
+    """Whether the group has products, and all of them move along their images with `axis`."""
+    heads = [layer.head for layer in group.layers if layer.head.macs]
+    return bool(heads) and all(a.operands[0].uses(axis) for a in heads if axis < a.rank)
+
+
+def worth_cutting(group: Group) -> list[int]:
+    """Those of `shared_axes` that a search looks at: columns where images are wider than high,
+    as what neighbours share is then smaller."""
+    last = group.tensors[group.results[-1]].shape
+    usual = cut_axes(last)
+    return [a for a in shared_axes(group) if a in usual or last[a] > last[a - 1]]
 
 
 def grids(

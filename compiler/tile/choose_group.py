@@ -18,7 +18,7 @@ from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.fuse.outline import Outlines
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import boxes, cut_axes, grids
+from compiler.geometry.cuts import boxes, grids, worth_cutting
 from compiler.geometry.walk import Memory, Unwalkable
 from compiler.group import Group
 from compiler.nest.bounds import Box
@@ -143,8 +143,7 @@ class GroupSearch:
     def _splits(self, group: Group) -> Iterator[tuple[Box, ...]]:
         """Parts for the cores, along the axes that all results can be cut; most cores first."""
         last = group.tensors[group.results[-1]].shape
-        axes = [a for a in cut_axes(last) if all(_has(group, n, a, last) for n in group.results)]
-        ways = [boxes(last, grid, {}) for grid in grids(last, axes, self.cores)]
+        ways = [boxes(last, grid, {}) for grid in grids(last, worth_cutting(group), self.cores)]
         ways = [parts for parts in ways if keeps_apart(group, parts, self.arch)]
         ways.sort(key=len, reverse=True)
         yield from ways[: self.breadth.splits]
@@ -153,11 +152,7 @@ class GroupSearch:
         """Families of loops, each from large tiles to small ones."""
         last = group.tensors[group.results[-1]].shape
         part, growth = parts[0], self.breadth.growth
-        axes = [
-            a
-            for a in cut_axes(last)
-            if part[a][1] > 1 and all(_has(group, n, a, last) for n in group.results)
-        ]
+        axes = [axis for axis in worth_cutting(group) if part[axis][1] > 1]
         yield [()]
         batch = OuterLoop(0, 1)
         around = (batch,) if 0 in axes and len(last) > 2 else ()
@@ -221,11 +216,6 @@ class GroupSearch:
 
 def _total(terms: Terms) -> int:
     return sum(size for _, size in terms)
-
-
-def _has(group: Group, name: str, axis: int, last: tuple[int, ...]) -> bool:
-    shape = group.tensors[name].shape
-    return axis < len(shape) and shape[axis] == last[axis]
 
 
 def cuts(extent: int, growth: Sequence[float] = (1.34,)) -> list[int]:

@@ -25,8 +25,9 @@ from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.bound import Bounds
 from compiler.tile.share import Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Work
-from compiler.tile.vector import vector_startup
+from compiler.tile.vector import move_cycles
 from simmodel.arch import Arch
+from simmodel.dtype import size_of
 
 TAIL = 0.05
 """Share of a group's constants from which on it matters how those of its last layer arrive."""
@@ -511,19 +512,24 @@ class _Candidate:
         return known
 
     def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:
-        arch, group = self.pricer.arch, self.pricer.group
-        lanes = arch.vector.lanes
-        startup = vector_startup(arch)
+        group = self.pricer.group
         loads = {name: float(moved.cycles) for name, moved in self._loaded(run, moment).items()}
         moves: dict[int, float] = {}
-        for name, (dim, shift, overlap) in self.walked.handed(run.first).items():
-            hold = moment.holds[name]
-            row = volume(hold.box) / max(1, hold.box[dim][1])
-            pieces = -(-overlap // shift)
+        for name, handed in self.walked.handed(run.first).items():
             reader = group.held[name][-1]
-            moves[reader] = moves.get(reader, 0.0) + pieces * startup + overlap * row / lanes
+            moves[reader] = moves.get(reader, 0.0) + self._handing(name, handed, moment)
         stores = {group.made[name]: float(t.cycles) for name, t in self._stored(moment).items()}
         return Work(shares, loads, moves, stores)
+
+    def _handing(self, name: str, handed: tuple[int, int, int], moment: Moment) -> float:
+        """Cycles of moving what the next tile keeps to the front of its buffer."""
+        pricer, hold, (dim, shift, overlap) = self.pricer, moment.holds[name], handed
+        item = size_of(pricer.group.tensors[name].dtype)
+        order = pricer.facts.passing(pricer.group, name).order
+        pieces = -(-overlap // shift)
+        sizes = tuple([n for _, n in hold.box])
+        sizes = (*sizes[:dim], -(-overlap // pieces), *sizes[dim + 1 :])
+        return pieces * move_cycles(pricer.arch, item, sizes, hold.sizes, order)
 
     def _loaded(self, run: Run, moment: Moment) -> dict[str, Transfer]:
         """The load of each held input that this tile loads."""

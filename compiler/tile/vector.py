@@ -38,6 +38,37 @@ def vector_startup(arch: Arch, read: Collection[str] = ("local",)) -> int:
     return arch.vector.startup.cycles(arch.clock) + latency
 
 
+def move_cycles(
+    arch: Arch, item: int, sizes: Sequence[int], room: Sequence[int], order: Sequence[int]
+) -> float:
+    """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`.
+
+    What follows on in memory is one row: rows of a map in one piece, columns of it line by line.
+
+    Args:
+        order: axes of the buffer, slowest first.
+    """
+    engine = arch.vector
+    lanes = (engine.wide_lanes or engine.lanes) if item >= 4 else engine.lanes
+    dims, run, end, step = [1], 1, 0, 1
+    for axis in reversed(order):
+        if sizes[axis] > 1:
+            run = run * sizes[axis] if step == run else run
+            if end in (0, step):
+                dims[-1] *= sizes[axis]
+            else:
+                dims.append(sizes[axis])
+            end = step * sizes[axis]
+        step *= room[axis]
+    long = math.ceil(dims[0] / (engine.max_extent or dims[0]))
+    rows, count = math.prod(dims[1 : engine.rank]), long * math.prod(dims[engine.rank :])
+    flows = Flows(arch)
+    for write in (False, True):
+        flows.add("local", math.prod(sizes) * item, run * item, write=write)
+    work = count * rows * math.ceil(dims[0] / long / lanes)
+    return float(count * vector_startup(arch) + max(work, flows.longest()))
+
+
 @dataclass(frozen=True)
 class Walked:
     """An operand as the loops of a nest walk it."""

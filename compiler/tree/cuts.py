@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from compiler.bind.roles import roles
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import cut_axes
+from compiler.geometry.cuts import shared_axes
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
@@ -39,7 +39,7 @@ class Cuts:
         names = [name_of(self.last, axis) for axis in range(len(self.shape))]
         self.axes = {name: axis for axis, name in enumerate(names)}
         alone = len(self.group.layers) == 1 and not self.group.kept
-        self.free = _splittable(self.last) if alone else _common(self.group)
+        self.free = _splittable(self.last) if alone else set(shared_axes(self.group))
 
     def parts(self) -> tuple[Box, ...]:
         """The cores' parts of the last result."""
@@ -162,17 +162,6 @@ def _splittable(layer: Layer) -> set[int]:
     if layer.product:
         return {dim for dim in range(head.rank) if head.dims[dim].extent > 1}
     return set(free_dims(layer))
-
-
-def _common(group: Group) -> set[int]:
-    """Axes along which all results of a group may be cut."""
-    shapes = [group.tensors[name].shape for name in group.results]
-    last = shapes[-1]
-    return {
-        axis
-        for axis in cut_axes(last)
-        if all(axis < len(shape) and shape[axis] == last[axis] for shape in shapes)
-    }
 
 
 def _wrong_product(layer: Layer, sizes: dict[int, int], box: Sequence[int]) -> Iterator[str]:

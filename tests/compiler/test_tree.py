@@ -282,7 +282,7 @@ def test_addresses_are_taken_as_they_are_given() -> None:
         ),
         (
             THREE.replace("for h 4", "for o 4"),
-            ["line 4: tiles cannot move along o, only along h"],
+            ["line 4: tiles cannot move along o, only along h, w"],
         ),
         (THREE.replace("for h 4", "for h 40"), ["line 4: h has 16 positions only"]),
         (
