@@ -91,6 +91,15 @@ def joining(nest: Nest, matrix: Matrix) -> Tap | None:
     return tap if joins else None
 
 
+def kernel_rows(nest: Nest, matrix: Matrix) -> int | None:
+    """The loop over kernel rows along which a sum may be split between instructions; None where
+    there is none, or the engine takes a whole kernel in one."""
+    if matrix.granularity == "conv" or nest.depthwise:
+        return None
+    taps = roles(nest).taps
+    return taps[0].dim if len(taps) == 2 and nest.dims[taps[0].dim].extent > 1 else None
+
+
 def pays(matrix: Matrix, dtype: str, depth: Any, wide: int) -> Any:
     """Whether `wide` kernel positions of `depth` channels are better one reduction: always where
     each would be an instruction, else where that takes fewer cycles of the array."""

@@ -62,14 +62,20 @@ class Packed:
                 strides[axis] = stride * size
             stride *= self.shape[axis]
         offset, terms = self._inside(region, offset, terms)
+        for axis in self.taps:
+            offset += region.ranges[axis].start * strides[axis] // size
+            terms = summed(terms, scaled(region.ranges[axis].terms, strides[axis] // size))
         base = places.dram[self.buffer]
         address = Address(base + offset * size, scaled(terms, size))
         return Operand("dram", address, shape, tuple(strides), self.dtype)
 
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """Axes of kernel positions; of the first a block may be loaded in part."""
+        return tuple(a for a in self.order if a not in (*self.batch, self.col, self.k))
+
     def _inside(self, region: Region, offset: int, terms: Terms) -> tuple[int, Terms]:
-        taps = math.prod(
-            n for a, n in enumerate(self.shape) if a not in (*self.batch, self.col, self.k)
-        )
+        taps = math.prod(self.shape[a] for a in self.taps)
         deep = 1 if self.k is None else self.shape[self.k]
         width = 1
         if self.col is not None:

@@ -278,7 +278,7 @@ def _entered(tile: Tile, level: int, segment: Segment, total: int, whole: Range)
     if loop.reduction:
         return replace(
             tile, split={**tile.split, loop.dim: span}, turns=turns,
-            opens=segment.opens, closes=segment.closes, first=first,
+            opens=tile.opens and segment.opens, closes=tile.closes and segment.closes, first=first,
         )  # fmt: skip
     out = (*tile.out[: loop.dim], span, *tile.out[loop.dim + 1 :])
     return replace(tile, out=out, turns=turns, first=first)

@@ -16,7 +16,7 @@ import numpy as np
 
 from compiler.bind.layout import left_order, vector_steps
 from compiler.bind.machine import product_startup, temporary_type
-from compiler.bind.mapping import block, joining, pays, pieces
+from compiler.bind.mapping import block, joining, kernel_rows, pays, pieces
 from compiler.bind.roles import Roles
 from compiler.binding import Binding
 from compiler.cost.operands import Flows
@@ -25,6 +25,7 @@ from compiler.cost.sharing import Cores
 from compiler.cost.transfer import Flow, Path, Transfer, traffic
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
+from compiler.tile.choice import Choice
 from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
@@ -112,6 +113,24 @@ class Problem:
         """Kernel positions."""
         return math.prod(self.head.dims[tap.dim].extent for tap in self.found.taps)
 
+    @cached_property
+    def rows(self) -> int | None:
+        """The loop over kernel rows, where tiles may take one row at a time: the input is there as
+        a whole, and the memory for weights has no room to fill the array at all positions."""
+        matrix = self.arch.matrix
+        loop = kernel_rows(self.head, matrix)
+        if loop is None or self.loads_input or not self.loads_weights or matrix.weights == "local":
+            return None
+        deep, wide = tile_limits(self.arch)
+        k, n = self.extent(self.found.k), self.extent(self.found.col)
+        full = self.taps * min(k, deep) * min(n, wide) * size_of(self.weight.dtype)
+        size = self.arch.memories.on_chip()[matrix.weights].size
+        return loop if self.slots * full > size else None
+
+    def positions(self, choice: Choice) -> Any:
+        """Kernel positions of a tile."""
+        return self.taps if self.rows is None else self.taps // self.extent(self.rows) * choice.i
+
     def extent(self, dim: int | None) -> int:
         """Positions of one loop within the part."""
         if dim is None:
@@ -145,47 +164,6 @@ class Problem:
                 window = (self.head.dims[tap.dim].extent - 1) * tap.dilation
                 return (size - 1) * tap.stride + window + 1
         return size
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Tile sizes as arrays over candidates, or along an axis of their own where every one meets
-    every other; what does not depend on a size is then worked out once for all of them. `order` 0:
-    rows outside columns, 1: inside."""
-
-    b: Any
-    y: Any
-    x: Any
-    n: Any
-    k: Any
-    order: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of an array over all candidates."""
-        return np.broadcast_shapes(*map(np.shape, self._columns))
-
-    def one(self, index: int) -> Choice:
-        """The sizes of one candidate, by its position among all."""
-        return Choice(*(each(column, self.shape, index) for column in self._columns))
-
-    def some(self, order: Any) -> Choice:
-        """The sizes of some candidates, by their positions among all."""
-        return Choice(*chosen(self.shape, order, *self._columns))
-
-    @property
-    def _columns(self) -> tuple[Any, ...]:
-        return self.b, self.y, self.x, self.n, self.k, self.order
-
-    @property
-    def pixels(self) -> Any:
-        """Output pixels of a tile."""
-        return self.b * self.y * self.x
-
-    @property
-    def outputs(self) -> Any:
-        """Result elements of a tile."""
-        return self.pixels * self.n
 
 
 @dataclass(frozen=True)
@@ -252,17 +230,6 @@ class Price:
     """Cycles of `matrix` that a product spares right behind another one."""
 
 
-def each(column: Any, shape: tuple[int, ...], index: int) -> Any:
-    """What a column says of one of `shape` candidates."""
-    return np.broadcast_to(np.asarray(column), shape).flat[index]
-
-
-def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
-    """What columns say of some of `shape` candidates, by their positions."""
-    at = np.unravel_index(order, shape)
-    return [np.broadcast_to(np.asarray(column), shape)[at] for column in columns]
-
-
 def price(problem: Problem, choice: Choice) -> Price:
     """Memory and cycles of every candidate in `choice`."""
     arch = problem.arch
@@ -270,7 +237,7 @@ def price(problem: Problem, choice: Choice) -> Price:
     found = problem.found
     window = problem.covered(choice.y, found.y) * problem.covered(choice.x, found.x)
     a_size = choice.b * window * choice.k
-    w_bytes = problem.taps * choice.n * choice.k * size_of(problem.weight.dtype)
+    w_bytes = problem.positions(choice) * choice.n * choice.k * size_of(problem.weight.dtype)
     need, fits = _fits(problem, choice, turns, tail, (a_size, w_bytes))
     inner, gap = _product(problem, choice)
     inner = np.maximum(inner, _streamed(problem, choice, a_size, turns))
@@ -321,7 +288,7 @@ def _held_back(
 def in_one_piece(problem: Problem) -> Choice:
     """The candidate that cuts nothing."""
     found = problem.found
-    whole = (found.b, found.y, found.x, found.col, found.k)
+    whole = (found.b, found.y, found.x, found.col, found.k, problem.rows)
     sizes = (*map(problem.extent, whole), 0)
     return Choice(*(np.array([size]) for size in sizes))
 
@@ -341,7 +308,7 @@ def turns_of(problem: Problem, choice: Choice) -> Turns:
     sizes = ((found.b, choice.b), (found.y, choice.y), (found.x, choice.x))
     rows = math.prod(-(-problem.extent(dim) // size) for dim, size in sizes)
     cols = -(-problem.extent(found.col) // choice.n)
-    deep = -(-problem.extent(found.k) // choice.k)
+    deep = -(-problem.extent(found.k) // choice.k) * -(-problem.extent(problem.rows) // choice.i)
     every = rows * cols * deep
     outer = choice.order == 0
     between = problem.repeats > 1 and not problem.lead_moves_weights
@@ -439,7 +406,7 @@ def _size(problem: Problem, choice: Choice, dim: int) -> Any:
     found = problem.found
     cut = {
         found.b: choice.b, found.y: choice.y, found.x: choice.x, found.col: choice.n,
-        found.k: choice.k,
+        found.k: choice.k, problem.rows: choice.i,
     }  # fmt: skip
     if dim in cut:
         return cut[dim]
@@ -510,7 +477,8 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
         return 0.0
     item, size = size_of(problem.source.dtype), size_of(problem.layer.result.dtype)
     pixels, times = _blocks(problem, choice)
-    left, right = streams(arch.matrix, pixels, choice.n, choice.k * problem.taps)
+    taps = problem.positions(choice)
+    left, right = streams(arch.matrix, pixels, choice.n, choice.k * taps)
     flows = Flows(arch)
     if arch.matrix.granularity == "conv":
         slices = (choice.k < problem.extent(found.k)) & (not problem.loads_input)
@@ -523,8 +491,8 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
         flows.add(arch.matrix.input, size_in, run, times=left)
     else:
         size_in = choice.pixels * choice.k * item
-        flows.add(arch.matrix.input, size_in, size_in, times=left * problem.taps)
-    weights = problem.taps * choice.n * choice.k * size_of(problem.weight.dtype)
+        flows.add(arch.matrix.input, size_in, size_in, times=left * taps)
+    weights = taps * choice.n * choice.k * size_of(problem.weight.dtype)
     flows.add(arch.matrix.weights, weights, weights, times=right * times)
     sums = choice.outputs * size_of(accumulator_of(problem.source.dtype))
     inside = sums * turns.split
@@ -543,10 +511,10 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     matrix = problem.arch.matrix
     dtype = product_type(problem.source.dtype)
     startup = product_startup(problem.arch)
-    n, k, positions = choice.n, choice.k, problem.taps
+    n, k, positions = choice.n, choice.k, problem.positions(choice)
     m, count = _blocks(problem, choice)
     wide = _together(problem, choice)
-    k, positions = k * wide, problem.taps // wide
+    k, positions = k * wide, positions // wide
     if matrix.granularity != "conv":
         count, positions = count * positions, 1
     if matrix.granularity == "tile":

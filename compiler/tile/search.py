@@ -17,7 +17,8 @@ from compiler.geometry.cuts import anything, boxes, grids
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, Tiled, TileLoop
-from compiler.tile.price import Choice, Price, Problem, each, price
+from compiler.tile.choice import Choice, each
+from compiler.tile.price import Price, Problem, price
 from simmodel.arch import Arch
 
 
@@ -87,12 +88,14 @@ def choices(problem: Problem) -> Choice:
     b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
     wide = x == problem.extent(found.x)
     keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
+    lines = problem.extent(problem.rows)
     inner = [
         sizes(problem.extent(found.col), matrix.cols),
         sizes(problem.extent(found.k), deep, 6),
+        [lines] if lines == 1 else [lines, 1],
         [0, 1],
     ]
-    pixels = (a[keep].reshape(-1, 1, 1, 1) for a in (b, y, x))
+    pixels = (a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x))
     return Choice(*pixels, *np.ix_([0], *inner)[1:])
 
 
@@ -103,6 +106,7 @@ class Walk:
     found: Roles
     lead: tuple[int, ...]
     lead_moves_weights: bool
+    rows: int | None
     extents: Mapping[int | None, int]
 
     def extent(self, dim: int | None) -> int:
@@ -113,9 +117,9 @@ class Walk:
 def walk_of(problem: Problem) -> Walk:
     """A problem without its network and machine."""
     found = problem.found
-    dims = (found.b, found.y, found.x, found.col, found.k, *problem.lead)
+    dims = (found.b, found.y, found.x, found.col, found.k, problem.rows, *problem.lead)
     extents = {dim: problem.extent(dim) for dim in dims}
-    return Walk(found, problem.lead, problem.lead_moves_weights, extents)
+    return Walk(found, problem.lead, problem.lead_moves_weights, problem.rows, extents)
 
 
 def loops_of(problem: Problem | Walk, choice: Choice, index: int) -> tuple[TileLoop, ...]:
@@ -135,8 +139,11 @@ def loops_of(problem: Problem | Walk, choice: Choice, index: int) -> tuple[TileL
         for dim, size in nested
         if dim is not None and size < problem.extent(dim)
     ]
-    if found.k is not None and one.k < problem.extent(found.k):
-        loops.append(TileLoop(found.k, int(one.k), reduction=True))
+    loops += [
+        TileLoop(dim, int(size), reduction=True)
+        for dim, size in ((found.k, one.k), (problem.rows, one.i))
+        if dim is not None and size < problem.extent(dim)
+    ]
     return tuple(loops)
 
 

@@ -20,7 +20,8 @@ from compiler.layer import Layer
 from compiler.nest.ir import order_of
 from compiler.remember import Hashed, Remembered
 from compiler.schedule import TileLoop
-from compiler.tile.price import Choice, Problem, chosen, price
+from compiler.tile.choice import Choice, chosen
+from compiler.tile.price import Problem, price
 from compiler.tile.search import choices, loops_of, walk_of
 from compiler.tile.slabs import Slab, free_dims, slab
 from simmodel.arch import Arch
@@ -177,7 +178,7 @@ class Shares:
             layer, self.arch, found, sizes, self._of(layer), self.slots, held, resident, shared
         )
         tiles = {loop.dim: loop.size for loop in loops}
-        walked = (found.b, found.y, found.x, found.col, found.k)
+        walked = (found.b, found.y, found.x, found.col, found.k, problem.rows)
         cut = [
             min(tiles.get(dim, problem.extent(dim)), problem.extent(dim)) if dim is not None else 1
             for dim in walked

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.bind.mapping import kernel_rows
 from compiler.bind.roles import roles
 from compiler.geometry.clusters import keeps_apart
 from compiler.geometry.cuts import shared_axes
@@ -87,7 +88,7 @@ class Cuts:
             found.append(TileLoop(number, loop.size, reduction=inside))
         self._once(work.loops)
         check = _wrong_product if layer.product else _wrong_slabs
-        for said in check(layer, {loop.dim: loop.size for loop in found}, sizes):
+        for said in check(layer, {loop.dim: loop.size for loop in found}, sizes, self.arch):
             self._say(said, work.line)
         kinds = [loop.reduction for loop in found]
         if kinds != sorted(kinds):
@@ -164,7 +165,9 @@ def _splittable(layer: Layer) -> set[int]:
     return set(free_dims(layer))
 
 
-def _wrong_product(layer: Layer, sizes: dict[int, int], box: Sequence[int]) -> Iterator[str]:
+def _wrong_product(
+    layer: Layer, sizes: dict[int, int], box: Sequence[int], arch: Arch
+) -> Iterator[str]:
     """What an instruction of the matrix engine cannot walk: it takes a box of rows, lines and
     images, and one position of every other loop."""
     head, found = layer.head, roles(layer.head)
@@ -179,13 +182,15 @@ def _wrong_product(layer: Layer, sizes: dict[int, int], box: Sequence[int]) -> I
         if dim not in walked and tile(dim) > 1:
             yield f"{names[dim]} is walked one by one: 'for {names[dim]} 1' is missing"
     for dim in sizes:
-        if dim >= head.rank and dim != found.k:
+        if dim >= head.rank and dim not in (found.k, kernel_rows(head, arch.matrix)):
             yield f"the sum over {names[dim]} cannot be split"
 
 
-def _wrong_slabs(layer: Layer, sizes: dict[int, int], box: Sequence[int]) -> Iterator[str]:
+def _wrong_slabs(
+    layer: Layer, sizes: dict[int, int], box: Sequence[int], arch: Arch
+) -> Iterator[str]:
     """Loops along which a layer without a product over channels cannot be cut."""
-    del box
+    del box, arch
     free = free_dims(layer)
     for dim in sizes:
         if dim not in free:

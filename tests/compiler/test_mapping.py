@@ -31,7 +31,8 @@ from compiler.layer import Layer
 from compiler.nest.ir import Nest
 from compiler.ops.lower import lower
 from compiler.report import report
-from compiler.tile.price import Choice, Problem, price, whole_product
+from compiler.tile.choice import Choice
+from compiler.tile.price import Problem, price, whole_product
 from simmodel.arch import Arch
 from simmodel.asm import print_program
 from simmodel.functional import execute
@@ -203,7 +204,7 @@ def test_slices_of_weights_that_stay_as_a_whole_do_not_join(resident: bool, time
     b, y, x, n, k = (
         np.array([problem.extent(d)] * 2) for d in (found.b, found.y, found.x, found.col, found.k)
     )
-    whole, cut = price(problem, Choice(b, y, x, n, k // (1, 2), np.zeros(2))).matrix
+    whole, cut = price(problem, Choice(b, y, x, n, k // (1, 2), np.ones(2), np.zeros(2))).matrix
     assert cut == times * whole
 
 

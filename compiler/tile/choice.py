@@ -1,0 +1,62 @@
+"""Candidates for a sum of products: the sizes of their tiles, as arrays over all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Tile sizes as arrays over candidates, or along an axis of their own where every one meets
+    every other; what does not depend on a size is then worked out once for all of them."""
+
+    b: Any
+    y: Any
+    x: Any
+    n: Any
+    k: Any
+    i: Any
+    """Rows of the kernel; all of them, or one."""
+    order: Any
+    """0: rows outside columns, 1: inside."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of an array over all candidates."""
+        return np.broadcast_shapes(*map(np.shape, self._columns))
+
+    def one(self, index: int) -> Choice:
+        """The sizes of one candidate, by its position among all."""
+        return Choice(*(each(column, self.shape, index) for column in self._columns))
+
+    def some(self, order: Any) -> Choice:
+        """The sizes of some candidates, by their positions among all."""
+        return Choice(*chosen(self.shape, order, *self._columns))
+
+    @property
+    def _columns(self) -> tuple[Any, ...]:
+        return self.b, self.y, self.x, self.n, self.k, self.i, self.order
+
+    @property
+    def pixels(self) -> Any:
+        """Output pixels of a tile."""
+        return self.b * self.y * self.x
+
+    @property
+    def outputs(self) -> Any:
+        """Result elements of a tile."""
+        return self.pixels * self.n
+
+
+def each(column: Any, shape: tuple[int, ...], index: int) -> Any:
+    """What a column says of one of `shape` candidates."""
+    return np.broadcast_to(np.asarray(column), shape).flat[index]
+
+
+def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:
+    """What columns say of some of `shape` candidates, by their positions."""
+    at = np.unravel_index(order, shape)
+    return [np.broadcast_to(np.asarray(column), shape)[at] for column in columns]
