@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.layer import Layer
-from compiler.nest.ir import Tensor, dense
+from compiler.nest.ir import Storage, Tensor, dense
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,9 @@ class Kept:
     """Where this one begins in that tensor."""
     room: tuple[int, ...]
     """Sizes of the place, border included."""
+    view: Storage | None = None
+    """Where it lies in the place, if it is no box of that tensor but splits or merges dimensions;
+    the place is without a border then, as memory would be."""
 
     @property
     def padded(self) -> tuple[int, ...]:
@@ -46,11 +49,13 @@ class Kept:
     @property
     def strides(self) -> tuple[int, ...]:
         """In the place, in elements."""
-        return dense(self.room, self.order)
+        return dense(self.room, self.order) if self.view is None else self.view.strides
 
     @property
     def offset(self) -> int:
         """Elements of the place before its own first one, border included."""
+        if self.view is not None:
+            return self.view.offset
         return sum(first * step for first, step in zip(self.start, self.strides, strict=True))
 
 

@@ -1,7 +1,9 @@
 """What could stay on chip between groups: buffers that groups alone use, and how they lie there.
 
 A buffer is made by one group or, where tensors are concatenated, slice by slice by several. It
-stays as a whole: one tensor fills its place, and whoever makes or reads a slice does it there.
+stays as a whole: one tensor fills its place, and whoever makes or reads a slice does it there. So
+does who reads a view that splits or merges dimensions (the heads of an attention), if the place is
+laid out as memory would be.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from compiler.group import Group, Kept, padded
 from compiler.layer import seen_through
 from compiler.nest.border import raw_value
 from compiler.nest.bounds import clipped
-from compiler.nest.ir import HostNode, NestGraph, Tensor, order_of
+from compiler.nest.ir import HostNode, NestGraph, Storage, Tensor, dense, order_of
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.nest.views import starts_in
 from compiler.priced import Part, Prices
@@ -46,17 +48,15 @@ class Joint:
         return tuple(dict.fromkeys(name for name in names if name in self.tensors))
 
     def user(self, part: Part) -> Group | None:
-        """`part` with reads of other views as reads of the whole; None where it cannot be."""
+        """`part` with reads of other views as reads of the whole, where an index can say that;
+        None: it is a call of the host."""
         if isinstance(part, HostNode):
             return None
         layers = []
         for layer in part.layers:
             for view in layer.inputs:
                 if view in self.tensors and view not in self.starts:
-                    found = seen_through(layer, view, self.whole.name)
-                    if found is None:
-                        return None
-                    layer = found
+                    layer = seen_through(layer, view, self.whole.name) or layer
             layers.append(layer)
         same = all(a is b for a, b in zip(layers, part.layers, strict=True))
         return part if same else replace(part, layers=tuple(layers))
@@ -134,23 +134,20 @@ def _candidate(joint: Joint, groups: Mapping[int, Group], fitter: Prices) -> Can
     together = Group(tuple(layer for group in groups.values() for layer in group.layers), ())
     names = {p: joint.names(group) for p, group in groups.items()}
     own = dict.fromkeys(name for found in names.values() for name in found)
-    passing = [fitter.facts.passing(replace(together, results=(name,)), name) for name in own]
-    order, border = _lies(joint.whole, passing)
-    reach = [_border(together, joint, name) for name in own]
+    passing = {name: fitter.facts.passing(replace(together, results=(name,)), name) for name in own}
+    boxes = [name for name in own if name in joint.starts]
+    order, border = _lies(joint.whole, [passing[name] for name in boxes])
+    reach = [_border(together, joint, name) for name in boxes]
     before, after = (tuple(map(max, zip(*side, strict=True))) for side in zip(*reach, strict=True))
     room = padded(joint.whole.shape, before, after)
     raw = 0.0 if border is None else _raw(together, joint.whole, own, border)
+    plain = Kept(
+        joint.whole.shape, before, after, order, raw, 0, joint.whole.name, (0,) * len(room), room
+    )
     kept = {
-        name: Kept(
-            joint.tensors[name].shape,
-            *_outside(joint, name, before, after),
-            order,
-            raw,
-            0,
-            joint.whole.name,
-            joint.starts[name],
-            room,
-        )
+        name: _box(joint, name, plain)
+        if name in joint.starts
+        else _view(joint.tensors[name], joint.whole, plain, passing[name])
         for name in own
     }
     item = size_of(joint.whole.dtype)
@@ -197,14 +194,27 @@ def _border(group: Group, joint: Joint, name: str) -> tuple[tuple[int, ...], tup
     return before, after
 
 
-def _outside(
-    joint: Joint, name: str, before: tuple[int, ...], after: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The border of a slice; Unholdable where others lie between it and the whole's."""
-    pairs = zip(joint.tensors[name].shape, joint.whole.shape, before, after, strict=True)
+def _box(joint: Joint, name: str, whole: Kept) -> Kept:
+    """A slice in the place of the whole; Unholdable where others lie between it and the border."""
+    shape = joint.tensors[name].shape
+    pairs = zip(shape, whole.shape, whole.before, whole.after, strict=True)
     if any(extent != full and (b or a) for extent, full, b, a in pairs):
         raise Unholdable(f"{name} lies beside other slices where a border is read")
-    return before, after
+    return replace(whole, shape=shape, start=joint.starts[name])
+
+
+def _view(tensor: Tensor, whole: Tensor, place: Kept, passing: Passing) -> Kept:
+    """A view that splits or merges dimensions, in the place of the whole; Unholdable where that is
+    not laid out as memory is."""
+    strides = tensor.storage.strides
+    stored = zip(whole.shape, whole.storage.strides, dense(place.room, place.order), strict=True)
+    packed = place.room == whole.shape and all(a == b for n, a, b in stored if n > 1)
+    last = passing.innermost
+    if passing.border is not None or not packed or (last is not None and strides[last] != 1):
+        raise Unholdable(f"{tensor.name} is no part of {whole.name} as that lies on chip")
+    none = (0,) * len(tensor.shape)
+    view = Storage("", tensor.storage.offset - whole.storage.offset, strides)
+    return replace(place, shape=tensor.shape, before=none, after=none, start=none, view=view)
 
 
 def _raw(group: Group, whole: Tensor, names: Iterable[str], border: float) -> float:

@@ -59,12 +59,12 @@ class Holder:
         dtype = self.group.tensors[name].dtype
         item = size_of(dtype)
         buffer = make_buffer(
-            self.arch, unused(name, self.buffers), "local", dtype, kept.room,
-            tuple(item * s for s in kept.strides),
+            self.arch, unused(name, self.buffers), "local", dtype, kept.room, (),
             slots=1, level=len(self.schedule.loops), last=len(self.group.layers) - 1,
             address=kept.address, offset=item * kept.offset,
         )  # fmt: skip
-        buffer = replace(buffer, shape=kept.padded)
+        strides = tuple(item * s for s in kept.strides)
+        buffer = replace(buffer, shape=kept.padded, strides=strides)
         self.buffers[buffer.name] = buffer
         return buffer
 

@@ -9,18 +9,20 @@ kept. Addresses and slots have no meaning here, and a sum that is split is made 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from compiler.geometry.needs import layer_boxes
 from compiler.geometry.walk import Memory, Moment, Walked, walk_parts
-from compiler.group import Group
+from compiler.group import Group, Kept
 from compiler.layer import Layer
 from compiler.nest.bounds import Box, clipped, empty
 from compiler.nest.interp import Host, feed, outputs, run_host, run_nest, views
-from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
+from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph
 from compiler.schedule import Schedule, Tiled
 from simmodel.dtype import NUMPY
 
@@ -71,10 +73,15 @@ class _Held:
         inside[_slices(box)] = True
         self.there &= inside
 
-    def part(self, start: Sequence[int], shape: Sequence[int]) -> _Held:
-        """A box of it: what happens to one happens to the other."""
-        box = tuple(zip(start, shape, strict=True))
-        return _Held(self.values[_slices(box)], self.there[_slices(box)])
+    def part(self, kept: Kept) -> _Held:
+        """What lies in it, a place on chip: what happens to one happens to the other."""
+        first = kept.offset + sum(b * s for b, s in zip(kept.before, kept.strides, strict=True))
+
+        def seen(place: Array) -> Array:
+            steps = tuple(s * place.itemsize for s in kept.strides)
+            return as_strided(place[first:], kept.shape, steps)
+
+        return _Held(seen(self.values), seen(self.there))
 
     def check(self, box: Box, name: str) -> None:
         """Raise NotThere unless all of `box` is there."""
@@ -82,8 +89,8 @@ class _Held:
             raise NotThere(f"{name} {list(box)} is not on chip")
 
 
-def _empty(tensor: Tensor) -> _Held:
-    return _Held(np.zeros(tensor.shape, NUMPY[tensor.dtype]), np.zeros(tensor.shape, bool))
+def _empty(shape: tuple[int, ...], dtype: str) -> _Held:
+    return _Held(np.zeros(shape, NUMPY[dtype]), np.zeros(shape, bool))
 
 
 @dataclass
@@ -102,9 +109,11 @@ class _Group:
     def run(self) -> dict[str, _Held]:
         """Run it; what it leaves on chip."""
         kept, tensors = self.group.kept, self.group.tensors
-        fresh = {k.whole: _empty(tensors[k.whole]) for k in kept.values()}
+        fresh = {
+            k.whole: _empty((math.prod(k.room),), tensors[k.whole].dtype) for k in kept.values()
+        }
         chip = {**fresh, **self.chip}
-        there = {name: chip[k.whole].part(k.start, k.shape) for name, k in kept.items()}
+        there = {name: chip[k.whole].part(k) for name, k in kept.items()}
         for walked in walk_parts(self.group, self.schedule.loops, self.schedule.parts, Memory()):
             core = _Core(self, dict(there))
             for tile in _tiles(walked, self.group):
@@ -166,7 +175,8 @@ class _Core:
 
     def _on_chip(self, name: str) -> _Held:
         if name not in self.held:
-            self.held[name] = _empty(self.whole.group.tensors[name])
+            tensor = self.whole.group.tensors[name]
+            self.held[name] = _empty(tensor.shape, tensor.dtype)
         return self.held[name]
 
     def _piece(self, layer: Layer, box: Box, moment: Moment) -> None:

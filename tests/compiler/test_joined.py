@@ -1,4 +1,7 @@
-"""Concatenations that do not pass through memory: fire and dense blocks, by hand and at random."""
+"""Slices and views that do not pass through memory: fire blocks, dense ones, heads of an attention.
+
+Bytes of DRAM are worked out by hand, and blocks at random compute what they should.
+"""
 
 from __future__ import annotations
 
@@ -73,6 +76,34 @@ def test_maps_of_a_dense_block_stay_until_its_last_layer_has_read_them() -> None
     assert written - result == (16 * 4 + 3 * 32) * 256
 
 
+def attention(net: Net, x: str, heads: int) -> str:
+    """Scores and weighted values of every head, side by side again."""
+    _, tokens, width = net.shapes[x]
+    split = net.const([1, tokens, heads, width // heads], "i8")
+
+    def part(order: list[int]) -> str:
+        made = net.op("MatMul", x, net.weight(width, width))
+        return net.op("Transpose", net.op("Reshape", made, split), perm=order)
+
+    scores = net.op("MatMul", part([0, 2, 1, 3]), part([0, 2, 3, 1]))
+    mixed = net.op("MatMul", net.op("Softmax", scores, axis=-1), part([0, 2, 1, 3]))
+    flat = net.op("Transpose", mixed, perm=[0, 2, 1, 3])
+    flat = net.op("Reshape", flat, net.const([1, tokens, width], "i8"))
+    return net.op("MatMul", flat, net.weight(width, width))
+
+
+def test_heads_of_an_attention_are_read_on_chip_where_they_were_made() -> None:
+    net = Net()
+    model = net.model(attention(net, net.input(1, 16, 32), 4))
+    read, written = moved(model, LARGE, replace(APART, keep=KeepTensors(enabled=False)))
+    least, result = moved(model, LARGE, APART)
+    # All that is left: the input for three products, their weights and the last ones; the result.
+    assert (least, result) == ((3 * 16 * 32 + 4 * 32 * 32) * 4, 16 * 32 * 4)
+    # Four maps of 16 x 32 at the least, and scores and weights of 4 x 16 x 16.
+    assert written - result >= (4 * 16 * 32 + 2 * 4 * 16 * 16) * 4
+    assert read - least >= written - result
+
+
 ODD = st.sampled_from((1, 2, 3, 5, 7, 8, 13, 17))
 
 
@@ -101,3 +132,15 @@ def test_any_blocks_on_any_memory_compute_the_same(data: st.DataObject) -> None:
     model = data.draw(joined(dtype == "int8"))
     stages = data.draw(st.sampled_from((APART, Stages())))
     checked(model, machine(local={"size": size}, sync=sync), stages, dtype)
+
+
+@given(st.data())
+@settings(max_examples=6, deadline=None)
+def test_any_heads_on_any_memory_compute_the_same(data: st.DataObject) -> None:
+    dtype = data.draw(st.sampled_from(("int8", "fp32")))
+    net = Net(dtype == "int8")
+    heads, each, tokens = (data.draw(st.sampled_from(n)) for n in ((1, 2, 3), (4, 5), (1, 7, 12)))
+    model = net.model(attention(net, net.input(1, tokens, heads * each), heads))
+    size = data.draw(st.sampled_from((1 << 14, 1 << 18)))
+    sync = data.draw(st.sampled_from(("tokens", "interlock")))
+    checked(model, machine(local={"size": size}, sync=sync), APART, dtype)
