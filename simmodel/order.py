@@ -374,12 +374,17 @@ class Clocks:
         position: list[int] = line.position.tolist()
         for occurrence in order.tolist():
             own = queue[occurrence]
-            row = current[own]
+            row, known = current[own], rows[current[own]]
             for source in sources[bounds[occurrence] : bounds[occurrence + 1]]:
-                if rows[row][queue[source]] <= position[source] and queue[source] != own:
-                    rows.append(np.maximum(rows[row], rows[row_of[source]]))
-                    row = len(rows) - 1
-                    rows[row][queue[source]] = position[source] + 1
+                if known[queue[source]] > position[source] or queue[source] == own:
+                    continue
+                # One row, however many it waits for: cores that meet wait for all others.
+                more = None if known is rows[row] else known
+                known = np.maximum(known, rows[row_of[source]], out=more)
+                known[queue[source]] = position[source] + 1
+            if known is not rows[row]:
+                rows.append(known)
+                row = len(rows) - 1
             current[own] = row_of[occurrence] = row
         self._rows = np.array(rows)
         self._row_of = np.array(row_of, np.int64)
