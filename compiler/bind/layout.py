@@ -6,6 +6,7 @@ Left operands of products lie as the engine walks them, constant weights packed,
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from compiler.bind.machine import adds_up_in_pieces
 from compiler.bind.mapping import worth_turning
@@ -39,6 +40,22 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
     if product and key[2] and tensor.data is not None:
         order = packed_order(head)
     return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
+
+
+PARTS = 4
+"""A constant is loaded as a whole where it takes at most one in so many of the bytes of the weights
+that are on chip beside it."""
+
+
+def loaded_once(size: Any, streamed: Any) -> Any:
+    """Whether a layer loads all of a small constant before its loops, as a bias or multipliers: in
+    parts, each would wait for DRAM as long as the weights of a tile do, and hold their queue up.
+
+    Args:
+        size: bytes of all that the layer reads of it; may be an array over candidates.
+        streamed: bytes of the weights on chip, all slots; 0 where these do not pass through.
+    """
+    return size * PARTS <= streamed
 
 
 def left_order(tensor: Tensor, head: Nest, arch: Arch) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from compiler.emit.matrix import MatrixEmitter
 from compiler.emit.nodes import Leaf, Node, Use, Walk
 from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.segments import Segment, segments
-from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand
+from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand, region_origin
 from compiler.emit.vector import VectorEmitter
 from compiler.geometry.ranges import Range, Region, scaled, summed
 from compiler.hold.buffer import Buffer
@@ -96,7 +96,9 @@ class LayerEmitter:
 
     def nodes(self, tile: Tile) -> list[Node]:
         """Everything that `tile`, the layer's share of one tile of the group, takes."""
-        return self._level(0, tile)
+        found = (self.plan.buffers[name] for name, _ in self.plan.loads)
+        whole = {b.name: region_origin(tile, b.key) for b in found if b.key and not b.level}
+        return self._level(0, replace(tile, origins={**tile.origins, **whole}))
 
     def _level(self, level: int, tile: Tile) -> list[Node]:
         plan = self.plan

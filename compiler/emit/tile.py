@@ -52,7 +52,8 @@ class Tile:
     first: bool = True
     """Whether it is the layer's first piece, and stands for no other."""
     origins: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
-    """Buffer of the group -> where its first element lies in the tensor, border included."""
+    """Buffer that no loop of the layer refills -> where its first element lies in the tensor,
+    border included."""
 
     @cached_property
     def needs(self) -> Needs:
@@ -129,7 +130,7 @@ def read_operand(
     loops = tile.loops(compute.position)
     if access.tensor in tile.plan.tiled.layer.inside:
         origin = _inside_origin(tile, access.tensor)
-    elif buffer.layer is None:
+    elif buffer.layer is None or not buffer.level:
         origin = tile.origins[buffer.name]
     else:
         origin = region_origin(tile, keys_of(compute.nest)[index])

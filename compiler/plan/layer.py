@@ -1,16 +1,18 @@
 """The plan of one layer: its own buffers and steps, within what its group holds on chip.
 
 A buffer is refilled inside the innermost loop that moves its region and kept across deeper ones, so
-loop order alone decides what is streamed and what stays. Where an operand or the result is held by
-the group, the layer works on it in place: no load, no store, whatever the operator.
+loop order alone decides what is streamed and what stays; but what is small beside the weights that
+are streamed (a bias, multipliers) is there as a whole before the loops. Where an operand or the
+result is held by the group, the layer works on it in place: no load, no store, whatever the
+operator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from compiler.bind.layout import input_strides, role_of, vector_steps
+from compiler.bind.layout import input_strides, loaded_once, role_of, vector_steps
 from compiler.bind.machine import temporary_type
 from compiler.bind.roles import roles
 from compiler.binding import Binding
@@ -30,10 +32,14 @@ def variable(level: int) -> str:
     return f"t{level}"
 
 
+def part_sizes(tiled: Tiled) -> Iterator[tuple[int, ...]]:
+    """By dimension of the result, the sizes that cores have of it."""
+    return zip(*((size for _, size in part) for part in tiled.parts), strict=True)
+
+
 def symbolic(tiled: Tiled) -> tuple[tuple[Range, ...], dict[int, Range]]:
     """Ranges of the largest tile with every loop moving: output dims, and split reductions."""
-    extents = zip(*((size for _, size in part) for part in tiled.parts), strict=True)
-    out = [Range(0, max(sizes)) for sizes in extents]
+    out = [Range(0, max(sizes)) for sizes in part_sizes(tiled)]
     split: dict[int, Range] = {}
     for level, loop in enumerate(tiled.loops):
         moving = Range(0, loop.size, ((variable(level), loop.size),))
@@ -65,6 +71,8 @@ class LayerPlanner:
         self.out_level = sum(not loop.reduction for loop in tiled.loops)
         out, split = symbolic(tiled)
         self.needs = needs(self.layer, out, split)
+        self.whole = needs(self.layer, [Range(0, max(n)) for n in part_sizes(tiled)], {})
+        self.weights = next((key for key in keys_of(self.layer.head) if key[2]), None)
         self.bindings = self.layer.bindings
         shape, strides = self.layer.result.shape, self.layer.result.storage.strides
         self.order = order_of(shape, strides)
@@ -108,7 +116,7 @@ class LayerPlanner:
         return engine_between(source, target, self.arch, self.layer.name)
 
     def _input(self, key: Key) -> Buffer:
-        region = self.needs.regions[key]
+        region = self._region(key)
         level = self._level(region)
         turns = math.prod(self._count(loop) for loop in range(level))
         name = key[0] if key[1] is None else f"{key[0]}+border"
@@ -117,6 +125,25 @@ class LayerPlanner:
             region.padded, input_strides(self.layer, key, region, self.arch),
             slots=self.slots if turns > 1 else 1, level=level, key=key,
         )  # fmt: skip
+
+    def _region(self, key: Key) -> Region:
+        """What a buffer holds of `key` at a time: the need of a tile, or of all tiles at once."""
+        tile, whole = self.needs.regions[key], self.whole.regions[key]
+        tensor = self.layer.tensors[key[0]]
+        if tensor.data is None or tile.bordered or key == self.weights:
+            return tile
+        size = math.prod(whole.padded) * size_of(tensor.dtype)
+        return whole if loaded_once(size, self._streamed()) else tile
+
+    def _streamed(self) -> int:
+        """Bytes of constant weights that are on chip while they pass through."""
+        key = self.weights
+        if key is None or self._home(key) is not None:
+            return 0
+        tensor, region = self.layer.tensors[key[0]], self.needs.regions[key]
+        if tensor.data is None or not self._level(region):
+            return 0
+        return self.slots * math.prod(region.padded) * size_of(tensor.dtype)
 
     def _level(self, region: Region) -> int:
         moved = {name for span in region.ranges for name, _ in span.terms}

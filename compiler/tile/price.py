@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.bind.layout import left_order, vector_steps
+from compiler.bind.layout import left_order, loaded_once, vector_steps
 from compiler.bind.machine import product_startup, temporary_type
 from compiler.bind.mapping import block, joining, kernel_rows, pays, pieces
 from compiler.bind.roles import Roles
@@ -26,6 +26,7 @@ from compiler.cost.transfer import Flow, Path, Transfer, traffic
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
 from compiler.tile.choice import Choice
+from compiler.tile.pricing import Price, Tail, Turns
 from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
@@ -166,70 +167,6 @@ class Problem:
         return size
 
 
-@dataclass(frozen=True)
-class Turns:
-    """How often things happen in one lead iteration."""
-
-    rows: Any
-    cols: Any
-    deep: Any
-    input: Any
-    """Loads of the left operand."""
-    weights: Any
-    """Loads of the right operand."""
-
-    @property
-    def tiles(self) -> Any:
-        """Tiles of the result."""
-        return self.rows * self.cols
-
-    @property
-    def split(self) -> Any:
-        """Whether the reduction is split."""
-        return self.deep > 1
-
-    def columns(self, order: Any) -> Any:
-        """Loads of what only columns move: for every tile where rows lie outside of them."""
-        return np.where((order == 1) | (self.cols == 1), self.cols, self.tiles)
-
-
-@dataclass(frozen=True)
-class Tail:
-    """Vector work behind the product, per tile."""
-
-    cycles: Any
-    space: Any
-    """Bytes of its buffers."""
-
-
-@dataclass(frozen=True)
-class Price:
-    """The answer, per candidate."""
-
-    total: Any
-    matrix: Any
-    vector: Any
-    memory: Any
-    bytes: Any
-    """Of DRAM."""
-    need: Any
-    """Bytes of local memory."""
-    fits: Any
-    """Whether every other memory holds its share."""
-    load: Any
-    """Cycles of the load engine."""
-    store: Any
-    tiles: Any
-    """Pieces of the result."""
-    arrivals: Any
-    """Pieces in which what is loaded most often arrives."""
-    lead: Any
-    rest: Any
-    """See `Estimate`."""
-    gap: Any
-    """Cycles of `matrix` that a product spares right behind another one."""
-
-
 def price(problem: Problem, choice: Choice) -> Price:
     """Memory and cycles of every candidate in `choice`."""
     arch = problem.arch
@@ -346,12 +283,14 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
         constant = problem.weight.data is not None
         yield Flow(way, turns.weights * again, _moved(problem, choice, right, way), constant)
     for access in _others(problem):
-        follows = _follows(problem, access)
-        alike = problem.alike(access, follows | (inner & (turns.cols > 1)), True)
+        follows, once = _follows(problem, access), _once(problem, choice, turns, access)
+        rows_around = ~once & (follows | (inner & (turns.cols > 1)))
+        alike = problem.alike(access, rows_around, ~once)
         way = Path.load(arch, cores, problem.home(access.tensor), "local", alike)
         count = tiles if follows else turns.columns(choice.order) * lead
         constant = layer.tensors[access.tensor].data is not None
-        yield Flow(way, count, _moved(problem, choice, access, way), constant)
+        one = _moved(problem, choice, access, way, once)
+        yield Flow(way, np.where(once, 1, count), one, constant)
     if problem.stores:
         home = problem.home(layer.result.name)
         way = Path(arch, cores.count, home, "local", store=True)
@@ -384,13 +323,37 @@ def _follows(problem: Problem, access: Access) -> bool:
     return any(access.uses(d) and problem.box[d] > 1 for d in rows)
 
 
-def _moved(problem: Problem, choice: Choice, access: Access, way: Path) -> Transfer:
-    """One load of what `access` reads in a tile; constants lie in DRAM as they are loaded."""
+def _once(problem: Problem, choice: Choice, turns: Turns, access: Access) -> Any:
+    """Whether all that `access` reads is loaded before the loops."""
+    if problem.layer.tensors[access.tensor].data is None or access.pad is not None:
+        return np.False_
+    if problem.weight.data is None or not problem.loads_weights:
+        return np.False_
+    weights = problem.positions(choice) * choice.n * choice.k * size_of(problem.weight.dtype)
+    several = (turns.weights > 1) | problem.lead_moves_weights & (problem.repeats > 1)
+    return several & loaded_once(_whole(problem, access), problem.slots * weights)
+
+
+def _whole(problem: Problem, access: Access) -> int:
+    """Bytes of all that `access` reads for the part."""
+    sizes = (
+        1 + sum(abs(factor) * (problem.extent(dim) - 1) for dim, factor in affine.terms)
+        for affine in access.index
+    )
+    return math.prod(sizes) * size_of(problem.layer.tensors[access.tensor].dtype)
+
+
+def _moved(
+    problem: Problem, choice: Choice, access: Access, way: Path, once: Any = np.False_
+) -> Transfer:
+    """One load of what `access` reads in a tile, or in all of them; constants lie in DRAM as they
+    are loaded."""
     tensor = problem.layer.tensors[access.tensor]
     sizes = _box(problem, choice, access)
     if tensor.data is None:
         return way.box(tensor, sizes)
-    return way.run(math.prod(sizes) * size_of(tensor.dtype))
+    size = math.prod(sizes) * size_of(tensor.dtype)
+    return way.run(np.where(once, _whole(problem, access), size))
 
 
 def _box(problem: Problem, choice: Choice, access: Access) -> list[Any]:
@@ -458,6 +421,8 @@ def _fits(
     sums = choice.outputs * kind * np.where(kept, 1 if problem.way.direct else slots, 0)
     result = choice.outputs * size_of(problem.layer.result.dtype) * slots * problem.stores
     local = a_space + result + tail.space
+    for access in _others(problem):
+        local = local + _once(problem, choice, turns, access) * _whole(problem, access)
     if len(problem.layer.nests) > 1:
         local = local + choice.outputs * size_of(temporary_type(arch)) * slots
     shares = {"local": local, "weights": 0, "accumulators": 0}

@@ -18,7 +18,8 @@ from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, Tiled, TileLoop
 from compiler.tile.choice import Choice, each
-from compiler.tile.price import Price, Problem, price
+from compiler.tile.price import Problem, price
+from compiler.tile.pricing import Price
 from simmodel.arch import Arch
 
 

@@ -1,0 +1,75 @@
+"""What the prices of candidates are made of: how often things happen, and what they take.
+
+Every field is an array over candidates, or a number that holds for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How often things happen in one lead iteration."""
+
+    rows: Any
+    cols: Any
+    deep: Any
+    input: Any
+    """Loads of the left operand."""
+    weights: Any
+    """Loads of the right operand."""
+
+    @property
+    def tiles(self) -> Any:
+        """Tiles of the result."""
+        return self.rows * self.cols
+
+    @property
+    def split(self) -> Any:
+        """Whether the reduction is split."""
+        return self.deep > 1
+
+    def columns(self, order: Any) -> Any:
+        """Loads of what only columns move: for every tile where rows lie outside of them."""
+        return np.where((order == 1) | (self.cols == 1), self.cols, self.tiles)
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Vector work behind the product, per tile."""
+
+    cycles: Any
+    space: Any
+    """Bytes of its buffers."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """The answer, per candidate."""
+
+    total: Any
+    matrix: Any
+    vector: Any
+    memory: Any
+    bytes: Any
+    """Of DRAM."""
+    need: Any
+    """Bytes of local memory."""
+    fits: Any
+    """Whether every other memory holds its share."""
+    load: Any
+    """Cycles of the load engine."""
+    store: Any
+    tiles: Any
+    """Pieces of the result."""
+    arrivals: Any
+    """Pieces in which what is loaded most often arrives."""
+    lead: Any
+    rest: Any
+    """See `Estimate`."""
+    gap: Any
+    """Cycles of `matrix` that a product spares right behind another one."""
