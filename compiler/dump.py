@@ -80,9 +80,12 @@ def form_of(stage: str, result: CompileResult) -> str | None:
     before that."""
     search = result.search
     if search is not None and stage == "emit":
-        order = replace(search.fitter.stages.order, enabled=False)
-        share = search.fitter.stages.share
-        emitter = ProgramEmitter(search.graph, search.fitter.arch, result.steps, order, share)
+        stages = search.fitter.stages
+        order = replace(stages.order, enabled=False)
+        split = replace(stages.split, enabled=False)
+        emitter = ProgramEmitter(
+            search.graph, search.fitter.arch, result.steps, order, stages.share, split
+        )
         return print_program(emitter.program())
     if stage == "order":
         return print_program(result.program)

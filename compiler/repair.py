@@ -190,7 +190,7 @@ def emitted(graph: NestGraph, fitter: Fitter, steps: tuple[Step, ...]) -> Emitte
     before, stages = len(steps), fitter.stages
     share = stages.share
     while True:
-        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, share)
+        emitter = ProgramEmitter(graph, fitter.arch, steps, stages.order, share, stages.split)
         _check_dram(emitter)
         try:
             program = emitter.program()

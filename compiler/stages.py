@@ -18,6 +18,7 @@ from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.emit.multicast import ShareLoads
 from compiler.emit.order import OrderInstructions
+from compiler.emit.split_loads import SplitLoads
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
@@ -111,6 +112,8 @@ class Stages:
     alloc: PlaceBuffers = field(default_factory=PlaceBuffers)
     share: ShareLoads = field(default_factory=ShareLoads)
     """What one core loads for several, while instructions are emitted."""
+    split: SplitLoads = field(default_factory=SplitLoads)
+    """Loads that would wait for the last byte of their places."""
     order: OrderInstructions = field(default_factory=OrderInstructions)
     """The instructions of each core, after they are emitted."""
     judge: JudgeGroups = field(default_factory=JudgeGroups)

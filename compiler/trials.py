@@ -156,7 +156,9 @@ class Trials:
         """Simulated, of a program of this step alone."""
         alone = replace(self.graph, steps=(), inputs=(), outputs=())
         stages = self.fitter.stages
-        emitter = ProgramEmitter(alone, self.fitter.arch, (step,), stages.order, stages.share)
+        emitter = ProgramEmitter(
+            alone, self.fitter.arch, (step,), stages.order, stages.share, stages.split
+        )
         program = emitter.program()
         self._spent += sum(1 for core in program.cores for _ in instructions(core))
         return self.run(program)

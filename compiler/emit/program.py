@@ -21,6 +21,7 @@ from compiler.emit.legal import Names
 from compiler.emit.multicast import ShareLoads, tokens_between
 from compiler.emit.nodes import Leaf, Node, instructions
 from compiler.emit.order import OrderInstructions
+from compiler.emit.split_loads import SplitLoads
 from compiler.emit.sync import SHARING, Synchronizer
 from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
@@ -56,6 +57,7 @@ class ProgramEmitter:
     steps: Sequence[Step]
     order: OrderInstructions = field(default_factory=OrderInstructions)
     share: ShareLoads = field(default_factory=ShareLoads)
+    split: SplitLoads = field(default_factory=SplitLoads)
     tokens: dict[str, int] = field(default_factory=dict)
     barriers: dict[str, int] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
@@ -121,9 +123,10 @@ class ProgramEmitter:
         """All cores' instructions, with as many tokens as there are; DoesNotFit where these are
         too few, with `hunger` saying for which steps."""
         front_end = self.arch.front_end
+        cores = [self.split.apply(nodes, self.arch) for nodes in self.nodes]
         for sharing in SHARING:
             sync = Synchronizer(front_end.sync == "tokens", sharing)
-            streams = tuple(tuple(sync.stream(nodes)) for nodes in self.nodes)
+            streams = tuple(tuple(sync.stream(nodes)) for nodes in cores)
             between = dict.fromkeys(tokens_between(streams), 0)
             self.tokens = sync.initial | between
             if len(self.tokens) <= front_end.tokens:

@@ -1,0 +1,74 @@
+"""Loads of constants in pieces: each waits only for what used its own part of the place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from machines import machine
+
+from compiler.emit.nodes import Leaf, Node, Use
+from compiler.emit.split_loads import SplitLoads
+from simmodel.isa import Copy, Sync
+from simmodel.region import Address, Operand
+
+ARCH = machine(latency=20)
+"""A load starts after 20 cycles and moves 16 bytes a cycle, whatever its engine could."""
+KIB = 1024
+
+
+def loaded(low: int, size: int, *, far: int = 0) -> Leaf:
+    """A load of `size` bytes of constants to `low`."""
+    dst, src = (
+        Operand(memory, Address(base), (size,), (1,), "int8")
+        for memory, base in (("local", low), ("dram", far))
+    )
+    use = Use("w", "local", low, low + size, 1, 0, 0, True)
+    return Leaf("load", (Copy(engine="load", dst=dst, src=src),), (use,))
+
+
+def product(low: int, high: int) -> Leaf:
+    """Work on bytes `low` .. `high`."""
+    use = Use("x", "local", low, high, 1, 0, 0, False)
+    return Leaf("matrix", (Sync(engine="matrix"),), (use,))
+
+
+def pieces(nodes: list[Node], split: SplitLoads | None = None) -> list[tuple[int, int, int]]:
+    """Where each load puts how many bytes, and from where it takes them."""
+    made = (split or SplitLoads()).apply(nodes, ARCH)
+    copies = (item for node in made if isinstance(node, Leaf) for item in node.items)
+    return [
+        (copy.dst.address.base, copy.dst.elements, copy.src.address.base)
+        for copy in copies
+        if isinstance(copy, Copy)
+    ]
+
+
+def test_what_is_free_first_comes_first() -> None:
+    """Of 20 KiB at 8 KiB the last step uses the first half, the one before it the second; pieces
+    are of 5 KiB at least."""
+    before: list[Node] = [product(18 * KIB, 28 * KIB), product(0, 18 * KIB)]
+    assert pieces([*before, loaded(8 * KIB, 20 * KIB, far=100)]) == [
+        (18 * KIB, 10 * KIB, 100 + 10 * KIB),
+        (8 * KIB, 10 * KIB, 100),
+    ]
+
+
+def test_what_is_free_at_once_is_one_load() -> None:
+    before: list[Node] = [product(0, 64 * KIB)]
+    assert pieces([*before, loaded(0, 32 * KIB)]) == [(0, 32 * KIB, 0)]
+    assert pieces([loaded(0, 32 * KIB)]) == [(0, 32 * KIB, 0)]
+
+
+def test_pieces_are_worth_their_latency() -> None:
+    """20 cycles at 16 bytes a cycle, sixteen times, are 5 KiB: 8 KiB have no two such pieces."""
+    before: list[Node] = [product(4 * KIB, 8 * KIB), product(0, 4 * KIB)]
+    assert pieces([*before, loaded(0, 8 * KIB)]) == [(0, 8 * KIB, 0)]
+    assert len(pieces([*before, loaded(0, 8 * KIB)], SplitLoads(least=1))) == 2
+
+
+def test_loads_of_what_others_make_stay_whole() -> None:
+    """They wait for whoever makes it, and keep their place behind that."""
+    before: list[Node] = [product(18 * KIB, 28 * KIB), product(0, 18 * KIB)]
+    whole, constant = [(8 * KIB, 20 * KIB, 0)], loaded(8 * KIB, 20 * KIB)
+    assert pieces([*before, replace(constant, reads=frozenset({"x"}))]) == whole
+    assert pieces([*before, constant], SplitLoads(enabled=False)) == whole
