@@ -22,6 +22,7 @@ from archgen.plots.svg import as_svg, svg_text
 from archgen.plots.throughput import throughput_figure
 from archgen.plots.tornado import tornado_figure
 from archgen.plots.utilization import utilization_figure
+from archgen.plots.waterfall import waterfall_figure
 
 __all__ = [
     "FORMATS",
@@ -46,4 +47,5 @@ __all__ = [
     "throughput_figure",
     "tornado_figure",
     "utilization_figure",
+    "waterfall_figure",
 ]

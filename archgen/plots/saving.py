@@ -32,6 +32,7 @@ from archgen.plots.throughput import throughput_figure
 from archgen.plots.timeline import identity, split_points
 from archgen.plots.tornado import tornado_figure
 from archgen.plots.utilization import utilization_figure
+from archgen.plots.waterfall import waterfall_figure
 from archgen.scheduling import DEFAULT
 from simmodel.arch import Arch
 
@@ -45,6 +46,7 @@ OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "roofline_groups": group_roofline_figure,
     "memory": memory_figure,
     "stalls": stalls_figure,
+    "waterfall": waterfall_figure,
     "energy": energy_figure,
     "area": area_figure,
     "pareto_area": pareto_figure,
@@ -76,6 +78,8 @@ def overview_figures(
         yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)
     yield "stalls", stalls_figure(frame)
+    if _known(frame, "of_bound"):
+        yield "waterfall", waterfall_figure(frame)
     if _known(frame, "energy_mj"):
         yield "energy", energy_figure(frame)
     if _known(frame, "area_mm2"):

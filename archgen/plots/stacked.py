@@ -14,8 +14,9 @@ _NAMED_FROM = 0.085
 
 
 def draw_stack(
-    axes: Axes, place: float, parts: Mapping[str, float], colours: Mapping[str, str], whole: float
-) -> float:
+    axes: Axes, place: float, parts: Mapping[str, float], colours: Mapping[str, str], whole: float,
+    height: float = 0.72,
+) -> float:  # fmt: skip
     """Draw `parts` (by name, in order) as one bar in row `place`; gives its length.
 
     Parts of at least 8.5 % of `whole`, the width of the axes, bear their number.
@@ -25,7 +26,7 @@ def draw_stack(
         if not length > 0:
             continue
         colour = colours[name]
-        axes.barh(place, length, left=left, height=0.72, **filled(colour))
+        axes.barh(place, length, left=left, height=height, **filled(colour))
         if length >= _NAMED_FROM * whole:
             axes.text(
                 left + length / 2, place, _short(length, whole),

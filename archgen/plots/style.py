@@ -29,6 +29,7 @@ CYCLE = (BLUE, ORANGE, GREEN, PURPLE, SKY, VERMILION, YELLOW, GREY)
 MARKERS = "osD^vP*X<>hp"
 HATCHES: Mapping[str, str] = {
     ORANGE: "////", PURPLE: "....", GREEN: "\\\\\\\\", YELLOW: "----", BROWN: "xxxx", SKY: "||||",
+    "#7FB8D8": "oo", "#B9D9EA": "++",
 }  # fmt: skip
 """Hatch of each colour that has one."""
 
@@ -38,6 +39,12 @@ CAUSES: Mapping[str, str] = {
     "conflict": BROWN, "bandwidth": SKY, "fill": GREY, "no_work": PALE,
 }  # fmt: skip
 """Colour of each cause of idle cycles (`simmodel.trace.CAUSES`)."""
+WORK: Mapping[str, str] = {
+    "products": BUSY, "products_again": "#003A5C", "padding": "#7FB8D8", "start_ups": "#B9D9EA",
+}  # fmt: skip
+"""Colour of each part of what matrix engines are busy with."""
+MOVED: Mapping[str, str] = {"compulsory": BUSY, "again": "#003A5C", "idle": PALE}
+"""Colour of each part of DRAM's time."""
 MEMORIES: Mapping[str, str] = {
     "shared": ORANGE, "local": SKY, "weights": YELLOW, "accumulators": PURPLE, "dram": VERMILION,
 }  # fmt: skip

@@ -53,6 +53,9 @@ _SAID: Mapping[str, tuple[str, str]] = {
     "memory": ("Memory in use", "Peak of each on-chip memory against its capacity, worst core."),
     "stalls": ("Time of the matrix engines", "Busy, or idle for exactly one cause; parts add up "
                "to the run."),
+    "waterfall": ("From the bound to the measured cycle", "Each bar is all of a run: above, what "
+                  "matrix engines computed, padded, started and waited for; below, what DRAM "
+                  "moved. Left of the tick is what any schedule takes on this machine."),
     "energy": ("Energy", "By component. The line spans the result with every figure at the low "
                "and at the high end of its range."),
     "area": ("Area", "By part, without pins and DRAM."),

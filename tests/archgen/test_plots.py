@@ -24,9 +24,10 @@ from archgen.plots import (
     stalls_figure,
     throughput_figure,
     tornado_figure,
+    waterfall_figure,
 )
 from archgen.plots.style import CAUSES as COLOURS
-from archgen.plots.style import MEMORIES
+from archgen.plots.style import MEMORIES, MOVED, WORK
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch import Arch
 from simmodel.trace import CAUSES
@@ -55,6 +56,9 @@ def row(arch: Arch, model: str, batch: int, index: int) -> Row:
         "dram_write_bytes": 10**5, "matrix_busy": share, "verified": index % 5 != 4,
     }  # fmt: skip
     named |= {f"stall_{cause}": share for cause in CAUSES}
+    named |= {"of_bound": 0.6, "bound_cycles": cycles * 6 // 10, "bound_by": "matrix"}
+    named |= {f"work_{part}": share / 4 for part in WORK}
+    named |= {f"moved_{part}": 1 / 3 for part in MOVED}
     named |= {"energy_mj": 4.0, "energy_low_mj": 2.0, "energy_high_mj": 9.0, "area_mm2": 2.0}
     named |= {"energy_mac_mj": 1.0, "energy_dram_mj": 3.0, "area_mac_mm2": 2.0}
     for role, memory in arch.memories.on_chip().items():
@@ -75,6 +79,7 @@ def figures(data: Frame) -> list[Figure]:
         roofline_figure(data, ARCHS),
         memory_figure(data, ARCHS),
         stalls_figure(data),
+        waterfall_figure(data),
     ]
 
 

@@ -39,7 +39,7 @@ from archgen.plots.group_roofline import group_points
 from archgen.plots.pareto import front
 from archgen.plots.saving import OVERVIEWS, detail_figures, overview_figures
 from archgen.plots.scaling import scaling_lines
-from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, engine_colour
+from archgen.plots.style import CAUSES, COMPONENTS, HATCHES, MEMORIES, WORK, engine_colour
 from archgen.plots.timeline import stretches
 from archgen.schema import load_arch
 
@@ -354,7 +354,9 @@ EYES = {
 
 
 @pytest.mark.parametrize("eye", EYES)
-@pytest.mark.parametrize("palette", [CAUSES, MEMORIES, COMPONENTS], ids=["cause", "memory", "part"])
+@pytest.mark.parametrize(
+    "palette", [CAUSES, MEMORIES, COMPONENTS, WORK], ids=["cause", "memory", "part", "work"]
+)
 def test_colours_differ_for_every_eye(eye: str, palette: dict[str, str]) -> None:
     for one, other in combinations(dict.fromkeys(palette.values()), 2):
         if HATCHES.get(one) == HATCHES.get(other):
