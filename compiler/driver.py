@@ -354,7 +354,7 @@ def layers(
 
 
 def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
-    for stage in ("tree", "plan", "layout"):
+    for stage in ("tree", "tile", "plan", "layout"):
         observe(stage, steps)
 
 

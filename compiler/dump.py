@@ -25,6 +25,7 @@ from compiler.bind.bind import print_bound
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.emit.program import Placed, ProgramEmitter
 from compiler.errors import CompilerError
+from compiler.geometry.walk import Run, Walked
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.nest.text import print_graph, print_step
@@ -53,9 +54,9 @@ def numbered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-CHOSEN = ("fuse", "keep", "homes", "tree", "plan", "layout", "emit", "order")
+CHOSEN = ("fuse", "keep", "homes", "tree", "tile", "plan", "layout", "emit", "order")
 """Stages whose forms differ between the programs that are tried."""
-PLACED = ("tree", "plan", "layout")
+PLACED = ("tree", "tile", "plan", "layout")
 """Those among them that print the steps of a program."""
 FORMS = numbered(
     (
@@ -172,6 +173,32 @@ def _layers(parts: Sequence[Layer | HostNode]) -> Iterator[str]:
         yield from (f"  {print_step(nest)}" for nest in part.nests)
 
 
+def _tiles(parts: Sequence[Placed | HostNode]) -> Iterator[str]:
+    """The sequence of tiles of each core: runs that are alike but for where they lie, and what each
+    layer computes in them."""
+    for number, part in enumerate(parts):
+        if isinstance(part, HostNode):
+            yield f"{number} {print_step(part)}"
+            continue
+        yield f"group {number}: {part.plan.schedule.group.name}"
+        for core, walked in enumerate(part.plan.walked):
+            turns = f", {walked.repeats} times" if walked.repeats > 1 else ""
+            yield f"  core {core}: {len(walked.moments)} tiles{turns}"
+            yield from (f"    {line}" for run in walked.alike for line in _run(run, walked, part))
+
+
+def _run(run: Run, walked: Walked, step: Placed) -> Iterator[str]:
+    last = run.first + run.count - 1
+    ends = {0: "first", len(walked.moments) - 1: "last"}
+    kind = ends.get(run.first, "middle") if run.count == 1 else "middle"
+    tiles = f"tile {run.first}" if run.count == 1 else f"tiles {run.first} - {last}"
+    yield f"{tiles} ({kind})"
+    work = walked.moments[run.first].work
+    for layer, box in zip(step.plan.schedule.group.layers, work, strict=True):
+        made = "nothing new" if box is None else ", ".join(f"{at}:{at + n}" for at, n in box)
+        yield f"  {layer.result.name}: {made}"
+
+
 def _plans(parts: Sequence[Placed | HostNode]) -> Iterator[str]:
     for number, part in enumerate(parts):
         if isinstance(part, HostNode):
@@ -205,5 +232,6 @@ def _steps(layer: LayerPlan) -> Iterator[str]:
 
 _WRITERS: dict[str, Callable[[Any], Iterator[str]]] = {
     "fuse-tails": _layers, "bind": print_bound, "plan": _plans,
+    "tile": _tiles,
 }  # fmt: skip
 """Stages whose forms are neither graphs nor trees -> how these become lines."""

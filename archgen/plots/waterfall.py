@@ -48,7 +48,7 @@ def waterfall_figure(frame: Frame) -> Figure:
                     shares = {name: 100 * number(row, name) for name in colours if name in row}
                     draw_stack(axes, place + side * _HALF / 2, shares, colours, 100, _HALF - 0.02)
                 _bound(axes, place, row)
-    shown = {name: c for name, c in (matrix | dram).items() if (frame.get(name, 0) > 0).any()}
+    shown = {n: c for n, c in (matrix | dram).items() if n in frame and (frame[n] > 0).any()}
     handles = [*keys({_label(name): colour for name, colour in shown.items()})]
     tick = Line2D([], [], color=INK, lw=2, label="bound")
     labels = [_label(name) for name in shown]
