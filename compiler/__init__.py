@@ -8,12 +8,13 @@ Its packages, in the order of the flow; each imports only those above it (a cont
                values: a nest's engine, nests that share tiles, layers that share loops, how a
                group is cut
     fuse       strategies that form groups
-    geometry   which elements a tile needs, cuts over cores, the walk over all tiles
+    geometry   which elements a tile needs, cuts over cores, what these hand over, the walk over all
+               tiles
     cost       what transfers and operands take
     bind       what this machine does with a nest: engine, axes, memories, layouts
     hold       buffers on chip, and what a group holds in them
-    keepable, keep, homes
-               where tensors lie between groups
+    keepable, slices, keep, homes
+               where tensors lie between groups, and what each core keeps of them
     tile       the search for schedules, and their prices
     plan       buffers and steps of a schedule
     alloc      addresses

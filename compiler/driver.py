@@ -7,6 +7,7 @@ What is given up on the way is noted in the result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -387,11 +388,14 @@ def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
         groups = stages.partition.apply(
             search.parts, graph, outlook.price, outlook.bound, outlook.below, outlook.ends
         )
-        kept = stages.keep.apply(groups, graph, fitter)
-        homed = stages.homes.apply(kept, graph, fitter)
-        total = sum(fitter.price(part) for part in homed if isinstance(part, Group))
-        if best is None or total < best[0]:
-            best = total, (groups, kept, homed)
+        # What is kept is weighed against DRAM: shared memory may do better on its own.
+        total = math.inf
+        for kept in (stages.keep.apply(groups, graph, fitter), groups):
+            homed = stages.homes.apply(kept, graph, fitter)
+            found = sum(fitter.price(part) for part in homed if isinstance(part, Group))
+            total = min(total, found)
+            if best is None or found < best[0]:
+                best = found, (groups, kept, homed)
         if total <= sum(outlook.price(part) for part in groups if isinstance(part, Group)):
             break
     assert best is not None

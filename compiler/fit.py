@@ -49,6 +49,11 @@ class Fitter:
         """At most the scores of groups whose schedules are known not to be better."""
 
     @property
+    def cores(self) -> int:
+        """Cores that may take part."""
+        return self.search.cores
+
+    @property
     def facts(self) -> Facts:
         """What is true of groups whatever their tiles."""
         return self.search.facts

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler.layer import Layer
+from compiler.nest.bounds import Box
 from compiler.nest.ir import Storage, Tensor, dense
 
 
@@ -18,7 +19,8 @@ from compiler.nest.ir import Storage, Tensor, dense
 class Kept:
     """A tensor that stays on chip from the group that makes it to the last one that reads it.
 
-    It may be a slice of what several groups make: then it lies among the other slices.
+    It may be a slice of what several groups make: then it lies among the other slices. Where
+    several cores work, each keeps a part of it; these may have positions in common.
     """
 
     shape: tuple[int, ...]
@@ -30,7 +32,7 @@ class Kept:
     border: float
     """Raw value of the border."""
     address: int
-    """Of the first byte of the place, border included, in local memory."""
+    """Of the first byte of the place, border included, in the local memory of every core."""
     whole: str = field(compare=False)
     """The tensor that fills the place."""
     start: tuple[int, ...]
@@ -40,11 +42,35 @@ class Kept:
     view: Storage | None = None
     """Where it lies in the place, if it is no box of that tensor but splits or merges dimensions;
     the place is without a border then, as memory would be."""
+    cut: tuple[Box, ...] = ()
+    """By core, the part that it keeps; none: the one core keeps all of it."""
+    passed: bool = False
+    """Whether each core makes its share alone, and cores pass each other what they keep beside it;
+    else each makes all that it keeps."""
 
-    @property
+    @cached_property
+    def slices(self) -> tuple[Box, ...]:
+        """By core, the part that it keeps."""
+        return self.cut or (tuple((0, extent) for extent in self.shape),)
+
+    def around(self, core: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The border in front of a core's part and behind it: there is none inside the tensor."""
+        spans = tuple(zip(self.slices[core], self.shape, strict=True))
+        before = (b * (low == 0) for ((low, _), _), b in zip(spans, self.before, strict=True))
+        after = (
+            a * (low + size == extent)
+            for ((low, size), extent), a in zip(spans, self.after, strict=True)
+        )
+        return tuple(before), tuple(after)
+
+    @cached_property
     def padded(self) -> tuple[int, ...]:
-        """Sizes with the border."""
-        return padded(self.shape, self.before, self.after)
+        """Sizes of the largest part with its border."""
+        sizes = (
+            padded([size for _, size in part], *self.around(core))
+            for core, part in enumerate(self.slices)
+        )
+        return tuple(max(column) for column in zip(*sizes, strict=True))
 
     @property
     def strides(self) -> tuple[int, ...]:

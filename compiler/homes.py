@@ -77,7 +77,8 @@ class ChooseHomes:
             return tuple(parts)
         chosen = _Chosen(PricedParts(list(parts), fitter), memory, int(self.part * memory.size))
         for candidate in sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth):
-            chosen.program.offer(chosen.placed_with(candidate))
+            place = chosen.placed_with(candidate)
+            chosen.program.offer(*([] if place is None else [place]))
         return tuple(chosen.program.parts)
 
 
@@ -138,6 +139,10 @@ class _Optimistic:
     @property
     def arch(self) -> Arch:
         return self.real.arch
+
+    @property
+    def cores(self) -> int:
+        return self.real.cores
 
     @property
     def facts(self) -> Facts:

@@ -3,22 +3,27 @@
 A result that lies in local memory from the group that makes it to the last one that reads it costs
 space in every group between, and saves its store and all loads. Tensors are tried one by one, those
 that save most for the space and time they take first; one stays if the groups around it are
-expected to be quicker for it, with the smaller tiles that they may have to take.
+expected to be quicker for it, with the smaller tiles that they may have to take. Where several
+cores work, each keeps a slice (`compiler.slices`), and the groups around it are cut so that no core
+needs another one's when they run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.group import Group
+from compiler.cost.handover import between_cores
+from compiler.group import Group, Kept
 from compiler.hold.spans import GRAIN, Span, lowest
 from compiler.keepable import Candidate, candidates
 from compiler.nest.ir import NestGraph
 from compiler.options import Omittable, Share
 from compiler.priced import Part, Place, PricedParts, Prices
+from compiler.slices import Slicing, slicings
 from simmodel.arch import Memory
+from simmodel.dtype import size_of
 
 
 @dataclass(frozen=True)
@@ -36,20 +41,30 @@ class KeepTensors(Omittable):
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
         """`parts` with what stays on chip marked in their groups."""
-        if not self.enabled or fitter.arch.core_count > 1:
-            return tuple(parts)  # other cores would have to reach what one of them keeps
+        if not self.enabled:
+            return tuple(parts)
         memory = fitter.arch.memories.local
         residents = _Residents(
             PricedParts(list(parts), fitter), memory, int(self.share * memory.size)
         )
         found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
         for candidate in found:
-            residents.program.offer(residents.placed_with(candidate))
+            residents.program.offer(*residents.places(candidate))
         return tuple(residents.program.parts)
 
 
+@dataclass(frozen=True)
+class Given:
+    """Where a tensor is to stay."""
+
+    address: int | None = None
+    """Of its first byte; None: as near to the memory's end as is free."""
+    slicing: Slicing | None = None
+    """None: as is quickest."""
+
+
 def kept_as_given(
-    parts: Sequence[Part], graph: NestGraph, fitter: Prices, given: Mapping[str, int | None]
+    parts: Sequence[Part], graph: NestGraph, fitter: Prices, given: Mapping[str, Given]
 ) -> tuple[Part, ...]:
     """`parts` with exactly the tensors that are `given` kept on chip.
 
@@ -57,7 +72,7 @@ def kept_as_given(
         parts: groups and calls of the host, in order.
         graph: the network.
         fitter: the machine, and what is true of groups.
-        given: tensor -> address of its first byte; None: as near to the memory's end as is free.
+        given: tensor -> where.
 
     Raises:
         ValueError: a tensor cannot be kept, or not there; says which and why.
@@ -65,19 +80,26 @@ def kept_as_given(
     memory = fitter.arch.memories.local
     residents = _Residents(PricedParts(list(parts), fitter), memory, memory.size)
     able = {candidate.name: candidate for candidate in candidates(parts, graph, fitter)}
-    for name, address in given.items():
-        if fitter.arch.core_count > 1:
-            raise ValueError(f"{name} cannot stay on chip: other cores could not reach it")
+    for name, wanted in given.items():
         if name not in able:
             raise ValueError(f"{name} cannot stay on chip between these steps")
-        grain = math.lcm(memory.alignment, GRAIN)
+        address, grain = wanted.address, math.lcm(memory.alignment, GRAIN)
         if address is not None and address % grain:
             raise ValueError(f"{name} at {address}: must be a multiple of {grain} B")
-        found = residents.placed_with(able[name], address)
-        if found is None:
+        ways = residents.ways(able[name]) if wanted.slicing is None else [wanted.slicing]
+        if not ways:
+            raise ValueError(f"{name} cannot stay on chip: these steps cannot be cut alike")
+        found = [
+            place
+            for way in ways
+            if (place := residents.placed_with(able[name], way, address)) is not None
+        ]
+        if not found:
             where = "anywhere" if address is None else f"at {address}"
-            raise ValueError(f"{name}: {able[name].bytes} B are not free in local memory {where}")
-        residents.program.settle(found)
+            least = min(residents.size(able[name], way) for way in ways)
+            raise ValueError(f"{name}: {least} B are not free in local memory {where}")
+        best = found[0] if len(found) == 1 else residents.program.best(found)
+        residents.program.settle(best or found[0])
     return tuple(residents.program.parts)
 
 
@@ -90,11 +112,44 @@ class _Residents:
     most: int
     """Bytes that it may take."""
 
-    def placed_with(self, candidate: Candidate, address: int | None = None) -> Place | None:
+    def ways(self, candidate: Candidate) -> list[Slicing]:
+        """How cores can keep the candidate for its readers, as these are now."""
+        prices = self.program.prices
+        if prices.arch.core_count == 1:
+            return [Slicing()]
+        if [*candidate.kept] != [candidate.name]:
+            return []  # slices of a concatenation would be cut twice
+        readers = []
+        for position in sorted(candidate.groups - {candidate.first}):
+            reader = candidate.joint.user(self.program.group(position))
+            assert reader is not None
+            readers.append(reader)
+        passing = between_cores(prices.arch) is not None
+        return list(slicings(candidate.name, readers, prices.cores, passing=passing))
+
+    def places(self, candidate: Candidate) -> Iterator[Place]:
+        """Where it can be kept, for all ways for which there is room."""
+        for way in self.ways(candidate):
+            place = self.placed_with(candidate, way)
+            if place is not None:
+                yield place
+
+    def size(self, candidate: Candidate, way: Slicing) -> int:
+        """Bytes that a core needs, border included."""
+        if not way.slices:
+            return candidate.bytes
+        kept = candidate.kept[candidate.name]
+        return math.prod(replace(kept, cut=way.slices).padded) * size_of(
+            candidate.joint.whole.dtype
+        )
+
+    def placed_with(
+        self, candidate: Candidate, way: Slicing, address: int | None = None
+    ) -> Place | None:
         """Where the candidate can be kept, by its offset from the memory's end; None: nowhere."""
         memory = self.memory
         grain = math.lcm(memory.alignment, GRAIN)
-        size = -(-candidate.bytes // grain) * grain
+        size = -(-self.size(candidate, way) // grain) * grain
         span = Span(candidate.name, size, candidate.first, candidate.last)
         start = 0 if address is None else memory.size - size - address
         if start < 0:  # beyond the memory's end
@@ -105,12 +160,14 @@ class _Residents:
             return None
         reserve = memory.size - base
         return (offset, span), {
-            position: self._with(position, candidate, base, reserve)
+            position: self._with(position, candidate, way, base, reserve)
             for position in range(candidate.first, candidate.last + 1)
             if isinstance(self.program.parts[position], Group)
         }
 
-    def _with(self, position: int, candidate: Candidate, address: int, reserve: int) -> Group:
+    def _with(
+        self, position: int, candidate: Candidate, way: Slicing, address: int, reserve: int
+    ) -> Group:
         """The group at `position` with one more tensor on the residents."""
         group = self.program.group(position)
         reserved = max(group.reserved, reserve)
@@ -119,5 +176,14 @@ class _Residents:
         found = candidate.joint.user(group)
         assert found is not None
         names = candidate.joint.names(found)
-        kept = {name: replace(candidate.kept[name], address=address) for name in names}
+        kept = {name: _placed(candidate.kept[name], way, address) for name in names}
         return replace(found, kept={**group.kept, **kept}, reserved=reserved)
+
+
+def _placed(kept: Kept, way: Slicing, address: int) -> Kept:
+    """A tensor in its place; where cores keep slices, there is room for the largest."""
+    kept = replace(kept, address=address)
+    if not way.slices:
+        return kept
+    cut = replace(kept, cut=way.slices, passed=way.passed)
+    return replace(cut, room=cut.padded)

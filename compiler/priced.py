@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +25,10 @@ class Prices(Protocol):
     @property
     def arch(self) -> Arch:
         """The machine."""
+
+    @property
+    def cores(self) -> int:
+        """Cores that may take part."""
 
     @property
     def facts(self) -> Facts:
@@ -59,20 +64,36 @@ class PricedParts:
         assert isinstance(part, Group)
         return part
 
-    def offer(self, place: Place | None) -> None:
-        """Settle there, where there is a place, if the groups that change are expected to be
+    def offer(self, *places: Place) -> None:
+        """Settle at the best of `places`, which change the same groups, if these are expected to be
         quicker together than those that are there."""
-        if place is None:
+        if not places:
             return
-        _, changed = place
+        changed = places[0][1]
         old = sum(self.prices.price(self.group(position)) for position in changed)
+        best = self.best(places, old)
+        if best is not None:
+            self.settle(best)
+
+    def best(self, places: Iterable[Place], limit: float = math.inf) -> Place | None:
+        """Of `places`, the one whose groups are expected to be quickest, if that is below
+        `limit`."""
+        best = None
+        for place in places:
+            total = self._below(place, limit)
+            if total < limit:
+                limit, best = total, place
+        return best
+
+    def _below(self, place: Place, limit: float) -> float:
+        """The price of the groups that change if that is below `limit`, else infinity."""
         new = 0.0
-        for group in changed.values():  # one at a time: a price is the dearest question there is
-            price = self.prices.below(group, old - new)
-            if price >= old - new:
-                return
+        for group in place[1].values():  # one at a time: a price is the dearest question there is
+            price = self.prices.below(group, limit - new)
+            if price >= limit - new:
+                return math.inf
             new += price
-        self.settle(place)
+        return new
 
     def settle(self, place: Place) -> None:
         """Let something lie there."""

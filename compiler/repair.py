@@ -32,6 +32,7 @@ from compiler.group import Group
 from compiler.hold.spans import GRAIN
 from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
+from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.schedule import Schedule
 from compiler.stages import Stages
@@ -94,7 +95,7 @@ def _pieces(group: Group) -> Iterator[Group]:
         (layer,) = group.layers
         if len(layer.nests) > 1:
             for part in map(layer.part, range(len(layer.nests))):
-                yield Group((part,), (part.result.name,), group.kept, group.reserved, group.shared)
+                yield _piece(group, (part,), (part.result.name,))
         return
     middle = len(group.layers) // 2
     halves = group.layers[:middle], group.layers[middle:]
@@ -105,8 +106,15 @@ def _pieces(group: Group) -> Iterator[Group]:
         if layer.result.name in read or layer.result.name in group.results
     )
     rest = tuple(n for n in group.results if n not in first)
-    yield Group(halves[0], first, group.kept, group.reserved, group.shared)
-    yield Group(halves[1], rest, group.kept, group.reserved, group.shared)
+    yield _piece(group, halves[0], first)
+    yield _piece(group, halves[1], rest)
+
+
+def _piece(group: Group, layers: tuple[Layer, ...], results: tuple[str, ...]) -> Group:
+    """Some of a group's layers, which find what they use where the group does."""
+    piece = Group(layers, results, reserved=group.reserved, shared=group.shared)
+    kept = {name: home for name, home in group.kept.items() if name in piece.users}
+    return replace(piece, kept=kept)
 
 
 def placed(

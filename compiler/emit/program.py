@@ -16,6 +16,7 @@ import numpy as np
 from compiler.alloc.on_chip import Place
 from compiler.emit.constants import Packed, packed, packed_data
 from compiler.emit.group import GroupEmitter
+from compiler.emit.handover import with_handovers
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
 from compiler.emit.multicast import ShareLoads, tokens_between
@@ -281,7 +282,9 @@ class ProgramEmitter:
                 emitter = replace(emitter, around=replace(around, places=places))
             trees.append(emitter.nodes(core))
             self._record(number, core, step)
-        for core, nodes in enumerate(self.share.apply(trees, self.arch, self.names)):
+        shared = self.share.apply(trees, self.arch, self.names)
+        whole = with_handovers(shared, plan, around, origins[-1][-1])
+        for core, nodes in enumerate(whole):
             self._add(core, number, nodes)
 
     def _add(self, core: int, number: int, nodes: Sequence[Node]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from compiler.group import Group
@@ -99,3 +100,17 @@ def _cut(extent: int, parts: int, grain: int) -> list[tuple[int, int]]:
         low, high = units * part // parts * grain, units * (part + 1) // parts * grain
         cuts.append((low, min(high, extent) - low))
     return cuts
+
+
+def telling(parts: Sequence[Box]) -> tuple[int, ...]:
+    """Numbers of the parts that stand for all: the first, and of the others the largest nearest the
+    middle."""
+    if len(parts) < 3:
+        return (max(range(len(parts)), key=lambda p: _volume(parts[p])),)
+    middle = len(parts) // 2
+    inside = max(range(1, len(parts)), key=lambda p: (_volume(parts[p]), -abs(p - middle)))
+    return 0, inside
+
+
+def _volume(box: Box) -> int:
+    return math.prod(size for _, size in box)

@@ -21,7 +21,7 @@ from typing import Annotated
 
 from compiler.errors import CompilerError
 from compiler.geometry.needs import LayerNeeds
-from compiler.group import Group
+from compiler.group import Group, Kept
 from compiler.layer import Layer
 from compiler.nest.bounds import Box, clipped, empty, union
 from compiler.options import Share, Within
@@ -240,6 +240,8 @@ class Walker:
     whole: frozenset[str] = frozenset()
     """Held tensors whose buffer has room for all of them."""
     memory: Memory = field(default_factory=Memory)
+    core: int = 0
+    """Whose part it walks: of what stays between groups every core has a slice of its own."""
 
     def walk(self, loops: Sequence[OuterLoop], part: Box) -> Walked:
         """Every tile of `part`, a box of the results; Unwalkable where tiles are not regular."""
@@ -247,7 +249,7 @@ class Walker:
         rolled = tuple(n for n in self.group.held if n not in self.whole) if rolling else ()
         few = self.memory.walking.few
         if len(loops) < 2:
-            moments = self._tiles(loops[-1] if loops else None, part)
+            moments = self._tiles(loops[-1] if loops else None, part, part)
             return Walked(moments, rolled=rolled, still=frozenset(self.group.kept), few=few)
         outer, inner = loops
         start, extent = part[outer.axis]
@@ -256,7 +258,9 @@ class Walker:
         turns = extent // outer.size
         still = frozenset(self.group.kept)
         walks = {
-            turn: self._tiles(inner, _cut(part, outer.axis, start + turn * outer.size, outer.size))
+            turn: self._tiles(
+                inner, _cut(part, outer.axis, start + turn * outer.size, outer.size), part
+            )
             for turn in (0, min(1, turns - 1), turns - 1)
         }
         strides = _strides(walks[0], walks[min(1, turns - 1)], still)
@@ -266,18 +270,19 @@ class Walker:
             raise Unwalkable("the outer loop is not regular")
         return Walked(walks[0], turns, strides, rolled, still, few)
 
-    def _tiles(self, loop: OuterLoop | None, part: Box) -> tuple[Moment, ...]:
+    def _tiles(self, loop: OuterLoop | None, part: Box, whole: Box) -> tuple[Moment, ...]:
+        """The tiles of `part`, which is all of a core's part or one turn's share of that."""
         done: dict[str, Hold] = {}
         moments: list[Moment] = []
         for out in self._outs(loop, part):
+            out = {**out, **self._kept_outs(out, whole)}
             rolling = loop is not None and loop.rolling
             moments.append(self._moment(out, done, rolling=rolling, looped=loop is not None))
             done = {**done, **moments[-1].holds}
         # A buffer with room for everything looks the same to every tile.
         settled = {name: done[name] for name in self.whole if name in done}
         for name, kept in self.group.kept.items():
-            box = tuple((0, extent) for extent in kept.shape)
-            settled[name] = Hold(box, kept.before, kept.after)
+            settled[name] = Hold(kept.slices[self.core], *kept.around(self.core))
         return tuple(replace(m, holds={**m.holds, **settled}) for m in moments)
 
     def _outs(self, loop: OuterLoop | None, part: Box) -> Iterator[dict[str, Box]]:
@@ -290,6 +295,26 @@ class Walker:
             size = min(loop.size, start + extent - low)
             cut = (loop.axis, low, size)
             yield {name: self._share(shape, part, cut) for name, shape in shapes.items()}
+
+    def _kept_outs(self, out: Mapping[str, Box], whole: Box) -> dict[str, Box]:
+        """The parts that a tile finishes of results that stay: where it reaches the edge of the
+        core's part, all that the core keeps beyond it as well."""
+        found = {}
+        for name in self.group.results:
+            if name not in self.group.kept or self.group.kept[name].passed:
+                continue
+            spans = zip(
+                out[name],
+                self.share(name, whole),
+                self.group.kept[name].slices[self.core],
+                strict=True,
+            )
+            found[name] = tuple(_reaching(*axis) for axis in spans)
+        return found
+
+    def share(self, name: str, part: Box) -> Box:
+        """The box of a result that goes with `part` of the last one."""
+        return self._share(self.group.tensors[name].shape, part, None)
 
     def _share(self, shape: tuple[int, ...], part: Box, cut: tuple[int, int, int] | None) -> Box:
         """The box of a result: cut like the last one where they have the axis in common."""
@@ -328,7 +353,11 @@ class Walker:
             work.append(inside)
             if inside is None:
                 continue
+            if name in self.group.kept:
+                self._check(name, inside)
             for tensor, need in self.memory.needs(layer, inside).items():
+                if tensor in self.group.kept and tensor not in made:
+                    self._check(tensor, self.memory.hold(need, tensors[tensor].shape).box)
                 if tensor in made or tensor in self.inputs:
                     known = wants.get(tensor)
                     wants[tensor] = need if known is None or known == need else union(known, need)
@@ -348,12 +377,36 @@ class Walker:
                 holds[name] = _grown(holds[name], done.get(name))
         return Moment(out, tuple(reversed(work)), holds)
 
+    def _check(self, name: str, box: Box) -> None:
+        """Raise Unwalkable unless the core keeps `box` of a tensor that stays."""
+        kept: Kept = self.group.kept[name]
+        if not empty(box) and union(box, kept.slices[self.core]) != kept.slices[self.core]:
+            raise Unwalkable(
+                f"core {self.core} needs {spans_text(box)} of {name}, of which it keeps "
+                f"{spans_text(kept.slices[self.core])}"
+            )
+
     def _held(self, *, looped: bool) -> dict[str, None]:
         """What is on chip as a whole tile; results too, so that the next tile hides their store."""
         inputs = (name for name in self.group.inputs if name in self.inputs)
         kept = self.group.kept
         results = (name for name in self.group.results if looped or name in kept)
         return dict.fromkeys((*self.group.held, *inputs, *results))
+
+
+def _reaching(
+    box: tuple[int, int], share: tuple[int, int], kept: tuple[int, int]
+) -> tuple[int, int]:
+    """One axis of a tile, grown where it ends with the core's share to where ends what is kept."""
+    low, end = box[0], sum(box)
+    low = min(low, kept[0]) if low == share[0] else low
+    end = max(end, sum(kept)) if end == sum(share) else end
+    return low, end - low
+
+
+def spans_text(box: Box) -> str:
+    """A box as positions: 0:1, 3:8."""
+    return ", ".join(f"{start}:{start + size}" for start, size in box)
 
 
 def _some(box: Box) -> Box | None:
@@ -430,14 +483,19 @@ def volume(box: Box) -> int:
 
 
 def walk_parts(
-    group: Group, loops: Sequence[OuterLoop], parts: Sequence[Box], memory: Memory
-) -> tuple[Walked, ...]:
-    """What every tile of each of `parts` of the group's results needs; Unwalkable where tiles are
-    not regular."""
+    group: Group, loops: Sequence[OuterLoop], parts: Sequence[Box], memory: Memory,
+    only: Sequence[int] | None = None,
+) -> tuple[Walked, ...]:  # fmt: skip
+    """What every tile of the cores' `parts` of the group's results needs, those of all cores or
+    `only` of some; Unwalkable where tiles are not regular, or a core needs of what stays between
+    groups what others keep."""
+    if any(len(kept.slices) != len(parts) for kept in group.kept.values()):
+        raise Unwalkable("what stays between groups lies on as many cores as work on it")
+    cores = range(len(parts)) if only is None else only
     inputs = frozenset(
         n for n in group.inputs if group.tensors[n].data is None and loops and n not in group.kept
     )
-    plain = [Walker(group, inputs, memory=memory).walk(loops, part) for part in parts]
+    plain = [Walker(group, inputs, memory=memory, core=c).walk(loops, parts[c]) for c in cores]
     mostly = memory.walking.mostly if loops and loops[-1].rolling else None
     whole = frozenset(
         name
@@ -446,8 +504,7 @@ def walk_parts(
     )
     if not whole or not loops:
         return tuple(plain)
-    walker = Walker(group, inputs, whole, memory)
-    return tuple(walker.walk(loops, part) for part in parts)
+    return tuple(Walker(group, inputs, whole, memory, c).walk(loops, parts[c]) for c in cores)
 
 
 def _still_or_most(walked: Walked, group: Group, name: str, mostly: float | None) -> bool:

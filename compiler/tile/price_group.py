@@ -8,13 +8,15 @@ one in the middle are walked: the others are like one of these. The plan walks t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.bind.facts import Facts
+from compiler.cost.handover import passed_cycles
 from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Path, Transfer
+from compiler.geometry.cuts import telling
 from compiler.geometry.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive
@@ -142,7 +144,9 @@ class GroupPricer:
         Raises:
             Unwalkable, Unholdable: the group cannot be cut like this.
         """
-        walked = walk_parts(self.group, schedule.loops, telling(schedule.parts), self.memory)
+        walked = walk_parts(
+            self.group, schedule.loops, schedule.parts, self.memory, telling(schedule.parts)
+        )
         buffers = self._held(schedule, walked)
         left = self._left(list(buffers.values()))
         busiest = max(walked, key=_work_of)
@@ -162,7 +166,7 @@ class GroupPricer:
             Unwalkable, Unholdable: the group cannot be cut like this.
         """
         schedule = Schedule(self.group, self.bare, parts, NOTHING, loops)
-        walked = walk_parts(self.group, loops, telling(parts), self.memory)
+        walked = walk_parts(self.group, loops, parts, self.memory, telling(parts))
         held = self._held(schedule, walked).values()
         busiest = max(walked, key=_work_of)
         needs = _Candidate(self, schedule, busiest, frugal=True).least()
@@ -251,7 +255,7 @@ class GroupPricer:
         """The walks over the parts that stand for all."""
         key = parts, loops
         if key not in self._walks:
-            self._walks[key] = walk_parts(self.group, loops, telling(parts), self.memory)
+            self._walks[key] = walk_parts(self.group, loops, parts, self.memory, telling(parts))
         return self._walks[key]
 
     def _held(self, schedule: Schedule, walked: tuple[Walked, ...]) -> dict[str, Buffer]:
@@ -336,15 +340,6 @@ class GroupPricer:
                 if role == "local":
                     rooms.append(size - stay)
         return rooms
-
-
-def telling(parts: Sequence[Box]) -> tuple[Box, ...]:
-    """The parts that stand for all: the first, and of the others the largest nearest the middle."""
-    if len(parts) < 3:
-        return (max(parts, key=volume),)
-    middle = len(parts) // 2
-    inside = max(range(1, len(parts)), key=lambda p: (volume(parts[p]), -abs(p - middle)))
-    return parts[0], parts[inside]
 
 
 def _work_of(walked: Walked) -> int:
@@ -491,6 +486,7 @@ class _Candidate:
         everything = self.cores.count * total.bytes + constants
         memory = max(total.load, total.store, everything / arch.dram_bytes_per_cycle)
         busy = max(cycles, memory, total.matrix, total.vector)
+        busy += passed_cycles(arch, group, self.schedule.parts)
         rest = timeline.rest(looped=bool(self.schedule.loops))
         lead = arriving.get(0, 0.0)
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)

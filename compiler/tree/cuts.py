@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 from compiler.bind.mapping import kernel_rows
 from compiler.bind.roles import roles
+from compiler.cost.handover import between_cores
 from compiler.geometry.clusters import keeps_apart
 from compiler.geometry.cuts import shared_axes
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
+from compiler.nest.ir import HostNode
 from compiler.schedule import OuterLoop, TileLoop
+from compiler.slices import Slicing
 from compiler.tile.slabs import free_dims
-from compiler.tree.ir import For, Span, Step, Work
+from compiler.tree.ir import For, Home, Span, Step, Work
 from compiler.tree.layers import nearest
 from compiler.wording import name_of
 from simmodel.arch import Arch
@@ -141,6 +144,41 @@ class Cuts:
         said = f"line {self.step.line if line is None else line}: {what}"
         if said not in self.mistakes:
             self.mistakes.append(said)
+
+
+def slicing_of(
+    home: Home, parts: Iterable[Group | HostNode], arch: Arch, mistakes: list[str]
+) -> Slicing | None:
+    """How cores keep a tensor, None where that is not said; `mistakes` has what cannot be."""
+    layers = (layer for part in parts if isinstance(part, Group) for layer in part.layers)
+    maker = next((layer for layer in layers if layer.result.name == home.tensor), None)
+    if home.passed and between_cores(arch) is None:
+        said = (
+            f"no copy engine of {arch.name} passes parts from core to core, or tokens are too few"
+        )
+        mistakes.append(f"line {home.line}: {said}")
+    if maker is None or not home.cores:
+        return None
+    if len(home.cores) > arch.core_count:
+        said = f"{len(home.cores)} cores, where {arch.name} has {arch.core_count}"
+        mistakes.append(f"line {home.line}: {said}")
+    shape = maker.result.shape
+    axes = {name_of(maker, axis): axis for axis in range(len(shape))}
+    found = []
+    for core in home.cores:
+        box = [(0, extent) for extent in shape]
+        for span in core:
+            axis = axes.get(span.dim)
+            if axis is None:
+                said = f"no dimension {span.dim!r}; there are: {', '.join(axes)}"
+                mistakes.append(f"line {span.line}: {said}{nearest(span.dim, axes)}")
+            elif not 0 <= span.start < span.stop <= shape[axis]:
+                said = f"{span.dim} = {span.start}:{span.stop} is not in 0:{shape[axis]}"
+                mistakes.append(f"line {span.line}: {said}")
+            else:
+                box[axis] = (span.start, span.stop - span.start)
+        found.append(tuple(box))
+    return Slicing(tuple(found), home.passed)
 
 
 def covers(parts: Sequence[Box], shape: tuple[int, ...]) -> bool:

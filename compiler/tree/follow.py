@@ -19,7 +19,7 @@ from compiler.fit import Fit, Fitter
 from compiler.geometry.walk import Memory, Unwalkable, largest, walk_parts
 from compiler.group import Group
 from compiler.homes import homes_as_given
-from compiler.keep import kept_as_given
+from compiler.keep import Given, kept_as_given
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode, NestGraph
@@ -27,7 +27,7 @@ from compiler.plan.ir import Plan
 from compiler.repair import fits
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.price_group import NOTHING
-from compiler.tree.cuts import Cuts
+from compiler.tree.cuts import Cuts, slicing_of
 from compiler.tree.ir import Call, Step, Tree
 from compiler.tree.layers import Layers, Part, nearest
 from compiler.tree.text import TreeError
@@ -93,15 +93,21 @@ def _homed(
     if mistakes:
         raise TreeError(mistakes)
     parts: tuple[Group | HostNode, ...] = tuple(groups)
-    for memory, settle in (("local", kept_as_given), ("shared", homes_as_given)):
-        given = {home.tensor: home.address for home in tree.homes if home.memory == memory}
-        lines = {home.tensor: home.line for home in tree.homes if home.memory == memory}
-        try:
-            parts = settle(parts, graph, fitter, given)
-        except ValueError as mistake:
-            line = next((n for name, n in lines.items() if str(mistake).startswith(name)), 1)
-            raise TreeError([f"line {line}: {mistake}"]) from None
-    return parts
+    kept = {
+        home.tensor: Given(home.address, slicing_of(home, groups, fitter.arch, mistakes))
+        for home in tree.homes
+        if home.memory == "local"
+    }
+    if mistakes:
+        raise TreeError(mistakes)
+    shared = {home.tensor: home.address for home in tree.homes if home.memory == "shared"}
+    try:
+        parts = kept_as_given(parts, graph, fitter, kept)
+        return homes_as_given(parts, graph, fitter, shared)
+    except ValueError as mistake:
+        lines = {home.tensor: home.line for home in tree.homes}
+        line = next((n for name, n in lines.items() if str(mistake).startswith(name)), 1)
+        raise TreeError([f"line {line}: {mistake}"]) from None
 
 
 def _scheduled(

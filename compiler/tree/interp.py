@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from compiler.geometry.handover import handovers
 from compiler.geometry.needs import layer_boxes
 from compiler.geometry.walk import Memory, Moment, Walked, walk_parts
-from compiler.group import Group, Kept
+from compiler.group import Group, Kept, padded
 from compiler.layer import Layer
 from compiler.nest.bounds import Box, clipped, empty
 from compiler.nest.interp import Host, feed, outputs, run_host, run_nest, views
@@ -51,7 +52,7 @@ def run_schedules(
     """
     memory = views(graph)
     feed(graph, inputs, memory)
-    chip: dict[str, _Held] = {}
+    chip: Chip = {}
     for step in steps:
         if isinstance(step, HostNode):
             run_host(step, memory, host)
@@ -93,6 +94,17 @@ def _empty(shape: tuple[int, ...], dtype: str) -> _Held:
     return _Held(np.zeros(shape, NUMPY[dtype]), np.zeros(shape, bool))
 
 
+def _uncut(kept: Kept) -> Kept:
+    """A tensor that is kept, as if each core had room for all of it."""
+    if not kept.cut:
+        return kept
+    return replace(kept, cut=(), room=padded(kept.shape, kept.before, kept.after))
+
+
+Chip = Mapping[int, Mapping[str, _Held]]
+"""Core -> what it keeps, by the tensors that fill its places."""
+
+
 @dataclass
 class _Group:
     """One group, core by core."""
@@ -100,25 +112,38 @@ class _Group:
     schedule: Schedule
     memory: dict[str, Array]
     """Tensors in DRAM or shared memory."""
-    chip: Mapping[str, _Held]
-    """What the groups before have left on chip, by the tensors that fill its places."""
+    chip: Chip
+    """What the groups before have left on chip."""
 
     def __post_init__(self) -> None:
         self.group: Group = self.schedule.group
 
-    def run(self) -> dict[str, _Held]:
+    def run(self) -> Chip:
         """Run it; what it leaves on chip."""
         kept, tensors = self.group.kept, self.group.tensors
-        fresh = {
-            k.whole: _empty((math.prod(k.room),), tensors[k.whole].dtype) for k in kept.values()
-        }
-        chip = {**fresh, **self.chip}
-        there = {name: chip[k.whole].part(k) for name, k in kept.items()}
-        for walked in walk_parts(self.group, self.schedule.loops, self.schedule.parts, Memory()):
-            core = _Core(self, dict(there))
+        left = dict(self.chip)
+        homes = {name: _uncut(k) for name, k in kept.items()}
+        walks = walk_parts(self.group, self.schedule.loops, self.schedule.parts, Memory())
+        for number, walked in enumerate(walks):
+            fresh = {
+                k.whole: _empty((math.prod(k.room),), tensors[k.whole].dtype)
+                for k in homes.values()
+            }
+            chip = left[number] = {**fresh, **left.get(number, {})}
+            there = {name: chip[k.whole].part(k) for name, k in homes.items()}
+            core = _Core(self, there)
             for tile in _tiles(walked, self.group):
                 core.tile(tile)
-        return chip
+        for name in (n for n in self.group.results if n in kept):
+            for one in handovers(self.group, self.schedule.parts, name):
+                here, taken = (
+                    left[core][homes[name].whole].part(homes[name])
+                    for core in (one.giver, one.taker)
+                )
+                here.check(one.box, name)
+                taken.values[_slices(one.box)] = here.values[_slices(one.box)]
+                taken.there[_slices(one.box)] = True
+        return left
 
 
 def _tiles(walked: Walked, group: Group) -> Iterator[Moment]:

@@ -16,6 +16,16 @@ Memory = Literal["local", "shared"]
 
 
 @dataclass(frozen=True)
+class Span:
+    """A core's part of a step's result, or of what stays on chip, along one dimension."""
+
+    dim: str
+    start: int
+    stop: int
+    line: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True)
 class Home:
     """A tensor that does not go through DRAM between the steps that make and read it."""
 
@@ -23,16 +33,11 @@ class Home:
     memory: Memory
     address: int | None = None
     """Of its first byte, border included; None: the lowest that is free."""
-    line: int = field(default=0, compare=False)
-
-
-@dataclass(frozen=True)
-class Span:
-    """A core's part of a step's result along one dimension."""
-
-    dim: str
-    start: int
-    stop: int
+    cores: tuple[tuple[Span, ...], ...] = ()
+    """By core, the slice that it keeps in its local memory; none: all of it on the one core, or cut
+    as the compiler chooses."""
+    passed: bool = False
+    """Whether cores pass each other what they keep beside what they make."""
     line: int = field(default=0, compare=False)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
 
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as Made
-from compiler.group import Group
+from compiler.group import Group, Kept
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode
-from compiler.schedule import Schedule, Tiled
+from compiler.schedule import Tiled
 from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
 from compiler.tree.text import Remarked
 from compiler.wording import loop_name, name_of
@@ -61,11 +61,13 @@ def _group(part: Placed | Group) -> Group:
 def _homes(parts: Sequence[Part]) -> Iterator[Home]:
     """What lies on chip between steps, in the order in which it was given its place."""
     order: TopologicalSorter[Home] = TopologicalSorter()
-    for part in parts:
-        if isinstance(part, HostNode):
-            continue
-        group = _group(part)
-        kept = [Home(home.whole, "local", home.address) for home in group.kept.values()]
+    groups = [_group(part) for part in parts if not isinstance(part, HostNode)]
+    makers = {layer.result.name: layer for group in groups for layer in group.layers}
+    for group in groups:
+        kept = [
+            Home(home.whole, "local", home.address, _slices(home, makers), home.passed)
+            for home in group.kept.values()
+        ]
         shared = [
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
@@ -85,7 +87,7 @@ def _step(part: Part, addresses: bool) -> Step | Call:
     last = schedule.group.layers[-1]
     return Step(
         layers=tuple(_work(tiled) for tiled in schedule.layers),
-        cores=tuple(_spans(schedule, box) for box in schedule.parts),
+        cores=tuple(_spans(last, box) for box in schedule.parts),
         loops=tuple(For(name_of(last, o.axis), o.size, o.rolling) for o in schedule.loops),
         slots=part.plan.slots,
         buffers=tuple(_addresses(part)) if addresses else (),
@@ -96,12 +98,16 @@ def _nests(layer: Layer) -> tuple[str, ...]:
     return tuple(nest.tensor for nest in layer.nests)
 
 
-def _spans(schedule: Schedule, part: Box) -> tuple[Span, ...]:
-    """A core's part along the dimensions that are cut."""
-    last = schedule.group.layers[-1]
+def _slices(home: Kept, makers: Mapping[str, Layer]) -> tuple[tuple[Span, ...], ...]:
+    """What every core keeps; nothing where there is one."""
+    return tuple(_spans(makers[home.whole], part) for part in home.cut)
+
+
+def _spans(layer: Layer, part: Box) -> tuple[Span, ...]:
+    """A core's part of a layer's result along the dimensions that are cut."""
     return tuple(
-        Span(name_of(last, axis), start, start + size)
-        for axis, ((start, size), extent) in enumerate(zip(part, last.result.shape, strict=True))
+        Span(name_of(layer, axis), start, start + size)
+        for axis, ((start, size), extent) in enumerate(zip(part, layer.result.shape, strict=True))
         if size != extent
     )
 

@@ -1,7 +1,9 @@
 """Trees as text, and back: a line for each decision, what it is about first.
 
     tree resnet18                       # the network
-    home pool local at 458752           # stays on chip; `at` may be left out
+    home pool local at 458752 passed    # stays on chip; `at` may be left out; passed on
+      core h = 0:15                     # what each core keeps, where there are several
+      core h = 13:28
     step                                # layers that share loops
       core h = 0:28                     # what each core does of the last result
       core h = 28:56
@@ -53,7 +55,9 @@ def print_tree(tree: Tree, remarks: Mapping[Remarked, str] | None = None) -> str
     """The text of `tree`, with `remarks` as comments."""
     said = remarks or {}
     lines = [f"tree {spelled(tree.network)}"]
-    lines += [_remarked(_home(home), said.get(home)) for home in tree.homes]
+    for home in tree.homes:
+        lines.append(_remarked(_home(home), said.get(home)))
+        lines += map(_core, home.cores)
     for step in tree.steps:
         lines += [f"host {_names(step.outputs)}"] if isinstance(step, Call) else _step(step, said)
     return "\n".join(lines) + "\n"
@@ -69,14 +73,12 @@ def _names(names: Iterable[str]) -> str:
 
 def _home(home: Home) -> str:
     at = "" if home.address is None else f" at {home.address}"
-    return f"home {spelled(home.tensor)} {home.memory}{at}"
+    return f"home {spelled(home.tensor)} {home.memory}{at}{' passed' if home.passed else ''}"
 
 
 def _step(step: Step, remarks: Mapping[Remarked, str]) -> Iterator[str]:
     yield _remarked("step", remarks.get(step))
-    for core in step.cores:
-        spans = ", ".join(f"{spelled(s.dim)} = {s.start}:{s.stop}" for s in core)
-        yield f"  core {spans}".rstrip()
+    yield from map(_core, step.cores)
     if step.slots is not None:
         yield f"  slots {step.slots}"
     for loop in step.loops:
@@ -88,6 +90,11 @@ def _step(step: Step, remarks: Mapping[Remarked, str]) -> Iterator[str]:
     for buffer in step.buffers:
         line = f"  buffer {spelled(buffer.buffer)} at {buffer.start} every {buffer.pitch}"
         yield _remarked(line, remarks.get(buffer))
+
+
+def _core(core: Iterable[Span]) -> str:
+    spans = ", ".join(f"{spelled(s.dim)} = {s.start}:{s.stop}" for s in core)
+    return f"  core {spans}".rstrip()
 
 
 def _for(loop: For) -> str:
@@ -186,7 +193,8 @@ class _Reader:
         if found is None:
             raise ValueError(f"no home {memory!r}; there are: {', '.join(_MEMORIES)}")
         address = words.option("at", lambda: _number(words, 0), None)
-        self.homes.append(Home(name, found, address, line))
+        passed = found == "local" and words.skip("passed")
+        self.homes.append(Home(name, found, address, (), passed, line))
 
     def _opened(self, words: Words, line: int) -> None:
         del words
@@ -204,6 +212,10 @@ class _Reader:
             if spans:
                 words.expect(",")
             spans.append(_span(words, line))
+        if not self.steps and self.homes and self.homes[-1].memory == "local":
+            home = self.homes[-1]
+            self.homes[-1] = replace(home, cores=(*home.cores, tuple(spans)))
+            return
         self._open().cores.append(tuple(spans))
 
     def _for(self, words: Words, line: int) -> None:

@@ -17,6 +17,7 @@ from compiler.fuse.dependence import members
 from compiler.fuse.partition import Costs, PartitionStrategy, runnable
 from compiler.group import Group
 from compiler.homes import ChooseHomes
+from compiler.keep import KeepTensors
 from compiler.nest.ir import NestGraph
 from compiler.plan.make_plan import MakePlan
 from compiler.priced import Part, Prices
@@ -90,8 +91,17 @@ class Everywhere(ChooseHomes):
 
 
 @dataclass(frozen=True)
+class Clinging(KeepTensors):
+    """All stays on chip that has room there, quicker or not."""
+
+    def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
+        """`parts` with as much on chip as fits."""
+        return super().apply(parts, graph, _Bargain(fitter))
+
+
+@dataclass(frozen=True)
 class _Bargain:
-    """Prices that fall with every tensor in shared memory."""
+    """Prices that fall with every tensor in shared memory, or on chip."""
 
     real: Prices
 
@@ -100,11 +110,16 @@ class _Bargain:
         return self.real.arch
 
     @property
+    def cores(self) -> int:
+        return self.real.cores
+
+    @property
     def facts(self) -> Facts:
         return self.real.facts
 
     def price(self, group: Group) -> float:
-        return math.inf if math.isinf(self.real.price(group)) else -len(group.shared)
+        near = len(group.shared) + len(group.kept)
+        return math.inf if math.isinf(self.real.price(group)) else -near
 
     def below(self, group: Group, limit: float) -> float:
         del limit
@@ -120,6 +135,7 @@ def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | No
     """Options of a compiler that prefers nothing."""
     stages = Stages(
         partition=partition or Eager(seed=seed),
+        keep=Clinging() if seed % 3 else KeepTensors(),
         homes=Everywhere() if seed % 4 else ChooseHomes(),
         tile=AnyTiles(cores=cores, rolling=rolling, seed=seed),
         plan=MakePlan(slots=slots),
@@ -133,9 +149,11 @@ class Moved:
 
     arch: Arch
     facts: Facts = field(init=False)
+    cores: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.facts = Facts(self.arch)
+        self.cores = self.arch.core_count
 
     def price(self, group: Group) -> float:
         names = {*group.inputs, *group.results} - group.kept.keys() - group.shared.keys()

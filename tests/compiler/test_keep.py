@@ -9,7 +9,7 @@ from machines import machine
 
 from compiler.fuse.partition import Unfused
 from compiler.group import Group
-from compiler.keep import Candidate, KeepTensors, candidates, kept_as_given
+from compiler.keep import Candidate, Given, KeepTensors, candidates, kept_as_given
 from compiler.nest.ir import NestGraph
 from compiler.priced import Part
 
@@ -94,11 +94,11 @@ def _kept(part: Part) -> dict[str, int]:
 def test_places_by_hand_must_be_possible(given: dict[str, int | None], said: str) -> None:
     parts, graph = apart(*CHAIN)
     with pytest.raises(ValueError) as wrong:
-        kept_as_given(parts, graph, Moved(ARCH), given)
+        kept_as_given(parts, graph, Moved(ARCH), {n: Given(a) for n, a in given.items()})
     assert str(wrong.value) == said
 
 
 def test_a_place_by_hand_is_taken() -> None:
     parts, graph = apart(*CHAIN)
-    made = kept_as_given(parts, graph, Moved(ARCH), {"a": 0, "b": None})
+    made = kept_as_given(parts, graph, Moved(ARCH), {"a": Given(0), "b": Given()})
     assert [_kept(part) for part in made[:3]] == [{"a": 0}, {"a": 0, "b": 960}, {"a": 0, "b": 960}]

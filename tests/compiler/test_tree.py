@@ -28,7 +28,9 @@ from simmodel.verify import verify
 
 TEXT = """\
 tree net
-home "a#b" local at 4096
+home "a#b" local at 4096 passed
+  core h = 0:5
+  core h = 3:8
 home c shared
 step
   core h = 0:4
@@ -56,7 +58,10 @@ TREE = Tree(
         ),
         Call(("p", "q")),
     ),
-    (Home("a#b", "local", 4096), Home("c", "shared")),
+    (
+        Home("a#b", "local", 4096, ((Span("h", 0, 5),), (Span("h", 3, 8),)), True),
+        Home("c", "shared"),
+    ),
 )
 
 
@@ -89,7 +94,14 @@ STEPS = st.builds(
     ).map(tuple),
 )
 CALLS = st.builds(Call, st.lists(NAMES, min_size=1).map(tuple))
-HOMES = st.builds(Home, NAMES, st.sampled_from(["local", "shared"]), st.none() | COUNTS)
+HOMES = st.builds(
+    Home,
+    NAMES,
+    st.just("local"),
+    st.none() | COUNTS,
+    st.lists(SPANS, max_size=2).map(tuple),
+    st.booleans(),
+) | st.builds(Home, NAMES, st.just("shared"), st.none() | COUNTS)
 TREES = st.builds(
     Tree,
     NAMES,

@@ -1,0 +1,113 @@
+"""What cores hand to each other at the end of the step that makes a tensor which they keep.
+
+    core 0, which makes rows 0:8            core 1, which makes rows 8:16
+    notify room@0                           notify room@1
+    wait room@1; copy row 7 to core 1       wait room@0; copy row 8 to core 0
+    notify sent@0; wait sent@1              notify sent@1; wait sent@0
+
+Each is one step of the copy engine between cores, which reads and writes the core's slice: so it
+stands behind what the core makes of it and whatever lay there before, and ahead of what reads it.
+Cores meet in the order of their queues, so one token for each pair does for the whole program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.cost.handover import between_cores
+from compiler.emit.layer import Surroundings
+from compiler.emit.legal import legal_copy
+from compiler.emit.nodes import Leaf, Node
+from compiler.geometry.handover import Handover, handovers
+from compiler.group import Kept
+from compiler.hold.buffer import Buffer
+from compiler.nest.bounds import Box
+from compiler.plan.ir import Plan
+from simmodel.isa import Claim, Copy, Item, Sync
+from simmodel.region import Address, Operand
+
+
+def with_handovers(
+    trees: Sequence[list[Node]], plan: Plan, around: Surroundings, origin: int
+) -> list[list[Node]]:
+    """The trees of the cores of one step, with what they hand to each other at its end."""
+    found = [list(tree) for tree in trees]
+    group = plan.schedule.group
+    for name in group.results:
+        handed = handovers(group, plan.schedule.parts, name) if name in group.kept else ()
+        engine = between_cores(around.arch)
+        if not handed or engine is None:
+            continue
+        step = _Handing(
+            around, plan.buffers[plan.held[name]], group.kept[name], handed, engine, origin
+        )
+        for core, tree in enumerate(found):
+            tree += step.nodes(core)
+    return found
+
+
+@dataclass(frozen=True)
+class _Handing:
+    """One tensor that is handed on."""
+
+    around: Surroundings
+    buffer: Buffer
+    kept: Kept
+    handed: Sequence[Handover]
+    engine: str
+    origin: int
+
+    def nodes(self, core: int) -> list[Leaf]:
+        """What `core` gives and takes."""
+        given = [one for one in self.handed if one.giver == core]
+        takers = tuple(dict.fromkeys(one.taker for one in given))
+        givers = tuple(dict.fromkeys(one.giver for one in self.handed if one.taker == core))
+        if not takers and not givers:
+            return []
+        items: list[Item] = []
+        if givers:
+            items.append(self._room(notifies=((f"room@{core}", 1, givers),)))
+        if takers:
+            items.append(self._sync(waits=tuple((f"room@{taker}", 1) for taker in takers)))
+            items += (item for one in given for item in self._copies(one))
+            items.append(self._sync(notifies=((f"sent@{core}", 1, takers),)))
+        if givers:
+            items.append(self._room(waits=tuple((f"sent@{giver}", 1) for giver in givers)))
+        uses = self.around.uses((self.buffer,), (self.buffer,))
+        return [Leaf(self.engine, tuple(items), uses, self.origin)]
+
+    def _sync(self, **fields: Any) -> Sync:
+        return Sync(engine=self.engine, origin=self.origin, **fields)
+
+    def _room(self, **fields: Any) -> Sync:
+        """About what others write here, which no instruction of this core does."""
+        if self.around.arch.front_end.sync == "tokens":
+            return self._sync(**fields)
+        buffer = self.buffer
+        whole = Operand(
+            buffer.role, Address(self.kept.address), self.kept.room, buffer.strides, buffer.dtype
+        )
+        return Claim(engine=self.engine, origin=self.origin, dst=whole, **fields)
+
+    def _copies(self, one: Handover) -> list[Item]:
+        copy = Copy(
+            engine=self.engine, origin=self.origin,
+            dst=self._operand(one.box, one.taker, (one.taker,)),
+            src=self._operand(one.box, one.giver, ()),
+        )  # fmt: skip
+        return legal_copy(copy, self.around.arch, self.around.names)
+
+    def _operand(self, box: Box, core: int, cores: tuple[int, ...]) -> Operand:
+        """A box of the tensor in the slice of a core."""
+        before, _ = self.kept.around(core)
+        firsts = (start - b for (start, _), b in zip(self.kept.slices[core], before, strict=True))
+        address = self.kept.address + sum(
+            (start - first) * stride
+            for (start, _), first, stride in zip(box, firsts, self.buffer.strides, strict=True)
+        )
+        shape, buffer = tuple(size for _, size in box), self.buffer
+        return Operand(
+            buffer.role, Address(address), shape, buffer.strides, buffer.dtype, cores=cores
+        )

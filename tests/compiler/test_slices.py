@@ -1,0 +1,284 @@
+"""What stays on chip where several cores work: every core keeps a slice, and reads no other one's.
+
+Two convolutions of 3 x 3 on 16 x 16 pixels of 8 channels, on two cores: the second one needs a row
+of its neighbour's, so each core keeps 9 rows of the first one's result and makes them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from blocks import blocks, conv
+from doubles import Clinging
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from networks import Net, check, feeds_of, reference, refused
+
+from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
+from compiler.emit.program import Placed
+from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.geometry.handover import Handover, handovers
+from compiler.group import Group
+from compiler.slices import Slices, slicings
+from compiler.stages import Stages
+from compiler.tree.interp import run_schedules
+from compiler.tree.made import tree_of
+from compiler.tree.text import TreeError, parse_tree, print_tree
+from simmodel.arch import Arch
+from simmodel.functional import execute
+from simmodel.isa import Copy, Instruction, Item, Loop, Sync
+from simmodel.order import random_order
+from simmodel.program import Program
+from simmodel.region import Operand
+from simmodel.simulate import simulate
+from simmodel.verify import findings
+
+ROWS, CHANNELS = 16, 8
+PIXEL = CHANNELS * 4
+TWO = machine(name="two", cores=2, local={"size": 1 << 18})
+INTERLOCKED = machine(name="interlocked", cores=2, local={"size": 1 << 18}, sync="interlock")
+PASSING = machine(name="passing", cores=2, local={"size": 1 << 18}, among="peer")
+FIRST, SECOND = "t4", "t8"
+APART = f"tree net\nstep\n  layer {FIRST}\nstep\n  layer {SECOND}\n"
+
+
+def network(kernel: int = 3, batch: int = 1, stride: int = 1) -> onnx.ModelProto:
+    """Two convolutions in a row."""
+    net = Net()
+    x = net.input(batch, CHANNELS, ROWS, 16)
+    x = net.op("Relu", conv(net, x, CHANNELS, (3, 3)))
+    pads = (kernel // 2,) * 4
+    last = conv(net, x, CHANNELS, (kernel, kernel), stride=(stride,) * 2, pads=pads)
+    return net.model(net.op("Relu", last))
+
+
+def compiled(
+    model: onnx.ModelProto, tree: str | None = None, arch: Arch = TWO, stages: Stages | None = None
+) -> CompileResult:
+    options = CompileOptions(
+        "fp32", tree=None if tree is None else parse_tree(tree), stages=stages or Stages()
+    )
+    return compile_model(prepared(model, "net"), arch, options)
+
+
+def home(*cores: str) -> str:
+    """The tree whose first result stays, on cores that keep `cores` of it."""
+    lines = "".join(f"  core {core}\n" for core in cores)
+    return APART.replace("net\n", f"net\nhome {FIRST} local\n{lines}", 1)
+
+
+def groups(made: CompileResult) -> list[Group]:
+    return [step.plan.schedule.group for step in made.steps if isinstance(step, Placed)]
+
+
+def rows(slices: Slices) -> list[tuple[int, int]]:
+    """First row and row behind the last one, by core."""
+    return [(start, start + size) for _, _, (start, size), _ in slices]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stride", "kept"),
+    [
+        (1, 1, [(0, 8), (8, 16)]),
+        (3, 1, [(0, 9), (7, 16)]),
+        (5, 1, [(0, 10), (6, 16)]),
+        (3, 2, [(0, 8), (7, 16)]),
+    ],
+)
+def test_a_core_keeps_its_share_and_what_its_readers_reach(
+    kernel: int, stride: int, kept: list[tuple[int, int]]
+) -> None:
+    _, second = groups(compiled(network(kernel, stride=stride), APART))
+    assert [rows(way.slices) for way in slicings(FIRST, [second], 2)] == [kept]
+    both = [(rows(w.slices), w.passed) for w in slicings(FIRST, [second], 2, passing=True)]
+    alone = kept == [(0, 8), (8, 16)]
+    assert both == ([(kept, False)] if alone else [(kept, True), (kept, False)])
+
+
+def test_images_are_kept_where_they_are_worked_on() -> None:
+    _, second = groups(compiled(network(batch=2), APART))
+    images, halves = (way.slices for way in slicings(FIRST, [second], 2))
+    assert images == (((0, 1), (0, 8), (0, 16), (0, 16)), ((1, 1), (0, 8), (0, 16), (0, 16)))
+    assert rows(halves) == [(0, 9), (7, 16)]
+
+
+@pytest.mark.parametrize("arch", [TWO, INTERLOCKED])
+def test_what_is_kept_in_slices_takes_no_dram_and_is_right(arch: Arch) -> None:
+    model = network()
+    made = compiled(model, home(), arch)
+    (_, second) = groups(made)
+    (kept,) = second.kept.values()
+    assert rows(kept.slices) == [(0, 9), (7, 16)]
+    # A border of one all round: but none between the cores, where the slice goes on.
+    assert kept.padded == (1, CHANNELS, 10, 18)
+    trace = simulate(made.program, arch)
+    assert trace.traffic["dram.write"] == ROWS * 16 * PIXEL  # the output alone
+    first, last = (step.plan.schedule.estimate for step in made.steps if isinstance(step, Placed))
+    apart = compiled(model, APART, arch)
+    own = [step.plan.schedule.estimate for step in apart.steps if isinstance(step, Placed)]
+    assert first.bytes + last.bytes < own[0].bytes + own[1].bytes - 2 * ROWS * 16 * PIXEL * 0.9
+    right(made.program, model, arch)
+
+
+def test_cores_pass_each_other_the_rows_that_they_need() -> None:
+    """One row of 16 pixels of 8 channels, each way."""
+    model = network()
+    for arch in (PASSING, PASSING.model_copy(update={"front_end": INTERLOCKED.front_end})):
+        made = compiled(model, home("h = 0:9", "h = 7:16").replace("local", "local passed"), arch)
+        first, _ = groups(made)
+        assert handovers(
+            first, ((((0, 1), (0, 8), (0, 8), (0, 16))), ((0, 1), (0, 8), (8, 8), (0, 16))), FIRST
+        ) == (
+            Handover(0, 1, ((0, 1), (0, 8), (7, 1), (0, 16))),
+            Handover(1, 0, ((0, 1), (0, 8), (8, 1), (0, 16))),
+        )
+        trace = simulate(made.program, arch)
+        assert trace.traffic["dram.write"] == ROWS * 16 * PIXEL
+        # The first layer's products are those of its rows alone, none of them twice.
+        assert trace.macs == 2 * ROWS * 16 * CHANNELS * CHANNELS * 9
+        right(made.program, model, arch)
+        text = print_tree(tree_of("net", made.steps))
+        assert f"home {FIRST} local at " in text and " passed\n  core h = 0:9\n" in text
+        assert print_tree(tree_of("net", compiled(model, text, arch).steps)) == text
+        followed(model, made, arch)
+
+
+def followed(model: onnx.ModelProto, made: CompileResult, arch: Arch) -> None:
+    """Tile by tile, with nothing but what is on chip, the schedule computes the same."""
+    steps = [step.plan.schedule for step in made.steps if isinstance(step, Placed)]
+    assert made.search is not None
+    feeds = feeds_of(model)
+    (want,) = reference(model, feeds).values()
+    (got,) = run_schedules(made.search.graph, steps, feeds).values()
+    np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
+
+
+def test_rows_that_are_not_passed_or_not_waited_for_are_caught() -> None:
+    tree = home("h = 0:9", "h = 7:16").replace("local", "local passed")
+    made = compiled(network(), tree, PASSING)
+    for gone in ("copies", "waits"):
+        cores = tuple(tuple(without(stream, gone)) for stream in made.program.cores)
+        assert findings(replace(made.program, cores=cores), PASSING), gone
+
+
+def without(items: tuple[Item, ...], gone: str) -> Iterator[Item]:
+    """`items` without the copies to other cores, or without waiting for what others copy here."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield replace(item, body=tuple(without(item.body, gone)))
+        elif gone == "copies" and isinstance(item, Copy) and item.dst.cores:
+            yield Sync(
+                engine=item.engine, waits=item.waits, signals=item.signals, notifies=item.notifies
+            )
+        elif gone == "waits":
+            assert isinstance(item, Instruction)
+            yield replace(item, waits=tuple(w for w in item.waits if not w[0].startswith("sent@")))
+        else:
+            yield item
+
+
+def test_a_core_is_told_that_nothing_passes_rows() -> None:
+    with pytest.raises(TreeError, match="no copy engine of two passes parts"):
+        compiled(network(), home("h = 0:9", "h = 7:16").replace("local", "local passed"))
+
+
+def right(program: Program, model: onnx.ModelProto, arch: Arch) -> None:
+    """It is proven, and computes the same in any order that it allows."""
+    assert not findings(program, arch)
+    feeds = feeds_of(model)
+    (want,) = reference(model, feeds).values()
+    for seed in range(3):
+        order = random_order(seed)
+        (got,) = execute(program, feeds, arch, order=order).values()
+        np.testing.assert_allclose(got, want, 0, 1e-4 * np.abs(want).max())
+
+
+def test_trees_say_the_slices_and_are_followed() -> None:
+    made = compiled(network(), home("h = 0:10", "h = 6:16"))
+    (_, second) = groups(made)
+    assert rows(second.kept[FIRST].slices) == [(0, 10), (6, 16)]
+    text = print_tree(tree_of("net", made.steps))
+    assert "  core h = 0:10\n  core h = 6:16\n" in text
+    assert print_tree(tree_of("net", compiled(network(), text).steps)) == text
+
+
+@pytest.mark.parametrize(
+    ("cores", "said"),
+    [
+        (("q = 0:9", "h = 7:16"), "no dimension 'q'; there are: n, o, h, w"),
+        (("h = 0:9", "h = 7:20"), "h = 7:20 is not in 0:16"),
+        (("h = 0:9",) * 3, "3 cores, where two has 2"),
+    ],
+)
+def test_slices_by_hand_must_be_there(cores: tuple[str, ...], said: str) -> None:
+    with pytest.raises(TreeError) as told:
+        compiled(network(), home(*cores))
+    assert said in str(told.value)
+
+
+def test_a_core_that_needs_what_another_one_keeps_is_refused() -> None:
+    steps = "".join(
+        f"step\n  core h = 0:8\n  core h = 8:16\n  layer {name}\n" for name in (FIRST, SECOND)
+    )
+    tree = home("h = 0:8", "h = 8:16").split("step")[0] + steps
+    with pytest.raises(TreeError) as told:
+        compiled(network(), tree)
+    assert "core 0 needs 0:1, 0:8, 0:9, 0:16 of t4, of which it keeps 0:1, 0:8, 0:8, 0:16" in str(
+        told.value
+    )
+    compiled(network(1), tree)  # without a halo they are enough
+
+
+def test_a_slice_that_is_moved_is_caught() -> None:
+    """Every core's first layer writes a row further on: the second one reads what nobody wrote."""
+    made = compiled(network(), home())
+    (kept,) = groups(made)[1].kept.values()
+    row = kept.padded[3] * PIXEL
+    low, high = kept.address, kept.address + kept.padded[2] * row
+    assert not findings(made.program, TWO)
+    cores = tuple(tuple(moved(stream, low, high, row)) for stream in made.program.cores)
+    assert findings(replace(made.program, cores=cores), TWO)
+
+
+def moved(items: tuple[Item, ...], low: int, high: int, by: int) -> Iterator[Item]:
+    """`items`, which write `by` bytes further on between `low` and `high` of local memory."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield replace(item, body=tuple(moved(item.body, low, high, by)))
+        elif isinstance(item, Instruction) and inside(getattr(item, "dst", None), low, high):
+            there = item.dst.address.plus(by)  # type: ignore[attr-defined]
+            yield replace(item, dst=replace(item.dst, address=there))  # type: ignore[attr-defined]
+        else:
+            yield item
+
+
+def inside(operand: Operand | None, low: int, high: int) -> bool:
+    return operand is not None and operand.memory == "local" and low <= operand.address.base < high
+
+
+@settings(max_examples=6, deadline=None)
+@given(
+    blocks(quantized=False, most=3), st.integers(2, 8), st.sampled_from(["tokens", "interlock"]),
+    st.sampled_from(["", "load", "peer"]),
+)  # fmt: skip
+def test_any_network_keeps_slices_on_any_number_of_cores(
+    model: onnx.ModelProto, cores: int, sync: str, among: str
+) -> None:
+    arch = machine(cores=cores, local={"size": 1 << 17}, sync=sync, among=among)
+    stages = Stages(keep=Clinging())
+    try:
+        made = check(model, arch, "fp32", CompileOptions(stages=stages)).compiled
+    except (DoesNotFit, UnsupportedModel) as why:
+        refused(why)
+        return
+    feeds = feeds_of(model)
+    want = execute(made.program, feeds, arch)
+    for seed in range(2):
+        order = random_order(seed)
+        got = execute(made.program, feeds, arch, order=order)
+        assert all(np.array_equal(got[name], want[name]) for name in want)
