@@ -159,9 +159,19 @@ class PlaceBuffers:
         last = len(plan.layers)
         lives = _lives(buffers, last)
         rates = [min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values()]
+        stored = {name for name, _ in plan.stores}
 
         def loading(buffer: Buffer) -> float:
             return buffer.bytes / max(rates) if buffer.key is not None else 0.0
+
+        def behind(a: Buffer, b: Buffer) -> float:
+            """Cycles that the load of the next tile's `a` behind this tile's `b` is late: it begins
+            when what `b` holds is used and stored, and should end when `a` is wanted again."""
+            if not loading(a):
+                return 0.0
+            storing = b.bytes / max(rates) if b.name in stored else 0.0
+            between = (*steady[b.last + 1 :], *steady[: a.first])
+            return max(0.0, storing + loading(a) - sum(phase.period for phase in between))
 
         def between(a: Buffer, b: Buffer) -> float:
             if _meet(lives[a.name], lives[b.name]):
@@ -172,7 +182,8 @@ class PlaceBuffers:
                 return times * (max(loading(a), loading(b)) + self.banks.again * hidden)
             # In the next tile the earlier one waits until this tile is done with the later one.
             period = min(steady[b.first].period, steady[a.first].period)
-            return self.banks.again * (times - 1) * period
+            late = max(behind(a, b), behind(b, a), self.banks.again * period)
+            return (times - 1) * late
 
         space = Space(
             size, memory.bank_size,

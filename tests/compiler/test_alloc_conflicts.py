@@ -260,6 +260,28 @@ def test_a_program_gets_faster() -> None:
     assert cycles(arch, "aware") < 0.95 * cycles(arch, "blind")
 
 
+def test_the_next_tile_is_loaded_while_this_one_is_stored() -> None:
+    """Cheap to keep apart from weights, but the input's place is wanted before the result's is
+    free: loads would wait for stores in every tile."""
+    net, channels = Net(), 8
+    x = net.input(1, channels, 48, 48)
+    for wide in (24, 24, 12):
+        x = net.op("Relu", net.op("Conv", x, net.weight(wide, channels, 3, 3), pads=[1] * 4))
+        channels = wide
+    model, arch = net.model(x), blocked("blocked")
+    local = arch.memories.local.model_copy(update={"size": 160 << 10})
+    memories = arch.memories.model_copy(update={"local": local})
+    arch = arch.model_copy(update={"memories": memories})
+    blind, aware = (
+        compile_model(
+            model, arch, CompileOptions(stages=replace(Stages(), alloc=PlaceBuffers(conflicts=how)))
+        )
+        for how in ("blind", "aware")
+    )
+    runs = [simulate(made.program, arch).cycles for made in (blind, aware)]
+    assert runs[1] < 0.7 * runs[0]
+
+
 def test_interleaved_banks_leave_nothing_to_do() -> None:
     aware, blind = (compiled(blocked("interleaved"), mode) for mode in MODES)
     assert [d.places for d in aware.decisions] == [d.places for d in blind.decisions]
