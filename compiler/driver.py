@@ -33,6 +33,7 @@ from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
+from compiler.priced import added
 from compiler.recompute import Known, Recipe
 from compiler.repair import TOKENS, Emitted, Parts, Way, emitted, placed, ways
 from compiler.schedule import Schedule
@@ -392,11 +393,11 @@ def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
         total = math.inf
         for kept in (stages.keep.apply(groups, graph, fitter), groups):
             homed = stages.homes.apply(kept, graph, fitter)
-            found = sum(fitter.price(part) for part in homed if isinstance(part, Group))
+            found = added(homed, fitter)
             total = min(total, found)
             if best is None or found < best[0]:
                 best = found, (groups, kept, homed)
-        if total <= sum(outlook.price(part) for part in groups if isinstance(part, Group)):
+        if total <= added(groups, outlook):
             break
     assert best is not None
     return best[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,6 +48,31 @@ class Prices(Protocol):
         """At most the price, and cheap."""
 
 
+def added(
+    parts: Iterable[Part], prices: Prices, rest: float = 0.0, limit: float = math.inf
+) -> float:
+    """Expected cycles of groups one after another, each with what it adds to the one before.
+
+    Args:
+        parts: the groups; calls of the host count nothing, and nothing overlaps with them.
+        prices: of groups.
+        rest: cycles at the end of the part before in which the first may begin.
+        limit: from this on infinity is answered, since a price is the dearest question there is.
+    """
+    total = 0.0
+    for part in parts:
+        if isinstance(part, HostNode):
+            rest = 0.0
+            continue
+        most = limit - total + rest
+        price = prices.below(part, most)
+        if price >= most:
+            return math.inf
+        lead, after = prices.ends(part)
+        total, rest = total + price - min(lead, rest), after
+    return total
+
+
 @dataclass
 class PricedParts:
     """The parts of a network, whose groups are changed where they get quicker for what lies in a
@@ -69,31 +94,35 @@ class PricedParts:
         quicker together than those that are there."""
         if not places:
             return
-        changed = places[0][1]
-        old = sum(self.prices.price(self.group(position)) for position in changed)
-        best = self.best(places, old)
+        best = self.best(places, self._added({}, places[0][1]))
         if best is not None:
             self.settle(best)
 
     def best(self, places: Iterable[Place], limit: float = math.inf) -> Place | None:
-        """Of `places`, the one whose groups are expected to be quickest, if that is below
-        `limit`."""
+        """Of `places`, the one with which what is around it is expected to be quickest, if that is
+        below `limit`."""
         best = None
         for place in places:
-            total = self._below(place, limit)
+            total = self._added(place[1], place[1], limit)
             if total < limit:
                 limit, best = total, place
         return best
 
-    def _below(self, place: Place, limit: float) -> float:
-        """The price of the groups that change if that is below `limit`, else infinity."""
-        new = 0.0
-        for group in place[1].values():  # one at a time: a price is the dearest question there is
-            price = self.prices.below(group, limit - new)
-            if price >= limit - new:
-                return math.inf
-            new += price
-        return new
+    def _added(
+        self, changed: Mapping[int, Group], around: Collection[int], limit: float = math.inf
+    ) -> float:
+        """What the parts at `around`, some of them `changed`, and the one behind them add to what
+        is before them, if that is below `limit`."""
+        first, last = min(around), min(max(around) + 1, len(self.parts) - 1)
+        parts = [changed.get(n, self.parts[n]) for n in range(first, last + 1)]
+        return added(parts, self.prices, self._rest(first - 1), limit)
+
+    def _rest(self, position: int) -> float:
+        """Cycles at the end of a part in which the one behind it may begin."""
+        part = self.parts[position] if position >= 0 else None
+        if not isinstance(part, Group) or math.isinf(self.prices.price(part)):
+            return 0.0
+        return self.prices.ends(part)[1]
 
     def settle(self, place: Place) -> None:
         """Let something lie there."""
