@@ -82,8 +82,7 @@ def test_what_is_kept_is_given_up_where_a_layer_fits_no_tile_beside_it() -> None
     options = CompileOptions(stages=Stages(partition=Unfused(), keep=Crowded()))
     compiled = check(model, machine(), "fp32", options).compiled
     assert not any(made.group.kept for made in compiled.decisions)
-    (note,) = compiled.notes
-    assert note.startswith("nothing is kept between groups, because with it")
+    assert not compiled.notes  # the groups without it were weighed beside those with it
 
 
 def test_a_layer_without_room_beside_what_is_kept_is_refused_with_its_sum() -> None:
