@@ -26,7 +26,7 @@ _MARKED = re.compile(r"(<!-- results -->\n).*?(<!-- results end -->)", re.S)
 
 def table(study: archgen.Study) -> str:
     """The main figures of each machine, in Markdown."""
-    lines = ["| machine | TOPS | latency | images/s | of roofline | bound | on chip | energy |",
+    lines = ["| machine | TOPS | latency | images/s | of bound | bound by | on chip | energy |",
              "|---|--:|--:|--:|--:|---|--:|--:|"]  # fmt: skip
     for row in study.frame.to_dict("records"):
         arch = study.by_name[row["arch"]]
@@ -44,7 +44,7 @@ def table(study: archgen.Study) -> str:
         places = 1 if rate < 100 else 0
         lines.append(
             f"{head} {row['latency_ms']:.3g} ms | {rate:,.{places}f} | "
-            f"{row['efficiency']:.0%} | {row['bound']} | {memory / 2**10:,.0f} KiB | "
+            f"{row['of_bound']:.0%} | {row['bound_by']} | {memory / 2**10:,.0f} KiB | "
             f"{row['energy_low_mj']:.2g} - {row['energy_high_mj']:.2g} mJ |"
         )
     return "\n".join(lines)
@@ -65,7 +65,8 @@ command above; `python docs/results.py archgen-out` makes picture and table.
 
 {table(study)}
 
-On chip: the peak of all on-chip memories of the fullest core. Energy is a range, see
+Of bound: `bound_cycles`, which no schedule of the network undercuts on that machine, over the
+latency. On chip: the peak of all on-chip memories of the fullest core. Energy is a range, see
 [docs/energy.md](docs/energy.md); what else the figures do not say is in
 [docs/limits.md](docs/limits.md).
 
