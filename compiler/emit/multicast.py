@@ -23,7 +23,7 @@ instruction of this core, so for the interlock both words to and from them claim
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -87,6 +87,15 @@ class _Means:
     arch: Arch
     users: int
     """Cores that load at the same time."""
+    known: dict[object, dict[int, Copy]] = field(default_factory=dict, compare=False)
+    """What was made of loads: all cores that share one ask for its parts."""
+
+    def parts(self, items: tuple[Item, ...], cores: tuple[int, ...]) -> dict[int, Copy]:
+        """See `_parts`."""
+        found = self.known.get((items, cores))
+        if found is None:
+            found = self.known[items, cores] = _parts(items, cores, self)
+        return found
 
 
 def _free(core: int) -> str:
@@ -115,7 +124,7 @@ def _shares(trees: Sequence[list[Node]], means: _Means) -> dict[str, dict[int, t
             alike.setdefault((core // means.arch.cores if near else 0, *steps), []).append(core)
         for cores in alike.values():
             steps = by_core[cores[0]]
-            if len(cores) > 1 and any(_parts(items, cores, means) for _, items in steps):
+            if len(cores) > 1 and any(means.parts(items, tuple(cores)) for _, items in steps):
                 shares.setdefault(buffer, {}).update(dict.fromkeys(cores, tuple(cores)))
     return shares
 
@@ -174,7 +183,7 @@ class _Core:
         if not cores:
             yield node
             return
-        parts = _parts(node.items, cores, self.means)
+        parts = self.means.parts(node.items, cores)
         others = tuple(core for core in cores if core != self.number)
         own = parts.get(self.number)
         ahead = node.items[:-1]
