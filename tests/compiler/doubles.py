@@ -125,6 +125,10 @@ class _Bargain:
         del limit
         return self.price(group)
 
+    def ends(self, group: Group) -> tuple[float, float]:
+        del group
+        return 0.0, 0.0
+
     def bound(self, group: Group) -> float:
         return self.real.bound(group)
 
@@ -163,6 +167,10 @@ class Moved:
     def below(self, group: Group, limit: float) -> float:
         del limit
         return self.price(group)
+
+    def ends(self, group: Group) -> tuple[float, float]:
+        del group
+        return 0.0, 0.0
 
     def bound(self, group: Group) -> float:
         return 0.0
