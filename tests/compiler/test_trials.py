@@ -49,7 +49,7 @@ def small() -> Arch:
 def banked() -> Arch:
     """A machine whose work hides conflicts in banks, so that moving buffers for them is no gain."""
     arch = load_arch("soma-edge")
-    local = arch.memories.local.model_copy(update={"size": 32768, "banks": 4, "mapping": "blocked"})
+    local = arch.memories.local.model_copy(update={"size": 16384, "banks": 4, "mapping": "blocked"})
     return arch.model_copy(update={"memories": arch.memories.model_copy(update={"local": local})})
 
 
