@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -35,8 +35,8 @@ from simmodel.program import Program
 Queue = tuple[int, str]
 """Core and engine."""
 Ints = NDArray[np.int64]
-Choose = Callable[[int], int]
-"""Picks one of n queues that may go on."""
+Choose = Callable[[Sequence[int]], int]
+"""Picks one of the queues that may go on, by its place among them."""
 
 
 class Stuck(RuntimeError):
@@ -247,7 +247,15 @@ def sequence(
 def random_order(seed: int) -> Choose:
     """Picks queues at random, the same way for the same `seed`."""
     generator = random.Random(seed)
-    return generator.randrange
+    return lambda queues: generator.randrange(len(queues))
+
+
+def starving_order(seed: int) -> Choose:
+    """Lets a queue go on only where nothing before it can; which comes before which is drawn, the
+    same way for the same `seed`. So some run ahead as far as they may, and others as late."""
+    generator = random.Random(seed)
+    ranks: defaultdict[int, float] = defaultdict(generator.random)
+    return lambda queues: max(range(len(queues)), key=lambda place: ranks[queues[place]])
 
 
 class _Game:
@@ -287,7 +295,7 @@ class _Game:
     def _next(self) -> int:
         if self.choose is None:
             return self.awake.pop()
-        index = self.choose(len(self.awake))
+        index = self.choose(self.awake)
         self.awake[index], self.awake[-1] = self.awake[-1], self.awake[index]
         return self.awake.pop()
 

@@ -1,13 +1,15 @@
 """Random graphs on random machines: each is right, or refused with a sum that adds up.
 
     python studies/benchmarks/fuzz.py [--minutes 60] [--seed 0] [--jobs 1] [--quick] [--out FOLDER]
+    python studies/benchmarks/fuzz.py --many               # machines of 2 to 32 cores
     python studies/benchmarks/fuzz.py --only 17            # one seed, and what becomes of it
     python studies/benchmarks/fuzz.py --broken             # damaged ONNX files instead
 
 Every seed is a machine, a graph and the options of a study's point, compiled, proved, executed,
-compared with ONNX Runtime and simulated, in a process of its own with bounded time and memory. What
-to look for: `failures: 0`. Answers go to `FOLDER/log.jsonl`; run again, it goes on behind the last
-seed. A failure's machine, graph and command are made small and stand in `FOLDER/SEED-small`.
+executed again in other legal orders, compared with ONNX Runtime and simulated, in a process of its
+own with bounded time and memory. What to look for: `failures: 0`. Answers go to `FOLDER/log.jsonl`;
+run again, it goes on behind the last seed. A failure's machine, graph and command are made small
+and stand in `FOLDER/SEED-small`.
 """
 
 from __future__ import annotations
@@ -70,6 +72,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", type=int, help="this seed alone")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--quick", action="store_true", help="small graphs, little effort")
+    parser.add_argument("--many", action="store_true", help="machines of 2 to 32 cores")
     parser.add_argument("--broken", action="store_true", help="damaged ONNX files")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="leave as it is")
     parser.add_argument("--out", type=Path, default=Path("fuzz-out"), help="folder of the answers")
@@ -91,7 +94,7 @@ def fresh_seeds(options: argparse.Namespace, known: set[int]) -> Iterator[int]:
 
 def answer(seed: int, options: argparse.Namespace) -> Answer:
     """What becomes of a seed; sometimes also whether it does so again elsewhere."""
-    case = case_of(seed, options.quick)
+    case = case_of(seed, options.quick, options.many)
     with tempfile.TemporaryDirectory() as folder:
         found = judged(case, Path(folder) / f"m{seed}", CPU).record()
     names = [node.op_type for node in case.model.graph.node]
@@ -108,7 +111,7 @@ def elsewhere(seed: int, options: argparse.Namespace, hashes: str) -> Answer:
     """The answer for a seed in another Python with another hash seed."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--only", str(seed), "--no-shrink", "--out", folder]
-        command += ["--quick"] if options.quick else []
+        command += ["--quick"] * options.quick + ["--many"] * options.many
         environment = {**os.environ, "PYTHONHASHSEED": hashes}
         subprocess.run(command, env=environment, capture_output=True, check=False)
         return read(Path(folder) / "log.jsonl")[0]
@@ -116,7 +119,7 @@ def elsewhere(seed: int, options: argparse.Namespace, hashes: str) -> Answer:
 
 def make_small(seed: int, options: argparse.Namespace) -> None:
     """Write the failing case of a seed, and a smaller one that fails alike."""
-    case = case_of(seed, options.quick)
+    case = case_of(seed, options.quick, options.many)
     case.write(options.out / str(seed))
     wanted = verdict_apart(case)
 

@@ -22,7 +22,7 @@ from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.driver import CompileOptions, compile_model
 from simmodel.verify import verify
 
-SEEDS, MORE, SHARE = 50, 60, 5
+SEEDS, MORE, CORES, SHARE = 50, 60, 20, 5
 HALOS = (None, True, True, False)
 SLOTS = (2, 2, 1, 3)
 
@@ -33,13 +33,17 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def right_or_refused(
-    seeds: range, folder: Path, tools: Callable[[int], Toolchain] = lambda _: STANDARD
+    seeds: range,
+    folder: Path,
+    tools: Callable[[int], Toolchain] = lambda _: STANDARD,
+    many: bool = False,
 ) -> None:
     """No seed fails, and most are right."""
     kinds: Counter[str] = Counter()
     failed = []
     for seed in seeds:
-        found = judged(case_of(seed, quick=True), folder / f"m{seed}", tools=tools(seed))
+        case = case_of(seed, quick=True, many=many)
+        found = judged(case, folder / f"m{seed}", tools=tools(seed))
         kinds[found.kind] += 1
         if not found.good:
             failed.append(f"seed {seed} {found.kind}: {found.signature} | {found.reason}")
@@ -55,6 +59,11 @@ def test_any_graph_on_any_machine(first: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", range(1000, 1000 + MORE, SHARE))
 def test_any_groups_with_any_tiles(first: int, tmp_path: Path) -> None:
     right_or_refused(range(first, first + SHARE), tmp_path, careless)
+
+
+@pytest.mark.parametrize("first", range(0, CORES, SHARE))
+def test_any_graph_on_many_cores(first: int, tmp_path: Path) -> None:
+    right_or_refused(range(first, first + SHARE), tmp_path, careless, many=True)
 
 
 def careless(seed: int) -> Toolchain:

@@ -67,10 +67,10 @@ class Case:
         )  # fmt: skip
 
 
-def case_of(seed: int, quick: bool = False) -> Case:
-    """The case of a seed; with `quick` a smaller one."""
-    rng = random.Random(f"archgen {seed} {quick}")
-    tree = machine(rng, f"m{seed}")
+def case_of(seed: int, quick: bool = False, many: bool = False) -> Case:
+    """The case of a seed; with `quick` a smaller one, with `many` on a machine of many cores."""
+    rng = random.Random(f"archgen {seed} {quick}" + " many" * many)
+    tree = machine(rng, f"m{seed}", many)
     dtype = rng.choice(tree["types"])
     coded = rng.random() < (0.4 if dtype == "int8" else 0.06)
     effort = rng.choice([0, 0, 0, 1] if quick else [0, 0, 0, 1, 1, 1, 1, 2])
@@ -79,7 +79,7 @@ def case_of(seed: int, quick: bool = False) -> Case:
         halo=rng.choice(["auto", "auto", *sorted(HALOS)]),
         objective=rng.choice(["latency", "latency", *sorted(OBJECTIVES)]), effort=effort,
     )  # fmt: skip
-    model = graph(rng, quick=quick, coded=coded)
+    model = graph(rng, quick=quick, coded=coded, many=many)
     return Case(tree, model, dtype, way, host=rng.random() < 0.9)
 
 

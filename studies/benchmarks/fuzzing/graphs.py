@@ -37,15 +37,26 @@ TOKENS: tuple[Grower, ...] = (
     products.own_product, products.recurrent, products.einsum, blocks.mixed, integers.dynamic,
     reductions.norm,
 )  # fmt: skip
+SHARED: dict[int, tuple[Grower, ...]] = {
+    4: (windows.conv, windows.conv, blocks.basic, blocks.inception, blocks.squeeze, windows.pool),
+    3: (products.matmul, products.matmul, products.perceptron, products.attention),
+}
+"""By rank, what reads weights or rows of which several cores need the same."""
 TRIES = 12
 """Operators tried for each that is added."""
 
 
-def graph(rng: random.Random, *, quick: bool = False, coded: bool = False) -> onnx.ModelProto:
-    """A model of one to eight random operators or blocks (four if `quick`)."""
+def graph(
+    rng: random.Random, *, quick: bool = False, coded: bool = False, many: bool = False
+) -> onnx.ModelProto:
+    """A model of one to eight random operators or blocks (four if `quick`); with `many` there is
+    something for many cores to do: a larger input, and products of it first."""
     half = not coded and rng.random() < 0.04
-    net = Net(rng, coded=coded, half=half, most=2500 if quick else 8000)
-    kept = [start(net, quick)]
+    net = Net(rng, coded=coded, half=half, most=2500 if quick and not many else 8000)
+    kept = [wide(net) if many else start(net, quick)]
+    for _ in range(2 if many else 0):
+        grower = net.rng.choice(SHARED.get(len(net.shape(kept[-1])), ANY))
+        kept.append(grower(net, kept[-1]) or kept[-1])
     if net.maybe(0.2):
         kept.append(net.input(*net.shape(kept[0])))
     for _ in range(rng.randint(1, 4 if quick else 8)):
@@ -57,6 +68,14 @@ def graph(rng: random.Random, *, quick: bool = False, coded: bool = False) -> on
     if net.maybe(0.04):
         net.input(net.shape(kept[0])[0], 3)
     return net.model(outputs(net, kept))
+
+
+def wide(net: Net) -> str:
+    """An input of which each of many cores gets a part: an image or tokens."""
+    batch = net.pick(1, 1, 1, 2, 4)
+    if net.maybe(0.65):
+        return net.input(batch, net.pick(3, 8, 16, 24), net.pick(9, 16, 23, 32), net.pick(4, 7, 9))
+    return net.input(batch, net.pick(8, 16, 33, 64), net.pick(8, 16, 24, 48))
 
 
 def start(net: Net, quick: bool) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -26,10 +26,17 @@ from archgen.studies.run import Workbench
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.errors import DoesNotFit
 from fuzzing.cases import Case
+from simmodel.arch import Arch
 from simmodel.asm import constant_data, print_program
 from simmodel.asm_reader import parse_program
+from simmodel.functional import Host, Run, run
+from simmodel.order import random_order, starving_order
+from simmodel.program import Probe, Program
 
 ANSWERS = ("right", "unproven", "does_not_fit", "unsupported")
+ORDERS = {"a random order": random_order, "an order that starves queues": starving_order}
+"""Legal orders in which a program is executed again, by what they are drawn from."""
+Inputs = Mapping[str, Any]
 _FRAME = re.compile(r'File "[^"]*?((?:archgen|compiler|simmodel)/[\w/]+\.py)", line \d+, in (\w+)')
 _BECAUSE = "The above exception was the direct cause"
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(:|$)")
@@ -69,6 +76,27 @@ class Verdict:
     def record(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)
+
+
+class Orders:
+    """Executes what it is given in the order of `tools`, then in other legal ones."""
+
+    def __init__(self, tools: Toolchain) -> None:
+        self._tools = tools
+        self.differing: list[str] = []
+        """Orders in which outputs were other bytes."""
+
+    def execute(
+        self, program: Program, inputs: Inputs, arch: Arch, host: Host, probes: Sequence[Probe]
+    ) -> Run:
+        """The run of the first order."""
+        found = self._tools.execute(program, inputs, arch, host, probes)
+        wanted = {name: values.tobytes() for name, values in found.outputs.items()}
+        for name, order in ORDERS.items():
+            got = run(program, inputs, arch, host, order(1)).outputs
+            if {name: values.tobytes() for name, values in got.items()} != wanted:
+                self.differing.append(name)
+        return found
 
 
 def judged(case: Case, folder: Path, cpu: float = 60, tools: Toolchain = STANDARD) -> Verdict:
@@ -125,11 +153,14 @@ def _judged(case: Case, folder: Path, tools: Toolchain) -> Verdict:
         point = case.point(folder)
     except ArchError as why:
         return Verdict("crash", "ArchError", str(why)[:300])
-    outcome = Workbench(replace(tools, compile=compiled)).run(point)
+    orders = Orders(tools)
+    outcome = Workbench(replace(tools, compile=compiled, execute=orders.execute)).run(point)
     if outcome.status == "does_not_fit":
         return _sum(refusals, outcome)
     if outcome.status != "ok":
         return _stopped(outcome)
+    if orders.differing:
+        return Verdict("order", "legal orders", f"outputs differ in {orders.differing}")
     return _finished(outcome, case, programs[-1])
 
 

@@ -21,13 +21,18 @@ TYPES = (
     ["int8"], ["int8"], ["int8", "fp16"], ["fp16"], ["fp32"], ["bf16"], ["fp16", "int8"],
     ["fp32", "int8", "fp16"], ["bf16", "int8"], ["int8", "int16"],
 )  # fmt: skip
+SCOPES = ("chip", "cluster", "core")
+MANY = (2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 12, 13, 16, 16, 17, 24, 31, 32)
+"""Cores of a machine with many: powers of two, and what divides badly."""
 STORED = ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32")
 
 
-def machine(rng: random.Random, name: str) -> Tree:
-    """A machine that passes every rule."""
+def machine(rng: random.Random, name: str, many: bool = False) -> Tree:
+    """A machine that passes every rule; of `MANY` cores if `many`."""
     while True:
         tree = _machine(rng, name)
+        if many:
+            _of_many_cores(rng, tree)
         if is_machine(tree):
             return tree
 
@@ -81,6 +86,36 @@ def _reach_several(rng: random.Random, tree: Tree) -> None:
         }  # fmt: skip
     if "front_end" in tree:
         tree["front_end"] |= _some(rng, 0.5, signal=rng.choice(["3 cycles", "100 ns"]))
+
+
+def _of_many_cores(rng: random.Random, tree: Tree) -> None:
+    """Cores in clusters, with what they need to have anything to do with each other: room, signals,
+    and mostly a way from core to core, links of their own, or loads for several."""
+    total = rng.choice(MANY)
+    tree["clusters"] = rng.choice([n for n in (1, 1, 2, 3, 4, 8) if total % n == 0])
+    tree["cores"] = total // tree["clusters"]
+    memories, copies = tree["memories"], tree["copy"]
+    memories["local"] |= _sram(rng, rng.choice([4, 8, 32, 128, 512]) * KIB)
+    front = tree.setdefault("front_end", {})
+    front |= {"sync": rng.choice(["tokens", "interlock"]), "tokens": rng.choice([8, 24, 64, 256])}
+    front |= _some(rng, 0.5, signal=rng.choice(["3 cycles", "40 cycles", "100 ns"]))
+    if rng.random() < 0.7:
+        memories["dram"]["bandwidth"] = rng.choice(["1 B/cycle", "4 B/cycle", "16 B/cycle"])
+    for engine in copies.values():
+        if "dram" in engine["from"] and rng.random() < 0.6:
+            engine["broadcast"] = True
+    if rng.random() < 0.6:
+        to = [role for role in ("local", "weights") if role in memories and rng.random() < 0.8]
+        copies["peer"] = {
+            "from": ["local"], "to": to or ["local"], "peer": True,
+            "broadcast": rng.random() < 0.5, "rank": rng.choice([1, 2, 3, 4]),
+            "bandwidth": rng.choice(["16 B/cycle", "4 B/cycle", "64 B/cycle"]),
+        }  # fmt: skip
+        tree.setdefault("links", {}).update(_some(rng, 0.5, mesh={
+            "from": ["local"], "to": to or ["local"], "scope": rng.choice(SCOPES),
+            "bandwidth": rng.choice(["8 B/cycle", "64 B/cycle"]),
+            "latency": rng.choice(["0 cycles", "2 cycles", "30 cycles"]),
+        }))  # fmt: skip
 
 
 def _memories(rng: random.Random) -> Tree:
@@ -235,7 +270,7 @@ def _links(rng: random.Random, copies: Tree) -> Tree:
             "bandwidth": rng.choice(["2 B/cycle", "16 B/cycle", "20 GB/s"]),
         } | _some(
             rng, 0.5, latency=rng.choice(["1 cycle", "30 cycles"]),
-            scope=rng.choice(["chip", "cluster", "core"]), duplex=rng.choice([True, False]),
+            scope=rng.choice(SCOPES), duplex=rng.choice([True, False]),
         )  # fmt: skip
     return made
 
