@@ -226,7 +226,8 @@ class Vector(Part):
     rank: Annotated[int, Field(ge=1, le=3)] = 3
     """Dimensions that one instruction walks."""
     max_extent: PositiveInt | None = None
-    """Most elements along the innermost dimension of one instruction."""
+    """Most elements along the innermost dimension of one instruction; a longer row without gaps is
+    walked as rows of that many, where `rank` leaves a dimension for them."""
     window: bool = True
     """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
     reads: Roles = ("local",)

@@ -141,7 +141,9 @@ def _peeled(instruction: Instruction, rank: int, limit: int | None, names: Names
     """Loops over the outermost dimensions until `rank` are left."""
     lists = list(_operands(instruction).values())
     depth = len(lists[0].shape)
-    if depth <= rank:
+    if depth < rank:
+        return _folded(instruction, limit, names)
+    if depth == rank and not _worth_peeling(instruction, limit):
         return _chunked(instruction, _innermost(instruction), limit, names)
     extent = max(operand.shape[0] for operand in lists)
 
@@ -155,6 +157,29 @@ def _peeled(instruction: Instruction, rank: int, limit: int | None, names: Names
     variable = names.fresh() if extent > 2 else ""
     rest = piece(variable, 1)
     return [*piece("", 0), *([Loop(variable, extent - 1, tuple(rest))] if variable else rest)]
+
+
+def _worth_peeling(instruction: Instruction, limit: int | None) -> bool:
+    """Whether its rows are so long and so few that each is better an instruction, or two, in which
+    the engine walks pieces of the row as rows."""
+    extents, axis = [max(column) for column in _extents(instruction)], _innermost(instruction)
+    if limit is None or axis == 0 or isinstance(instruction, Window | Reduce):
+        return False
+    whole, rest = divmod(extents[axis], limit)
+    return whole > 1 and extents[0] * (1 + bool(rest)) < whole + bool(rest)
+
+
+def _folded(instruction: Instruction, limit: int | None, names: Names) -> list[Item]:
+    """A row that is too long, as one instruction whose rows are as long as can be, and the rest."""
+    axis = _innermost(instruction)
+    extent = max(_extents(instruction)[axis])
+    if limit is None or extent < 2 * limit or isinstance(instruction, Window | Reduce):
+        return _chunked(instruction, axis, limit, names)
+    most = extent // limit * limit
+    items: list[Item] = [taken(instruction, axis, "", 0, most, keep=True)]
+    if rest := extent - most:
+        items += _chunked(taken(instruction, axis, "", most, rest, keep=True), axis, limit, names)
+    return items
 
 
 def _innermost(instruction: Instruction) -> int:

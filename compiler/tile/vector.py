@@ -60,13 +60,27 @@ def move_cycles(
                 dims.append(sizes[axis])
             end = step * sizes[axis]
         step *= room[axis]
-    long = math.ceil(dims[0] / (engine.max_extent or dims[0]))
-    rows, count = math.prod(dims[1 : engine.rank]), long * math.prod(dims[engine.rank :])
+    dims += [1] * (engine.rank - len(dims))
+    limit = engine.max_extent or dims[0]
+    whole, rest = divmod(dims[0], limit)
+    count = math.prod(dims[engine.rank :])
+    rows = count * math.prod(dims[1 : engine.rank])
+    if engine.rank == 1:
+        count *= whole + bool(rest)
+    else:
+        count *= instructions(whole, rest, dims[engine.rank - 1])
     flows = Flows(arch)
     for write in (False, True):
         flows.add("local", math.prod(sizes) * item, run * item, write=write)
-    work = count * rows * math.ceil(dims[0] / long / lanes)
+    work = rows * (whole * math.ceil(limit / lanes) + math.ceil(rest / lanes))
     return float(count * vector_startup(arch) + max(work, flows.longest()))
+
+
+def instructions(whole: Any, rest: Any, last: Any) -> Any:
+    """Instructions for rows of `whole` pieces and a rest: pieces of a row are taken one by one or,
+    where the outermost dimension is free or as short as `last`, walked along that one."""
+    one_by_one = whole + np.greater(rest, 0)
+    return np.minimum(one_by_one, last * (np.minimum(whole, 1) + np.greater(rest, 0)))
 
 
 @dataclass(frozen=True)
@@ -217,29 +231,37 @@ class VectorWork:
     def _of(self, link: Link) -> Any:
         """Cycles of all instructions of a link."""
         arch, engine, lanes = self.arch, self.arch.vector, self._lanes(link)
-        inner, rows, pieces = self._window() if link.taps else self._joined(link)
+        inner, rows, last, pieces = self._window() if link.taps else self._joined(link)
         factor = getattr(engine.cost, link.cost)
         limit = engine.max_extent or np.iinfo(np.int64).max
         whole, rest = inner // limit, inner % limit
         most = np.ceil(rows * np.ceil(np.minimum(inner, limit) / lanes) * factor)
         work = pieces * (whole * most + np.ceil(rows * np.ceil(rest / lanes) * factor))
-        count = pieces * (whole + (rest > 0))
+        count = pieces * self._instructions(link, whole, rest, last)
         busy = np.maximum(work * max(1, link.taps), self._moved(link))
         roles_read = {operand.role for operand in link.reads}
         return link.times * (count * vector_startup(arch, roles_read) + busy)
 
-    def _window(self) -> tuple[Any, Any, Any]:
+    def _instructions(self, link: Link, whole: Any, rest: Any, last: Any) -> Any:
+        """Instructions for rows of `whole` longest ones and a rest, `last` of them along the
+        outermost dimension."""
+        if link.taps or link.reduces or self.arch.vector.rank == 1:
+            return whole + (rest > 0)
+        return instructions(whole, rest, last)
+
+    def _window(self) -> tuple[Any, Any, Any, Any]:
         """Channels, rows of them and instructions of a window, which no dimensions join."""
         found, nest = roles(self.nest), self.nest
         rows = [d for d in (found.y, found.x) if d is not None]
         moving = [d for d in self._order if d not in rows and nest.dims[d].extent > 1]
         inner = moving[-1:]
         lead = (self.sizes[d] for d in moving[:-1])
-        sizes = (math.prod(self.sizes[d] for d in dims) for dims in (inner, rows))
-        return (*sizes, math.prod(lead))
+        channels, walked = (math.prod(self.sizes[d] for d in dims) for dims in (inner, rows))
+        return channels, walked, walked, math.prod(lead)
 
-    def _joined(self, link: Link) -> tuple[Any, Any, Any]:
-        """Positions of a row however long, rows of an instruction, and instructions."""
+    def _joined(self, link: Link) -> tuple[Any, Any, Any, Any]:
+        """Positions of a row however long, rows of an instruction, how many of these lie along its
+        outermost dimension, and instructions."""
         operands, extents = (link.written, *link.reads), self.extents
         depth: Any = 0
         dims: list[Any] = [1]  # a scalar is a row of one
@@ -257,7 +279,8 @@ class VectorWork:
             ]
             dims.append(1)
         rank = self.arch.vector.rank
-        return dims[0], math.prod(dims[1:rank]), math.prod(dims[rank:])
+        dims += [1] * (rank - len(dims))
+        return dims[0], math.prod(dims[1:rank]), dims[rank - 1], math.prod(dims[rank:])
 
     def _loops(self, link: Link) -> list[int]:
         """Loops that an instruction walks, the fastest first; by what it reads where it reduces."""

@@ -67,9 +67,18 @@ class VectorFamily(Instruction):
     def startup(self, arch: Arch) -> int:
         return arch.vector.startup.cycles(arch.clock) + access_latency(arch, self.reads())
 
+    def rows(self, arch: Arch) -> tuple[int, ...]:
+        """What it walks, a row that is longer than the engine's longest as several of these, where
+        they fill it and the engine has a dimension left for them."""
+        walked, limit = self.walked(), arch.vector.max_extent
+        if limit is None or walked[-1] <= limit or len(walked) >= arch.vector.rank:
+            return walked
+        count, rest = divmod(walked[-1], limit)
+        return walked if rest else (*walked[:-1], count, limit)
+
     def cycles(self, arch: Arch) -> int:
         widest = max(operand.itemsize for operand in (self.dst, *self.reads()))
-        return vector_cycles(arch, self.walked(), widest, self.cost())
+        return vector_cycles(arch, self.rows(arch), widest, self.cost())
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.vector
@@ -85,7 +94,7 @@ class VectorFamily(Instruction):
 
     def _too_large(self, arch: Arch) -> str | None:
         engine = arch.vector
-        walked = self.walked()
+        walked = self.rows(arch)
         if len(walked) > engine.rank:
             return f"{len(walked)} dimensions, the vector engine walks {engine.rank}"
         if engine.max_extent is not None and walked[-1] > engine.max_extent:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
@@ -181,3 +182,18 @@ def test_a_reduction_in_pieces_joins_them() -> None:
     made = [i for i, _ in flat(items, {}) if isinstance(i, Reduce)]
     assert [i.partial is not None for i in made[:3]] == [False, True, True]
     assert len(made) == 90
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "count"),
+    [((32,), 2, 1), ((35,), 2, 2), ((2, 32), 2, 2), ((16, 32), 2, 4), ((2, 32), 3, 1)],
+)
+def test_long_rows_are_few_instructions(shape: tuple[int, ...], rank: int, count: int) -> None:
+    """By an engine that takes 8 of a row: all as rows of 8, row by row, or one piece of all."""
+    arch = machine(vector={"rank": rank, "max_extent": 8})
+    gaps = tuple(40 * bool(axis < len(shape) - 1) or 1 for axis in range(len(shape)))
+    a, dst = (Operand("local", Address(base), shape, gaps, "int8") for base in (0, 40000))
+    wide = Unary(engine="vector", function="abs", dst=dst, a=a)
+    items = legal_vector(wide, arch, Names())
+    same(wide, items, arch)
+    assert len(list(flat(items, {}))) == count

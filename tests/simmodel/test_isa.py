@@ -7,6 +7,7 @@ iterations write one by one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -310,6 +311,26 @@ def test_what_a_splat_cannot_be(changes: dict[str, Any], message: str) -> None:
     reason = splat.unencodable(machine().model_copy(update={"vector": vector}))
     assert reason is not None
     assert message in reason
+
+
+@pytest.mark.parametrize(
+    ("shape", "rank", "cycles"),
+    [
+        ((24,), 2, 3 * 2),  # 3 rows of 8, each 2 vectors of 5 lanes
+        ((3, 8), 2, 3 * 2),  # which is the same
+        ((24,), 1, None),
+        ((20,), 2, None),  # a row of 4 would be left
+    ],
+)
+def test_a_long_row_is_walked_as_rows(
+    shape: tuple[int, ...], rank: int, cycles: int | None
+) -> None:
+    strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    splat = Splat(engine="vector", dst=at("local", 0, shape, strides=strides))
+    changes = {"rank": rank, "max_extent": 8, "lanes": 5}
+    arch = machine().model_copy(update={"vector": machine().vector.model_copy(update=changes)})
+    assert (splat.unencodable(arch) is None) == (cycles is not None)
+    assert cycles is None or splat.cycles(arch) == cycles
 
 
 def test_rounding_needs_the_type_that_it_rounds_to() -> None:
