@@ -121,6 +121,10 @@ class SharedMemory(Memory):
     """One for the chip, or one for each cluster."""
 
 
+ROLES = frozenset({"dram", "local", "shared", "weights", "accumulators"})
+"""Of memories."""
+
+
 class Memories(Part):
     """The memories of the machine, by role."""
 
@@ -136,8 +140,7 @@ class Memories(Part):
 
     def get(self, role: str) -> Memory | Dram | None:
         """The memory in `role`, or None where the machine has none."""
-        known = role in Memories.model_fields
-        found: Memory | Dram | None = getattr(self, role) if known else None
+        found: Memory | Dram | None = getattr(self, role) if role in ROLES else None
         return found
 
     def on_chip(self) -> dict[str, Memory]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -77,6 +77,11 @@ class Timeline:
         """Per core: number of its first occurrence; one more entry for the end."""
         owners = np.array(self.owners, np.int64)[self.site]
         return np.searchsorted(owners, np.arange(len(self.program.cores) + 1)).astype(np.int64)
+
+    @cached_property
+    def token_uses(self) -> tuple[TokenUse, ...]:
+        """The use of every token that is declared, waited for or signalled."""
+        return tuple(_token_uses(self))
 
     def where(self, occurrence: int) -> str:
         """Core, engine and mnemonic of an occurrence, for messages."""
@@ -138,33 +143,53 @@ class TokenUse:
         return np.where(wanted <= self.initial, -1, index)
 
 
-def token_uses(line: Timeline) -> list[TokenUse]:
-    """The use of every token that is declared, waited for or signalled."""
-    gives: dict[tuple[int, str], list[tuple[Ints, int]]] = defaultdict(list)
-    takes: dict[tuple[int, str], list[tuple[Ints, int]]] = defaultdict(list)
-    for site, owner, found in zip(line.sites, line.owners, line.occurrences, strict=True):
+class _Uses:
+    """Sites that give or take, by token; cores that meet have thousands of tokens."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[tuple[int, str], int] = {}
+        """Token -> its number."""
+        self._rows: list[tuple[int, int, int]] = []
+        """Number of the token, site, how many."""
+
+    def add(self, token: tuple[int, str], site: int, count: int) -> None:
+        """`site` gives or takes `count` of `token`."""
+        self._rows.append((self.numbers.setdefault(token, len(self.numbers)), site, count))
+
+    def by_token(self, line: Timeline) -> list[tuple[Ints, Ints]]:
+        """Per number: occurrences in program order, and the count of each."""
+        token, site, count = np.array(self._rows, np.int64).reshape(-1, 3).T
+        times = np.array([len(found) for found in line.occurrences], np.int64)[site]
+        where = np.concatenate(
+            [np.empty(0, np.int64), *(line.occurrences[s] for s in site.tolist())]
+        )
+        token, count = np.repeat(token, times), np.repeat(count, times)
+        order = np.lexsort((where, token))
+        edges = np.searchsorted(token[order], np.arange(len(self.numbers) + 1))
+        where, count = where[order], count[order]
+        return [(where[a:b], count[a:b]) for a, b in pairwise(edges.tolist())]
+
+
+def _token_uses(line: Timeline) -> Iterator[TokenUse]:
+    gives, takes = _Uses(), _Uses()
+    for number, (site, owner) in enumerate(zip(line.sites, line.owners, strict=True)):
         for name, count in site.instruction.signals:
-            gives[owner, name].append((found, count))
+            gives.add((owner, name), number, count)
         for name, count in site.instruction.waits:
-            takes[owner, name].append((found, count))
+            takes.add((owner, name), number, count)
         for name, count, cores in site.instruction.notifies:
             for core in cores:
-                gives[core, name].append((found, count))
+                gives.add((core, name), number, count)
     declared = {(c, n): k for c, names in enumerate(line.program.tokens) for n, k in names.items()}
-    keys = dict.fromkeys([*declared, *gives, *takes])
-    return [
-        TokenUse(*key, declared.get(key, 0), *_merged(gives[key]), *_merged(takes[key]))
-        for key in keys
-    ]
-
-
-def _merged(parts: list[tuple[Ints, int]]) -> tuple[Ints, Ints]:
-    if not parts:
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    where = np.concatenate([found for found, _ in parts])
-    counts = np.concatenate([np.full(len(found), n, np.int64) for found, n in parts])
-    order = np.argsort(where, kind="stable")
-    return where[order], counts[order]
+    given, taken = gives.by_token(line), takes.by_token(line)
+    nothing = np.empty(0, np.int64), np.empty(0, np.int64)
+    for key in dict.fromkeys([*declared, *gives.numbers, *takes.numbers]):
+        giver, taker = gives.numbers.get(key), takes.numbers.get(key)
+        yield TokenUse(
+            *key, declared.get(key, 0),
+            *(nothing if giver is None else given[giver]),
+            *(nothing if taker is None else taken[taker]),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,8 +214,9 @@ def dependencies(line: Timeline) -> Dependencies:
     """Edges from tokens and barriers; each token must be signalled by one queue alone."""
     lacking: list[tuple[int, str]] = []
     targets, sources = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    for use in token_uses(line):
-        if len(np.unique(line.queue[use.givers])) > 1:
+    for use in line.token_uses:
+        queues = line.queue[use.givers]
+        if (queues != queues[:1]).any():
             raise ValueError(f"core {use.core}: token {use.name} is signalled by several queues")
         needed = use.needed
         lacking += [(int(o), use.name) for o in use.takers[needed == len(use.givers)]]
@@ -383,14 +409,16 @@ class Clocks:
         for occurrence in order.tolist():
             own = queue[occurrence]
             row, known = current[own], rows[current[own]]
-            for source in sources[bounds[occurrence] : bounds[occurrence + 1]]:
-                if known[queue[source]] > position[source] or queue[source] == own:
-                    continue
-                # One row, however many it waits for: cores that meet wait for all others.
-                more = None if known is rows[row] else known
-                known = np.maximum(known, rows[row_of[source]], out=more)
-                known[queue[source]] = position[source] + 1
-            if known is not rows[row]:
+            waited = [
+                source
+                for source in sources[bounds[occurrence] : bounds[occurrence + 1]]
+                if known[queue[source]] <= position[source] and queue[source] != own
+            ]
+            if waited:  # one row, however many it waits for: cores that meet wait for all others
+                known = np.maximum.reduce([known, *(rows[row_of[source]] for source in waited)])
+                for source in waited:
+                    if known[queue[source]] <= position[source]:
+                        known[queue[source]] = position[source] + 1
                 rows.append(known)
                 row = len(rows) - 1
             current[own] = row_of[occurrence] = row

@@ -27,6 +27,8 @@ from simmodel.region import Operand
 Bools = NDArray[np.bool_]
 Dims = tuple[tuple[int, int], ...]
 """(extent, stride in bytes), largest stride first, all strides positive."""
+FAR = 1 << 42
+"""Bytes; addresses stay below."""
 CHUNK = 1 << 20
 """Pairs looked at together; bounds the memory that a program full of overlaps needs."""
 
@@ -184,7 +186,7 @@ def accesses(line: Timeline, arch: Arch) -> Accesses:
     none = np.empty(0, np.int64)
     start = np.concatenate([none, *(column[5] for column in columns)])
     place, box_of_access = spread(3), spread(4)
-    key = (place * max(len(boxes), 1) + box_of_access) * (1 << 42) + start
+    key = (place * max(len(boxes), 1) + box_of_access) * FAR + start
     _, first, region = np.unique(key, return_index=True, return_inverse=True)
     return Accesses(
         np.concatenate([none, *(column[0] for column in columns)]),
@@ -198,8 +200,7 @@ def _meeting(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
     written region with itself too."""
     own = np.flatnonzero(table.written)
     yield own, own
-    for spot in range(len(table.places)):
-        yield from _bounding(table, np.flatnonzero(table.place == spot))
+    yield from _bounding(table)
 
 
 def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
@@ -209,10 +210,13 @@ def _touching(table: Accesses, first: Ints, second: Ints) -> Bools:
     return _exact(table, pairs // count, pairs % count)[back]
 
 
-def _bounding(table: Accesses, regions: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Pairs among `regions` whose bounding intervals meet, each once, in chunks."""
-    regions = regions[np.argsort(table.start[regions], kind="stable")]
-    start, end, written = table.start[regions], table.end[regions], table.written[regions]
+def _bounding(table: Accesses) -> Iterator[tuple[Ints, Ints]]:
+    """Pairs of regions whose bounding intervals meet, each once, in chunks."""
+    # One line of bytes for all places, far enough from each other.
+    base = table.place * FAR
+    regions = np.argsort(base + table.start, kind="stable")
+    start, end = (base + table.start)[regions], (base + table.end)[regions]
+    written = table.written[regions]
     rank = np.arange(len(regions))
     upto = np.searchsorted(start, end, side="left")
     writers = rank[written]

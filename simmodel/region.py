@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from simmodel.dtype import size_of
 
@@ -154,14 +154,20 @@ def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
     dropped. Along a dimension where it has extent 1 and others more, an operand stands still,
     whatever its stride.
     """
-    columns = zip(*(operand.shape for operand in operands), strict=True)
+    return _walk(tuple([(operand.shape, operand.strides) for operand in operands]))
+
+
+@lru_cache(maxsize=1 << 14)
+def _walk(boxes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]) -> tuple[int, ...]:
+    """The same for shapes and strides: many operands, above all of different cores, share them."""
+    columns = zip(*(shape for shape, _ in boxes), strict=True)
     extents = [max(column) for column in columns]
     kept: list[tuple[int, tuple[int, ...]]] = []
-    lead = operands[0].strides
+    lead = boxes[0][1]
     for axis in sorted(range(len(extents) - 1, -1, -1), key=lambda axis: abs(lead[axis])):
         if extents[axis] == 1:
             continue
-        steps = tuple(o.strides[axis] if o.shape[axis] > 1 else 0 for o in operands)
+        steps = tuple(strides[axis] if shape[axis] > 1 else 0 for shape, strides in boxes)
         if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
             kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
         else:

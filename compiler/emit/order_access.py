@@ -142,10 +142,11 @@ def meet(first: Iterable[Access], second: Accesses, counts: Mapping[str, int]) -
 
     `counts`: iterations of every loop around both.
     """
-    return any(_conflict(a, b, counts) for a in first for b in second)
+    return any(conflict(a, b, counts) for a in first for b in second)
 
 
-def _conflict(a: Access, b: Access, counts: Mapping[str, int]) -> bool:
+def conflict(a: Access, b: Access, counts: Mapping[str, int]) -> bool:
+    """Whether two accesses touch a common byte, one writing, in an iteration of the same loops."""
     if a.memory != b.memory or not (a.write or b.write):
         return False
     if a.terms != b.terms:

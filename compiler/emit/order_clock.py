@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 
-from compiler.emit.order_access import Access, Accesses, meet
+from compiler.emit.order_access import Access, Accesses, conflict
 from compiler.emit.order_atoms import Atom
 from simmodel.arch import Arch
 from simmodel.isa import Arrive, Await
@@ -45,6 +45,8 @@ class Clock:
         self._arrived: dict[str, int] = {}
         self._fence = 0
         self._flying: list[tuple[int, Access]] = []
+        self._within: dict[str, list[tuple[int, Access]]] = defaultdict(list)
+        """The same by memory."""
         self._floor = 0
         self.now = 0
         """End of what has been played."""
@@ -88,9 +90,10 @@ class Clock:
 
     def _cleared(self, start: int, touched: Accesses) -> int:
         start = max(start, self._floor)
-        for end, access in self._flying:
-            if end > start and meet((access,), touched, self._loops):
-                start = end
+        for mine in touched:
+            for end, access in self._within[mine.memory]:
+                if end > start and conflict(access, mine, self._loops):
+                    start = end
         return start
 
     def _note(self, atom: Atom, start: int, end: int, touched: Accesses) -> None:
@@ -107,7 +110,9 @@ class Clock:
             self._passed(atom, start)
         if self._interlock:
             self._forget()
-            self._flying += [(end, access) for access in touched]
+            for access in touched:
+                self._flying.append((end, access))
+                self._within[access.memory].append((end, access))
         self.now = max(self.now, end)
 
     def _forget(self) -> None:
@@ -117,6 +122,9 @@ class Clock:
         self._flying.sort(key=lambda entry: entry[0])
         self._floor = max(self._floor, self._flying[self._most // 2 - 1][0])
         del self._flying[: self._most // 2]
+        self._within.clear()
+        for entry in self._flying:
+            self._within[entry[1].memory].append(entry)
 
     def _passed(self, atom: Atom, start: int) -> None:
         cost = atom.cost

@@ -40,7 +40,7 @@ def _append(result: Balance, name: str, net: int, low: int) -> None:
 def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
     """Whether no count falls below 0 when `items` start with `counts`; other cores give what is not
     in it."""
-    return all(
+    return not counts or all(
         counts[name] + low >= 0 for name, (_, low) in balance(items).items() if name in counts
     )
 
@@ -48,6 +48,8 @@ def plays(items: Iterable[Item], counts: Mapping[str, int]) -> bool:
 def after(items: Iterable[Item], counts: Mapping[str, int]) -> dict[str, int]:
     """Counts behind `items`."""
     result = dict(counts)
+    if not result:  # a machine that interlocks
+        return result
     for name, (net, _) in balance(items).items():
         if name in result:
             result[name] += net

@@ -7,7 +7,7 @@ loops, so one instruction serves every tile of a segment.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest
@@ -83,7 +83,7 @@ def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:
         front = min(max(0, -span.start), span.size)
         size = max(0, high - low)
         # Outside altogether: nothing is left, but the border still begins where the range does.
-        inside.append(replace(span, start=low if size else span.start + front, size=size))
+        inside.append(Range(low if size else span.start + front, size, span.terms))
         before.append(front)
         after.append(span.size - front - size)
     return Region(tuple(inside), tuple(before), tuple(after))

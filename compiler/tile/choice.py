@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class Choice:
 
     def one(self, index: int) -> Choice:
         """The sizes of one candidate, by its position among all."""
-        return Choice(*(each(column, self.shape, index) for column in self._columns))
+        return Choice(*each(self._columns, self.shape, index))
 
     def some(self, order: Any) -> Choice:
         """The sizes of some candidates, by their positions among all."""
@@ -51,9 +52,15 @@ class Choice:
         return self.pixels * self.n
 
 
-def each(column: Any, shape: tuple[int, ...], index: int) -> Any:
-    """What a column says of one of `shape` candidates."""
-    return np.broadcast_to(np.asarray(column), shape).flat[index]
+def each(columns: Iterable[Any], shape: tuple[int, ...], index: int) -> list[Any]:
+    """What columns say of one of `shape` candidates, by its position."""
+    at = [int(place) for place in np.unravel_index(index, shape)]
+    found = []
+    for column in map(np.asarray, columns):
+        skipped = len(shape) - column.ndim
+        along = zip(at[skipped:], column.shape, strict=True)
+        found.append(column[tuple([0 if extent == 1 else place for place, extent in along])])
+    return found
 
 
 def chosen(shape: tuple[int, ...], order: Any, *columns: Any) -> list[Any]:

@@ -159,4 +159,4 @@ def _estimate(priced: Price, shape: tuple[int, ...], index: int) -> Estimate:
         priced.lead,
         priced.rest,
     )
-    return Estimate(*(float(each(column, shape, index)) for column in columns))
+    return Estimate(*map(float, each(columns, shape, index)))

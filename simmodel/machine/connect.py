@@ -7,7 +7,7 @@ before the machine runs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +17,8 @@ from simmodel.errors import NotRunnable
 from simmodel.expand import Site
 from simmodel.isa import HOST, Arrive, Await, Copy, Instruction
 from simmodel.isa.base import Flow as Bytes
+from simmodel.isa.base import Notices as Named
+from simmodel.isa.base import Sync
 from simmodel.machine.engine import Engine
 from simmodel.machine.flow import Resource
 from simmodel.machine.link import Links, is_store
@@ -41,6 +43,9 @@ class Sockets:
     barriers: Mapping[str, Barrier]
     memories: Memories
     links: Links
+    known_waits: dict[Sync, Waits] = field(default_factory=dict)
+    """Tokens by how instructions name them: where cores meet, all others again and again."""
+    known_notices: dict[Named, Notices] = field(default_factory=dict)
 
 
 def bind(site: Site, number: int, sockets: Sockets) -> Work:
@@ -78,16 +83,24 @@ def _check(operand: Operand, instruction: Instruction, sockets: Sockets) -> None
 
 
 def _synchronization(instruction: Instruction, sockets: Sockets) -> tuple[Waits, Waits]:
-    waits: list[tuple[Token, int]] = []
-    signals: list[tuple[Token, int]] = []
-    for names, parts in ((instruction.waits, waits), (instruction.signals, signals)):
-        for name, count in names:
-            parts.append((_token(name, sockets.core, instruction, sockets), count))
-    if isinstance(instruction, Await):
-        waits.append((_found(sockets.barriers, instruction.barrier, "barrier", instruction), 1))
-    if isinstance(instruction, Arrive):
-        signals.append((_found(sockets.barriers, instruction.barrier, "barrier", instruction), 1))
-    return tuple(waits), tuple(signals)
+    waits = _tokens(instruction.waits, instruction, sockets)
+    signals = _tokens(instruction.signals, instruction, sockets)
+    if isinstance(instruction, Await | Arrive):
+        barrier = _found(sockets.barriers, instruction.barrier, "barrier", instruction), 1
+        if isinstance(instruction, Await):
+            waits = (*waits, barrier)
+        else:
+            signals = (*signals, barrier)
+    return waits, signals
+
+
+def _tokens(names: Sync, instruction: Instruction, sockets: Sockets) -> Waits:
+    """The core's own tokens of these names."""
+    found = sockets.known_waits.get(names)
+    if found is None:
+        found = tuple((_token(n, sockets.core, instruction, sockets), k) for n, k in names)
+        sockets.known_waits[names] = found
+    return found
 
 
 def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> Token:
@@ -98,12 +111,16 @@ def _token(name: str, core: int, instruction: Instruction, sockets: Sockets) -> 
 
 def _notices(instruction: Instruction, sockets: Sockets) -> Notices:
     """Tokens that it gives wherever they are, and how much later they arrive."""
-    late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
-    return tuple(
-        (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
-        for name, count, cores in instruction.notifies
-        for core in cores
-    )
+    found = sockets.known_notices.get(instruction.notifies)
+    if found is None:
+        late = sockets.arch.front_end.signal.cycles(sockets.arch.clock)
+        found = tuple(
+            (_token(name, core, instruction, sockets), count, 0 if core == sockets.core else late)
+            for name, count, cores in instruction.notifies
+            for core in cores
+        )
+        sockets.known_notices[instruction.notifies] = found
+    return found
 
 
 def _cause(instruction: Instruction, arch: Arch) -> int:

@@ -7,6 +7,8 @@ without looking at anything else.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from simpy import Event
 from simpy.events import Timeout
 
@@ -25,6 +27,8 @@ class Fabric:
         self._env = env
         self._recorder = recorder
         self._crowded: dict[Resource, None] = {}
+        self._changes = 0
+        """How often a resource became crowded, or ceased to be."""
 
     def start(self, flow: Flow, usage: Usage, length: float, now: int) -> Event:
         """Begin `length` cycles of work; the event tells their end, after which call `end`.
@@ -33,6 +37,7 @@ class Fabric:
         it is run for every instruction.
         """
         flow.usage = usage
+        flow.narrowed = -1
         flow.left = length
         flow.since = now
         flow.alarm = None
@@ -45,7 +50,9 @@ class Fabric:
             if resource.penalty:
                 resource.meet()
             if resource.load > resource.limit:
-                self._crowded[resource] = None
+                if resource not in self._crowded:
+                    self._crowded[resource] = None
+                    self._changes += 1
                 seeds = [resource] if seeds is None else [*seeds, resource]
         if seeds is not None:
             self._share(seeds, now)
@@ -73,6 +80,7 @@ class Fabric:
                 seeds = [resource] if seeds is None else [*seeds, resource]
                 if resource.load <= resource.limit:
                     del self._crowded[resource]
+                    self._changes += 1
         if seeds is not None:
             self._share(seeds, now)
         if self._recorder is not None:
@@ -82,8 +90,8 @@ class Fabric:
         if len(seeds) == 1 and len(self._crowded) <= (seeds[0] in self._crowded):
             self._share_alone(seeds[0], now)
             return
-        flows, resources = _connected(seeds)
-        binding, levels = fill(flows, [r for r in resources if r.crowded])
+        flows, resources = self._connected(seeds)
+        binding, levels = fill(flows, [r for r in resources if r in self._crowded])
         for resource in resources:
             resource.advance(now)
         for flow in flows:
@@ -131,27 +139,37 @@ class Fabric:
         if waited is not None:
             flow.alarm.callbacks, waited.callbacks = waited.callbacks, []
 
+    def _connected(self, seeds: list[Resource]) -> tuple[list[Flow], list[Resource]]:
+        """`seeds` and the crowded resources that flows connect with them, and all their flows."""
+        flows: dict[Flow, None] = {}
+        resources = dict.fromkeys(seeds)
+        most = len(self._crowded.keys() | resources.keys())
+        todo = list(seeds)
+        while todo:
+            for flow in todo.pop().flows:
+                if flow in flows:
+                    continue
+                flows[flow] = None
+                if flow.narrowed != self._changes:
+                    self._narrow(flow)
+                if len(resources) == most:
+                    continue
+                for resource, _ in flow.narrow:
+                    if resource not in resources:
+                        resources[resource] = None
+                        todo.append(resource)
+        return list(flows), list(resources)
+
+    def _narrow(self, flow: Flow) -> None:
+        """Note what crowded resources `flow` uses: a broadcast uses many, few of them crowded."""
+        crowded = self._crowded
+        flow.narrow = tuple([use for use in flow.usage if use[0] in crowded])
+        flow.narrowed = self._changes
+
     def _record(self, recorder: Recorder, flow: Flow) -> None:
-        flows, _ = _connected([resource for resource, _ in flow.usage])
+        flows, _ = self._connected([resource for resource, _ in flow.usage])
         touched = dict.fromkeys(r for f in (flow, *flows) for r, _ in f.usage)
         recorder.levels_of(touched, self._env.now)
-
-
-def _connected(seeds: list[Resource]) -> tuple[list[Flow], list[Resource]]:
-    """`seeds` and the crowded resources that flows connect with them, and all their flows."""
-    flows: dict[Flow, None] = {}
-    resources = dict.fromkeys(seeds)
-    todo = list(seeds)
-    while todo:
-        for flow in todo.pop().flows:
-            if flow in flows:
-                continue
-            flows[flow] = None
-            for resource, _ in flow.usage:
-                if resource.load > resource.limit and resource not in resources:
-                    resources[resource] = None
-                    todo.append(resource)
-    return list(flows), list(resources)
 
 
 def _level(resource: Resource) -> float:
@@ -171,6 +189,10 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
     In each round every resource offers its room in equal parts. Flows that no offer holds back are
     free. Then each resource that holds back all of its remaining flows binds them at its offer;
     where there is none, the one that holds back the slowest flow does, and its level is final.
+
+    Args:
+        flows: with what they use of `crowded` noted in `narrow`.
+        crowded: all crowded resources that the flows use.
     """
     binding: Binding = {}
     levels: Levels = {}
@@ -179,48 +201,47 @@ def fill(flows: list[Flow], crowded: list[Resource]) -> tuple[Binding, Levels]:
     left = dict.fromkeys(flows)
     while left:
         offers = {r: levels.get(r, room[r] / waiting[r]) for r in crowded if waiting[r]}
-        bounds = {flow: _bound(flow, offers) for flow in left}
-        for flow in _settled(bounds):
-            speed, resource = bounds[flow]
-            del left[flow]
+        bounds = {flow: _bound(flow.narrow, offers) for flow in left}
+        settled = _settled(bounds, waiting)
+        for flow in settled:
+            resource = bounds[flow][1]
             if resource is not None:
                 binding[flow] = resource
                 levels[resource] = offers[resource]
-            for used, demand in flow.usage:
-                if used in room:
-                    room[used] = max(0.0, room[used] - speed * demand)
-                    waiting[used] -= 1
+        if len(settled) == len(left):
+            break
+        for flow in settled:
+            speed = bounds[flow][0]
+            del left[flow]
+            for used, demand in flow.narrow:
+                rest = room[used] - speed * demand
+                room[used] = rest if rest > 0.0 else 0.0
+                waiting[used] -= 1
     return binding, levels
 
 
 Bounds = dict[Flow, tuple[float, Resource | None]]
 
 
-def _bound(flow: Flow, offers: Levels) -> tuple[float, Resource | None]:
-    """Speed of `flow` under `offers`, and the resource that holds it back."""
+def _bound(narrow: Usage, offers: Levels) -> tuple[float, Resource | None]:
+    """Speed of a flow under `offers`, and the resource that holds it back."""
     speed = 1.0
     bound: Resource | None = None
-    for resource, demand in flow.usage:
-        offer = offers.get(resource)
-        if offer is not None and offer < speed * demand:
+    for resource, demand in narrow:
+        offer = offers[resource]
+        if offer < speed * demand:
             speed, bound = offer / demand, resource
     return speed, bound
 
 
-def _settled(bounds: Bounds) -> list[Flow]:
-    """The flows whose bounds are final."""
+def _settled(bounds: Bounds, waiting: dict[Resource, int]) -> list[Flow]:
+    """The flows whose bounds are final; `waiting`: of each resource, how many flows are left."""
     free = [flow for flow, (_, bound) in bounds.items() if bound is None]
     if free:
         return free
-    # Resources that hold back some flow which another holds back more.
-    open_ones: set[Resource] = set()
-    for flow, (_, bound) in bounds.items():
-        for resource, _ in flow.usage:
-            if resource is not bound:
-                open_ones.add(resource)
-    closed = [flow for flow, (_, bound) in bounds.items() if bound not in open_ones]
-    if closed:
-        return closed
     held = [(speed, bound.name, bound) for speed, bound in bounds.values() if bound is not None]
-    slowest = min(held, key=lambda entry: entry[:2])[2]
-    return [flow for flow, (_, bound) in bounds.items() if bound is slowest]
+    count = Counter(bound for *_, bound in held)
+    closed = {resource for resource, flows in count.items() if flows == waiting[resource]}
+    if not closed:
+        closed = {min(held, key=lambda entry: entry[:2])[2]}
+    return [flow for flow, (_, bound) in bounds.items() if bound in closed]

@@ -45,11 +45,14 @@ def whole(cycles: float) -> int:
 class Flow:
     """One engine's traffic; engines run one instruction at a time, so each has one flow."""
 
-    __slots__ = ("alarm", "bound", "demand", "ended", "goal", "left", "lost", "since", "turn",
-                 "usage")  # fmt: skip
+    __slots__ = ("alarm", "bound", "demand", "ended", "goal", "left", "lost", "narrow", "narrowed",
+                 "since", "turn", "usage")  # fmt: skip
 
     def __init__(self) -> None:
         self.usage: Usage = ()
+        self.narrow: Usage = ()
+        """What of it was crowded when the fabric counted `narrowed` changes."""
+        self.narrowed = -1
         self.left = 0.0
         """Cycles of work that were left at `since`."""
         self.since = 0

@@ -62,6 +62,8 @@ class Memories:
         self._env = env
         self._arch = arch
         self._instances: dict[tuple[str, int], int] = {}
+        self._known: dict[tuple[str, tuple[int, ...], int], tuple[int, ...]] = {}
+        """Instances by role, cores named and issuing core."""
         self._ports: list[Ports] = []
         self._add("dram", 1, arch.memories.dram)
         for role, memory in arch.memories.on_chip().items():
@@ -80,7 +82,12 @@ class Memories:
 
     def instances(self, operand: Operand, core: int) -> tuple[int, ...]:
         """Numbers of the instances that `operand` of an instruction of `core` lies in."""
-        return tuple(self._instances[spot] for spot in places(self._arch, operand, core))
+        key = operand.memory, operand.cores, core
+        found = self._known.get(key)
+        if found is None:
+            found = tuple(self._instances[spot] for spot in places(self._arch, operand, core))
+            self._known[key] = found
+        return found
 
     def banked(self, operand: Operand, core: int) -> bool:
         """Whether the address of `operand` decides which resources it uses."""

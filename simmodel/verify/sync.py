@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from simmodel.order import Ints, Timeline, TokenUse, barrier_uses, token_uses
+from simmodel.order import Ints, Timeline, TokenUse, barrier_uses
 from simmodel.verify.finding import Finding
 
 COUNT = 2**31
@@ -15,7 +15,7 @@ COUNT = 2**31
 
 def token_findings(line: Timeline) -> Iterator[Finding]:
     """Tokens with several givers or takers, and tokens that do not balance."""
-    for use in token_uses(line):
+    for use in line.token_uses:
         for role, occurrences in (("signalled", use.givers), ("awaited", use.takers)):
             queues = _queues(line, occurrences, use.core)
             if len(queues) > 1:
