@@ -269,17 +269,13 @@ def _widen(operand: Operand, turns: Turns) -> Operand:
 
 def addresses(address: Address, loops: Turns) -> Numbers:
     """Addresses for all iterations of `loops`, outermost slowest."""
-    if not loops:  # most occur once, and plain numbers are much faster than arrays of one
-        first = (
-            0
-            if address.ring is None
-            else address.ring.pitch * (address.ring.offset % address.ring.slots)
-        )
-        return np.array([address.base + first], np.int64)
-    total = np.int64(address.base) + _sums(address.terms, loops)
-    if address.ring is None:
-        return total.ravel()
     ring = address.ring
+    if not loops:  # most occur once, and plain numbers are much faster than arrays of one
+        moved = 0 if ring is None else ring.pitch * (ring.offset % ring.slots)
+        return np.array([address.base + moved], np.int64)
+    total = np.int64(address.base) + _sums(address.terms, loops)
+    if ring is None:
+        return total.ravel()
     slot = (ring.offset + _sums(ring.terms, loops)) % ring.slots
     result: Numbers = (total + ring.pitch * slot).ravel()
     return result
