@@ -4,8 +4,9 @@ What is loaded should find its place free while the work before it is still goin
 before, or at the end of the group before. So buffers that are loaded live some layers longer, as
 many as there is room for, and the buffers that the last layer of the group before works on are
 obstacles. Where there is not that much room, this wish is given up first; then buffers that are
-never in use together share space. In a group without outer loops each load gets a life of its own
-(`early`) where that saves time.
+never in use together share space. In loops the tile before counts for more than the group before:
+loads find their places free while it ends (`lives`). In a group without loops each load gets a life
+of its own (`early`) where that saves time.
 
 In a memory whose banks are contiguous ranges, slots go to banks of their own while there is room.
 """
@@ -21,6 +22,7 @@ from typing import Annotated, Literal
 from compiler.alloc.conflicts import Banks, traffic
 from compiler.alloc.exact import Packer
 from compiler.alloc.layout import check_layout
+from compiler.alloc.lives import Lives, ahead, depths, in_use, together, turning
 from compiler.alloc.pack import Item, pack
 from compiler.alloc.prefetch import Early, Pace, prefetched
 from compiler.alloc.separate import Space, Waits, separate
@@ -79,16 +81,17 @@ class PlaceBuffers:
             buffers = [b for b in found if b.address is None]
             if buffers:
                 busy = _tail(before, role) if before is not None and self.ahead else []
-                made = self._place(buffers, (memory, size), plan, busy)
-                ahead = _ahead(buffers, len(plan.layers))
-                early = self._early(made, buffers, (memory, size), plan, busy, arch)
+                room, looped = (memory, size), bool(plan.schedule.loops)
+                made = self._place(buffers, room, plan, busy, turns=looped)
+                alive_ahead = ahead(buffers, len(plan.layers))
+                early = self._early(made, buffers, room, plan, busy, arch)
                 if early is not None:
-                    made, ahead = early
-                places |= made
+                    made, alive_ahead = early
                 if self.conflicts == "aware" and memory.mapping == "blocked" and memory.banks > 1:
-                    places |= self._separated(
-                        places, buffers, (memory, size), busy, plan, arch, ahead
-                    )
+                    once = self._place(buffers, room, plan, busy, turns=False) if looped else made
+                    starts = [places | start for start in (made, once)[: 1 if made == once else 2]]
+                    made = self._separated(starts, buffers, room, busy, plan, arch, alive_ahead)
+                places |= made
         return places
 
     def ensures(
@@ -108,11 +111,12 @@ class PlaceBuffers:
             return None
         memory, size = room
         grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
-        return prefetched(made, buffers, Pace.of(plan, arch), (size, grain), busy, self.early)
+        found = prefetched(made, buffers, Pace.of(plan, arch), (size, grain), busy, self.early)
+        return None if found is None else (found[0], Lives(found[1]))
 
     def _place(
         self, buffers: list[Buffer], room: tuple[Memory, int], plan: Plan,
-        busy: list[tuple[int, int]],
+        busy: list[tuple[int, int]], *, turns: bool,
     ) -> Places:  # fmt: skip
         memory, size = room
         grain = math.lcm(memory.alignment, _word(memory), *(size_of(b.dtype) for b in buffers))
@@ -120,21 +124,19 @@ class PlaceBuffers:
         if self.apart and memory.mapping == "blocked" and memory.banks > 1:
             grains.insert(0, math.lcm(memory.bank_size, grain))
         last = len(plan.layers)
-        ahead = _ahead(buffers, last)
-        # From all together down to one layer ahead; the group before is run into only then.
-        early = (_ahead(buffers, last, layers) for layers in _depths(last))
-        wishes = [_together(buffers, last), *early, ahead]
-        for avoided, lives, step in itertools.product((busy, []), wishes, grains):
+        for (lives, avoided), step in itertools.product(
+            _wishes(buffers, plan, busy, turns), grains
+        ):
             found = _first_fit(buffers, lives, step, size, avoided)
             if found is not None:
                 return found
         dense = _packed(buffers)
         if _end(dense, buffers) <= size:
             return dense
-        found = _searched(buffers, ahead, room, min(self.effort, 1), self.packer)
+        found = _searched(buffers, ahead(buffers, last), room, min(self.effort, 1), self.packer)
         if found is not None:
             return found
-        lives = _lives(buffers, last)
+        lives = in_use(buffers, last)
         for step in grains:
             found = _first_fit(buffers, lives, step, size, [])
             if found is not None:
@@ -149,15 +151,16 @@ class PlaceBuffers:
         raise too_large(plan, buffers[0].role, max(demand, size + 1), size)
 
     def _separated(
-        self, places: Places, buffers: list[Buffer], room: tuple[Memory, int],
-        busy: list[tuple[int, int]], plan: Plan, arch: Arch, ahead: Lives,
+        self, starts: list[Places], buffers: list[Buffer], room: tuple[Memory, int],
+        busy: list[tuple[int, int]], plan: Plan, arch: Arch, early: Lives,
     ) -> Places:  # fmt: skip
-        """`places` with buffers moved between banks, for fewer cycles in the steady state."""
+        """The best of `starts` with buffers moved between banks, for fewer cycles in the steady
+        state."""
         memory, size = room
         steady = phases(plan, arch)
         names = {b.name for b in plan.buffers.values() if b.role == buffers[0].role}
         last = len(plan.layers)
-        lives = _lives(buffers, last)
+        lives = in_use(buffers, last)
         rates = [min(copy_rate(arch, e), arch.dram_bytes_per_cycle) for e in arch.copy_.values()]
         stored = {name for name, _ in plan.stores}
 
@@ -174,10 +177,10 @@ class PlaceBuffers:
             return max(0.0, storing + loading(a) - sum(phase.period for phase in between))
 
         def between(a: Buffer, b: Buffer) -> float:
-            if _meet(lives[a.name], lives[b.name]):
+            if lives.meet(a.name, b.name):
                 return math.inf
             times = steady[a.first].times
-            if _meet(ahead[a.name], ahead[b.name]):
+            if early.meet(a.name, b.name):
                 hidden = steady[min(a.first, b.first)].period
                 return times * (max(loading(a), loading(b)) + self.banks.again * hidden)
             # In the next tile the earlier one waits until this tile is done with the later one.
@@ -189,49 +192,40 @@ class PlaceBuffers:
             size, memory.bank_size,
             lambda b: math.lcm(memory.alignment, _word(memory), size_of(b.dtype)),
         )  # fmt: skip
-        waits = Waits(between, busy, lambda b: 0.0 if ahead[b.name][0] else loading(b))
-        found = separate(
-            {n: p for n, p in places.items() if n in names}, buffers,
-            traffic(steady, names, memory, self.banks), space, waits, self.banks,
-        )  # fmt: skip
+        waits = Waits(between, busy, lambda b: loading(b) if early.early(b.name) else 0.0)
+        seen = traffic(steady, names, memory, self.banks)
+        made = (
+            separate(
+                {n: p for n, p in start.items() if n in names},
+                buffers,
+                seen,
+                space,
+                waits,
+                self.banks,
+            )
+            for start in starts
+        )
+        found, _ = min(made, key=lambda each: each[1])
         return {b.name: found[b.name] for b in buffers}
-
-
-Lives = dict[str, tuple[int, int]]
-"""Buffer -> steps in which it is alive; 0 is the end of the group before, layers follow from 1."""
 
 
 def _word(memory: Memory) -> int:
     return min(memory.bank_width, 64)
 
 
-def _together(buffers: list[Buffer], last: int) -> Lives:
-    """All of them all the time."""
-    return {b.name: (0 if b.key is not None and not b.first else 1, last) for b in buffers}
-
-
-def _lives(buffers: list[Buffer], last: int) -> Lives:
-    """Each while layers use it."""
-    return {b.name: (1, last) if b.lasting else (b.first + 1, b.last + 1) for b in buffers}
-
-
-def _ahead(buffers: list[Buffer], last: int, layers: int = 1) -> Lives:
-    """The same, with what is loaded some layers longer."""
-    lives = _lives(buffers, last)
-    return {
-        name: (max(0, first - layers) if loaded else first, end)
-        for name, (first, end), loaded in (
-            (b.name, lives[b.name], b.key is not None) for b in buffers
-        )
-    }
-
-
-def _depths(last: int) -> Iterator[int]:
-    """How many layers ahead loads may find room: all, half of them, and so on, down to two."""
-    layers = last
-    while layers > 1:
-        yield layers
-        layers //= 2
+def _wishes(
+    buffers: list[Buffer], plan: Plan, busy: list[tuple[int, int]], turns: bool
+) -> Iterator[tuple[Lives, list[tuple[int, int]]]]:
+    """How long buffers should have their bytes, and bytes that they should leave alone, the best
+    first: all together down to what is loaded one layer ahead. `turns`: in every tile."""
+    last = len(plan.layers)
+    if turns:
+        # The tile before ends often, the group before once: it is run into first.
+        stored = {name for name, _ in plan.stores}
+        loops = (turning(buffers, last, stored, layers) for layers in depths(last))
+        yield from itertools.product((together(buffers, last), *loops), (busy, []))
+    once = [together(buffers, last), *(ahead(buffers, last, layers) for layers in depths(last))]
+    yield from ((lives, avoided) for avoided in (busy, []) for lives in once)
 
 
 def _tail(before: tuple[Plan, Places], role: str) -> list[tuple[int, int]]:
@@ -251,28 +245,23 @@ def _first_fit(
     buffers: list[Buffer], lives: Lives, grain: int, size: int, busy: Sequence[tuple[int, int]]
 ) -> Places | None:
     """The lowest addresses that are free, large buffers first, at multiples of `grain`."""
-    placed = [(low, high, 0, 0) for low, high in busy]
+    placed: list[tuple[int, int, str | None]] = [(low, high, None) for low, high in busy]
     places: Places = {}
     for buffer in sorted(buffers, key=lambda b: -b.bytes * b.slots):
         pitch = -(-buffer.bytes // grain) * grain
         extent = pitch * (buffer.slots - 1) + buffer.bytes
-        first, last = lives[buffer.name]
-        address = 0
-        for low, high, born, dies in sorted(placed):
-            if born > last or first > dies:
+        name, address = buffer.name, 0
+        for low, high, other in sorted(placed, key=lambda span: span[:2]):
+            if not (lives.early(name) if other is None else lives.meet(name, other)):
                 continue
             if address + extent <= low:
                 break
             address = max(address, -(-high // grain) * grain)
         if address + extent > size:
             return None
-        placed.append((address, address + extent, first, last))
-        places[buffer.name] = (address, pitch)
+        placed.append((address, address + extent, name))
+        places[name] = (address, pitch)
     return places
-
-
-def _meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    return a[0] <= b[1] and b[0] <= a[1]
 
 
 def _packed(buffers: list[Buffer]) -> Places:
@@ -294,7 +283,7 @@ def _searched(
         Item(
             b.name,
             b.bytes * b.slots,
-            *lives[b.name],
+            *lives.steps[b.name],
             math.lcm(memory.alignment, size_of(b.dtype)),
         )
         for b in buffers

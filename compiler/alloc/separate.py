@@ -50,8 +50,9 @@ class Waits:
 def separate(
     places: Places, buffers: Sequence[Buffer], traffics: Sequence[Traffic], space: Space,
     waits: Waits, banks: Banks = _USUAL,
-) -> Places:  # fmt: skip
-    """Places that cost at most as much as the given ones; `traffics` may touch others as well.
+) -> tuple[Places, float]:  # fmt: skip
+    """Places that cost at most as much as the given ones, and the cycles that they cost; `traffics`
+    may touch others as well.
 
     Args:
         places: of `buffers`, and of others that stay where they are.
@@ -62,10 +63,9 @@ def separate(
         banks: how much is tried.
     """
     search = _Search(dict(places), list(buffers), list(traffics), space, waits, banks)
-    if search.lost.sum() < banks.worth:
-        return places
-    search.run()
-    return search.places
+    if search.lost.sum() >= banks.worth:
+        search.run()
+    return search.places, search.cost
 
 
 @dataclass
@@ -107,6 +107,13 @@ class _Search:
     def _lost(self, number: int) -> float:
         total = np.add.reduce(list(self.demands[number].values()))
         return float(self.traffics[number].lost(total[None])[0])
+
+    @property
+    def cost(self) -> float:
+        """Cycles lost in banks, and waited where bytes are used again."""
+        shared = (self._sharing(b, [self.places[b.name]], self.buffers[:n])[0]
+                  for n, b in enumerate(self.buffers))  # fmt: skip
+        return float(self.lost.sum() + sum(shared))
 
     def run(self) -> None:
         """Steps until none is worth it."""

@@ -55,7 +55,7 @@ class Sketch(Plan):
         for name, value in (
             ("buffers", {b.name: b for b in buffers}),
             ("layers", (None,)),
-            ("schedule", SimpleNamespace(group=SimpleNamespace(reserved=0))),
+            ("schedule", SimpleNamespace(group=SimpleNamespace(reserved=0), loops=())),
         ):
             object.__setattr__(self, name, value)
 
