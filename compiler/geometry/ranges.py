@@ -45,11 +45,13 @@ class Region:
 
 def scaled(terms: Terms, factor: int) -> Terms:
     """`terms`, each step times `factor`."""
-    return tuple((name, step * factor) for name, step in terms) if factor else ()
+    return tuple([(name, step * factor) for name, step in terms]) if terms and factor else ()
 
 
 def summed(*parts: Terms) -> Terms:
     """Terms of a sum: steps of one variable added up, those that cancel dropped."""
+    if not any(parts):  # most ranges are moved by no loop
+        return ()
     total: dict[str, int] = {}
     for terms in parts:
         for name, step in terms:

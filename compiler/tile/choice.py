@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class Choice:
     order: Any
     """0: rows outside columns, 1: inside."""
 
-    @property
+    @cached_property
     def shape(self) -> tuple[int, ...]:
         """Of an array over all candidates."""
         return np.broadcast_shapes(*map(np.shape, self._columns))
