@@ -58,6 +58,11 @@ class Fitter:
         """What is true of groups whatever their tiles."""
         return self.search.facts
 
+    @property
+    def staging(self) -> int:
+        """Bytes of each shared memory for loads on their way from core to core."""
+        return 0 if self.way is None else self.way.room
+
     def price(self, group: Group) -> float:
         """The score of a group's best schedule; infinity where it fits no tile."""
         return self.below(group, math.inf)

@@ -67,7 +67,7 @@ class ChooseHomes:
         """What groups may be expected to cost when they are formed: at best, then at worst."""
         memory = fitter.arch.memories.shared
         if self.shared and self.ahead and memory is not None:
-            yield _Optimistic(fitter, _rooms(graph, fitter.arch, int(self.part * memory.size)))
+            yield _Optimistic(fitter, _rooms(graph, fitter.arch, self._most(memory, fitter)))
         yield fitter
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
@@ -75,11 +75,15 @@ class ChooseHomes:
         memory = fitter.arch.memories.shared
         if not self.shared or memory is None:
             return tuple(parts)
-        chosen = _Chosen(PricedParts(list(parts), fitter), memory, int(self.part * memory.size))
+        chosen = _Chosen(PricedParts(list(parts), fitter), memory, self._most(memory, fitter))
         for candidate in sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth):
             place = chosen.placed_with(candidate)
             chosen.program.offer(*([] if place is None else [place]))
         return tuple(chosen.program.parts)
+
+    def _most(self, memory: SharedMemory, fitter: Prices) -> int:
+        """Bytes that may be used, beside what is on its way between cores."""
+        return min(int(self.part * memory.size), memory.size - fitter.staging)
 
 
 def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
@@ -147,6 +151,10 @@ class _Optimistic:
     @property
     def facts(self) -> Facts:
         return self.real.facts
+
+    @property
+    def staging(self) -> int:
+        return self.real.staging
 
     def price(self, group: Group) -> float:
         hoped = self._hoped(group)

@@ -34,6 +34,10 @@ class Prices(Protocol):
     def facts(self) -> Facts:
         """What is true of groups whatever their tiles."""
 
+    @property
+    def staging(self) -> int:
+        """Bytes of each shared memory for loads on their way from core to core."""
+
     def price(self, group: Group) -> float:
         """Expected cycles, or another score to be kept low."""
 

@@ -35,6 +35,8 @@ class Transfer:
     """Bytes of the buffer on chip."""
     passing: Any = 0.0
     """Of `cycles`, those of the engine that passes on to other cores what is loaded."""
+    staged: Any = 0.0
+    """Bytes that shared memory moves for one core so that it and others have what is loaded."""
 
     @property
     def busy(self) -> Any:
@@ -61,6 +63,11 @@ class Path:
     def load(cls, arch: Arch, cores: Cores, far: str, near: str, alike: Any = 1) -> Path:
         """The way of loads that `alike` of `cores` have in common."""
         return cls(arch, cores.count, far, near, alike=alike, way=cores.way)
+
+    @property
+    def staged(self) -> bool:
+        """Whether what is loaded may go through shared memory."""
+        return self.way is not None and self.way.staged and self.far == "dram"
 
     @property
     def engine(self) -> CopyEngine:
@@ -119,20 +126,23 @@ class Path:
         own = np.maximum(size / copy_rate(arch, engine, self.far), pieces)
         once = engine.startup.cycles(arch.clock) + far_latency(arch, self.far)
         alone = Transfer(times * once + np.maximum(own, moved / rate), moved, space)
-        return self._together(alone, once, own, moved / rate, size, times)
+        return self._together(alone, once, own, moved / rate, times)
 
-    def _together(
-        self, alone: Transfer, once: float, own: Any, far: Any, size: Any, times: Any
-    ) -> Transfer:
+    def _together(self, alone: Transfer, once: float, own: Any, far: Any, times: Any) -> Transfer:
         """`alone`, or what it takes where every core loads a part and gives it to all."""
         way, alike = self.way, self.alike
-        if way is None or np.all(alike == 1) or not way.reaches(self.near):
+        if way is None or np.all(alike == 1) or not way.reaches(self.near, self.far):
             return alone
-        part, passing = once + np.maximum(own, far) / alike, way.passing(size / alike, self.arch)
-        pays = (alike > 1) & (times == 1) & way.pays(alone.cycles, part, passing)
-        cycles = np.where(pays, part + passing, alone.cycles)
+        size, mine = alone.near, alone.near / alike
+        part = once + np.maximum(own, far) / alike
+        passing = way.passing(mine, self.arch, self.cores)
+        fetching = way.fetching(size - mine, self.arch, self.cores)
+        pays = (alike > 1) & (times == 1) & way.holds(size, self.cores, alike)
+        pays = pays & way.pays(alone.cycles, part, passing, fetching)
+        cycles = np.where(pays, part + passing + fetching, alone.cycles)
         moved = np.where(pays, alone.bytes / alike, alone.bytes)
-        return Transfer(cycles, moved, alone.near, np.where(pays, passing, 0.0))
+        staged = np.where(pays, size, 0.0) if way.staged else 0.0
+        return Transfer(cycles, moved, alone.near, np.where(pays, passing, 0.0), staged)
 
     def _times(self, near: Mapping[int, Axis], slowest: Sequence[int]) -> Any:
         """Transfers that the engine's rank makes of one: the slowest dimensions are walked one by
@@ -251,6 +261,8 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
         size = cores * flow.once.bytes
         moved[home] = moved[home] + flow.count * size
         far[home] = _added(far[home], flow.count * size / rate, once * size / rate)
+        if flow.way.staged:
+            _stage(flow, cores / rates["shared"], far, engines)
         key = id(flow.way.engine), flow.way.store
         cycles = flow.once.cycles
         lead = lead + (once * cycles if flow.constant else 0.0)
@@ -268,6 +280,16 @@ def traffic(arch: Arch, cores: int, flows: Sequence[Flow]) -> Traffic:
         for direction in (False, True)
     )  # fmt: skip
     return Traffic(load, store, far, moved, lead)
+
+
+def _stage(flow: Flow, rate: float, far: dict[str, Stage], engines: dict[Engine, Stage]) -> None:
+    """What a load that goes through shared memory takes there, and of the engine that stores."""
+    once = np.minimum(flow.count, 1)
+    share = flow.once.staged * rate
+    far["shared"] = _added(far["shared"], flow.count * share, once * share)
+    key = id(path(flow.way.arch, flow.way.near, "shared")), True
+    passing = flow.once.passing
+    engines[key] = _added(engines.get(key, (0.0, 0.0)), flow.count * passing, 0.0 * once)
 
 
 @dataclass

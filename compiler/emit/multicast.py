@@ -14,7 +14,18 @@ these engines' queues, which is the order of the tree, so one token for each pai
 the whole program. Where parts are so short that each takes as long as the whole, all load it.
 
 Where no load reaches several cores but copies between cores do, each part is loaded as before and
-passed on from there.
+passed on from there. Where cores have nothing between them but a memory that all see, each stores
+its part there and copies the others' parts from there:
+
+    core 0                                    core 1
+    for t: w t, first half; notify free@0     for t: w t, second half; notify free@1
+           wait free@1; store it to shared           wait free@0; store it to shared
+           notify full@0                             notify full@1
+           wait full@1; the second half              wait full@0; the first half
+           product t                                 product t
+
+A core that has begun its part of a load has taken all parts of the one before, as one engine copies
+both: so one place in shared memory does for all loads of a buffer.
 
 Within a core tokens or an interlock keep the order, as of any load. What others write is done by no
 instruction of this core, so for the interlock both words to and from them claim the whole buffer.
@@ -22,20 +33,21 @@ instruction of this core, so for the interlock both words to and from them claim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Annotated, Any
 
 from compiler.cost.rates import far_rate
 from compiler.cost.sharing import Way, way_to_all
 from compiler.emit.legal import Names, legal_copy, merged
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, instructions
-from compiler.options import Omittable, Within
+from compiler.hold.spans import GRAIN
+from compiler.options import Omittable, Share, Within
 from simmodel.arch import Arch
 from simmodel.isa import Await, Claim, Copy, Instruction, Item, Sync
 from simmodel.isa.base import granule
-from simmodel.region import Operand
+from simmodel.region import Address, Operand, contiguous
 
 Path = tuple[int | str, ...]
 """Of a step in a tree: position, then variable, segment and its count, then position, and so on."""
@@ -43,6 +55,16 @@ Path = tuple[int | str, ...]
 
 _Standing = tuple[Path, tuple[Item, ...]]
 """Where a step stands, and what it does."""
+
+Stage = tuple[str, int]
+"""A place in shared memory: its name, and its first byte."""
+Allot = Callable[[str, int], Stage | None]
+"""Finds room in shared memory for a buffer's bytes, if there is any."""
+
+
+def nowhere(buffer: str, size: int) -> None:
+    """No room in shared memory."""
+    del buffer, size
 
 
 @dataclass(frozen=True)
@@ -58,18 +80,23 @@ class ShareLoads(Omittable):
     gain: Annotated[float, Within(1)] = 1.5
     """A load is shared where that is so many times as quick: cores that wait for each other lose
     some of it."""
+    room: Share = 0.25
+    """Part of a shared memory for what is on its way from core to core, where it is their only
+    way; tensors between groups have the rest."""
 
     def way(self, arch: Arch) -> Way | None:
         """How loads reach several cores, if they do."""
-        return way_to_all(arch, self.gain) if self.enabled else None
+        return way_to_all(arch, self.gain, self.room) if self.enabled else None
 
-    def apply(self, trees: Sequence[list[Node]], arch: Arch, names: Names) -> list[list[Node]]:
+    def apply(
+        self, trees: Sequence[list[Node]], arch: Arch, names: Names, allot: Allot = nowhere
+    ) -> list[list[Node]]:
         """The trees of the cores that take part in a step, with shared loads."""
         way = self.way(arch)
         if way is None or len(trees) < 2:
             return list(trees)
         means = _Means(way, arch, len(trees))
-        shares = _shares(trees, means)
+        shares = _shares(trees, means, allot)
         if not shares:
             return list(trees)
         cores = (
@@ -80,6 +107,41 @@ class ShareLoads(Omittable):
 
 
 @dataclass(frozen=True)
+class _Parts:
+    """A load in parts, one for each of the cores that share it."""
+
+    whole: Copy
+    axis: int
+    own: Mapping[int, Copy]
+    """Core -> what it loads for all."""
+    spans: Mapping[int, tuple[int, int]]
+    """Core -> where that begins and ends along the axis of the target."""
+
+    @property
+    def bytes(self) -> int:
+        """Of the target."""
+        return self.whole.dst.elements * self.whole.dst.itemsize
+
+    def staged(self, base: int) -> Operand:
+        """The target as it lies in shared memory from `base` on: in the same order, so that what
+        is contiguous is so at both ends, without gaps."""
+        there = self.whole.dst
+        order = sorted(range(len(there.shape)), key=lambda axis: -abs(there.strides[axis]))
+        dense = contiguous(tuple(there.shape[axis] for axis in order), there.itemsize)
+        strides = tuple(dense[order.index(axis)] for axis in range(len(order)))
+        return replace(there, memory="shared", address=Address(base), strides=strides)
+
+
+@dataclass(frozen=True)
+class _Share:
+    """A buffer that cores fill alike."""
+
+    cores: tuple[int, ...]
+    stage: Stage = ("", 0)
+    """Where parts lie in shared memory on their way."""
+
+
+@dataclass(frozen=True)
 class _Means:
     """What loads are shared with."""
 
@@ -87,15 +149,15 @@ class _Means:
     arch: Arch
     users: int
     """Cores that load at the same time."""
-    known: dict[object, dict[int, Copy]] = field(default_factory=dict, compare=False)
+    known: dict[object, _Parts | None] = field(default_factory=dict, compare=False)
     """What was made of loads: all cores that share one ask for its parts."""
 
-    def parts(self, items: tuple[Item, ...], cores: tuple[int, ...]) -> dict[int, Copy]:
+    def parts(self, items: tuple[Item, ...], cores: tuple[int, ...]) -> _Parts | None:
         """See `_parts`."""
-        found = self.known.get((items, cores))
-        if found is None:
-            found = self.known[items, cores] = _parts(items, cores, self)
-        return found
+        key = items, cores
+        if key not in self.known:
+            self.known[key] = _parts(items, cores, self)
+        return self.known[key]
 
 
 def _free(core: int) -> str:
@@ -108,7 +170,14 @@ def _full(core: int) -> str:
     return f"full@{core}"
 
 
-def _shares(trees: Sequence[list[Node]], means: _Means) -> dict[str, dict[int, tuple[int, ...]]]:
+def _all(token: Callable[[int], str], cores: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """One of a token of each of `cores`."""
+    return tuple((token(core), 1) for core in cores)
+
+
+def _shares(
+    trees: Sequence[list[Node]], means: _Means, allot: Allot
+) -> dict[str, dict[int, _Share]]:
     """Buffer -> core -> the cores that fill it alike, itself included, where that pays."""
     found: dict[str, dict[int, list[_Standing]]] = {}
     for core, tree in enumerate(trees):
@@ -116,17 +185,40 @@ def _shares(trees: Sequence[list[Node]], means: _Means) -> dict[str, dict[int, t
             buffer = _filled(leaf, means.way)
             if buffer is not None and leaf.items:
                 found.setdefault(buffer, {}).setdefault(core, []).append((path, leaf.items))
-    shares: dict[str, dict[int, tuple[int, ...]]] = {}
+    shares: dict[str, dict[int, _Share]] = {}
     for buffer, by_core in found.items():
         alike: dict[object, list[int]] = {}
         for core, steps in by_core.items():
-            near = any(_reads_near(items, means.arch) for _, items in steps)
-            alike.setdefault((core // means.arch.cores if near else 0, *steps), []).append(core)
+            near = means.way.staged or any(_reads_near(items, means.arch) for _, items in steps)
+            cluster = core // (means.way.reach or means.arch.cores) if near else 0
+            alike.setdefault((cluster, *steps), []).append(core)
+        sets = {}
         for cores in alike.values():
-            steps = by_core[cores[0]]
-            if len(cores) > 1 and any(means.parts(items, tuple(cores)) for _, items in steps):
-                shares.setdefault(buffer, {}).update(dict.fromkeys(cores, tuple(cores)))
+            made = [means.parts(items, tuple(cores)) for _, items in by_core[cores[0]]]
+            if len(cores) > 1 and any(made):
+                sets[tuple(cores)] = max(parts.bytes for parts in made if parts is not None)
+        for share in _placed(buffer, sets, means, allot):
+            shares.setdefault(buffer, {}).update(dict.fromkeys(share.cores, share))
     return shares
+
+
+def _placed(
+    buffer: str, sets: Mapping[tuple[int, ...], int], means: _Means, allot: Allot
+) -> Iterator[_Share]:
+    """What each of `sets` of cores shares of `buffer`, whose bytes are given."""
+    if not means.way.staged:
+        yield from map(_Share, sets)
+        return
+    ends: dict[int, int] = {}
+    offsets = {}
+    for cores, size in sets.items():
+        memory = cores[0] // means.way.reach
+        offsets[cores] = ends.get(memory, 0)
+        ends[memory] = offsets[cores] - -size // GRAIN * GRAIN
+    stage = allot(buffer, max(ends.values())) if ends else None
+    if stage is not None:
+        name, base = stage
+        yield from (_Share(cores, (name, base + offset)) for cores, offset in offsets.items())
 
 
 def _reads_near(items: Sequence[Item], arch: Arch) -> bool:
@@ -160,7 +252,7 @@ class _Core:
     """One core's part in what is shared."""
 
     number: int
-    shares: Mapping[str, tuple[int, ...]]
+    shares: Mapping[str, _Share]
     """Buffer -> the cores that fill it like this one, itself included."""
     means: _Means
 
@@ -171,7 +263,28 @@ class _Core:
 
     def rewritten(self, nodes: Sequence[Node], names: Names) -> list[Node]:
         """The same tree with shared loads."""
-        return [made for node in nodes for made in self._node(node, names)]
+        if not self.way.staged:
+            return [made for node in nodes for made in self._node(node, names)]
+        made: list[Node] = []
+        run: list[Leaf] = []
+        for node in nodes:
+            if run and not _apart(node, run, self.way):
+                made += self._loads(run, names)
+                run = []
+            if isinstance(node, Leaf) and node.engine == self.way.load:
+                run.append(node)
+            else:
+                made += self._node(node, names)
+        return made + self._loads(run, names)
+
+    def _loads(self, run: Sequence[Leaf], names: Names) -> list[Node]:
+        """Loads side by side: those that are shared begin first, and end when all others are over
+        too, so that others' parts arrive meanwhile."""
+        shared = [leaf for leaf in run if _filled(leaf, self.way) in self.shares]
+        alone = [leaf for leaf in run if leaf not in shared]
+        made = [list(self._node(leaf, names)) for leaf in shared]
+        first = [step for steps in made for step in steps[:-1]]
+        return [*first, *alone, *(steps[-1] for steps in made)]
 
     def _node(self, node: Node, names: Names) -> Iterator[Node]:
         if isinstance(node, Walk):
@@ -179,16 +292,19 @@ class _Core:
             counts = (segment.count for segment in node.segments)
             yield Walk(node.variable, tuple(map(Segment, counts, bodies)))
             return
-        cores = self.shares.get(_filled(node, self.way) or "", ())
-        if not cores:
+        share = self.shares.get(_filled(node, self.way) or "")
+        if share is None:
             yield node
             return
-        parts = self.means.parts(node.items, cores)
-        others = tuple(core for core in cores if core != self.number)
-        own = parts.get(self.number)
+        parts = self.means.parts(node.items, share.cores)
+        others = tuple(core for core in share.cores if core != self.number)
+        if self.way.staged:
+            yield from self._staged(node, parts, share, others, names)
+            return
+        own = parts.own[self.number] if parts else None
         ahead = node.items[:-1]
         if self.way.direct:
-            given = [_written_to(own, cores)] if own else []
+            given = [_written_to(own, share.cores)] if own else []
             items = self._met(ahead, given, others, node) if own else node.items
             yield replace(node, items=items)
             return
@@ -200,6 +316,42 @@ class _Core:
             items = self._met((), legal_copy(copy, self.means.arch, names), others, node)
         read = tuple(replace(use, write=False) for use in node.uses)
         yield Leaf(self.way.last, items, (*read, *node.uses), node.origin)
+
+    def _staged(
+        self, step: Leaf, parts: _Parts | None, share: _Share, others: tuple[int, ...],
+        names: Names,
+    ) -> Iterator[Leaf]:  # fmt: skip
+        """This core's part of `step`, its store to shared memory, and copies of others' from there;
+        they have the same places in the tree where there is nothing to share."""
+        way, (stage, base) = self.way, share.stage
+        stores, fetches = [], []  # type: list[Item], list[Item]
+        if parts is not None:
+            own, there, axis = parts.own[self.number], parts.staged(base), parts.axis
+            low, high = parts.spans[self.number]
+            begun = replace(own, notifies=((_free(self.number), 1, others),))
+            mine = Copy(
+                engine=way.last, origin=step.origin, src=own.dst,
+                dst=_positions(there, axis, low, high),
+            )  # fmt: skip
+            stores = [
+                Sync(engine=way.last, waits=_all(_free, others), origin=step.origin),
+                *legal_copy(mine, self.means.arch, names),
+                Sync(
+                    engine=way.last, notifies=((_full(self.number), 1, others),),
+                    origin=step.origin,
+                ),
+            ]  # fmt: skip
+            fetches = [Sync(engine=way.fetch, waits=_all(_full, others), origin=step.origin)]
+            for start, end in ((0, low), (high, there.shape[axis])):
+                if start < end:
+                    src, dst = (_positions(o, axis, start, end) for o in (there, parts.whole.dst))
+                    theirs = Copy(engine=way.fetch, origin=step.origin, src=src, dst=dst)
+                    fetches += legal_copy(theirs, self.means.arch, names)
+            step = replace(step, items=(*step.items[:-1], begun))
+        yield step
+        read = tuple(replace(use, write=False) for use in step.uses)
+        yield Leaf(way.last, tuple(_joined(stores)), read, step.origin, staged=stage)
+        yield Leaf(way.fetch, tuple(_joined(fetches)), step.uses, step.origin, staged=stage)
 
     def _met(
         self, ahead: Sequence[Item], own: Sequence[Item], others: tuple[int, ...], step: Leaf
@@ -232,23 +384,36 @@ def _written_to(copy: Copy, cores: tuple[int, ...]) -> Copy:
     return replace(copy, dst=replace(copy.dst, cores=cores))
 
 
-def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> dict[int, Copy]:
-    """Core -> what it loads for all; nothing where each had better load the whole: one copy, behind
+def _apart(node: Node, run: Sequence[Leaf], way: Way) -> bool:
+    """Whether `node` may change places with those of `run`: another load, to other bytes."""
+    if not isinstance(node, Leaf) or node.engine != way.load:
+        return False
+    return not any(
+        a.memory == b.memory and a.low < b.high and b.low < a.high
+        for leaf in run for a in leaf.uses for b in node.uses
+    )  # fmt: skip
+
+
+def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _Parts | None:
+    """What each core loads for all; None where each had better load the whole: one copy, behind
     what that waits for."""
     *ahead, whole = items or (None,)
     if not isinstance(whole, Copy) or not all(isinstance(item, Await) for item in ahead):
-        return {}
+        return None
     # What is contiguous at both ends stays so in parts.
     joined = whole if whole.before else merged(whole)
     assert isinstance(joined, Copy)
     axis = _axis(joined, len(cores))
     if axis is None:
-        return {}
+        return None
     extent = joined.src.shape[axis]
     cuts = [number * extent // len(cores) for number in range(len(cores) + 1)]
     parts = [_part(joined, axis, start, end) for start, end in pairwise(cuts)]
-    pays = _pays(whole, max(parts, key=lambda part: part.dst.elements), means)
-    return dict(zip(cores, parts, strict=True)) if pays else {}
+    if not _pays(whole, max(parts, key=lambda part: part.dst.elements), len(cores), means):
+        return None
+    ends = [0, *accumulate(part.dst.shape[axis] for part in parts)]
+    own = dict(zip(cores, parts, strict=True))
+    return _Parts(joined, axis, own, dict(zip(cores, pairwise(ends), strict=True)))
 
 
 def _part(copy: Copy, axis: int, start: int, end: int) -> Copy:
@@ -276,16 +441,20 @@ def _axis(copy: Copy, count: int) -> int | None:
     return max(axes, key=lambda a: abs(copy.dst.strides[a]), default=None)
 
 
-def _pays(whole: Copy, part: Copy, means: _Means) -> bool:
-    """Whether a part, and passing it on, takes less than the whole, while all cores load."""
+def _pays(whole: Copy, part: Copy, alike: int, means: _Means) -> bool:
+    """Whether a part, passing it on and fetching the others' takes less than the whole, while all
+    cores load."""
     arch, way, far = means.arch, means.way, whole.src.memory
     rate, least = far_rate(arch, far, means.users), granule(arch, far)
     alone, shared = (
         copy.startup(arch) + max(copy.cycles(arch), copy.src.traffic(least) / rate)
         for copy in (whole, part)
     )
-    passed = way.passing(part.dst.elements * part.dst.itemsize, arch)
-    return way.reaches(whole.dst.memory) and bool(way.pays(alone, shared, passed))
+    size, mine = (copy.dst.elements * copy.dst.itemsize for copy in (whole, part))
+    passed = way.passing(mine, arch, means.users)
+    fetched = way.fetching(size - mine, arch, means.users)
+    able = way.reaches(whole.dst.memory, far) and bool(way.holds(size, means.users, alike))
+    return able and bool(way.pays(alone, shared, passed, fetched))
 
 
 def _joined(items: Sequence[Item]) -> list[Item]:

@@ -45,6 +45,8 @@ class Leaf:
     """Buffers off chip that it writes."""
     waited: bool = False
     """Whether its own instructions wait for what it reads."""
+    staged: str = ""
+    """Place in shared memory through which cores pass on what they load, if it uses one."""
 
     @cached_property
     def touches(self) -> tuple[tuple[str, Use], ...]:

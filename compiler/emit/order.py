@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from compiler.emit.order_access import Accesses
-from compiler.emit.order_atoms import Atom, Pricer, engines, heard_of, users_of
+from compiler.emit.order_atoms import Atom, Pricer, apart, engines, heard_of, users_of
 from compiler.emit.order_clock import Clock, issued_by
 from compiler.emit.order_loops import Choice, LoopOrder
 from compiler.emit.order_tokens import after, plays
@@ -76,7 +76,7 @@ class OrderInstructions(Omittable):
     ) -> tuple[Item, ...]:
         if not self.enabled or not plays(stream, tokens):
             return stream
-        atoms = _Sequence(self, pricer.arch, pricer, known).atoms(stream, tokens, {})
+        atoms = apart(_Sequence(self, pricer.arch, pricer, known).atoms(stream, tokens, {}))
         items = tuple(atom.item for atom in _arranged(atoms, pricer.arch, tokens, self.flying))
         return items if plays(items, tokens) else stream
 
@@ -103,7 +103,7 @@ class _Sequence:
 
     def _loop(self, loop: Loop, counts: Mapping[str, int], loops: Mapping[str, int]) -> list[Atom]:
         inside = {**loops, loop.variable: loop.count}
-        body = self.atoms(loop.body, counts, inside)
+        body = apart(self.atoms(loop.body, counts, inside))
         whole = Loop(loop.variable, loop.count, tuple(atom.item for atom in body))
         if loop.count < 2 or any(atom.cost.fence for atom in body):
             return [self.pricer.loop(whole, body)]

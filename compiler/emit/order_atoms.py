@@ -7,7 +7,7 @@ another iteration costs nothing to price.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -54,6 +54,8 @@ class Cost:
     signals: tuple[tuple[str, int], ...]
     gap: int = 0
     """Cycles more where the engine has waited: an array fills anew."""
+    lanes: tuple[str, ...] = ()
+    """Of its engines: each sees what is in one lane in its old order, see `STAGED`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,34 @@ class Atom:
     def fixed(self, variable: str, value: int) -> Atom:
         """The same in one iteration."""
         return replace(self, item=fixed(self.item, variable, value))
+
+
+STAGED = "+staged"
+"""Lane of an engine for what it stores for other cores to load: they wait for it while it waits for
+a result that it is to store, though neither needs the other."""
+
+
+def apart(body: Sequence[Atom]) -> list[Atom]:
+    """`body` with one lane for each engine that has a token in more than one: what a token keeps in
+    order is told by its count alone."""
+    users: dict[str, set[str]] = {}
+    for atom in body:
+        for name, _ in (*atom.cost.waits, *atom.cost.signals):
+            users.setdefault(name, set()).update(atom.cost.lanes)
+    joined = {
+        lane.removesuffix(STAGED)
+        for lanes in users.values() for lane in lanes
+        if lane.endswith(STAGED) and lane.removesuffix(STAGED) in lanes
+    }  # fmt: skip
+    return [_joined(atom, joined) for atom in body] if joined else list(body)
+
+
+def _joined(atom: Atom, joined: Collection[str]) -> Atom:
+    """`atom` without lanes of its own on the engines in `joined`."""
+    found = (lane.removesuffix(STAGED) for lane in atom.cost.lanes)
+    lanes = zip(found, atom.cost.lanes, strict=True)
+    plain = (bare if bare in joined else lane for bare, lane in lanes)
+    return replace(atom, cost=replace(atom.cost, lanes=tuple(dict.fromkeys(plain))))
 
 
 def engines(item: Item) -> set[str]:
@@ -175,6 +205,7 @@ class Pricer:
             waits=tuple((n, -k) for n, k in net.items() if k < 0),
             signals=tuple((n, k) for n, k in net.items() if k > 0),
             gap=costs[0].gap if alone else 0,
+            lanes=tuple(dict.fromkeys(lane for cost in costs for lane in cost.lanes)),
         )
         return Atom(item, cost)
 
@@ -182,9 +213,10 @@ class Pricer:
         cycles = self._cycles(item)
         fence = isinstance(item, HostCall | Arrive | Await)
         meets = bool(item.notifies) or any(name not in self.own for name, _ in item.waits)
+        staged = meets and isinstance(item, Copy) and item.dst.memory == "shared"
         return Cost(
             (item.engine,), cycles, cycles, 1, 1, self._loads(item), fence, meets, item.waits,
-            item.signals, item.overlap(self.arch),
+            item.signals, item.overlap(self.arch), (item.engine + (STAGED if staged else ""),),
         )  # fmt: skip
 
     def _cycles(self, item: Instruction) -> int:

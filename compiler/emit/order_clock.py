@@ -11,7 +11,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 
 from compiler.emit.order_access import Access, Accesses, conflict
-from compiler.emit.order_atoms import Atom
+from compiler.emit.order_atoms import Atom, Cost
 from simmodel.arch import Arch
 from simmodel.isa import Arrive, Await
 
@@ -54,7 +54,7 @@ class Clock:
     def play(self, atom: Atom, touched: Accesses = ()) -> tuple[int, int]:
         """Start and end of `atom`, which touches `touched` (machines that interlock)."""
         cost = atom.cost
-        free = start = max(self._free[engine] for engine in cost.engines)
+        free = start = max(self._free[lane] for lane in self._lanes(cost))
         if self._queues:
             start = max(start, self._issued(atom))
         if cost.fence or cost.meets:
@@ -71,6 +71,11 @@ class Clock:
         end = start + cost.cycles + (cost.gap if start > free else 0)
         self._note(atom, start, end, touched)
         return start, end
+
+    def _lanes(self, cost: Cost) -> tuple[str, ...]:
+        """What is busy with it: an engine does one thing after another in the order that is
+        played, or, where an order is still to be found, each of its lanes does."""
+        return cost.engines if self._queues else cost.lanes
 
     def _issued(self, atom: Atom) -> int:
         """When the front end gets the first instruction of `atom` into its queue."""
@@ -98,8 +103,8 @@ class Clock:
 
     def _note(self, atom: Atom, start: int, end: int, touched: Accesses) -> None:
         cost = atom.cost
-        for engine in cost.engines:
-            self._free[engine] = end
+        for lane in self._lanes(cost):
+            self._free[lane] = end
         for name, count in cost.signals:
             self._given.setdefault(name, deque()).extend([end] * count)
         if cost.fence or cost.meets:

@@ -6,7 +6,8 @@
 
 A `Schedule` is the kernel: the atoms of the body with the iterations that each runs ahead. The
 order comes from a clock with unlimited queues: what starts first is issued first. Nothing changes
-within an engine, so only tokens (`plays`) and, where the hardware interlocks, operands restrict it.
+within a lane of an engine, so only tokens (`plays`) and, where the hardware interlocks, operands
+restrict it.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ class Schedule:
                 if 0 <= turn + shift < count:
                     yield index, turn + shift
 
-    def keeps_engines(self, body: Sequence[Atom]) -> bool:
-        """Whether every engine sees its atoms in their old order."""
+    def keeps_lanes(self, body: Sequence[Atom]) -> bool:
+        """Whether every engine sees the atoms of each of its lanes in their old order."""
         place = {index: (-shift, at) for at, (index, shift) in enumerate(self.entries)}
         last: dict[str, tuple[int, int]] = {}
         first: dict[str, tuple[int, int]] = {}
         for index, atom in enumerate(body):
-            for engine in atom.cost.engines:
-                if engine in last and place[index] <= last[engine]:
+            for lane in atom.cost.lanes:
+                if lane in last and place[index] <= last[lane]:
                     return False
-                last[engine] = place[index]
-                first.setdefault(engine, place[index])
-        return all(last[e] < (turn + 1, at) for e, (turn, at) in first.items())
+                last[lane] = place[index]
+                first.setdefault(lane, place[index])
+        return all(last[lane] < (turn + 1, at) for lane, (turn, at) in first.items())
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class LoopOrder:
                 if ahead + behind > distance:
                     continue
                 schedule = self._schedule(times, period, ahead, behind)
-                if schedule.keeps_engines(self.body):
+                if schedule.keeps_lanes(self.body):
                     found[schedule] = None
         return list(found)
 
@@ -230,7 +231,7 @@ class LoopOrder:
                     access
                     for two, other in enumerate(self.body)
                     if (by or two < one) and (turn, at) < place[two]
-                    and not set(other.cost.engines) & set(atom.cost.engines)
+                    and not set(other.cost.lanes) & set(atom.cost.lanes)
                     for access in other.accesses
                 )  # fmt: skip
                 later = [access.later(name, by) for access in atom.accesses]

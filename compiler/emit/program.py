@@ -7,9 +7,10 @@ they work on; between cores, and for the host, every step that touches memory ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from compiler.emit.group import GroupEmitter
 from compiler.emit.handover import with_handovers
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
-from compiler.emit.multicast import ShareLoads, tokens_between
+from compiler.emit.multicast import ShareLoads, Stage, tokens_between
 from compiler.emit.nodes import Leaf, Node, instructions
 from compiler.emit.order import OrderInstructions
 from compiler.emit.split_loads import SplitLoads
@@ -28,7 +29,7 @@ from compiler.emit.tile import Places, far_operand
 from compiler.errors import DoesNotFit
 from compiler.geometry.ranges import Range
 from compiler.group import Shared
-from compiler.hold.spans import GRAIN, Span, place
+from compiler.hold.spans import GRAIN, Span, lowest, place
 from compiler.nest.demand import Demanded, demanded
 from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
 from compiler.plan.ir import Plan
@@ -75,6 +76,7 @@ class ProgramEmitter:
             for s in self.steps
         ]
         self._awaited: set[tuple[int, str, int]] = set()
+        self._stages: dict[str, tuple[int, Span]] = {}
         self.names = Names()
         self.data = self._constants()
         self.shared = self._homes()
@@ -282,7 +284,7 @@ class ProgramEmitter:
                 emitter = replace(emitter, around=replace(around, places=places))
             trees.append(emitter.nodes(core))
             self._record(number, core, step)
-        shared = self.share.apply(trees, self.arch, self.names)
+        shared = self.share.apply(trees, self.arch, self.names, partial(self._allot, number))
         whole = with_handovers(shared, plan, around, origins[-1][-1])
         for core, nodes in enumerate(whole):
             self._add(core, number, nodes)
@@ -299,7 +301,8 @@ class ProgramEmitter:
                 late = {}
             elif leaf.reads:
                 late |= {leaf.engine: None}
-        engines |= late
+        # Others read what it stages, and it what they do, whatever it writes itself.
+        engines |= late | {leaf.engine: None for leaf in _leaves(nodes) if leaf.staged}
         for node in nodes:
             for leaf in node.leaves:
                 for barrier in self._before(number, leaf):
@@ -325,6 +328,49 @@ class ProgramEmitter:
         for buffer in sorted(leaf.writes):
             for other in self._neighbours(buffer):
                 yield from (s for s in self._users.get(other, ()) if s < number)
+            if buffer in self.shared:
+                home = self.shared[buffer]
+                yield from self._staged_at(home.address, home.bytes, number)
+        if leaf.staged:
+            low, span = self._stages[leaf.staged]
+            yield from self._staged_at(low, span.size, number)
+            for buffer, home in self.shared.items():
+                if home.address < low + span.size and low < home.address + home.bytes:
+                    yield from (s for s in self._users.get(buffer, ()) if s < number)
+
+    def _staged_at(self, low: int, size: int, number: int) -> Iterator[int]:
+        """Steps before `number` whose cores pass on what they load through these bytes of shared
+        memory."""
+        for start, span in self._stages.values():
+            if span.last < number and low < start + span.size and start < low + size:
+                yield span.last
+
+    def _allot(self, number: int, buffer: str, size: int) -> Stage | None:
+        """Room in shared memory for what is on its way in a step: other than that of the step
+        before, if there is so much."""
+        memory = self.arch.memories.shared
+        assert memory is not None
+        alive = {span.name: span for span in self._spans()}
+        homes = [
+            (home.address, replace(alive[name], size=home.bytes))
+            for name, home in self.shared.items()
+        ]
+        grain = math.lcm(GRAIN, memory.alignment)
+        for first in (number - 1, number):
+            span = Span(f"step{number}.{buffer}", size, first, number)
+            address = lowest(span, [*homes, *self._stages.values()], grain)
+            if address + size <= memory.size:
+                self._stages[span.name] = address, replace(span, first=number)
+                self._record_stage(span.name, address, size, number)
+                return span.name, address
+        return None
+
+    def _record_stage(self, name: str, address: int, size: int, number: int) -> None:
+        memory = self.arch.memories.shared
+        clustered = memory is not None and memory.level == "cluster"
+        firsts = range(0, self.arch.core_count, self.arch.cores) if clustered else (None,)
+        for core in firsts:
+            self.buffers.append(Buffer(name, "shared", address, size, core, number, number))
 
     @cached_property
     def _writers(self) -> dict[str, list[int]]:

@@ -117,6 +117,10 @@ class _Bargain:
     def facts(self) -> Facts:
         return self.real.facts
 
+    @property
+    def staging(self) -> int:
+        return self.real.staging
+
     def price(self, group: Group) -> float:
         near = len(group.shared) + len(group.kept)
         return math.inf if math.isinf(self.real.price(group)) else -near
@@ -154,6 +158,7 @@ class Moved:
     arch: Arch
     facts: Facts = field(init=False)
     cores: int = field(init=False)
+    staging: int = 0
 
     def __post_init__(self) -> None:
         self.facts = Facts(self.arch)

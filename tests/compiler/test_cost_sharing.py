@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from machines import machine
 
 from compiler.cost.sharing import Cores, Way, way_to_all
-from compiler.cost.transfer import Path
+from compiler.cost.transfer import Flow, Path, traffic
 from compiler.geometry.cuts import boxes
 
 
@@ -74,3 +76,56 @@ def test_one_part_is_passed_on_while_the_next_is_loaded() -> None:
     load = Path(machine(cores=4, among="peer"), 4, "dram", "local", alike=4, way=shares).run(4096)
     assert load.busy == max(load.cycles - load.passing, load.passing)
     assert load.busy < load.cycles
+
+
+def staged(shared: dict[str, Any], clusters: int = 1, room: float = 0.25) -> Way | None:
+    """How four cores of each cluster share loads that nothing gives to several of them."""
+    return way_to_all(machine(clusters=clusters, cores=4, shared=shared), 1.5, room)
+
+
+def test_cores_share_through_a_memory_that_they_see() -> None:
+    found = staged({"size": 4096})
+    assert found is not None
+    assert found.staged
+    assert (found.last, found.fetch, found.room, found.reach) == ("store", "load", 1024, 4)
+    # Two sets of two cores, and as much again for the step before: 256 bytes each.
+    assert found.holds(256, 4, 2)
+    assert not found.holds(257, 4, 2)
+    assert found.holds(512, 4, 4)
+    assert staged({"size": 4096}, room=0.0) is None
+
+
+def test_cores_see_the_memory_of_their_cluster() -> None:
+    found = staged({"level": "cluster"}, clusters=2)
+    assert found is not None
+    # By rows, then columns: the cores of a cluster have one half of the rows.
+    cores = Cores.of(boxes((1, 64, 8), {1: 4, 2: 2}, {}), found)
+    everywhere = {0: True, 1: True, 2: True}
+    assert cores.alike((1).__eq__, everywhere) == 2
+    assert cores.alike((2).__eq__, everywhere) == 2
+    assert cores.alike((0).__eq__, everywhere) == 4
+
+
+def test_a_load_through_shared_memory_by_hand() -> None:
+    """4096 bytes for each of four cores, 64 B/cycle on chip, 16 from DRAM: alone 20 + 1024 cycles.
+    A part takes 20 + 256 from DRAM, is stored in 16 cycles, and the others' are loaded in 48."""
+    arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
+    found = way_to_all(arch, 1.5, 0.25)
+    load = Path(arch, 4, "dram", "local", alike=4, way=found).run(4096)
+    assert float(load.bytes) == 1024
+    assert float(load.passing) == 16
+    assert float(load.cycles) == 20 + 256 + 16 + 48
+    assert float(load.busy) == 20 + 256 + 48
+    assert float(load.staged) == 4096
+    # What lies in shared memory is there for all.
+    near = Path(arch, 4, "shared", "local", alike=4, way=found).run(4096)
+    assert float(near.staged) == 0
+    assert float(near.bytes) == 4096
+
+
+def test_the_engine_that_stores_parts_is_busy_with_them() -> None:
+    arch = machine(cores=4, copy={"bandwidth": "64 B/cycle"}, shared={"banks": 32})
+    load = Path(arch, 4, "dram", "local", alike=4, way=way_to_all(arch, 1.5, 0.25))
+    moved = traffic(arch, 4, [Flow(load, 10, load.run(4096))])
+    assert float(moved.store[0]) == 10 * 16
+    assert float(moved.far["shared"][0]) == 10 * 4 * 4096 / arch.memories.shared.bytes_per_cycle()

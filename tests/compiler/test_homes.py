@@ -18,6 +18,7 @@ from archgen.check.reference import run_node
 from compiler.cost.rates import far_rate
 from compiler.cost.transfer import Path
 from compiler.driver import CompileOptions, compile_model, layers, prepared
+from compiler.emit.multicast import ShareLoads
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fuse.dependence import dependences
 from compiler.fuse.partition import Unfused
@@ -32,10 +33,12 @@ from simmodel.program import Buffer
 
 
 def apart(homes: ChooseHomes | None = None, **stages: Any) -> CompileOptions:
-    """Every layer a group of its own, so that tensors pass between groups."""
+    """Every layer a group of its own, so that tensors pass between groups, and nothing else goes
+    through shared memory."""
     made = Stages(
-        partition=Unfused(), keep=KeepTensors(enabled=False), homes=homes or Everywhere(), **stages
-    )
+        partition=Unfused(), keep=KeepTensors(enabled=False), homes=homes or Everywhere(),
+        share=ShareLoads(enabled=False), **stages,
+    )  # fmt: skip
     return CompileOptions(stages=made)
 
 
