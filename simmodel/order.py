@@ -409,16 +409,14 @@ class Clocks:
         for occurrence in order.tolist():
             own = queue[occurrence]
             row, known = current[own], rows[current[own]]
-            waited = [
-                source
-                for source in sources[bounds[occurrence] : bounds[occurrence + 1]]
-                if known[queue[source]] <= position[source] and queue[source] != own
-            ]
-            if waited:  # one row, however many it waits for: cores that meet wait for all others
-                known = np.maximum.reduce([known, *(rows[row_of[source]] for source in waited)])
-                for source in waited:
-                    if known[queue[source]] <= position[source]:
-                        known[queue[source]] = position[source] + 1
+            for source in sources[bounds[occurrence] : bounds[occurrence + 1]]:
+                if known[queue[source]] > position[source] or queue[source] == own:
+                    continue
+                # One row, however many it waits for: cores that meet wait for all others.
+                more = None if known is rows[row] else known
+                known = np.maximum(known, rows[row_of[source]], out=more)
+                known[queue[source]] = position[source] + 1
+            if known is not rows[row]:
                 rows.append(known)
                 row = len(rows) - 1
             current[own] = row_of[occurrence] = row
