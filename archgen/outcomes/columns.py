@@ -132,6 +132,18 @@ COLUMNS = (
     Column("dram_read_bytes", "whole", "bytes", "bytes read from DRAM, bursts included"),
     Column("dram_write_bytes", "whole", "bytes", "bytes written to DRAM, bursts included"),
     Column(
+        "copied_<engine>_bytes",
+        "whole",
+        "bytes",
+        "bytes that this copy engine of all cores delivered: of a broadcast to each target",
+    ),
+    Column(
+        "link_<name>_bytes",
+        "whole",
+        "bytes",
+        "bytes that crossed that link: of a broadcast once for each of its instances",
+    ),
+    Column(
         "peak_<memory>_bytes",
         "whole",
         "bytes",

@@ -14,7 +14,7 @@ from archgen.energy.model import Energy
 from archgen.outcomes.point import Row
 from compiler.api import Attainable
 from simmodel.arch import Arch
-from simmodel.isa import HostCall, Item, Loop
+from simmodel.isa import Copy, HostCall, Item, Loop
 from simmodel.metrics import Metrics
 from simmodel.program import Program
 from simmodel.trace import OriginTrace, Trace
@@ -60,6 +60,20 @@ def waterfall_row(found: Waterfall, cycles: int) -> Row:
     total = max(1, cycles)
     row: Row = {f"work_{_word(name)}": found.matrix[name] / total for name in WORK}
     return row | {f"moved_{_word(name)}": share / total for name, share in found.dram.items()}
+
+
+def traffic_row(trace: Trace, program: Program, arch: Arch) -> Row:
+    """What each copy engine delivered, from core to core and to several cores too, and what crossed
+    each link."""
+    row: Row = {f"copied_{engine}_bytes": 0 for engine in arch.copy_}
+    for expansion, counts in zip(program.expanded, trace.site_counts, strict=True):
+        for site, count in zip(expansion.sites, counts.tolist(), strict=True):
+            made = site.instruction
+            if isinstance(made, Copy):
+                each = made.dst.distinct * max(1, len(made.dst.cores))
+                name = f"copied_{made.engine}_bytes"
+                row[name] = int(row[name]) + count * site.times * each
+    return row | {f"link_{name}_bytes": trace.traffic[f"link.{name}"] for name in arch.links}
 
 
 def _word(name: str) -> str:

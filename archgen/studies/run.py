@@ -48,6 +48,7 @@ from archgen.outcomes.rows import (
     energy_row,
     layer_rows,
     metrics_row,
+    traffic_row,
     waterfall_row,
 )
 from archgen.outcomes.timeline import tables
@@ -219,6 +220,7 @@ class Workbench:
         costs = costs_of(arch)
         energy = energy_of(trace, program, arch, costs)
         row |= {"status": "ok", **metrics_row(metrics, program, arch)}
+        row |= traffic_row(trace, program, arch)
         row |= bound_row(compiled.bound, trace.cycles)
         row |= waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
