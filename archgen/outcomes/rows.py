@@ -58,25 +58,26 @@ def bound_row(bound: Attainable | None, cycles: int) -> Row:
 def waterfall_row(found: Waterfall, cycles: int) -> Row:
     """What matrix engines worked on and DRAM moved, as shares of a run of `cycles`."""
     total = max(1, cycles)
-    row: Row = {f"work_{_word(name)}": found.matrix[name] / total for name in WORK}
-    return row | {f"moved_{_word(name)}": share / total for name, share in found.dram.items()}
+    row: Row = {f"work_{column_word(name)}": found.matrix[name] / total for name in WORK}
+    return row | {f"moved_{column_word(name)}": share / total for name, share in found.dram.items()}
 
 
 def traffic_row(trace: Trace, program: Program, arch: Arch) -> Row:
     """What each copy engine delivered, from core to core and to several cores too, and what crossed
     each link."""
-    row: Row = {f"copied_{engine}_bytes": 0 for engine in arch.copy_}
+    copied = dict.fromkeys(arch.copy_, 0)
     for expansion, counts in zip(program.expanded, trace.site_counts, strict=True):
         for site, count in zip(expansion.sites, counts.tolist(), strict=True):
             made = site.instruction
             if isinstance(made, Copy):
                 each = made.dst.distinct * max(1, len(made.dst.cores))
-                name = f"copied_{made.engine}_bytes"
-                row[name] = int(row[name]) + count * site.times * each
+                copied[made.engine] += count * site.times * each
+    row: Row = {f"copied_{engine}_bytes": moved for engine, moved in copied.items()}
     return row | {f"link_{name}_bytes": trace.traffic[f"link.{name}"] for name in arch.links}
 
 
-def _word(name: str) -> str:
+def column_word(name: str) -> str:
+    """A name as part of a column's name."""
     return name.replace(" ", "_").replace("-", "_")
 
 

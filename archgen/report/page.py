@@ -46,6 +46,7 @@ from archgen.report.tables import (
     checks_sheet,
     machines_sheet,
     points_sheet,
+    waterfall_sheet,
     yaml_anchor,
 )  # fmt: skip
 from archgen.report.trial import trial_study
@@ -108,6 +109,7 @@ def content(study: Subject) -> dict[str, Any]:
         "points": points_sheet(points, ranking, shown),
         "refusals": refusals(points),
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
+        "waterfall": waterfall_sheet([point for point in points if point.has_run]),
         "reviews": [_review(standing, accounts, found) for standing in ranking.ranked[:MACHINES]],
         "figures": [each for each in figures if _kind(each) not in COSTS],
         "cost_figures": [each for each in figures if _kind(each) in COSTS],

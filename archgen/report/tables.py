@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from archgen.outcomes.rows import column_word
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.points import PointView
@@ -25,6 +26,7 @@ from archgen.report.words import NONE, percent
 from archgen.schema.peaks import peaks
 from archgen.schema.variants import field_of
 from simmodel.units import Bandwidth, Delay, show_bytes
+from simmodel.waterfall import MOVED, WORK
 
 _MEGA = 1e6
 _STATUS = {"does_not_fit": "does not fit", "unsupported": "not supported"}
@@ -197,6 +199,35 @@ def bounds_sheet(accounts: Sequence[Account]) -> Sheet:
 def _cause_column(cause: str) -> Made[Account]:
     heading = Heading(f"Waits: {cause}", title=STALLS[cause].meaning, key=f"waits_{cause}")
     return Made(heading, lambda a: part(a.waits[cause], bar=True))
+
+
+def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
+    """From the bound of each run to its cycles: what matrix engines worked on and waited for, and
+    what DRAM moved; each adds up to the run."""
+    columns: list[Made[PointView]] = [
+        Made(Heading("Machine", number=False), lambda p: word(p.machine)),
+        Made(Heading("Workload", number=False), lambda p: word(p.workload)),
+        Made(Heading("Choice", number=False), lambda p: word(p.choice)),
+        Made(Heading("Cycles"), lambda p: count(p.get("latency_cycles"))),
+        Made(Heading("Least", "cycles", "bound that knows arrays and sizes on chip"),
+             lambda p: count(p.get("bound_cycles"))),
+        Made(Heading("Set by", number=False, title="resource that makes this bound"),
+             lambda p: word(p.text("bound_by") or NONE)),
+        Made(Heading("Of least"), lambda p: part(p.get("of_bound"), bar=True)),
+    ]  # fmt: skip
+    parts = [(what, f"work_{column_word(what)}", what, said) for what, said in WORK.items()]
+    parts += [(f"waits: {c}", f"stall_{c}", f"waits_{c}", s.meaning) for c, s in STALLS.items()]
+    parts += [(f"DRAM: {w}", f"moved_{column_word(w)}", f"dram_{w}", s) for w, s in MOVED.items()]
+    for text, column, key, said in parts:
+        if any(point.get(column) > 0 for point in points):
+            columns.append(_share_column(text, column, key, said))
+    return sheet("waterfall", "From the bound to the measured cycle, as shares of it", columns,
+                 points)  # fmt: skip
+
+
+def _share_column(text: str, column: str, key: str, said: str) -> Made[PointView]:
+    heading = Heading(text[0].upper() + text[1:], title=said, key=key.replace(" ", "_"))
+    return Made(heading, lambda point: part(point.get(column), bar=True))
 
 
 def checks_sheet(points: Sequence[PointView]) -> Sheet:

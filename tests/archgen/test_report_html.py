@@ -37,6 +37,7 @@ from archgen.report.levers import LEAST, levers, rules_for
 from archgen.report.points import PointView, views
 from archgen.report.ranking import rank
 from archgen.report.refusals import split_reason
+from archgen.report.tables import waterfall_sheet
 from archgen.report.trial import trial_study
 from archgen.report.words import percent, short, signed, times
 from archgen.scheduling import DEFAULT
@@ -221,6 +222,20 @@ def test_tables_have_the_numbers_of_the_frame(made: Study, page: Element) -> Non
     layers = cells(page, "point-2-table")
     own = made.outcomes[1]
     assert [row["macs"] for row in layers] == [f"{row['macs']:,}" for row in own.layers]
+
+
+def test_the_cycles_of_every_run_are_told_from_the_bound_on(made: Study) -> None:
+    points = [point for point in views(made) if point.has_run]
+    found = waterfall_sheet(points)
+    names = [heading.name for heading in found.headings]
+    assert len(found.rows) == len(points) > 1
+    for row, point in zip(found.rows, points, strict=True):
+        said = dict(zip(names, row, strict=True))
+        assert float(said["least"].value) == point.get("bound_cycles")
+        assert said["of_least"].share == pytest.approx(point.get("of_bound"))
+        dram = sum(said[name].share for name in names if name.startswith("dram_"))
+        engines = sum(said[n].share for n in names[7:] if not n.startswith("dram_"))
+        assert (dram, engines) == (pytest.approx(1), pytest.approx(1))
 
 
 def test_swept_fields_have_their_units(made: Study) -> None:
