@@ -11,6 +11,8 @@ from pages import PAGES, ROOT, Block, Reader, WrongPage, blocks, environment, ge
 MOST_SKIPPED = 8
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
 
+_TEST = re.compile(r"`(test_\w+)`")
+
 
 def name_of(page: Path) -> str:
     return page.stem
@@ -45,6 +47,12 @@ def test_generated_parts_are_up_to_date(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target, _ in _LINK.findall(page.read_text(encoding="utf-8")):
         assert "://" in target or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_tests_that_a_page_names_are_there(page: Path) -> None:
+    known = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(_TEST.findall(page.read_text(encoding="utf-8"))) <= known
 
 
 def test_the_readme_leads_to_every_page() -> None:
