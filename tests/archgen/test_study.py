@@ -128,8 +128,8 @@ def test_every_column_is_defined_and_every_plain_definition_is_a_column(tmp_path
     for frame, columns in ((result.frame, COLUMNS), (result.layers, LAYER_COLUMNS)):
         assert all(column(name, columns) for name in frame)
         matched = {known.name for name in frame for known in columns if known.matches(name)}
-        swept = {"pass.<option>", "arch.<field>"}
-        assert matched == {known.name for known in columns} - swept
+        absent = {"pass.<option>", "arch.<field>", "link_<name>_bytes"}  # no sweep, no links
+        assert matched == {known.name for known in columns} - absent
 
 
 def test_a_second_run_takes_the_stored_points(tmp_path: Path) -> None:
