@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from compiler.geometry.needs import LayerNeeds
 from compiler.group import Group
-from compiler.nest.bounds import Box
+from compiler.layer import Layer
+from compiler.nest.bounds import Box, union
 
 
 def cut_axes(shape: tuple[int, ...]) -> list[int]:
@@ -21,15 +23,87 @@ def cut_axes(shape: tuple[int, ...]) -> list[int]:
 
 
 def shared_axes(group: Group) -> list[int]:
-    """Axes along which tiles and cores may cut all results of `group`; the columns of images last,
-    where no product has its channels there."""
+    """Axes along which tiles and cores may cut all results of `group`: the usual ones, those that
+    divide an attention, and the columns of images, where no product has its channels there."""
     shapes = [group.tensors[name].shape for name in group.results]
     last = shapes[-1]
     axes = cut_axes(last)
+    axes += [axis for axis in dividing(group) if axis not in axes]
     column = len(last) - 1
     if len(last) > 2 and column not in axes and _slides(group, column):
         axes.append(column)
     return [a for a in axes if all(a < len(shape) and shape[a] == last[a] for shape in shapes)]
+
+
+def dividing(group: Group) -> list[int]:
+    """Axes of the last result of an attention that divide the work of all its layers: batch, heads
+    and tokens, wherever they lie, never the columns of a product.
+
+        scores  b h m n  <-  query b h m k, key b h k n
+        weights b h m n  <-  scores b h m *
+        context b m h d  <-  weights b h m *, value b h * d       b, m and h
+
+    There are none where no layer multiplies two tensors that are both computed.
+    """
+    if len(group.layers) == 1 or not any(map(_of_two, group.layers)):
+        return []
+    extents = group.tensors[group.results[-1]].shape
+    moving = (axis for axis, extent in enumerate(extents) if extent > 1)
+    return [axis for axis in moving if _moved(group, axis) is not None]
+
+
+def heads(group: Group) -> list[int]:
+    """Those of the axes that divide an attention along which each product has operands of its own:
+    one position of them needs one of all that is read, and with it fewer keys and values."""
+    found = []
+    for axis in dividing(group):
+        dims = zip(group.layers, _moved(group, axis) or (), strict=True)
+        products = [(layer.head, dim) for layer, dim in dims if _of_two(layer)]
+        if all(a.uses(dim) for head, dim in products for a in head.operands[:2]):
+            found.append(axis)
+    return found
+
+
+def _of_two(layer: Layer) -> bool:
+    """Whether a layer multiplies two tensors, neither of them constant."""
+    operands = layer.head.operands if layer.head.contraction else ()
+    return len(operands) > 1 and all(layer.tensors[a.tensor].data is None for a in operands)
+
+
+def _moved(group: Group, axis: int) -> list[int] | None:
+    """By layer, the dimension of its result in which two positions of the last result along `axis`
+    differ; None where there is not just one, or they share work of any layer."""
+    works = zip(group.layers, _works(group, axis, 0), _works(group, axis, 1), strict=True)
+    dims = [_apart(layer, a, b) for layer, a, b in works]
+    return None if None in dims else [dim for dim in dims if dim is not None]
+
+
+def _apart(layer: Layer, first: Box | None, second: Box | None) -> int | None:
+    """The one dimension in which two boxes of a layer's result differ, if they have nothing in
+    common there and it is no column of a product."""
+    if first is None or second is None:
+        return None
+    moved = [d for d, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
+    if len(moved) != 1:
+        return None
+    (dim,) = moved
+    column = layer.head.contraction and not layer.head.operands[0].uses(dim)
+    return dim if not column and first[dim][0] + first[dim][1] <= second[dim][0] else None
+
+
+def _works(group: Group, axis: int, position: int) -> list[Box | None]:
+    """What one position of the last result along `axis` needs of each layer."""
+    last = group.results[-1]
+    box = [(0, extent) for extent in group.tensors[last].shape]
+    box[axis] = (position, 1)
+    wants: dict[str, Box] = {last: tuple(box)}
+    for layer in reversed(group.layers):
+        want = wants.get(layer.result.name)
+        if want is None:
+            continue
+        for name, need in LayerNeeds(layer).of(want).items():
+            wants[name] = union(wants[name], need) if name in wants else need
+    return [wants.get(layer.result.name) for layer in group.layers]
 
 
 def _slides(group: Group, axis: int) -> bool:
@@ -42,7 +116,7 @@ def worth_cutting(group: Group) -> list[int]:
     """Those of `shared_axes` that a search looks at: columns where images are wider than high,
     as what neighbours share is then smaller."""
     last = group.tensors[group.results[-1]].shape
-    usual = cut_axes(last)
+    usual = {*cut_axes(last), *dividing(group)}
     return [a for a in shared_axes(group) if a in usual or last[a] > last[a - 1]]
 
 

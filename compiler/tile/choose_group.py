@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from compiler.bind.facts import Facts, Unholdable
 from compiler.cost.sharing import Cores, Way
@@ -18,7 +19,7 @@ from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.fuse.outline import Outlines
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import boxes, grids, worth_cutting
+from compiler.geometry.cuts import boxes, dividing, grids, heads, worth_cutting
 from compiler.geometry.walk import Memory, Unwalkable
 from compiler.group import Group
 from compiler.nest.bounds import Box
@@ -158,12 +159,19 @@ class GroupSearch:
         around = (batch,) if 0 in axes and len(last) > 2 else ()
         if around:
             yield [(OuterLoop(0, n),) for n in cuts(part[0][1], growth)]
+        even = [axis for axis in dividing(group) if axis in axes]
         for axis in axes:
             if axis == 0 and around:
                 continue
             sizes = cuts(max(p[axis][1] for p in parts), growth)
-            for rolling in (True, False) if self.rolling is None else (self.rolling,):
+            # Where tiles share nothing, there is nothing to keep.
+            ways = (False,) if axis in even else (True, False)
+            for rolling in ways if self.rolling is None else (self.rolling,):
                 yield [(*around, OuterLoop(axis, n, rolling=rolling)) for n in sizes]
+        for head, inner in product(heads(group), even):
+            if head in axes and inner != head:
+                sizes = cuts(max(p[inner][1] for p in parts), growth)
+                yield [(OuterLoop(head, 1), OuterLoop(inner, n)) for n in sizes]
 
     def _fitting(
         self, pricer: GroupPricer, parts: tuple[Box, ...], family: list[tuple[OuterLoop, ...]],
