@@ -125,7 +125,7 @@ class _Residents:
             assert reader is not None
             readers.append(reader)
         passing = between_cores(prices.arch) is not None
-        return list(slicings(candidate.name, readers, prices.cores, passing=passing))
+        return list(slicings(candidate.name, readers, prices.arch, prices.cores, passing=passing))
 
     def places(self, candidate: Candidate) -> Iterator[Place]:
         """Where it can be kept, for all ways for which there is room."""

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from compiler.cost.rates import copy_rate, far_rate
+from compiler.geometry.cuts import channel_axis
 from compiler.nest.bounds import Box
 from simmodel.arch import Arch
 from simmodel.isa.copy import link_latency
@@ -168,17 +169,23 @@ class Cores:
         return cls(len(parts), tuple(cuts), frozenset(even), way=way)
 
     @classmethod
-    def of_group(cls, parts: Sequence[Box], way: Way | None, *, looped: bool) -> Cores:
+    def of_group(
+        cls, parts: Sequence[Box], channels: int | None, way: Way | None, *, looped: bool
+    ) -> Cores:
         """The same for parts of the results of a group: those of other layers have halos, so but
-        for the batch they are taken to be uneven."""
+        for the batch and the axis of `channels` they are taken to be uneven."""
         found = cls.of(parts, way)
-        return replace(found, even=found.even & {0}, looped=looped) if found.cuts else found
+        even = found.even & {0, channels}
+        return replace(found, even=even, looped=looped) if found.cuts else found
 
     def seen(self, rank: int) -> Cores:
         """The same for a layer of a group, whose result has `rank` dimensions: batch and rows are
         what groups cut, and where both lie in one dimension they cut that."""
         if not self.cuts or rank == len(self.cuts):
             return self
+        channels = channel_axis(len(self.cuts))
+        if channels is not None and self.cuts[channels] > 1:
+            return self._seen_by_channels(rank, self.cuts[channels])
         batch, rows = self.cuts[0], math.prod(self.cuts[1:])
         cuts = [1] * max(rank, 1)
         if rank < 3:
@@ -187,6 +194,12 @@ class Cores:
             cuts[0], cuts[2 if rank >= 4 else 1] = batch, rows
         even = self.even & {0} if rank >= 3 or rows == 1 else frozenset[int]()
         return replace(self, cuts=tuple(cuts), even=even)
+
+    def _seen_by_channels(self, rank: int, parts: int) -> Cores:
+        """The same for cores that split channels, and nothing else."""
+        axis = channel_axis(rank) or 0
+        cuts = tuple(parts if d == axis else 1 for d in range(max(rank, 1)))
+        return replace(self, cuts=cuts, even=frozenset({axis} if self.even else ()))
 
     def alike(
         self,

@@ -302,9 +302,10 @@ class _Core:
         tile reaches the tensor's end."""
         name = layer.plan.tiled.layer.result.name
         buffer = self.plan.buffers[layer.plan.result]
-        holds = [m.holds[name] for m in self.walked.moments if name in m.holds]
-        if buffer.layer is not None or not any(any(h.before) or any(h.after) for h in holds):
+        # A step on every core if on one: what stands behind it is alike on all of them.
+        if buffer.layer is not None or not any(w.bordered(name) for w in self.plan.walked):
             return []
+        holds = [m.holds[name] for m in self.walked.moments if name in m.holds]
         hold = moving.moment.holds.get(name)
         items: list[Item] = []
         if hold is not None and empty(hold.box):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.cost.handover import between_cores
+from compiler.cost.handover import between_cores, copies_of
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import legal_copy
 from compiler.emit.nodes import Leaf, Node
@@ -62,8 +62,9 @@ class _Handing:
     def nodes(self, core: int) -> list[Leaf]:
         """What `core` gives and takes."""
         given = [one for one in self.handed if one.giver == core]
-        takers = tuple(dict.fromkeys(one.taker for one in given))
-        givers = tuple(dict.fromkeys(one.giver for one in self.handed if one.taker == core))
+        given.sort(key=lambda one: (one.takers[0] - core) % self.around.arch.core_count)
+        takers = tuple(sorted({taker for one in given for taker in one.takers}))
+        givers = tuple(dict.fromkeys(one.giver for one in self.handed if core in one.takers))
         if not takers and not givers:
             return []
         items: list[Item] = []
@@ -92,12 +93,13 @@ class _Handing:
         return Claim(engine=self.engine, origin=self.origin, dst=whole, **fields)
 
     def _copies(self, one: Handover) -> list[Item]:
-        copy = Copy(
-            engine=self.engine, origin=self.origin,
-            dst=self._operand(one.box, one.taker, (one.taker,)),
-            src=self._operand(one.box, one.giver, ()),
-        )  # fmt: skip
-        return legal_copy(copy, self.around.arch, self.around.names)
+        src = self._operand(one.box, one.giver, ())
+        items: list[Item] = []
+        for takers in copies_of(self.around.arch, self.engine, one):
+            dst = self._operand(one.box, takers[0], takers)
+            copy = Copy(engine=self.engine, origin=self.origin, dst=dst, src=src)
+            items += legal_copy(copy, self.around.arch, self.around.names)
+        return items
 
     def _operand(self, box: Box, core: int, cores: tuple[int, ...]) -> Operand:
         """A box of the tensor in the slice of a core."""

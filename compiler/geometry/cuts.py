@@ -9,6 +9,8 @@ from compiler.geometry.needs import LayerNeeds
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.bounds import Box, union
+from compiler.nest.ir import Access, Nest
+from simmodel.arch import Arch
 
 
 def cut_axes(shape: tuple[int, ...]) -> list[int]:
@@ -110,6 +112,86 @@ def _slides(group: Group, axis: int) -> bool:
     """Whether the group has products, and all of them move along their images with `axis`."""
     heads = [layer.head for layer in group.layers if layer.head.macs]
     return bool(heads) and all(a.operands[0].uses(axis) for a in heads if axis < a.rank)
+
+
+def channel_axis(rank: int) -> int | None:
+    """The axis of a result of `rank` dimensions along which its channels lie, or the heads of an
+    attention."""
+    axis = 1 if rank >= 4 else rank - 1
+    return axis if axis > 0 else None
+
+
+def slices_of(shape: tuple[int, ...], cores: int) -> Iterator[dict[int, int]]:
+    """Grids by which `cores` may keep slices of a tensor, channels aside."""
+    columns = [len(shape) - 1] if len(shape) >= 4 and shape[-1] > 1 else []
+    return _with_columns(shape, cut_axes(shape), columns, cores)
+
+
+def _with_columns(
+    shape: tuple[int, ...], axes: list[int], columns: list[int], cores: int
+) -> Iterator[dict[int, int]]:
+    """Grids along `axes`; where none of these falls into as many equal parts as there are cores,
+    also along both an axis and the columns of images."""
+    if not columns or any(shape[axis] % cores == 0 for axis in axes):
+        return grids(shape, axes, cores)
+    both = grids(shape, [*axes, *columns], cores)
+    return (grid for grid in both if not grid or any(axis in axes for axis in grid))
+
+
+def splits(group: Group, arch: Arch, cores: int) -> Iterator[tuple[Box, ...]]:
+    """Parts of the last result of `group` for at most `cores` cores.
+
+    Rows and columns together where rows alone are not the same for all; channels, on multiples of
+    the array's columns, where no layer would have to be computed by several cores.
+    """
+    last = group.tensors[group.results[-1]].shape
+    axes = worth_cutting(group)
+    columns = [axis for axis in shared_axes(group) if axis not in axes]
+    for grid in _with_columns(last, axes, columns, cores):
+        yield boxes(last, grid, {})
+    channels = split_channels(group)
+    if channels is not None and channels not in axes:
+        for grid in grids(last, [channels], cores):
+            if grid:
+                yield boxes(last, grid, {channels: grain_of(last, channels, arch)})
+
+
+def split_channels(group: Group) -> int | None:
+    """The axis of channels of all results, if cores may split them: a product that sums over
+    channels reads what was made before the group, as all cores would have to make it else."""
+    shapes = [group.tensors[name].shape for name in group.results]
+    axis = channel_axis(len(shapes[-1]))
+    if axis is None or shapes[-1][axis] == 1:
+        return None
+    if any(shape[axis : axis + 1] != shapes[-1][axis : axis + 1] for shape in shapes):
+        return None
+    return axis if all(_splits_at(layer, axis, group) for layer in group.layers) else None
+
+
+def channels_of(group: Group, parts: Sequence[Box]) -> int | None:
+    """The axis of channels of the results, where cores split these."""
+    axis = split_channels(group)
+    return None if axis is None or len({part[axis] for part in parts}) == 1 else axis
+
+
+def _splits_at(layer: Layer, axis: int, group: Group) -> bool:
+    """Whether a part of a layer's result along `axis` needs no more of what the group makes."""
+    extent = layer.result.shape[axis : axis + 1]
+    if any(nest.shape[axis : axis + 1] != extent for nest in layer.nests):
+        return False
+    summed = [a.tensor for nest in layer.nests for a in nest.reads if _sums_over(nest, a, axis)]
+    return not summed or (layer.product and not any(name in group.made for name in summed))
+
+
+def _sums_over(nest: Nest, access: Access, axis: int) -> bool:
+    """Whether all positions of the result along `axis` read the same, more than one each."""
+    inner = range(nest.rank, len(nest.dims))
+    return not access.uses(axis) and any(access.uses(dim) for dim in inner)
+
+
+def grain_of(shape: tuple[int, ...], axis: int, arch: Arch) -> int:
+    """Channels between which cores split them: as many as the array makes at once."""
+    return min(arch.matrix.cols, shape[axis])
 
 
 def worth_cutting(group: Group) -> list[int]:

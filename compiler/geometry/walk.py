@@ -148,6 +148,12 @@ class Walked:
         found = {n: kept(now[n], then[n]) for n in self.rolled if n in now}
         return {name: what for name, what in found.items() if what is not None}
 
+    def movable(self) -> Walked:
+        """Itself; Unwalkable where a tile cannot keep what it shares with the next one."""
+        for number in range(len(self.moments) if self.rolled else 0):
+            self.handed(number)
+        return self
+
     def _continues(self, run: Run, number: int) -> bool:
         """Whether tile `number` follows the run's tiles by the step that is between them."""
         before, this = self.moments[number - 1], self.moments[number]
@@ -179,6 +185,8 @@ def kept(now: Hold, then: Hold) -> tuple[int, int, int] | None:
     moved = [d for d, (a, b) in enumerate(zip(now.origin, then.origin, strict=True)) if a != b]
     if not moved:
         return None
+    if len(moved) > 1:  # a reader that is ahead of others had wider columns
+        raise Unwalkable("tiles move along two dimensions at once")
     (dim,) = moved
     start, size = now.box[dim]
     overlap = start + size - then.origin[dim]
@@ -250,7 +258,8 @@ class Walker:
         few = self.memory.walking.few
         if len(loops) < 2:
             moments = self._tiles(loops[-1] if loops else None, part, part)
-            return Walked(moments, rolled=rolled, still=frozenset(self.group.kept), few=few)
+            still = frozenset(self.group.kept)
+            return Walked(moments, rolled=rolled, still=still, few=few).movable()
         outer, inner = loops
         start, extent = part[outer.axis]
         if extent % outer.size:
@@ -268,7 +277,7 @@ class Walker:
         even = {n: tuple((turns - 1) * s for s in step) for n, step in strides.items()}
         if _strides(walks[0], walks[turns - 1], still) != even:
             raise Unwalkable("the outer loop is not regular")
-        return Walked(walks[0], turns, strides, rolled, still, few)
+        return Walked(walks[0], turns, strides, rolled, still, few).movable()
 
     def _tiles(self, loop: OuterLoop | None, part: Box, whole: Box) -> tuple[Moment, ...]:
         """The tiles of `part`, which is all of a core's part or one turn's share of that."""

@@ -19,7 +19,7 @@ from compiler.cost.transfer import Transfer
 from compiler.errors import DoesNotFit
 from compiler.fuse.outline import Outlines
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import boxes, dividing, grids, heads, worth_cutting
+from compiler.geometry.cuts import dividing, heads, splits, worth_cutting
 from compiler.geometry.walk import Memory, Unwalkable
 from compiler.group import Group
 from compiler.nest.bounds import Box
@@ -143,9 +143,7 @@ class GroupSearch:
 
     def _splits(self, group: Group) -> Iterator[tuple[Box, ...]]:
         """Parts for the cores, along the axes that all results can be cut; most cores first."""
-        last = group.tensors[group.results[-1]].shape
-        ways = [boxes(last, grid, {}) for grid in grids(last, worth_cutting(group), self.cores)]
-        ways = [parts for parts in ways if keeps_apart(group, parts, self.arch)]
+        ways = [p for p in splits(group, self.arch, self.cores) if keeps_apart(group, p, self.arch)]
         ways.sort(key=len, reverse=True)
         yield from ways[: self.breadth.splits]
 

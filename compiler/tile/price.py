@@ -186,15 +186,32 @@ def price(problem: Problem, choice: Choice) -> Price:
     arrivals: Any = 1
     for flow in flows:
         arrivals = arrivals if flow.way.store else np.maximum(arrivals, flow.count)
-    stages = (moved.load, (matrix, inner + gap), (vector, tail.cycles), moved.store)
+    every, once = moved.load
+    every = np.maximum(every, _passed_on(problem, flows, matrix))
+    stages = ((every, once), (matrix, inner + gap), (vector, tail.cycles), moved.store)
     total = pipelined(stages, moved.far.values())
     total = total + _held_back(problem, choice, turns, flows, np.maximum(inner, tail.cycles))
-    load, store = moved.load[0], moved.store[0]
+    load, store = every, moved.store[0]
     rest = resting(problem.slots, total, stages)
     return Price(
         total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
         arrivals, moved.lead, rest, gap,
     )  # fmt: skip
+
+
+def _passed_on(problem: Problem, flows: Sequence[Flow], work: Any) -> Any:
+    """Cycles that slots are taken of what cores pass on to each other, shared by the slots: one is
+    filled, passed on and worked on before any core fills it again.
+
+        slot 0  load pass work load pass work         with two slots the array rests, though loads,
+        slot 1       load pass work load pass         copies and products are each short enough
+    """
+    longest: Any = 0.0
+    for flow in flows:
+        taken = (flow.count * flow.once.cycles + work) / problem.slots
+        passes = (flow.once.passing > 0) & (flow.count > problem.slots)
+        longest = np.maximum(longest, np.where(passes, taken, 0.0))
+    return longest
 
 
 def _held_back(

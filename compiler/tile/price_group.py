@@ -16,7 +16,7 @@ from compiler.bind.facts import Facts
 from compiler.cost.handover import passed_cycles
 from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Path, Transfer
-from compiler.geometry.cuts import telling
+from compiler.geometry.cuts import channels_of, telling
 from compiler.geometry.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive
@@ -279,6 +279,8 @@ class GroupPricer:
         """With as many constants loaded as a whole as there is room for."""
         looped = bool(candidate.schedule.loops)
         staying = [True] * self.count
+        if candidate.channels is not None:  # products would load those of all channels
+            staying = [not layer.product for layer in self.group.layers]
         by_size = sorted(range(self.count), key=lambda p: -self.constant_bytes[p])
         for drop in (None, *by_size):
             if drop is not None:
@@ -361,7 +363,8 @@ class _Candidate:
     def __post_init__(self) -> None:
         self.held = frozenset(name for m in self.walked.moments for name in m.holds)
         parts, looped = self.schedule.parts, bool(self.schedule.loops)
-        self.cores = Cores.of_group(parts, self.pricer.way, looped=looped)
+        self.channels = channels_of(self.pricer.group, parts)
+        self.cores = Cores.of_group(parts, self.channels, self.pricer.way, looped=looped)
         self.shares = self.pricer.shares(self.cores)
         self.sizes = [
             largest(self.walked.work_sizes(p), len(layer.result.shape))

@@ -7,14 +7,14 @@ tiles never makes others. Everything that is wrong is said at once, with its lin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.bind.mapping import kernel_rows
 from compiler.bind.roles import roles
 from compiler.cost.handover import between_cores
 from compiler.geometry.clusters import keeps_apart
-from compiler.geometry.cuts import shared_axes
+from compiler.geometry.cuts import shared_axes, split_channels
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
@@ -44,6 +44,8 @@ class Cuts:
         self.axes = {name: axis for axis, name in enumerate(names)}
         alone = len(self.group.layers) == 1 and not self.group.kept
         self.free = _splittable(self.last) if alone else set(shared_axes(self.group))
+        channels = split_channels(self.group)
+        self.among = self.free if alone or channels is None else {*self.free, channels}
 
     def parts(self) -> tuple[Box, ...]:
         """The cores' parts of the last result."""
@@ -66,7 +68,8 @@ class Cuts:
             if axis is None:
                 continue
             if axis not in self.free:
-                self._say(f"tiles cannot move along {loop.dim}, only along {self._free}", loop.line)
+                said = f"tiles cannot move along {loop.dim}, only along {self._names(self.free)}"
+                self._say(said, loop.line)
             if loop.size > self.shape[axis]:
                 self._say(f"{loop.dim} has {self.shape[axis]} positions only", loop.line)
             found.append(OuterLoop(axis, loop.size, loop.rolling))
@@ -98,9 +101,8 @@ class Cuts:
             self._say("the loop that splits a sum is the innermost", work.line)
         return tuple(found)
 
-    @property
-    def _free(self) -> str:
-        return ", ".join(name for name, axis in self.axes.items() if axis in self.free) or "none"
+    def _names(self, free: Collection[int]) -> str:
+        return ", ".join(name for name, axis in self.axes.items() if axis in free) or "none"
 
     def _part(self, core: Iterable[Span]) -> Box:
         box = [(0, extent) for extent in self.shape]
@@ -108,8 +110,9 @@ class Cuts:
             axis = self._axis(span.dim, self.axes, span.line)
             if axis is None:
                 continue
-            if axis not in self.free:
-                said = f"cores cannot be split along {span.dim}, only along {self._free}"
+            if axis not in self.among:
+                said = f"cores cannot be split along {span.dim}, only along "
+                said += self._names(self.among)
                 self._say(said, span.line)
             if not 0 <= span.start < span.stop <= self.shape[axis]:
                 said = f"{span.dim} = {span.start}:{span.stop} is not in 0:{self.shape[axis]}"

@@ -136,13 +136,14 @@ class _Group:
                 core.tile(tile)
         for name in (n for n in self.group.results if n in kept):
             for one in handovers(self.group, self.schedule.parts, name):
-                here, taken = (
+                here, *taken = (
                     left[core][homes[name].whole].part(homes[name])
-                    for core in (one.giver, one.taker)
+                    for core in (one.giver, *one.takers)
                 )
                 here.check(one.box, name)
-                taken.values[_slices(one.box)] = here.values[_slices(one.box)]
-                taken.there[_slices(one.box)] = True
+                for their in taken:
+                    their.values[_slices(one.box)] = here.values[_slices(one.box)]
+                    their.there[_slices(one.box)] = True
         return left
 
 

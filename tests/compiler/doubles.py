@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from compiler.bind.facts import Facts
 from compiler.cost.sharing import Way
@@ -92,11 +93,14 @@ class Everywhere(ChooseHomes):
 
 @dataclass(frozen=True)
 class Clinging(KeepTensors):
-    """All stays on chip that has room there, quicker or not."""
+    """All stays on chip that has room there, quicker or not; how cores keep it is as `taste` has
+    it, which stands for all that may make one way quicker than another."""
+
+    taste: int = 0
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
         """`parts` with as much on chip as fits."""
-        return super().apply(parts, graph, _Bargain(fitter))
+        return super().apply(parts, graph, _Bargain(fitter, self.taste))
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,7 @@ class _Bargain:
     """Prices that fall with every tensor in shared memory, or on chip."""
 
     real: Prices
+    taste: int = 0
 
     @property
     def arch(self) -> Arch:
@@ -122,8 +127,11 @@ class _Bargain:
         return self.real.staging
 
     def price(self, group: Group) -> float:
-        near = len(group.shared) + len(group.kept)
-        return math.inf if math.isinf(self.real.price(group)) else -near
+        if math.isinf(self.real.price(group)):
+            return math.inf
+        ways = (crc32(repr((self.taste, k.cut, k.passed)).encode()) for k in group.kept.values())
+        liked = sum(way % 64 for way in ways) / 64 / (1 + len(group.kept)) if self.taste else 0.0
+        return -len(group.shared) - len(group.kept) - liked
 
     def below(self, group: Group, limit: float) -> float:
         del limit

@@ -41,7 +41,8 @@ def machine(
 ) -> Arch:
     """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
     With `own_engines`, other copy engines reach shared memory than DRAM. What reaches several cores
-    at once is said by `among`: "load" the loads, "peer" an engine between local memories.
+    at once is said by `among`: "load" the loads, "peer" an engine between local memories, which
+    with "each" reaches one core after another.
 
     Raises ValueError where the parts contradict each other.
     """
@@ -91,8 +92,10 @@ def _copies(
     everyone: dict[str, Any] = {"broadcast": True}
     if among == "load":
         copies["load"] |= everyone
+    if among in ("peer", "each"):
+        copies["peer"] = {"from": ["local"], "to": ["local"], "peer": True} | moves
     if among == "peer":
-        copies["peer"] = {"from": ["local"], "to": ["local"], "peer": True} | moves | everyone
+        copies["peer"] |= everyone
     return copies
 
 

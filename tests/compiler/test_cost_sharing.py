@@ -37,7 +37,7 @@ def test_cores_with_uneven_parts_meet_outside_of_their_loops_only() -> None:
 
 
 def test_parts_of_a_group_seen_by_layers_of_other_ranks() -> None:
-    cores = Cores.of_group(boxes((2, 16, 16, 8), {0: 2, 2: 2}, {}), way(), looped=False)
+    cores = Cores.of_group(boxes((2, 16, 16, 8), {0: 2, 2: 2}, {}), None, way(), looped=False)
     assert cores.cuts == (2, 1, 2, 1)
     assert cores.seen(3).cuts == (2, 2, 1)
     assert cores.seen(2).cuts == (4, 1)

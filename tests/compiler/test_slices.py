@@ -94,15 +94,16 @@ def test_a_core_keeps_its_share_and_what_its_readers_reach(
     kernel: int, stride: int, kept: list[tuple[int, int]]
 ) -> None:
     _, second = groups(compiled(network(kernel, stride=stride), APART))
-    assert [rows(way.slices) for way in slicings(FIRST, [second], 2)] == [kept]
-    both = [(rows(w.slices), w.passed) for w in slicings(FIRST, [second], 2, passing=True)]
+    assert [rows(way.slices) for way in slicings(FIRST, [second], TWO, 2)] == [kept]
+    both = [(rows(w.slices), w.passed) for w in slicings(FIRST, [second], TWO, 2, passing=True)]
     alone = kept == [(0, 8), (8, 16)]
-    assert both == ([(kept, False)] if alone else [(kept, True), (kept, False)])
+    sliced = [(kept, False)] if alone else [(kept, True), (kept, False)]
+    assert both == [*sliced, ([(0, 16), (0, 16)], True)]  # or all of it on both cores
 
 
 def test_images_are_kept_where_they_are_worked_on() -> None:
     _, second = groups(compiled(network(batch=2), APART))
-    images, halves = (way.slices for way in slicings(FIRST, [second], 2))
+    images, halves = (way.slices for way in slicings(FIRST, [second], TWO, 2))
     assert images == (((0, 1), (0, 8), (0, 16), (0, 16)), ((1, 1), (0, 8), (0, 16), (0, 16)))
     assert rows(halves) == [(0, 9), (7, 16)]
 
@@ -134,8 +135,8 @@ def test_cores_pass_each_other_the_rows_that_they_need() -> None:
         assert handovers(
             first, ((((0, 1), (0, 8), (0, 8), (0, 16))), ((0, 1), (0, 8), (8, 8), (0, 16))), FIRST
         ) == (
-            Handover(0, 1, ((0, 1), (0, 8), (7, 1), (0, 16))),
-            Handover(1, 0, ((0, 1), (0, 8), (8, 1), (0, 16))),
+            Handover(0, (1,), ((0, 1), (0, 8), (7, 1), (0, 16))),
+            Handover(1, (0,), ((0, 1), (0, 8), (8, 1), (0, 16))),
         )
         trace = simulate(made.program, arch)
         assert trace.traffic["dram.write"] == ROWS * 16 * PIXEL
@@ -264,13 +265,13 @@ def inside(operand: Operand | None, low: int, high: int) -> bool:
 @settings(max_examples=6, deadline=None)
 @given(
     blocks(quantized=False, most=3), st.integers(2, 8), st.sampled_from(["tokens", "interlock"]),
-    st.sampled_from(["", "load", "peer"]),
+    st.sampled_from(["", "load", "peer", "each"]), st.integers(0, 9),
 )  # fmt: skip
 def test_any_network_keeps_slices_on_any_number_of_cores(
-    model: onnx.ModelProto, cores: int, sync: str, among: str
+    model: onnx.ModelProto, cores: int, sync: str, among: str, taste: int
 ) -> None:
     arch = machine(cores=cores, local={"size": 1 << 17}, sync=sync, among=among)
-    stages = Stages(keep=Clinging())
+    stages = Stages(keep=Clinging(taste=taste))
     try:
         made = check(model, arch, "fp32", CompileOptions(stages=stages)).compiled
     except (DoesNotFit, UnsupportedModel) as why:
