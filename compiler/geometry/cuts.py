@@ -131,11 +131,16 @@ def _with_columns(
     shape: tuple[int, ...], axes: list[int], columns: list[int], cores: int
 ) -> Iterator[dict[int, int]]:
     """Grids along `axes`; where none of these falls into as many equal parts as there are cores,
-    also along both an axis and the columns of images."""
+    also halves of an axis and of the columns, if that makes equal parts for all. Each lies in a
+    corner then: cores that see other borders do not meet in their loads."""
+    yield from grids(shape, axes, cores)
     if not columns or any(shape[axis] % cores == 0 for axis in axes):
-        return grids(shape, axes, cores)
-    both = grids(shape, [*axes, *columns], cores)
-    return (grid for grid in both if not grid or any(axis in axes for axis in grid))
+        return
+    for grid in grids(shape, [*axes, *columns], cores):
+        halved = cores == 4 and len(grid) == 2 and all(parts == 2 for parts in grid.values())
+        even = not any(shape[axis] % 2 for axis in grid)
+        if halved and even and not set(grid) <= set(axes):
+            yield grid
 
 
 def splits(group: Group, arch: Arch, cores: int) -> Iterator[tuple[Box, ...]]:
