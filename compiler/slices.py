@@ -93,6 +93,8 @@ def _widened(
         parts = boxes(last, grid, grain)
         if len(parts) != len(shares):
             return None
+        if any(len(kept.slices) < len(parts) for kept in group.kept.values()):
+            return None  # what it keeps already lies on fewer cores
         for core, part in enumerate(parts):
             walker = Walker(group, frozenset({name}), core=core)
             try:

@@ -134,10 +134,11 @@ def way_to_all(arch: Arch, gain: float, room: float = 0.0) -> Way | None:
 
 
 def _through_shared(arch: Arch, load: str, gain: float, room: float) -> Way | None:
-    """The way through a memory that several cores see, if there is one."""
+    """The way through a memory that several cores see, if there is one: an engine that loads from
+    there as well has taken what is there before it begins the next load."""
     shared = arch.memories.shared
     store, fetch = arch.copy_engine("local", "shared"), arch.copy_engine("shared", "local")
-    if shared is None or store is None or fetch is None:
+    if shared is None or store is None or fetch != load:
         return None
     reach = arch.cores if shared.level == "cluster" else arch.core_count
     found = Way(load, store, gain, fetch, int(room * shared.size), reach)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import onnx_ir as ir
 
 from compiler.graph.infer import infer_node
+from simmodel.dtype import EPSILON
 
 ARCHGEN = "archgen"
 MICROSOFT = "com.microsoft"
@@ -138,6 +139,8 @@ def fresh_name(graph: ir.Graph, stem: str) -> str:
     return f"{stem}__{count}"
 
 
+UNIT = 4 * EPSILON["fp32"]
+"""What a sum may be off by, as a share of the magnitude of its terms."""
 TERMS = "terms"
 """Key, in the metadata of a constant, of the magnitude of what it was added up from."""
 
@@ -155,6 +158,15 @@ def add_constant(graph: ir.Graph, stem: str, array: npt.ArrayLike) -> ir.Value:
     value = ir.val(name, const_value=ir.tensor(np.asarray(array), name=name))
     graph.register_initializer(value)
     return value
+
+
+def _lost(wanted: Array, made: ir.Value) -> Array | None:
+    """What each element of a half-precision constant is beside the number that was wanted."""
+    assert made.const_value is not None
+    if made.dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16):
+        return None
+    off: Array = np.abs(wanted.astype(np.float64) - made.const_value.numpy().astype(np.float64))
+    return off if bool(off.any()) and bool(np.isfinite(off).all()) else None
 
 
 def names_of(value: ir.Value) -> tuple[str, ...]:
@@ -196,9 +208,11 @@ class Rewriter:
         return add_constant(self.graph, f"{self.stem}_const", values)
 
     def like(self, array: npt.ArrayLike, value: ir.Value, terms: Array | float = 0.0) -> ir.Value:
-        """A new initializer of the element type of `value`; `terms` as in `terms_of`."""
+        """A new initializer of the element type of `value`; `terms` as in `terms_of`, to which is
+        added what a half-precision type loses."""
         made = self.constant(array, value.dtype)
-        made.meta[TERMS] = terms
+        lost = _lost(np.asarray(array), made)
+        made.meta[TERMS] = terms if lost is None else terms + lost / UNIT
         return made
 
     def axes(self, axes: Sequence[int]) -> ir.Value:

@@ -89,7 +89,11 @@ class Builder:
             None if values is None else _seen(values, shape, storage, like.storage.offset)
             for values in (like.data, like.exact)
         )
-        tensor = Tensor(name, shape, like.dtype, storage, data, exact)
+        uncertain = like.uncertain
+        if isinstance(uncertain, np.ndarray):
+            each = np.ascontiguousarray(np.broadcast_to(uncertain, like.shape))
+            uncertain = _seen(each, shape, storage, like.storage.offset)
+        tensor = Tensor(name, shape, like.dtype, storage, data, exact, uncertain)
         self.tensors[name] = tensor
         return tensor
 

@@ -89,7 +89,7 @@ def windows(
         out = _split_channels(node, out, groups, f"{out.name}.grouped")
         kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
         name = f"{name}.{groups}groups"
-    w = node.build.constant(name, kernel)
+    w = node.build.constant(name, kernel, None, _uncertain(node))
     lead = 1 if groups > 1 else 0
     rank = len(out.shape)
     dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]
@@ -133,13 +133,18 @@ def _depthwise(
 ) -> None:
     name, kernel = weights
     shape = (kernel.shape[0], *kernel.shape[2:])
-    w = node.build.constant(f"{name}.depthwise", kernel.reshape(shape))
+    w = node.build.constant(f"{name}.depthwise", kernel.reshape(shape), None, _uncertain(node))
     rank = len(out.shape)
     left = Access(x.name, (at(0), at(1), *point.index(2, rank)), *point.pad(codes))
     taps = tuple(at(rank + axis) for axis in range(len(point.kernel)))
     right = Access(w.name, (at(1), *taps))
     dims = [*_out_dims(out.shape), *point.dims()]
     _finish(node, out, dims, (left, right), codes, (1,), bias)
+
+
+def _uncertain(node: Node) -> float:
+    """What any weight of a convolution may be off by."""
+    return float(np.max(node.uncertain(1)))
 
 
 def _out_dims(shape: tuple[int, ...]) -> tuple[Dim, ...]:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from compiler.graph.rewrite import terms_of
+from compiler.graph.rewrite import UNIT, terms_of
 from compiler.nest.build import Builder
 from compiler.nest.ir import Array, Tensor
 from compiler.options import Count
-from simmodel.dtype import EPSILON, NAMES
+from simmodel.dtype import NAMES
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Node:
 
 def uncertain(value: ir.Value) -> Array | float:
     """What a constant may be off by, where it was computed while compiling."""
-    return 4 * EPSILON["fp32"] * terms_of(value)
+    return UNIT * terms_of(value)
 
 
 def static_shape(value: ir.Value) -> tuple[int, ...]:

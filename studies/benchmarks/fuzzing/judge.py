@@ -159,9 +159,10 @@ def _judged(case: Case, folder: Path, tools: Toolchain) -> Verdict:
         return _sum(refusals, outcome)
     if outcome.status != "ok":
         return _stopped(outcome)
-    if orders.differing:
+    found = _finished(outcome, case, programs[-1])
+    if found.kind == "right" and orders.differing:
         return Verdict("order", "legal orders", f"outputs differ in {orders.differing}")
-    return _finished(outcome, case, programs[-1])
+    return found
 
 
 def _sum(refusals: list[DoesNotFit], outcome: Outcome) -> Verdict:
