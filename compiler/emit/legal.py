@@ -178,7 +178,8 @@ def _folded(instruction: Instruction, limit: int | None, names: Names) -> list[I
     most = extent // limit * limit
     items: list[Item] = [taken(instruction, axis, "", 0, most, keep=True)]
     if rest := extent - most:
-        items += _chunked(taken(instruction, axis, "", most, rest, keep=True), axis, limit, names)
+        # A rest of one position leaves another dimension innermost.
+        items += _folded(taken(instruction, axis, "", most, rest, keep=True), limit, names)
     return items
 
 
