@@ -23,6 +23,8 @@ from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
 from compiler.graph.decompose_composites import DecomposeComposites
+from compiler.graph.decompose_losses import DecomposeLosses
+from compiler.graph.decompose_positions import DecomposePositions
 from compiler.graph.expand_qlinear import ExpandQlinear
 from compiler.graph.fold_affine import FoldAffine
 from compiler.graph.fold_batch_norm import FoldBatchNorm
@@ -63,6 +65,8 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point
     FoldConstants(),  # the weights that stayed float
     FuseActivations(),  # before decompositions blur the spellings
+    DecomposeLosses(),  # before the operators that it is made of
+    DecomposePositions(),
     DecomposeComposites(),
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants

@@ -127,18 +127,29 @@ def _has_subgraph(node: ir.Node) -> bool:
 
 
 def _of_shape_alone(node: ir.Node) -> tuple[Array, ...] | None:
-    """Shape and Size, which need no more of their input than its static shape."""
+    """Shape, Size and EyeLike, which need no more of their input than its type and static shape."""
     value = node.inputs[0] if node.inputs else None
-    if not is_op(node, "Shape", "Size") or value is None or value.shape is None:
+    if not is_op(node, "Shape", "Size", "EyeLike") or value is None or value.shape is None:
         return None
     if not value.shape.is_static():
         return None
+    if node.op_type == "EyeLike":
+        return _eye_like(node, value)
     shape = np.asarray(value.shape.numpy(), dtype=np.int64)
     if node.op_type == "Size":
         return (np.asarray(prod(shape.tolist()), dtype=np.int64),)
     attr = node.attributes.get("end")
     end = None if attr is None else attr.as_int()
     return (shape[int_attr(node, "start", 0) : end],)
+
+
+def _eye_like(node: ir.Node, value: ir.Value) -> tuple[Array, ...] | None:
+    attr = node.attributes.get("dtype")
+    dtype = value.dtype if attr is None else ir.DataType(attr.as_int())
+    if dtype is None or value.shape is None:
+        return None
+    rows, columns = value.shape.numpy()
+    return (np.eye(rows, columns, int_attr(node, "k", 0)).astype(dtype.numpy()),)
 
 
 @dataclass(frozen=True)

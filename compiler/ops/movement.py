@@ -181,9 +181,23 @@ def pad(node: Node) -> None:
         _pad_by_positions(node, x, [(before.get(a, 0), after.get(a, 0)) for a in range(rank)], mode)
         return
     value = float(node.constant(2).reshape(())) if node.has(2) else 0.0
-    index = tuple(at(axis, 1, -before.get(axis, 0)) for axis in range(rank))
+    x = _cropped(node, x, [(-before.get(a, 0), -after.get(a, 0)) for a in range(rank)])
+    index = tuple(at(axis, 1, -max(0, before.get(axis, 0))) for axis in range(rank))
     out = node.build.create(node.out, shape, node.dtype(), order_like(x))
     node.build.add(plain(out.name, shape, "move", (Access(x.name, index, value),)))
+
+
+def _cropped(node: Node, x: Tensor, less: list[tuple[int, int]]) -> Tensor:
+    """A view of `x` without its first and last elements of each axis; negative: all of them."""
+    if max(max(pair) for pair in less) <= 0:
+        return x
+    firsts, lasts = zip(*((max(0, a), max(0, b)) for a, b in less), strict=True)
+    shape = tuple(n - a - b for n, a, b in zip(x.shape, firsts, lasts, strict=True))
+    if min(shape) < 1:
+        raise NoNest("Pad that leaves nothing of its input")
+    offset = sum(a * stride for a, stride in zip(firsts, x.storage.strides, strict=True))
+    storage = replace(x.storage, offset=x.storage.offset + offset)
+    return node.build.view(f"{node.out}.cropped", shape, storage, x)
 
 
 def _pad_by_positions(node: Node, x: Tensor, pads: list[tuple[int, int]], mode: str) -> None:

@@ -109,8 +109,10 @@ def test_layer_normalization_gives_its_statistics(axis: int) -> None:
 
 
 def test_double_values_reach_the_host_as_such() -> None:
-    text = "g (double[3,4] x) => (double[3,4] y) <int64 a = {1}> { y = CumSum (x, a) }"
-    assert checked(text, 14).host
+    text = (
+        "g (double[1,2,4,3] x, double[1,5,2,2] p) => (double[1,2,5,2] y) { y = GridSample (x, p) }"
+    )
+    assert checked(text, 20).host
 
 
 def test_values_that_numpy_has_no_type_for_cross_to_the_host() -> None:

@@ -128,6 +128,19 @@ def constant_twice(net: Net) -> str:
     return net.op("MatMul", net.op("Add", net.op("MatMul", x, w), w), w)
 
 
+def running(net: Net) -> str:
+    """Sums up to each token, and from each on."""
+    x = net.op("Relu", net.input(2, 11, 5))
+    sums = net.op("CumSum", x, net.const(1, "i8"))
+    return net.op("Mul", sums, net.op("CumSum", x, net.const(1, "i8"), reverse=1, exclusive=1))
+
+
+def classes(net: Net) -> str:
+    """The best class of each token chooses a row of weights."""
+    x = net.op("MatMul", net.input(3, 8), net.weight(8, 6))
+    return net.op("MatMul", net.op("Hardmax", x, axis=-1), net.weight(6, 7))
+
+
 NETWORKS: dict[str, Grow] = {
     "conv": conv((1, 5, 9, 8), (7, 5, 3, 3), pads=[1] * 4),
     "conv-odd": conv((2, 3, 11, 7), (13, 3, 5, 2), strides=[3, 2], pads=[2, 0, 1, 1]),
@@ -162,6 +175,8 @@ NETWORKS: dict[str, Grow] = {
     "sliced": sliced,
     "resized": resized,
     "bordered": bordered,
+    "running": running,
+    "classes": classes,
     "own-transpose": own_transpose,
     "own-input": own_input,
     "own-weights": own_weights,

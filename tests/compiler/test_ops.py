@@ -285,7 +285,21 @@ MOVEMENT = [
       for rounding in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")),
     case("Upsample", (1, 2, 3, 4), np.array([1, 1, 2, 2], "f4"), opset=9),
 ]  # fmt: skip
-CASES = [*ELEMENTWISE, *CONTRACTIONS, *REDUCTIONS, *MOVEMENT]
+POSITIONS = [
+    *(case(op, (3, 4, 5), axis=axis, keepdims=kept, select_last_index=last)
+      for op in ("ArgMax", "ArgMin") for axis, kept, last in ((0, 1, 0), (-1, 0, 1))),
+    case("ArgMax", (3, 4), axis=1, dtype="i4"),
+    *(case("Hardmax", (3, 4, 5), axis=axis) for axis in (-1, 0)),
+    *(case("OneHot", (3, 4), np.int64(6), np.array([2, 5], "f4"), axis=axis, dtype="i8")
+      for axis in (0, 1, -1)),
+    case("OneHot", (90,), np.array([7], "f4"), (2,)),
+    *(case(op, (3, 11), np.array(axis), reverse=back, exclusive=apart)
+      for op in ("CumSum",) for axis in (0, -1) for back in (0, 1) for apart in (0, 1)),
+    case("CumSum", (4, 1), np.array(1), exclusive=1),
+    case("EyeLike", (4, 5), k=-1),
+    case("Trilu", (2, 4, 5), (), dtype="i8"),
+]  # fmt: skip
+CASES = [*ELEMENTWISE, *CONTRACTIONS, *REDUCTIONS, *MOVEMENT, *POSITIONS]
 
 
 @pytest.mark.parametrize("node", CASES, ids=str)
@@ -421,7 +435,7 @@ def on_host(payload: bytes, arrays: list[Array]) -> list[Array]:
 @pytest.mark.parametrize(
     ("node", "reason"),
     [
-        (case("CumSum", (3, 4), np.array(1)), "no nest for CumSum"),
+        (case("Det", (2, 3, 3)), "no nest for Det"),
         (case("TopK", (3, 6), ints(2), outputs=2), "no nest for TopK"),
         (case("Conv", (1, 2, 5, 5), (3, 2, 3, 3)), "Conv with computed weights"),
         (case("MaxPool", (1, 2, 5, 5), kernel_shape=[2, 2], outputs=2), "MaxPool with indices"),

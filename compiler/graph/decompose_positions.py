@@ -1,0 +1,230 @@
+"""Operators that ask where something stands, as comparisons with constant positions.
+
+The one idea: a *ramp*, the numbers 0, 1, 2, ... along an axis, is a constant. Where an index equals
+the ramp is a mask of one place, so finding, marking and picking by index are comparisons, choices
+and reductions, which the vector engine does; running sums are sums of shifted copies, each step
+reaching twice as far. Positions are counted in int32, whatever real values are stored in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.graph.base import GraphPass
+from compiler.graph.rewrite import (
+    Rewriter,
+    const,
+    input_of,
+    int_attr,
+    required,
+    scalar,
+    static_shape,
+)
+from compiler.options import Count
+
+Expansion = Callable[[ir.Node, Rewriter], ir.Value | None]
+
+INDEX = ir.DataType.INT32
+
+
+@dataclass(frozen=True)
+class DecomposePositions(GraphPass):
+    """ArgMax, ArgMin, Hardmax, OneHot, GatherElements, CumSum, CumProd and Trilu by ramps.
+
+       y = ArgMax <axis=1, keepdims=0> (x)          # x of [2, 3]
+    =>
+       m = ReduceMax(x, [1]); h = Equal(x, m); p = Where(h, [[0, 1, 2]], 3)
+       i = ReduceMin(p, [1]); y = Cast <to=INT64> (i)
+    """
+
+    compared: Count = 8
+    """Positions that an index may be compared with for each element that is read or made; what
+    needs more is left as it is."""
+
+    leaves_none_of: ClassVar[frozenset[str]] = frozenset({"ArgMax", "ArgMin", "Hardmax"})
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Expand one operator, where its parameters are constants."""
+        if node.domain:
+            return False
+        expand = EXPANSIONS.get(node.op_type)
+        if expand is None or (node.op_type == "GatherElements" and self._too_many(node)):
+            return False
+        make = Rewriter(node, composite=node.name)
+        made = expand(node, make)
+        if made is None:
+            return False
+        make.replace(made)
+        return True
+
+    def _too_many(self, node: ir.Node) -> bool:
+        data, chosen = (static_shape(required(node, i)) for i in (0, 1))
+        compared = prod(chosen) * data[int_attr(node, "axis", 0)]
+        return compared > self.compared * (prod(data) + prod(chosen))
+
+
+def ramp(
+    make: Rewriter, extent: int, axis: int, rank: int, dtype: ir.DataType, first: int = 0
+) -> ir.Value:
+    """The constant first, first + 1, ... along `axis` of `rank` dimensions."""
+    shape = [1] * rank
+    shape[axis] = extent
+    return make.constant(np.arange(first, first + extent).reshape(shape), dtype)
+
+
+def pick(make: Rewriter, chosen: ir.Value, data: ir.Value, axis: int) -> ir.Value:
+    """The element of `data` along `axis` that the mask `chosen` marks, or zero; the axis stays."""
+    nothing = make.constant(np.zeros(()), data.dtype)
+    return _reduce(make, "ReduceSum", make.op("Where", [chosen, data, nothing]), axis)
+
+
+def _reduce(make: Rewriter, op_type: str, data: ir.Value, axis: int, keep: int = 1) -> ir.Value:
+    attributes = {"keepdims": keep, "noop_with_empty_axes": 0}
+    return make.op(op_type, [data, make.axes([axis])], attributes)
+
+
+def _axis(node: ir.Node, default: int) -> int:
+    return int_attr(node, "axis", default) % len(static_shape(required(node, 0)))
+
+
+def _best(node: ir.Node, make: Rewriter, axis: int, keep: int) -> ir.Value:
+    """Where the extreme along `axis` stands: the first of equals, or the last."""
+    x = required(node, 0)
+    shape = static_shape(x)
+    smallest, last = node.op_type == "ArgMin", bool(int_attr(node, "select_last_index", 0))
+    best = _reduce(make, "ReduceMin" if smallest else "ReduceMax", x, axis)
+    places = ramp(make, shape[axis], axis, len(shape), INDEX)
+    nowhere = make.constant(np.asarray(-1 if last else shape[axis]), INDEX)
+    found = make.op("Where", [make.op("Equal", [x, best]), places, nowhere])
+    return _reduce(make, "ReduceMax" if last else "ReduceMin", found, axis, keep)
+
+
+def _arg(node: ir.Node, make: Rewriter) -> ir.Value:
+    place = _best(node, make, _axis(node, 0), int_attr(node, "keepdims", 1))
+    return make.op("Cast", [place], {"to": int(ir.DataType.INT64)})
+
+
+def _hardmax(node: ir.Node, make: Rewriter) -> ir.Value:
+    """One where the largest stands, zero elsewhere."""
+    x, axis = required(node, 0), _axis(node, -1)
+    shape = static_shape(x)
+    place = _best(node, make, axis, keep=1)
+    chosen = make.op("Equal", [place, ramp(make, shape[axis], axis, len(shape), INDEX)])
+    one, zero = (make.like(np.asarray(number), x) for number in (1, 0))
+    return make.op("Where", [chosen, one, zero])
+
+
+def _marked(make: Rewriter, index: ir.Value, extent: int, axis: int) -> ir.Value:
+    """Whether `index`, of extent 1 along `axis`, stands for each of `extent` positions; negative
+    ones count from the end."""
+    if index.dtype is None:
+        raise ValueError(f"{index.name} has no element type")
+    rank = len(static_shape(index))
+    masks = [
+        make.op("Equal", [index, ramp(make, extent, axis, rank, index.dtype, first)])
+        for first in (0, -extent)
+    ]
+    return make.op("Or", masks)
+
+
+def _one_hot(node: ir.Node, make: Rewriter) -> ir.Value | None:
+    index, depth, values = required(node, 0), scalar(input_of(node, 1)), required(node, 2)
+    if depth is None:
+        return None
+    shape = list(static_shape(index))
+    axis = int_attr(node, "axis", -1) % (len(shape) + 1)
+    if index.dtype not in (ir.DataType.INT32, ir.DataType.INT64):
+        index = make.op("Cast", [index], {"to": int(INDEX)})
+    apart = make.op("Reshape", [index, make.axes([*shape[:axis], 1, *shape[axis:]])])
+    off, on = (_element(make, values, place) for place in (0, 1))
+    return make.op("Where", [_marked(make, apart, int(depth), axis), on, off])
+
+
+def _element(make: Rewriter, values: ir.Value, place: int) -> ir.Value:
+    """One number of a vector, as a scalar."""
+    numbers = const(values)
+    if numbers is not None:
+        return make.constant(numbers[place])
+    return make.op("Gather", [values, make.constant(np.asarray(place, np.int64))], {"axis": 0})
+
+
+def _gather_elements(node: ir.Node, make: Rewriter) -> ir.Value | None:
+    data, index = required(node, 0), required(node, 1)
+    if const(index) is not None:
+        return None
+    axis, wanted = _axis(node, 0), static_shape(index)
+    extent = static_shape(data)[axis]
+    kept = [axis for axis, n in enumerate(wanted) if n < static_shape(data)[axis]]
+    kept = [other for other in kept if other != axis]
+    if kept:
+        bounds = ([0] * len(kept), [wanted[a] for a in kept], kept)
+        data = make.op("Slice", [data, *map(make.axes, bounds)])
+    if wanted[axis] == 1:
+        return pick(make, _marked(make, index, extent, axis), data, axis)
+    rows = make.op("Reshape", [index, make.axes([*wanted[: axis + 1], 1, *wanted[axis + 1 :]])])
+    source = make.op("Unsqueeze", [data, make.axes([axis])])
+    picked = pick(make, _marked(make, rows, extent, axis + 1), source, axis + 1)
+    return make.op("Reshape", [picked, make.axes(wanted)])
+
+
+def _shifted(make: Rewriter, x: ir.Value, axis: int, by: int, fill: ir.Value) -> ir.Value:
+    """`x` moved along `axis`: `by` places towards its end, or its start where negative."""
+    rank = len(static_shape(x))
+    pads = [0] * (2 * rank)
+    pads[axis], pads[rank + axis] = by, -by
+    return make.op("Pad", [x, make.axes(pads), fill], {"mode": "constant"})
+
+
+def _running(op_type: str, neutral: int) -> Expansion:
+    """Sums or products of all elements up to each: with every step of twice as many."""
+
+    def expand(node: ir.Node, make: Rewriter) -> ir.Value | None:
+        x, given = required(node, 0), scalar(input_of(node, 1))
+        if given is None:
+            return None
+        shape = static_shape(x)
+        axis = int(given) % len(shape)
+        back = -1 if int_attr(node, "reverse", 0) else 1
+        fill = make.constant(np.asarray(neutral), x.dtype)
+        total = x
+        if int_attr(node, "exclusive", 0):
+            if shape[axis] == 1:
+                return make.constant(np.full(shape, neutral), x.dtype)
+            total = _shifted(make, x, axis, back, fill)
+        reach = 1
+        while reach < shape[axis]:
+            total = make.op(op_type, [total, _shifted(make, total, axis, back * reach, fill)])
+            reach *= 2
+        return total
+
+    return expand
+
+
+def _trilu(node: ir.Node, make: Rewriter) -> ir.Value | None:
+    """A triangle that begins at a computed diagonal."""
+    x, start = required(node, 0), input_of(node, 1)
+    if start is None or const(start) is not None:
+        return None
+    rows, columns = static_shape(x)[-2:]
+    diagonal = make.constant(np.arange(columns) - np.arange(rows)[:, None], start.dtype)
+    upper = int_attr(node, "upper", 1)
+    kept = make.op("GreaterOrEqual" if upper else "LessOrEqual", [diagonal, start])
+    return make.op("Where", [kept, x, make.constant(np.zeros(()), x.dtype)])
+
+
+EXPANSIONS: dict[str, Expansion] = {
+    "ArgMax": _arg,
+    "ArgMin": _arg,
+    "CumProd": _running("Mul", 1),
+    "CumSum": _running("Add", 0),
+    "GatherElements": _gather_elements,
+    "Hardmax": _hardmax,
+    "OneHot": _one_hot,
+    "Trilu": _trilu,
+}
