@@ -12,7 +12,14 @@ from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.decisions import Decisions, Shelf
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
-from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel, at_node, operator_name
+from compiler.errors import (
+    CompilerError,
+    DoesNotFit,
+    Undecided,
+    UnsupportedModel,
+    at_node,
+    operator_name,
+)
 from compiler.estimate import NetworkEstimate, estimate, expected
 from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
@@ -71,6 +78,7 @@ __all__ = [  # noqa: RUF022
     "CompilerError",  # of which the others are
     "DoesNotFit",  # the sum that exceeds a memory, and what would make it fit
     "UnsupportedModel",  # operators or types that can run nowhere
+    "Undecided",  # one that constants in the place of inputs may settle
     "refuse_unknown_operators",  # raises one for what no ONNX has
     "at_node",  # how messages name a node
     "operator_name",  # and its operator

@@ -21,6 +21,20 @@ class UnsupportedModel(CompilerError):
     """The model holds something that no architecture could be given; all of it is listed."""
 
 
+class Undecided(UnsupportedModel):
+    """Refused as it is, and perhaps not where inputs of the graph are constants.
+
+    `inputs` are their names, in groups: those that are more likely to be parameters first.
+    """
+
+    def __init__(self, message: str, inputs: tuple[tuple[str, ...], ...]) -> None:
+        super().__init__(message, inputs)
+        self.inputs = inputs
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 @contextmanager
 def on(what: str) -> Iterator[None]:
     """Say of every error within, except for refusals, what it happened to: `on node 'a' (Add)`."""

@@ -22,7 +22,8 @@ from onnx_ir.passes.common import (
     ShapeInferencePass,
 )
 
-from compiler.errors import UnsupportedModel, at_node, on, operator_name
+from compiler.errors import Undecided, UnsupportedModel, at_node, on, operator_name
+from compiler.graph.deciders import deciders
 from compiler.graph.fold import FOLD_LIMIT, Bytes, Folded, folded
 from compiler.graph.infer import infer_node
 from compiler.graph.inline import inline
@@ -130,7 +131,7 @@ def _walk(model: ir.Model, version: int, limit: int) -> None:
             with on(place):
                 _take_node(model, node, version, limit)
         except ValueError as error:
-            raise UnsupportedModel(f"{graph.name}: {place}: {error}") from error
+            raise Undecided(f"{graph.name}: {place}: {error}", deciders([node])) from error
 
 
 def _at(node: ir.Node) -> str:
@@ -251,21 +252,24 @@ def _inline_branch(node: ir.Node) -> None:
 
 
 def _refuse_unknown_shapes(graph: ir.Graph) -> None:
-    """Raise UnsupportedModel for values without a static shape, naming where that begins."""
+    """Raise Undecided for values without a static shape, naming where that begins."""
     inputs = [value for value in graph.inputs if not _is_static(value)]
     unknown = [value for node in graph for value in node.outputs if not _is_static(value)]
     if not inputs and not unknown:
         return
     causes = [f"graph input {value.name!r} {value.shape}" for value in inputs]
+    first: dict[ir.Node, None] = {}
     for value in unknown:
         node = value.producer()
         if node is not None and all(v is None or _is_static(v) for v in node.inputs):
             causes.append(f"{_at(node)}: {value.name!r} {_open(value)}")
+            first[node] = None
     ways = [*(["bind free dimensions (--dim name=size)"] if inputs else []), _REMEDY]
-    raise UnsupportedModel(
+    raise Undecided(
         f"{graph.name}: {len(inputs) + len(unknown)} values have no static shape, because of: "
         + "; ".join(causes)
-        + f"; {', or '.join(ways)}"
+        + f"; {', or '.join(ways)}",
+        deciders(first),
     )
 
 

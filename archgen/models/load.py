@@ -27,12 +27,12 @@ from archgen.roles import Told
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_initializers
 
-NEWEST_IR = 13
-NEWEST_OPSET = 26
+NEWEST_IR = int(onnx.IR_VERSION)
+NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
 _NEAR = 0.75
 """How much of a name a suggestion must share: `Concat` is not what `Frobnicate` stands for."""
 
-__all__ = ["BatchError", "ModelError", "SourceModel", "open_model", "roles_of"]
+__all__ = ["BatchError", "ModelError", "SourceModel", "check_proto", "open_model", "roles_of"]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def _load(path: Path) -> onnx.ModelProto:
         proto = onnx.load_model_from_string(data)
     except DecodeError:
         raise ModelError(f"{path} is not an ONNX model: it does not parse as protobuf") from None
-    _check_contents(proto, path)
+    check_proto(proto, str(path))
     _load_external_data(proto, path)
     return proto
 
@@ -166,31 +166,33 @@ def _missing_hint(path: Path) -> str:
     return ""
 
 
-def _check_contents(proto: onnx.ModelProto, path: Path) -> None:
+def check_proto(proto: onnx.ModelProto, label: str) -> None:
+    """Raises ``ModelError`` where ``proto``, which messages call ``label``, is no model that could
+    be opened: empty, damaged, too new, of operators that ONNX does not have, or badly wired."""
     graph = proto.graph
     if not (graph.node or graph.output) or not proto.opset_import:
-        raise ModelError(f"{path} is not an ONNX model: it has no graph or no operator set")
+        raise ModelError(f"{label} is not an ONNX model: it has no graph or no operator set")
     if not graph.output:
-        raise ModelError(f"{path} has a graph without outputs")
+        raise ModelError(f"{label} has a graph without outputs")
     found = damage(proto)
     if found is not None:
-        raise ModelError(f"{path} is damaged: {found}; export it again")
+        raise ModelError(f"{label} is damaged: {found}; export it again")
     if proto.ir_version > NEWEST_IR:
         raise ModelError(
-            f"{path} has IR version {proto.ir_version}; the newest supported is {NEWEST_IR}. "
+            f"{label} has IR version {proto.ir_version}; the newest supported is {NEWEST_IR}. "
             "Export it with an older one (onnx: model.ir_version)"
         )
     for opset in proto.opset_import:
         if opset.domain in ("", "ai.onnx") and opset.version > NEWEST_OPSET:
             raise ModelError(
-                f"{path} uses operator set {opset.version}; the newest supported is "
+                f"{label} uses operator set {opset.version}; the newest supported is "
                 f"{NEWEST_OPSET}. Export it with an older one, e.g. opset_version=17"
             )
-    _check_operators(proto, path)
-    _check_wiring(graph, path)
+    _check_operators(proto, label)
+    _check_wiring(graph, label)
 
 
-def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
+def _check_operators(proto: onnx.ModelProto, label: str) -> None:
     """Names of the standard domain that no operator set has ever had; all of them at once."""
     local = {function.name for function in proto.functions}
     used = {node.op_type for node in proto.graph.node if node.domain in ("", "ai.onnx")}
@@ -203,10 +205,10 @@ def _check_operators(proto: onnx.ModelProto, path: Path) -> None:
         f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
         for name, close in zip(unknown, guesses, strict=True)
     )
-    raise ModelError(f"{path}: ONNX has no operator {', '.join(listed)}")
+    raise ModelError(f"{label}: ONNX has no operator {', '.join(listed)}")
 
 
-def _check_wiring(graph: onnx.GraphProto, path: Path) -> None:
+def _check_wiring(graph: onnx.GraphProto, label: str) -> None:
     known = {"", *(value.name for value in graph.input)}
     known.update(tensor.name for tensor in graph.initializer)
     known.update(tensor.values.name for tensor in graph.sparse_initializer)
@@ -215,11 +217,11 @@ def _check_wiring(graph: onnx.GraphProto, path: Path) -> None:
     for node in graph.node:
         for name in node.input:
             if name not in known:
-                label = node.name or node.op_type
-                raise ModelError(f"{path}: node {label!r} reads {name!r}, which nothing produces")
+                reader = node.name or node.op_type
+                raise ModelError(f"{label}: node {reader!r} reads {name!r}, which nothing produces")
     for output in graph.output:
         if output.name not in known:
-            raise ModelError(f"{path}: nothing produces the output {output.name!r}")
+            raise ModelError(f"{label}: nothing produces the output {output.name!r}")
 
 
 def _load_external_data(proto: onnx.ModelProto, path: Path) -> None:

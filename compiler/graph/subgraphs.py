@@ -50,6 +50,25 @@ def bodies(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attr.as_graphs()
 
 
+def reads(node: ir.Node) -> Iterator[ir.Value]:
+    """Values of its graph that `node` reads, also from inside its subgraphs."""
+    yield from (value for value in node.inputs if value is not None)
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield from _captured(attribute.as_graph())
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            for graph in attribute.as_graphs():
+                yield from _captured(graph)
+
+
+def _captured(graph: ir.Graph) -> Iterator[ir.Value]:
+    """Values that `graph` takes from around it."""
+    own = {*graph.inputs, *graph.initializers.values()}
+    own |= {output for node in graph for output in node.outputs}
+    read = [value for node in graph for value in reads(node)]
+    yield from (value for value in (*read, *graph.outputs) if value not in own)
+
+
 def why_open(value: ir.Value) -> str:
     """Why the shape of a result of `infer_body` is not known; empty where that was not told."""
     return str(value.meta.get(_WHY, ""))

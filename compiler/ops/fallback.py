@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from compiler.graph.subgraphs import reads
 from compiler.nest.ir import HostNode, Nest, NestGraph
 from compiler.nest.rewrite import reads_of, writes_of
-from compiler.ops.payload import operations, payload_of, reads
+from compiler.ops.payload import operations, payload_of
 
 
 @dataclass(frozen=True)

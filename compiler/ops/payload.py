@@ -7,7 +7,7 @@ and what subgraphs read from around them are inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.graph.rewrite import ARCHGEN
+from compiler.graph.subgraphs import reads
 from compiler.ops.node import static_shape
 from compiler.ops.standard import standard
 
@@ -61,25 +62,6 @@ def payload_of(
         ir_version=10,
     )
     return proto.SerializeToString(), tuple(inputs)
-
-
-def reads(node: ir.Node) -> Iterator[ir.Value]:
-    """Values of its graph that `node` reads, also from inside its subgraphs."""
-    yield from (value for value in node.inputs if value is not None)
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield from _captured(attribute.as_graph())
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            for graph in attribute.as_graphs():
-                yield from _captured(graph)
-
-
-def _captured(graph: ir.Graph) -> Iterator[ir.Value]:
-    """Values that `graph` takes from around it."""
-    own = {*graph.inputs, *graph.initializers.values()}
-    own |= {output for node in graph for output in node.outputs}
-    read = [value for node in graph for value in reads(node)]
-    yield from (value for value in (*read, *graph.outputs) if value not in own)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
     python studies/benchmarks/onnx_nodes.py [--only TEXT] [--check | --write]
 
-Every case that the package `onnx` ships goes through compiler, verifier and executor on
-`onnx_nodes.yaml`, twice: `plain` as it is, and `constant` with all inputs but the first as
+Every case that the package `onnx` ships goes through compiler, verifier and executor on the machine
+of `archgen.backend`, twice: `plain` as it is, and `constant` with all inputs but the first as
 initializers, as weights, axes and scales are in networks. What becomes of it is one of
 
     native     right, on the machine's engines alone
@@ -39,6 +39,7 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from tables import table
 
+from archgen.backend.base import DEFAULT
 from archgen.check.reference import run_node, run_reference
 from archgen.models.load import ModelError, open_model
 from archgen.schema import load_arch
@@ -52,7 +53,7 @@ from simmodel.verify import verify
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER / "onnx_nodes.txt"
-ARCH = load_arch(str(FOLDER / "onnx_nodes.yaml"))
+ARCH = load_arch(str(DEFAULT))
 OPTIONS = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
 WAYS = ("plain", "constant")
 WORDS = ("native", "host", "refused", "crash", "wrong")

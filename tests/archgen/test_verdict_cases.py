@@ -18,6 +18,7 @@ import pytest
 from onnx import helper, numpy_helper
 from small_nets import NETS, SHAPES, saved
 
+from archgen.backend.base import DEFAULT
 from archgen.outcomes.point import Point, Row
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
@@ -31,9 +32,8 @@ from simmodel.program import Constant, Program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-BENCHMARKS = Path(__file__).parents[2] / "studies" / "benchmarks"
 MACHINES = {
-    "fp32": str(BENCHMARKS / "onnx_nodes.yaml"),
+    "fp32": str(DEFAULT),
     "fp16": "ascend-310-like",
     "bf16": "tpu-v3-like",
     "int8": "soma-edge",

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from archgen.backend.base import DEFAULT
 from archgen.check.reference import run_reference
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
 from simmodel.functional import execute
 from simmodel.verify import verify
 
-FINISHING = str(Path(__file__).parents[2] / "studies" / "benchmarks" / "onnx_nodes.yaml")
+FINISHING = str(DEFAULT)
 """A machine whose matrix engine adds a bias of real values itself."""
 
 SHAPES = [
