@@ -152,7 +152,7 @@ CATALOG: dict[str, Entry] = {
         source="MACs: layers x (12 s d^2 + 2 s^2 d) and patches; parameters: timm's model card",
     ),
     "llama": Entry(
-        description="Llama-style decoder, one layer, a prompt of 1024 tokens",
+        description="Llama-style decoder, one layer, a prompt of 1024 tokens (or behind `past`)",
         build=llama,
         options={
             "sequence": 1024,
@@ -161,6 +161,7 @@ CATALOG: dict[str, Entry] = {
             "heads": 16,
             "groups": 4,
             "wide": 5632,
+            "past": 0,
         },
         macs=50.47e9,
         parameters=45_095_000,
@@ -186,7 +187,8 @@ def build(
             guess = _guess(option, entry.options)
             known = _list(entry.options)
             raise ZooError(f"{name} has no option {option!r}{guess}; it has: {known}")
-        if not 0 < value < math.inf:
+        none = value == entry.options[option] == 0
+        if not (none or 0 < value < math.inf):
             raise ZooError(f"{name}: {option}={value} must be positive")
     if batch < 1:
         raise ZooError(f"{name}: batch={batch} must be positive")

@@ -1,15 +1,18 @@
 """Decoder layers of large language models as exporters write them: Llama's (Touvron et al. 2023)
-with grouped heads (Ainslie et al. 2023), reading a whole prompt.
+with grouped heads (Ainslie et al. 2023), reading a whole prompt, or what follows after one.
 
 The one idea: RMSNorm, rotary positions, the repetition of key and value heads, the causal mask
 and SwiGLU are spelled in standard operators (Pow, ReduceMean, Slice, Neg, Concat, Expand, Sigmoid,
 Mul), so a compiler has to find the structure itself. The embedding and the vocabulary's product
-are left out: hidden states go in and come out.
+are left out: hidden states go in and come out, and behind a prompt the keys and values of all
+tokens so far go in as `past_key_values.0.key` and come out as `present.0.key`, with the new ones.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -34,21 +37,25 @@ def llama(
     heads: int,
     groups: int,
     wide: int,
+    past: int,
 ) -> None:
     """Appends decoder layers and the last normalization on hidden states (batch, sequence,
     hidden); ``groups`` key and value heads serve ``heads`` query heads, ``wide`` is the width of
-    the feed-forward layers."""
+    the feed-forward layers, ``past`` the number of tokens whose keys and values are given."""
     if hidden % heads or hidden // heads % 2:
         raise ZooError(f"{net.graph.name}: hidden={hidden} gives heads={heads} no even width")
     if heads % groups:
         raise ZooError(f"{net.graph.name}: heads={heads} is not a multiple of groups={groups}")
     x = net.input("hidden_states", (batch, sequence, hidden))
-    turn = _turn(net, sequence, hidden // heads)
-    mask = _causal(net, sequence)
+    turn = _turn(net, past, sequence, hidden // heads)
+    mask = _causal(net, past, sequence) if sequence > 1 else None
     for index in range(layers):
         name = f"layers.{index}"
         y = _rms_norm(net, f"{name}.input_norm", x)
-        y = _attention(net, f"{name}.attention", y, heads, groups, turn, mask)
+        caches = [
+            _Cache(index, kind, (batch, groups, past, hidden // heads)) for kind in ("key", "value")
+        ]
+        y = _attention(net, f"{name}.attention", y, heads, caches, turn, mask)
         x = net.add(f"{name}.attention.add", x, y)
         y = _rms_norm(net, f"{name}.mlp_norm", x)
         x = net.add(f"{name}.mlp.add", x, _gated(net, f"{name}.mlp", y, wide))
@@ -86,24 +93,25 @@ def _by_head(net: Builder, name: str, x: Tensor, heads: int, width: int, gain: f
     return net.node("Transpose", f"{name}.heads", [split], perm=[0, 2, 1, 3])[0]
 
 
-def _positions(net: Builder, name: str, sequence: int, axis: int) -> str:
-    """0 .. sequence - 1 along the axis of a matrix that `axis` leaves."""
-    given = [net.constant(np.array(value, np.float32)) for value in (0, sequence, 1)]
+def _positions(net: Builder, name: str, first: int, end: int, axis: int) -> str:
+    """first .. end - 1 along the axis of a matrix that `axis` leaves."""
+    given = [net.constant(np.array(value, np.float32)) for value in (first, end, 1)]
     (places,) = net.node("Range", f"{name}.places", given)
     return net.node("Unsqueeze", f"{name}.positions", [places, net.integers([axis])])[0]
 
 
-def _causal(net: Builder, sequence: int) -> str:
-    """(sequence, sequence) of zeros, and of a large negative number after each token."""
-    late = [_positions(net, name, sequence, axis) for axis, name in enumerate(("keys", "queries"))]
+def _causal(net: Builder, past: int, sequence: int) -> str:
+    """(sequence, past + sequence) of zeros, and of a large negative number after each token."""
+    end = past + sequence
+    late = [_positions(net, "keys", 0, end, 0), _positions(net, "queries", past, end, 1)]
     (future,) = net.node("Greater", "mask.future", late)
     return net.node("Where", "mask", [future, net.scalar(_MASKED), net.scalar(0.0)])[0]
 
 
-def _turn(net: Builder, sequence: int, width: int) -> tuple[str, str]:
-    """Cosines and sines of rotary positions, (sequence, width) each."""
+def _turn(net: Builder, past: int, sequence: int, width: int) -> tuple[str, str]:
+    """Cosines and sines of rotary positions from `past` on, (sequence, width) each."""
     waves = (_BASE ** (-np.arange(0, width, 2) / width)).astype(np.float32)
-    places = _positions(net, "rotary", sequence, 1)
+    places = _positions(net, "rotary", past, past + sequence, 1)
     (half,) = net.node("Mul", "rotary.half", [places, net.parameter("rotary.waves", waves)])
     (angles,) = net.node("Concat", "rotary.angles", [half, half], axis=-1)
     cosine, sine = (net.node(kind, f"rotary.{kind}", [angles])[0] for kind in ("Cos", "Sin"))
@@ -137,24 +145,54 @@ def _repeated(net: Builder, name: str, x: str, shape: tuple[int, int, int, int],
     return net.node("Reshape", f"{name}.repeated", [expanded, flat])[0]
 
 
+@dataclass(frozen=True)
+class _Cache:
+    """Keys or values of one layer, of all tokens so far."""
+
+    layer: int
+    kind: str
+    shape: tuple[int, int, int, int]
+    """(batch, groups, tokens that are given, width)."""
+
+    def grown(self, net: Builder, new: str, tokens: int) -> tuple[str, tuple[int, int, int, int]]:
+        """What is given and behind it `new`, those of `tokens` more; and their shape."""
+        batch, groups, past, width = self.shape
+        shape = batch, groups, past + tokens, width
+        if not past:
+            return new, shape
+        given = net.input(f"past_key_values.{self.layer}.{self.kind}", self.shape)
+        name = f"present.{self.layer}.{self.kind}"
+        net.node("Concat", name, [given.name, new], axis=2)
+        net.output(name, Tensor(name, shape, Moments.standard(width)))
+        return name, shape
+
+
 def _attention(
-    net: Builder, name: str, x: Tensor, heads: int, groups: int, turn: tuple[str, str], mask: str
+    net: Builder,
+    name: str,
+    x: Tensor,
+    heads: int,
+    caches: Sequence[_Cache],
+    turn: tuple[str, str],
+    mask: str | None,
 ) -> Tensor:
     """Causal attention, with rotary positions, and its output projection."""
-    batch, tokens, hidden = x.shape
-    width = hidden // heads
+    _, tokens, hidden = x.shape
+    width, groups = hidden // heads, caches[0].shape[1]
     query = _by_head(net, f"{name}.query", x, heads, width, _PEAKED)
     key = _by_head(net, f"{name}.key", x, groups, width, _PEAKED)
     value = _by_head(net, f"{name}.value", x, groups, width, 1.0)
     query = _rotated(net, f"{name}.query", query, width, turn)
     key = _rotated(net, f"{name}.key", key, width, turn)
-    shape = (batch, groups, tokens, width)
+    (key, shape), (value, _) = (
+        cache.grown(net, new, tokens) for cache, new in zip(caches, (key, value), strict=True)
+    )
     key = _repeated(net, f"{name}.key", key, shape, heads // groups)
     value = _repeated(net, f"{name}.value", value, shape, heads // groups)
     (across,) = net.node("Transpose", f"{name}.key.across", [key], perm=[0, 1, 3, 2])
     (scores,) = net.node("MatMul", f"{name}.scores", [query, across])
     (scaled,) = net.node("Mul", f"{name}.scaled", [scores, net.scalar(width**-0.5)])
-    (masked,) = net.node("Add", f"{name}.masked", [scaled, mask])
+    masked = net.node("Add", f"{name}.masked", [scaled, mask])[0] if mask else scaled
     (weights,) = net.node("Softmax", f"{name}.weights", [masked], axis=-1)
     (context,) = net.node("MatMul", f"{name}.context", [weights, value])
     (merged,) = net.node("Transpose", f"{name}.merged", [context], perm=[0, 2, 1, 3])

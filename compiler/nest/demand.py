@@ -103,8 +103,12 @@ def demanded(graph: NestGraph) -> Demanded:
                 wanted.add(graph.tensors[name], _whole(graph.tensors[name]))
     given = set(graph.inputs)
     given |= {name for name, tensor in graph.tensors.items() if tensor.data is not None}
-    read, written = _bytes(graph, given, loaded, wanted), _bytes(graph, graph.outputs, made, ends)
-    return Demanded(macs, results, read, written)
+    own = Marks(graph)  # a cache is read with the rows that the network itself has written there
+    for name in graph.inputs:
+        own.add(graph.tensors[name], _whole(graph.tensors[name]))
+    read = _bytes(graph, given - {*graph.inputs}, loaded, wanted)
+    read += _bytes(graph, graph.inputs, loaded, own)
+    return Demanded(macs, results, read, _bytes(graph, graph.outputs, made, ends))
 
 
 def _bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:

@@ -37,6 +37,15 @@ class JoinConcat(NestPass, Omittable):
     side by side (as in networks that hand all earlier features on), it becomes a view. Copies
     stay for graph inputs, constants, results of the host, tensors that two concatenations want
     differently, and views that no strides can say.
+
+    An output that holds an input whole is a state: the cache of keys of an attention, behind which
+    each inference writes its own rows. Such an input lies in the output from the start.
+
+        buffer past 8
+        buffer present 10                               buffer present 10
+        tensor past: int8[4, 2] at past + 0             tensor past: int8[4, 2] at present + 0
+        present.part0[...] = move(past) kind Concat  =>
+        present.part1[...] = move(row) kind Concat      row[...] = ... at present + 8
     """
 
     def apply(self, ir: NestGraph) -> Result[NestGraph]:
@@ -134,8 +143,11 @@ class _Joining:
         self.gone: list[Nest] = []
         host = (name for s in graph.steps if isinstance(s, HostNode) for name in s.outputs)
         constant = (name for name, tensor in graph.tensors.items() if tensor.data is not None)
-        self.fixed = {*graph.inputs, *graph.outputs, *host, *constant}
+        self.fixed = {*graph.outputs, *host, *constant}
         """Tensors whose buffer stays what it is."""
+        self.given = frozenset(graph.inputs)
+        self.shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
+        """Buffers of what the network gives."""
 
     def join(self, whole: str, moves: list[Nest]) -> None:
         """Do without the copies `moves` into the concatenation `whole`, as far as possible."""
@@ -171,6 +183,8 @@ class _Joining:
         buffer = cover.storage.buffer
         views = [t for t in self.tensors.values() if t.storage.buffer == buffer]
         if buffer == new.buffer or any(view.name in self.fixed for view in views):
+            return False
+        if new.buffer not in self.shown and any(view.name in self.given for view in views):
             return False
         placing = Placing.of(cover, self.buffers[buffer], new)
         if placing is None:

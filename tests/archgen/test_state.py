@@ -1,0 +1,70 @@
+"""State between inferences: an output that holds an input lies in the same bytes.
+
+The cache of keys and values of an attention is read once and grows by the rows of the new tokens;
+nothing of it is written again. A chain of tokens, each fed with the cache that the one before left,
+agrees with ONNX Runtime token by token.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import archgen
+from archgen.check.reference import run_reference, sample_inputs
+from simmodel.arch import Arch
+from simmodel.program import Port, Program
+
+SMALL = "llama:sequence={tokens},layers=2,hidden=64,heads=4,groups=2,wide=96,past={past}"
+WIDTH = 16
+ROW = 2 * 2 * 2 * WIDTH
+"""Elements that one token adds to the caches of keys and values of both layers."""
+
+
+def compiled(past: int, arch: Arch, tokens: int = 1, dtype: str | None = None) -> Program:
+    model = archgen.load_model(SMALL.format(tokens=tokens, past=past))
+    return archgen.compile_model(model, arch, dtype=dtype, effort=0)
+
+
+def ports(program: Program) -> dict[str, Port]:
+    return {port.name: port for port in (*program.inputs, *program.outputs)}
+
+
+@pytest.mark.parametrize("machine", ["ascend-310-like", "tpu-v3-like"])
+def test_only_new_rows_of_a_cache_are_written(machine: str) -> None:
+    arch = archgen.load_arch(machine)
+    program = compiled(12, arch)
+    seen = ports(program)
+    for layer in range(2):
+        for kind in ("key", "value"):
+            past = seen[f"past_key_values.{layer}.{kind}"].operand
+            present = seen[f"present.{layer}.{kind}"].operand
+            assert past.address == present.address
+            assert past.strides == present.strides
+            assert (past.shape[2], present.shape[2]) == (12, 13)
+    assert program.demand is not None
+    assert program.demand.written == 2 * (ROW + 64)
+    weights = sum(constant.used for constant in program.constants)
+    assert program.demand.read <= weights + 2 * (12 * ROW + 64)
+
+
+def test_a_chain_agrees_with_onnx_runtime_token_by_token() -> None:
+    arch = archgen.load_arch("ascend-310-like")
+    rng = np.random.default_rng(0)
+    first = archgen.load_model(SMALL.format(tokens=1, past=3))
+    cache = {n: a for n, a in sample_inputs(first.proto).items() if n != "hidden_states"}
+    exact = dict(cache)
+    for past in range(3, 9):
+        model = archgen.load_model(SMALL.format(tokens=1, past=past))
+        token = {"hidden_states": rng.standard_normal((1, 1, 64)).astype(np.float32)}
+        program = archgen.compile_model(model, arch, effort=0)
+        made = archgen.execute(program, token | cache, arch)
+        wanted = run_reference(model.proto, token | exact)
+        for name, values in wanted.items():
+            np.testing.assert_allclose(made[name], values, atol=0.02, err_msg=f"{name} at {past}")
+        cache, exact = ({_given(n): a for n, a in each.items() if n.startswith("present")}
+                        for each in (made, wanted))  # fmt: skip
+
+
+def _given(present: str) -> str:
+    return present.replace("present", "past_key_values")
