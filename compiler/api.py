@@ -23,6 +23,10 @@ from compiler.errors import (
 from compiler.estimate import NetworkEstimate, estimate, expected
 from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
+from compiler.graph.body import Body, Tensor
+from compiler.graph.defined import rewrite
+from compiler.graph.operators import Declined, OperatorFailed
+from compiler.graph.reference import compute_own, is_own
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.host_error import host_error
@@ -118,6 +122,13 @@ __all__ = [  # noqa: RUF022
     "is_op",
     "static_shape",
     "replace_value",
+    "rewrite",  # decorator: an operator as a function that builds its body
+    "Body",  # the builder that it is handed
+    "Tensor",  # and the values of a body
+    "Declined",  # what it raises for a node that it does not cover
+    "OperatorFailed",  # a function of an operator that fails, or does not suit its node
+    "is_own",  # whether an operator has a reference other than ONNX Runtime
+    "compute_own",  # that reference
     "OPERATORS",  # ONNX operator -> what makes nests of it; an extension may add one
     "elementwise",  # such functions, and operators that are functions of the vector engine
 ]

@@ -24,9 +24,11 @@ from onnx_ir.passes.common import (
 
 from compiler.errors import Undecided, UnsupportedModel, at_node, on, operator_name
 from compiler.graph.deciders import deciders
+from compiler.graph.defined import definition_of
 from compiler.graph.fold import FOLD_LIMIT, Bytes, Folded, folded
 from compiler.graph.infer import infer_node
 from compiler.graph.inline import inline
+from compiler.graph.operators import expand
 from compiler.graph.rewrite import (
     ARCHGEN,
     ORIGIN,
@@ -155,6 +157,9 @@ def _take_node(model: ir.Model, node: ir.Node, version: int, limit: int) -> None
     version = node.version or version
     if inline(node, version):
         return
+    definition = definition_of(node)
+    if definition is not None and expand(node, definition):
+        return
     upgrade(node, version)
     if node.graph is None:
         return
@@ -165,7 +170,8 @@ def _take_node(model: ir.Model, node: ir.Node, version: int, limit: int) -> None
         if not infer_body(node, {**graph.opset_imports, "": version}):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)
         return
-    infer_node(node, graph.opset_imports)
+    if not all(map(_is_static, node.outputs)):  # as they are where a definition made the node
+        infer_node(node, graph.opset_imports)
     values = folded(node, graph.opset_imports, limit=limit)
     if values is not None:
         _replace_by_constants(node, values)

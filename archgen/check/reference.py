@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
+from archgen.check.own_operators import has_own, run_in_parts
 from archgen.files import read_sealed, write_sealed
 from archgen.models.load import ModelError
 from archgen.process.locks import alone
@@ -101,6 +102,10 @@ def run_detached(
 
     Raises ``ModelError`` when it refuses the model or the values.
     """
+    if has_own(light):
+        return run_in_parts(
+            light, proto, feeds, lambda part, given: run_detached(part, proto, given), run_node
+        )
     names = [value.name for value in light.graph.output]
     try:
         results = _detached_session(light, proto).run(names, dict(feeds))
@@ -168,7 +173,10 @@ def cached_reference(
     intermediates: Sequence[str] = (),
 ) -> dict[str, Array]:
     """``run_reference``, remembered in ``cache_dir`` by ``key`` (the model's content key), the
-    inputs' content, the values asked for and the version of ONNX Runtime."""
+    inputs' content, the values asked for and the version of ONNX Runtime. Where operators are a
+    user's, whose functions are not in that key, nothing is remembered."""
+    if has_own(proto):
+        return run_reference(proto, inputs, intermediates)
     digest = hashlib.sha256(f"{key} {onnxruntime.__version__} {sorted(intermediates)}".encode())
     digest.update(content_key(inputs).encode())
     path = cache_dir / f"reference-{digest.hexdigest()[:32]}.npz"

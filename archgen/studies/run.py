@@ -143,7 +143,7 @@ class Models:
         integer = point.dtype == "int8"
         asked = (point.model, point.batch, point.dims, point.roles)
         stages = point.scheduling.stages
-        wanted = (*asked, integer, point.calibration, stages.shared)
+        wanted = (*asked, integer, point.calibration, stages.shared, point.extensions)
         if wanted in self._kept:
             self._kept.move_to_end(wanted)
             return self._kept[wanted]

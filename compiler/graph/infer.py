@@ -183,10 +183,6 @@ MICROSOFT_RULES: dict[str, Rule] = {
     "QLinearGlobalAveragePool": _global_pool,
     "QLinearAveragePool": _average_pool,
     "QGemm": _qgemm,
-    "Gelu": _same_as(0),
-    "FastGelu": _same_as(0),
-    "BiasGelu": _same_as(0),
-    "QuickGelu": _same_as(0),
 }
 """Operators of ONNX Runtime's own domain that graph passes know how to rewrite."""
 

@@ -259,8 +259,12 @@ class Rewriter:
             results[0].dtype, results[0].shape = dtype, ir.Shape(shape)
         else:
             infer_node(node, self.graph.opset_imports)
-        self.graph.insert_before(self.anchor, node)
+        self.insert(node)
         return node
+
+    def insert(self, node: ir.Node) -> None:
+        """Where new nodes stand: before the anchor."""
+        self.graph.insert_before(self.anchor, node)
 
     def replace(self, *new: ir.Value) -> None:
         """Let `new` take the place of the anchor's outputs, and remove the anchor."""

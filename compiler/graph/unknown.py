@@ -1,7 +1,7 @@
 """Operators that nobody could give a meaning: found before anything is made of a model.
 
-Known is what ONNX defines, what the model's own functions define, what this compiler has a rule
-for, and what ONNX Runtime, which the host runs, has a schema of.
+Known is what ONNX defines, what the model's own functions define, what this compiler or a
+user has a rule for, and what ONNX Runtime, which the host runs, has a schema of.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 import onnx
 
 from compiler.errors import UnsupportedModel, at_node, operator_name
+from compiler.graph.defined import is_defined
 from compiler.graph.infer import RULES
 from compiler.graph.rewrite import ARCHGEN
 from compiler.graph.runtime import operators_of_runtime
@@ -45,6 +46,8 @@ def _reason(op_type: str, given: str) -> str | None:
     domain = "" if given == "ai.onnx" else given
     known = operators_of_runtime()
     if op_type in RULES.get(domain, {}) or op_type in known.get(domain, ()):
+        return None
+    if is_defined(op_type, domain):
         return None
     if domain == ARCHGEN or onnx.defs.has(op_type, domain):
         return None

@@ -223,18 +223,6 @@ def _group_norm(node: ir.Node, version: int) -> None:
         node.replace_input_with(index, make.op("Reshape", [wide, make.axes([channels])]))
 
 
-def _like_gelu(approximate: str) -> Upgrade:
-    def upgrade(node: ir.Node, version: int) -> None:
-        del version
-        make = Rewriter(node)
-        data, bias = required(node, 0), input_of(node, 1)
-        if bias is not None:
-            data = make.op("Add", [data, bias])
-        make.replace(make.op("Gelu", [data], {"approximate": approximate}))
-
-    return upgrade
-
-
 def _cast(node: ir.Node, version: int) -> None:
     """Cast and CastLike: to a type by name, and gone where the data has it already."""
     del version
@@ -284,9 +272,6 @@ UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "Unsqueeze"): _axes_input,
     ("", "Upsample"): _upsample,
     **{("", op_type): _axes_input for op_type in REDUCTIONS},
-    ("com.microsoft", "Gelu"): _like_gelu("none"),
-    ("com.microsoft", "BiasGelu"): _like_gelu("none"),
-    ("com.microsoft", "FastGelu"): _like_gelu("tanh"),
 }
 
 

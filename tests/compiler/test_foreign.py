@@ -71,7 +71,6 @@ FOREIGN = {
         [microsoft("FusedMatMul", ["x", "r"], ["y"], transB=1)],
         [X, ("r", FLOAT, [1, 4, 32])], ["y"],
     ),
-    "QuickGelu": network([microsoft("QuickGelu", ["x"], ["y"])], [X], ["y"]),
     "GroupQueryAttention": network(
         [microsoft(
             "GroupQueryAttention", ["q", "k", "v", "past", "past2", "last", "total"],

@@ -1,0 +1,16 @@
+"""Operators of your own: the names that an extension needs.
+
+    from archgen.op import rewrite
+
+    @rewrite("my.domain", "MyGelu")
+    def my_gelu(b, x, *, alpha=1.702):
+        return x * b.Sigmoid(x * alpha)
+
+docs/extending.md says what each level can do. An extension file is named by `--extension FILE`.
+"""
+
+from __future__ import annotations
+
+from compiler.api import Body, Declined, Tensor, rewrite
+
+__all__ = ["Body", "Declined", "Tensor", "rewrite"]

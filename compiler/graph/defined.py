@@ -1,0 +1,74 @@
+"""All operators that a function defines, by name; users add theirs.
+
+@rewrite("my.domain", "MyGelu")
+def my_gelu(b, x, *, alpha=1.702):
+    return x * b.Sigmoid(x * alpha)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir as ir
+
+from compiler.errors import operator_name
+from compiler.graph import microsoft
+from compiler.graph.operators import Rewrite, rewrite_of
+from compiler.graph.signature import name_of
+from simmodel.registry import Registry
+
+DEFINED: dict[str, Rewrite] = Registry(
+    "defined operator", {each.name: each for each in microsoft.TABLE}
+)
+"""By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
+
+Function = Callable[..., Any]
+
+
+def rewrite(
+    domain: str, op_type: str, *, reference: Function | None = None, replace: bool = False
+) -> Callable[[Function], Function]:
+    """Decorator: register a function of a builder as the operator `op_type` of `domain`.
+
+    Args:
+        domain: as in the model; "" is ONNX's own.
+        op_type: its name there.
+        reference: the same in numpy, a function of the inputs as arrays and the attributes by name,
+            which results are compared with; default: the body, run by ONNX Runtime.
+        replace: take the place of a definition that is there.
+
+    The function gets a builder (`Body`), the inputs as `Tensor`, optional ones as None, and the
+    attributes by keyword; it gives one result or a tuple of them. Raises ValueError where the name
+    is taken, or where it can be no operator's function.
+    """
+
+    def register(function: Function) -> Function:
+        made = rewrite_of(domain, op_type, reference)(function)
+        enter(made, replace)
+        return function
+
+    return register
+
+
+def enter(made: Rewrite, replace: bool) -> None:
+    """Put a definition into the table; raises ValueError where its name is taken."""
+    if not made.op_type.isidentifier():
+        raise ValueError(f"operator {made.op_type!r}: its name has to be an identifier")
+    before = DEFINED.get(made.name)
+    if before is not None and not replace:
+        raise ValueError(
+            f"operator {made.name} is defined already, at {before.place}; 'replace=True' takes "
+            "its place"
+        )
+    DEFINED[made.name] = made
+
+
+def definition_of(node: ir.Node) -> Rewrite | None:
+    """What defines the operator of `node`, None where no function does."""
+    return DEFINED.get(name_of(node))
+
+
+def is_defined(op_type: str, domain: str) -> bool:
+    """Whether a function defines an operator."""
+    return operator_name(op_type, domain) in DEFINED

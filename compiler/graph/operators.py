@@ -1,0 +1,136 @@
+"""Operators that are defined by a Python function: ours and users'.
+
+The one idea: one table holds them all, by the name under which a model calls them. A definition is
+asked when the loader meets its node, where shapes, types and constants of the inputs are known;
+what it says stands in the node's place and is compiled like anything else. A definition may decline
+(`Declined`): the node then stays what it is, for the host, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from compiler.errors import operator_name
+from compiler.graph.body import Body, Tensor
+from compiler.graph.rewrite import replace_value
+from compiler.graph.signature import Signature, attributes_of, given_inputs
+
+REASON = "archgen.reason"
+"""Key, in the metadata of a node, of why it is left to the host."""
+
+
+class Declined(Exception):
+    """A definition that does not cover this node; the text says why."""
+
+
+class OperatorFailed(Exception):
+    """The function of an operator raised what is in `__cause__`; the text says which operator, and
+    where it is defined."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """An operator as a function that builds its body."""
+
+    domain: str
+    op_type: str
+    function: Callable[..., Any]
+    signature: Signature
+    reference: Callable[..., Any] | None = None
+    """The same in numpy, without the builder; None: the body is its own reference."""
+
+    @property
+    def name(self) -> str:
+        """How the operator is called in messages and in the table."""
+        return operator_name(self.op_type, self.domain)
+
+    @property
+    def place(self) -> str:
+        """File and line of the function."""
+        code = self.function.__code__
+        return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def rewrite_of(
+    domain: str, op_type: str, reference: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], Rewrite]:
+    """Decorator: the function of a builder, inputs and attributes as an operator."""
+
+    def defined(function: Callable[..., Any]) -> Rewrite:
+        return Rewrite(domain, op_type, function, Signature.of(function, 1), reference)
+
+    return defined
+
+
+def expand(node: ir.Node, definition: Rewrite) -> bool:
+    """Put the body of `node` behind it and remove it; whether its definition covers it.
+
+    Args:
+        node: in a graph; types and shapes of its inputs are known.
+        definition: of its operator.
+
+    Raises:
+        ValueError: the function does not suit the node.
+        OperatorFailed: it failed.
+    """
+    graph = node.graph
+    if graph is None:
+        raise ValueError(f"{node.name} is in no graph")
+    body = Body(node)
+    try:
+        results = build(node, definition, body)
+    except Declined as why:
+        body.undo()
+        node.metadata_props[REASON] = str(why)
+        return False
+    for output, result in zip(node.outputs, results, strict=False):
+        value = result.ir
+        if output.is_graph_output() and (value.is_graph_input() or value.is_graph_output()):
+            value = body.op("Identity", result).ir
+        if output.name:
+            replace_value(output, value, node, node.metadata_props)
+    graph.remove(node, safe=True)
+    return True
+
+
+def build(node: ir.Node, definition: Rewrite, body: Body) -> list[Tensor]:
+    """Results of the function for `node`, through `body`. Raises as `expand`, and Declined."""
+    try:
+        inputs = given_inputs(node)
+        definition.signature.check_inputs(inputs)
+        attributes = definition.signature.bound(attributes_of(node))
+    except ValueError as mistake:
+        raise ValueError(f"{mistake} (defined at {definition.place})") from None
+    values = [None if value is None else Tensor(body, value) for value in inputs]
+    try:
+        made = definition.function(body, *values, **attributes)
+    except Declined:
+        raise
+    except Exception as mistake:  # whatever a user's function does
+        raise OperatorFailed(
+            f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
+        ) from mistake
+    return _results(node, definition, made)
+
+
+def _results(node: ir.Node, definition: Rewrite, made: object) -> list[Tensor]:
+    """What a function gave, where it suits the outputs of `node`."""
+    given = [*made] if isinstance(made, list | tuple) else [made]
+    found = [each for each in given if isinstance(each, Tensor)]
+    if len(found) < len(given):
+        wrong = next(type(each).__name__ for each in given if not isinstance(each, Tensor))
+        raise ValueError(
+            f"its function gives {wrong!r}, expected what the builder made "
+            f"(defined at {definition.place})"
+        )
+    wanted = [index for index, output in enumerate(node.outputs) if output.name]
+    if wanted and wanted[-1] >= len(found):
+        raise ValueError(
+            f"its function gives {len(found)} of {wanted[-1] + 1} outputs "
+            f"(defined at {definition.place})"
+        )
+    return found

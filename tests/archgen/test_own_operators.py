@@ -1,0 +1,137 @@
+"""Operators of a user's own: compiled, verified against their references, refused in words."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from archgen.check.reference import run_reference
+from archgen.extensions import activate, extension
+from archgen.studies.sweep import study
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+MACHINE = "tpu-v3-like"
+GELU = """
+from archgen.op import rewrite
+
+@rewrite("my.domain", "MyGelu"{more})
+def my_gelu({parameters}):
+    return {result}
+"""
+PLAIN = "b, x, *, alpha=1.702"
+BODY = "x * b.Sigmoid(x * alpha)"
+
+
+def network(folder: Path, **attributes: float) -> Path:
+    """y = MyGelu(Relu(x)), z = Exp(-y)."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("MyGelu", ["r"], ["y"], name="g", domain="my.domain", **attributes),
+        helper.make_node("Neg", ["y"], ["n"]),
+        helper.make_node("Exp", ["n"], ["z"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 64]) for n in "xz"]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
+    path = folder / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return path
+
+
+def written(
+    folder: Path, parameters: str = PLAIN, result: str = BODY, more: str = "", before: str = ""
+) -> Path:
+    path = folder / "ops.py"
+    text = GELU.format(parameters=parameters, result=result, more=more)
+    path.write_text(before + text)
+    return path
+
+
+def found(model: Path, path: Path) -> dict[str, object]:
+    """The row of a study of one point."""
+    made = study([MACHINE], [model], effort=[0], plots=False, extensions=[path], jobs=1)
+    return dict(made.frame.iloc[0])
+
+
+def test_a_rewrite_is_compiled_and_compared_with_its_body(tmp_path: Path) -> None:
+    row = found(network(tmp_path, alpha=2.0), written(tmp_path))
+    assert (row["status"], row["verified"], row["host_ops"]) == ("ok", True, 0)
+    assert row["compared"] == 4  # what the operator reads and makes is among them
+
+
+def test_the_reference_is_the_body_with_the_attributes_of_the_node(tmp_path: Path) -> None:
+    activate((extension(written(tmp_path)),))
+    x = np.linspace(-2, 2, 64, dtype=np.float32).reshape(1, 64)
+    made = run_reference(onnx.load(network(tmp_path, alpha=2.0)), {"x": x}, ["y"])
+    r = np.maximum(x, 0)
+    assert np.allclose(made["y"], r / (1 + np.exp(-2 * r)), atol=1e-6)
+    assert np.allclose(made["z"], np.exp(-made["y"]))
+    activate(())
+
+
+RIGHT = "lambda x, alpha: x / (1 + np.exp(-alpha * x))"
+
+
+@pytest.mark.parametrize(
+    ("reference", "verified"), [(RIGHT, True), ("lambda x, alpha: x * np.float64(0.9)", False)]
+)
+def test_a_reference_in_numpy_is_what_results_are_compared_with(
+    tmp_path: Path, reference: str, *, verified: bool
+) -> None:
+    more = f", reference={reference}"
+    path = written(tmp_path, more=more, before="import numpy as np\n")
+    row = found(network(tmp_path), path)
+    assert (row["status"], row["verified"]) == ("ok", verified)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "result", "more", "said"),
+    [
+        ("b, x, *, beta=1.0", "x", "", r"\(my.domain.MyGelu\): has no attribute 'alpha'; its "
+         r"attributes: beta \(defined at .*ops.py:4\)"),
+        ("b, x, y, *, alpha=1.0", "x", "", r"takes 2 inputs, the node has 1"),
+        ("b, x, *, alpha='none'", "x", "", r"attribute 'alpha' is 2.0, expected one like 'none'"),
+        ("b, x, *, alpha, beta", "x", "", r"attribute 'beta' is missing, which has to be given"),
+        (PLAIN, "alpha", "", r"its function gives 'float', expected what the builder made"),
+        (PLAIN, "()", "", r"its function gives 0 of 1 outputs"),
+        (PLAIN, "b.Sigmoid(x, x)", "", r"ops.py:6, in my_gelu, failed on node 'g' "
+         r"\(my.domain.MyGelu\): ValueError: Sigmoid takes 1 inputs, here are 2"),
+        (PLAIN, "b.Sigmiod(x)", "", "ONNX has no operator 'Sigmiod'"),
+        (PLAIN, "b.sigmoid(x)", "", "a builder has no 'sigmoid'; operators are spelled as in ONNX"),
+        (PLAIN, "b.MatMul(x, x)", "", "failed on node 'g'.*Incompatible dimensions"),
+        (PLAIN, "{}[x]", "", "ops.py:6, in my_gelu, failed on node 'g'.*KeyError"),
+        (PLAIN, BODY, ", reference=lambda x, alpha: x[0]",
+         r"the reference gives \[64\], the body \[1, 64\]"),
+        (PLAIN, BODY, ", reference=lambda x: x", "its reference failed: TypeError: .* 'alpha'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_an_operator_is_said_in_words(
+    tmp_path: Path, parameters: str, result: str, more: str, said: str
+) -> None:
+    row = found(network(tmp_path, alpha=2.0), written(tmp_path, parameters, result, more))
+    assert row["status"] in ("failed", "unsupported")
+    assert re.search(said, str(row["reason"])), row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("@rewrite('my', 'A')\ndef f(): ...", r"takes no builder; begin with \(b, x, ...\)"),
+        ("@rewrite('my', 'A')\ndef f(b, x=1): ...", "input 'x' has the default 1"),
+        ("@rewrite('my', 'A b')\ndef f(b): ...", "its name has to be an identifier"),
+        ("@rewrite('my', 'A')\n@rewrite('my', 'A')\ndef f(b): ...", "my.A is defined already, at"),
+        ("@rewrite('com.microsoft', 'QuickGelu')\ndef f(b): ...", "'replace=True' takes its place"),
+    ],
+)
+def test_an_extension_that_can_be_no_operator_is_refused_where_it_says_so(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    path = tmp_path / "ops.py"
+    path.write_text(f"from archgen.op import rewrite\n{text}\n")
+    with pytest.raises(Exception, match=rf"extension .*ops.py:\d+: ValueError: .*{said}"):
+        found(network(tmp_path), path)
