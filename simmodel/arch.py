@@ -27,7 +27,10 @@ from simmodel.units import (
 )
 
 ElementType = Literal["int8", "fp16", "bf16", "fp32", "int16"]
-StorageType = Literal["int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32"]
+StorageType = Literal[
+    "int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32", "int4", "uint4", "fp8e4m3", "fp8e5m2"
+]
+NarrowType = Literal["int4", "uint4", "int8", "uint8", "fp8e4m3", "fp8e5m2"]
 MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators"]
 Writeback = Literal["bias", "clip", "requantize"]
 NO_DELAY = Delay(0, True)
@@ -223,7 +226,8 @@ class Vector(Part):
     wide_lanes: PositiveInt | None = None
     """Elements per cycle when an operand has 4 bytes; default `lanes`."""
     types: tuple[StorageType, ...] = ("int8", "uint8", "int32", "fp16", "fp32")
-    """Element types that it reads and writes; arithmetic inside is fp32."""
+    """Element types that it reads and writes; arithmetic inside is fp32. Of types below a byte two
+    elements share one."""
     cost: VectorCost = VectorCost()
     startup: Delay = NO_DELAY
     rank: Annotated[int, Field(ge=1, le=3)] = 3
@@ -264,6 +268,9 @@ class CopyEngine(Part):
     """Bytes of one request."""
     pad: bool = True
     """Fills borders while it copies."""
+    widens: tuple[NarrowType, ...] = ()
+    """Element types that it makes wider ones of while it copies, without another cycle: memory
+    gives the narrow bytes, and the engine's bandwidth is that of the wide ones."""
     broadcast: bool = False
     """One transfer may write the same data to several cores."""
     peer: bool = False

@@ -1,13 +1,19 @@
 """Element types: their names in files, their sizes and their numpy equivalents.
 
 A name is the only thing that travels: architecture files, programs and frames say `int8` or `fp16`;
-everything else is looked up here.
+everything else is looked up here. Types below a byte, and of eight bits beside int8, are what
+memories hold: engines widen them on the way (`vector.types`, `widens` of a copy engine).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
 
 NUMPY: dict[str, np.dtype] = {
     "bool": np.dtype(np.bool_),
@@ -22,17 +28,73 @@ NUMPY: dict[str, np.dtype] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "fp32": np.dtype(np.float32),
     "fp64": np.dtype(np.float64),
+    "int4": np.dtype(ml_dtypes.int4),
+    "uint4": np.dtype(ml_dtypes.uint4),
+    "fp8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
+    "fp8e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 SIZES = {name: dtype.itemsize for name, dtype in NUMPY.items()}
-FLOATS = frozenset({"fp16", "bf16", "fp32", "fp64"})
-EPSILON = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53}
+FLOATS = frozenset({"fp16", "bf16", "fp32", "fp64", "fp8e4m3", "fp8e5m2"})
+EPSILON = {
+    "fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53,
+    "fp8e4m3": 2.0**-4, "fp8e5m2": 2.0**-3,
+}  # fmt: skip
 """Unit round-off of each floating-point type."""
+PACKED = frozenset({"int4", "uint4"})
+"""Types of which memory holds two elements in a byte, the first in its lower half."""
+STORED = frozenset({"int4", "uint4", "fp8e4m3", "fp8e5m2"})
+"""Types that are only stored: no operator's result is one of them."""
+_HELD: dict[str, tuple[str, ...]] = {
+    "int4": ("int8", "int16", "int32", "fp16", "bf16", "fp32"),
+    "uint4": ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32"),
+    "int8": ("int16", "int32", "fp16", "bf16", "fp32"),
+    "uint8": ("int16", "int32", "fp16", "bf16", "fp32"),
+    "fp8e4m3": ("fp16", "bf16", "fp32"),
+    "fp8e5m2": ("fp16", "bf16", "fp32"),
+}
 
 
 def size_of(name: str) -> int:
-    """Bytes of one element of type `name`."""
+    """Bytes of one element of type `name`; 1 of those below a byte."""
     return SIZES[name]
+
+
+def per_byte(name: str) -> int:
+    """Elements of type `name` that share a byte of memory."""
+    return 2 if name in PACKED else 1
+
+
+def bytes_for(name: str, elements: int) -> int:
+    """Bytes of so many elements of type `name` one behind the other."""
+    return -(-elements * SIZES[name] // per_byte(name))
+
+
+def widened(name: str) -> tuple[str, ...]:
+    """Larger types that hold every number of type `name`, the smallest first."""
+    return _HELD.get(name, ())
+
+
+def pack(values: Array, name: str) -> Array:
+    """The bytes in which memory holds `values`, along the last axis; of an odd number of elements
+    below a byte the last half byte is 0."""
+    if name not in PACKED:
+        return np.ascontiguousarray(values.astype(NUMPY[name])).view(np.uint8)
+    halves = values.astype(np.int8).view(np.uint8) & 15
+    if halves.shape[-1] % 2:
+        halves = np.concatenate([halves, np.zeros_like(halves[..., :1])], axis=-1)
+    packed: Array = halves[..., 0::2] | halves[..., 1::2] << 4
+    return packed
+
+
+def unpack(raw: Array, name: str, count: int) -> Array:
+    """`count` elements along the last axis of the bytes `raw`, of a type below a byte: int8 or
+    uint8 numbers."""
+    halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(*raw.shape[:-1], -1)[..., :count]
+    if name == "uint4":
+        return halves
+    signed: Array = (halves ^ 8).view(np.int8) - np.int8(8)
+    return signed
 
 
 def is_float(name: str) -> bool:
@@ -52,5 +114,10 @@ def product_type(name: str) -> str:
 
 def limits(name: str) -> tuple[int, int]:
     """Smallest and largest value of the integer type `name`."""
-    info = np.iinfo(NUMPY[name])
+    info = ml_dtypes.iinfo(NUMPY[name])  # type: ignore[no-untyped-call]
     return int(info.min), int(info.max)
+
+
+def largest(name: str) -> float:
+    """Largest finite value of the floating-point type `name`."""
+    return float(ml_dtypes.finfo(NUMPY[name]).max)  # type: ignore[no-untyped-call]

@@ -259,7 +259,7 @@ def _widen(operand: Operand, turns: Turns) -> Operand:
     names = {name for name, _ in turns}
     address = operand.address
     kept: Terms = tuple([term for term in address.terms if term[0] not in names])
-    steps = [address.step(name) for name, _ in turns]
+    steps = [address.step(name) * operand.per_byte for name, _ in turns]
     return Operand(
         operand.memory, Address(address.base, kept, address.ring),
         (*[count for _, count in turns], *operand.shape), (*steps, *operand.strides),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch
-from simmodel.dtype import NUMPY, is_float
+from simmodel.dtype import NUMPY, PACKED, is_float, pack, unpack
 from simmodel.errors import HostFailed, NotRunnable
 from simmodel.isa import Arrive, HostCall, Instruction, View
 from simmodel.isa.base import decode, encode
@@ -133,13 +133,39 @@ def allocate(line: Timeline, arch: Arch) -> dict[Place, Bytes]:
 
 
 def _bound(operand: Operand, memory: Bytes) -> Callable[[int], Array]:
-    """Gives the operand's array at an address."""
+    """Gives the operand's array at an address; a copy of elements below a byte."""
     shape, strides, dtype = operand.shape, operand.strides, NUMPY[operand.dtype]
+    if operand.dtype in PACKED:
+        return lambda address: _unpacked(operand, memory, address)
 
     def at(address: int) -> Array:
         return np.ndarray(shape, dtype, memory, address, strides)
 
     return at
+
+
+def _pairs(operand: Operand, memory: Bytes, address: int) -> tuple[Array, int]:
+    """The bytes of an operand whose elements share them, and the axis along which they do."""
+    shape, strides = operand.bytewise
+    dims = zip(operand.shape, operand.strides, strict=True)
+    axis = next((a for a, (n, s) in enumerate(dims) if n > 1 and s == 1), len(shape) - 1)
+    return np.ndarray(shape, np.uint8, memory, address, strides), axis
+
+
+def _unpacked(operand: Operand, memory: Bytes, address: int) -> Array:
+    raw, axis = _pairs(operand, memory, address)
+    values = unpack(np.moveaxis(raw, axis, -1), operand.dtype, operand.shape[axis])
+    return np.moveaxis(values, -1, axis)
+
+
+def _packer(operand: Operand, memory: Bytes) -> Callable[[int, Array], None]:
+    """Writes elements that share bytes."""
+
+    def put(address: int, values: Array) -> None:
+        raw, axis = _pairs(operand, memory, address)
+        np.moveaxis(raw, axis, -1)[...] = pack(np.moveaxis(values, axis, -1), operand.dtype)
+
+    return put
 
 
 def _step(
@@ -155,9 +181,13 @@ def _step(
     rows = list(zip(*(a.tolist() for a in line.sites[site].addresses), strict=True))
     effect = _host_effect(instruction, line.program, host) or instruction.execute
     keys = [id(operand) for operand in operands]
+    reads = len(instruction.reads())
+    packed = [i for i in range(reads, len(operands)) if operands[i].dtype in PACKED]
+    packers = [(i, _packer(operands[i], memories[spot])) for i in packed for spot in spots[i]]
     copies = [
         (index, _bound(operands[index], memories[spot]))
         for index in range(len(operands))
+        if index not in packed
         for spot in spots[index][1:]
     ]
 
@@ -167,6 +197,8 @@ def _step(
         effect(lambda operand: arrays[id(operand)])
         for index, at in copies:
             at(row[index])[...] = arrays[keys[index]]
+        for index, put in packers:
+            put(row[index], arrays[keys[index]])
 
     return step
 

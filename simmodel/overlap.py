@@ -48,7 +48,7 @@ class Box:
 
 def box_of(operand: Operand) -> Box:
     """The bytes of `operand`, relative to the lowest: `address + span[0]`."""
-    return _box(operand.shape, operand.strides, operand.itemsize)
+    return _box(*operand.bytewise, operand.itemsize)
 
 
 @lru_cache(maxsize=1 << 14)

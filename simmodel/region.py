@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from simmodel.dtype import size_of
+from simmodel.dtype import per_byte, size_of
 
 Terms = tuple[tuple[str, int], ...]
 """Loop variable and its factor, in loop order."""
@@ -65,7 +65,9 @@ class Address:
 class Operand:
     """A strided box of elements that an instruction reads or writes.
 
-    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading).
+    `shape` counts elements, `strides` are in bytes (0 repeats an element: broadcast on reading); of
+    types below a byte they are in elements, and all even but the one of 1, along which elements
+    share bytes: rows begin at whole bytes.
     A quantized operand stands for the real values `(raw - zero) * scale`; `scale` None means that
     the raw values are the values.
     """
@@ -83,8 +85,33 @@ class Operand:
 
     @cached_property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Bytes of one element; 1 of types below a byte, whose strides are in elements."""
         return size_of(self.dtype)
+
+    @cached_property
+    def per_byte(self) -> int:
+        """Elements that share a byte, and units of a stride in one."""
+        return per_byte(self.dtype)
+
+    @cached_property
+    def bytewise(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Shape and strides of its bytes, each `itemsize` long: pairs of elements are one."""
+        if self.per_byte == 1:
+            return self.shape, self.strides
+        dims = zip(self.shape, self.strides, strict=True)
+        pairs = [(-(-n // 2), 1) if s == 1 and n > 1 else (n, s // 2) for n, s in dims]
+        return tuple(n for n, _ in pairs), tuple(s for _, s in pairs)
+
+    def offset(self, axis: int, positions: int) -> int:
+        """Bytes from one element to that `positions` further along `axis`.
+
+        Raises:
+            ValueError: it does not begin at a whole byte.
+        """
+        whole, rest = divmod(self.strides[axis] * positions, self.per_byte)
+        if rest:
+            raise ValueError(f"element {positions} of a row of {self.dtype} begins inside a byte")
+        return whole
 
     @cached_property
     def elements(self) -> int:
@@ -94,7 +121,7 @@ class Operand:
     @cached_property
     def bytes(self) -> int:
         """Bytes walked, repetitions included."""
-        return self.elements * self.itemsize
+        return -(-self.elements * self.itemsize // self.per_byte)
 
     @cached_property
     def collapsed(self) -> tuple[tuple[int, int], ...]:
@@ -118,18 +145,21 @@ class Operand:
         dims = self.collapsed
         if not dims or dims[-1][1] != self.itemsize:
             return self.itemsize
-        return dims[-1][0] * self.itemsize
+        return -(-dims[-1][0] * self.itemsize // self.per_byte)
 
     @cached_property
     def distinct(self) -> int:
         """Bytes touched, each once where the box does not overlap itself."""
-        return math.prod(extent for extent, _ in self.collapsed) * self.itemsize
+        dims = self.collapsed
+        inside = bool(dims) and dims[-1][1] == self.itemsize
+        return math.prod(extent for extent, _ in (dims[:-1] if inside else dims)) * self.run
 
     @cached_property
     def span(self) -> tuple[int, int]:
         """Lowest and one past highest byte touched, relative to the address."""
-        low = sum(min(0, (n - 1) * s) for n, s in zip(self.shape, self.strides, strict=True))
-        high = sum(max(0, (n - 1) * s) for n, s in zip(self.shape, self.strides, strict=True))
+        dims = tuple(zip(*self.bytewise, strict=True))
+        low = sum(min(0, (n - 1) * s) for n, s in dims)
+        high = sum(max(0, (n - 1) * s) for n, s in dims)
         return low, high + self.itemsize
 
     def traffic(self, granule: int) -> int:

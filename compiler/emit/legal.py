@@ -48,10 +48,12 @@ def taken(
     """
     changes = {}
     for name, operand in _operands(instruction).items():
-        stride = operand.strides[axis] if operand.shape[axis] > 1 else 0
-        address = operand.address.plus(stride * start)
-        if stride and variable:
-            address = replace(address, terms=(*address.terms, (variable, stride * size)))
+        moves = operand.shape[axis] > 1 and operand.strides[axis] != 0
+        address = operand.address.plus(operand.offset(axis, start) if moves else 0)
+        if moves and variable:
+            address = replace(
+                address, terms=(*address.terms, (variable, operand.offset(axis, size)))
+            )
         if size == 1 and not keep:
             rest = [a for a in range(len(operand.shape)) if a != axis]
             changes[name] = replace(_with_axes(operand, rest), address=address)

@@ -13,7 +13,7 @@ from compiler.graph.rewrite import UNIT, terms_of
 from compiler.nest.build import Builder
 from compiler.nest.ir import Array, Tensor
 from compiler.options import Count
-from simmodel.dtype import NAMES
+from simmodel.dtype import NAMES, STORED
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ def numpy_type(value: ir.Value) -> np.dtype[Any]:
     if value.dtype is None:
         raise NoNest(f"{value.name} has no element type")
     dtype = np.dtype(value.dtype.numpy())
-    if dtype not in NAMES:
-        stored = ", ".join(NAMES.values())
+    if NAMES.get(dtype, "") in ("", *STORED):
+        stored = ", ".join(name for name in NAMES.values() if name not in STORED)
         raise NoNest(
             f"{value.name} has elements of type {value.dtype.name}; memories store {stored}"
         )

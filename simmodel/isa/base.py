@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch, Dram
+from simmodel.dtype import NAMES, PACKED, STORED, is_float, largest, limits
 from simmodel.isa.contract import Breaches, sound
 from simmodel.region import Operand
 
@@ -134,13 +135,16 @@ def decode(raw: Array, operand: Operand) -> Array:
 
 def encode(values: Array, operand: Operand, out: Array) -> None:
     """Store real values into `out`: divide by the scale, round half to even, add zero, saturate."""
+    if operand.dtype in STORED and is_float(operand.dtype):  # as ONNX converts to them
+        values = np.clip(values, -largest(operand.dtype), largest(operand.dtype))
     if not np.issubdtype(out.dtype, np.integer):
         out[...] = values
         return
     scaled = values if operand.scale is None else values / np.float32(operand.scale)
-    info = np.iinfo(out.dtype)
+    # Elements below a byte are seen as bytes.
+    low, high = limits(operand.dtype if operand.dtype in PACKED else NAMES[out.dtype])
     rounded: Array = np.rint(scaled).astype(np.float64 if out.dtype.itemsize > 2 else np.float32)
-    rounded = np.clip(rounded + operand.zero, info.min, info.max)
+    rounded = np.clip(rounded + operand.zero, low, high)
     out[...] = rounded.astype(out.dtype)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from simmodel.dtype import SIZES, is_float, limits
+from simmodel.dtype import PACKED, SIZES, is_float, limits
 from simmodel.region import Address, Operand, Terms
 
 Breaches = Iterator[tuple[str, str]]
@@ -39,6 +39,8 @@ def sound(operand: Operand) -> Breaches:
         yield "shape", f"shape {shape} with strides {strides}, expected a stride for each extent"
     elif len(shape) > RANK or math.prod(shape) * SIZES[operand.dtype] >= WALKED:
         yield "shape", f"shape {shape}, expected at most {RANK} dimensions and {WALKED} bytes"
+    if operand.dtype in PACKED and not _in_whole_bytes(operand):
+        yield "shape", f"strides {strides} of {operand.dtype}, expected one of 1 and even ones"
     if any(abs(stride) >= LIMIT for stride in strides):
         yield "range", f"strides {strides}, expected less than {LIMIT}"
     ring = operand.address.ring
@@ -50,6 +52,12 @@ def sound(operand: Operand) -> Breaches:
     low, high = (0, 0) if is_float(operand.dtype) else _range(operand.dtype)
     if not low <= zero <= high:
         yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
+
+
+def _in_whole_bytes(operand: Operand) -> bool:
+    """Whether rows of elements below a byte begin at whole bytes."""
+    moving = [s for n, s in zip(operand.shape, operand.strides, strict=True) if n > 1]
+    return moving.count(1) <= 1 and all(s == 1 or s % 2 == 0 for s in moving)
 
 
 def _range(dtype: str) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """Copy family: strided transfers in up to four dimensions, with borders filled on the way.
 
-A copy moves raw bytes; it converts nothing. Several `cores` on the target make it a broadcast.
+A copy moves raw bytes; where the target's elements are of a wider type that holds every number of
+the source's, the engine widens them on the way. Several `cores` on the target make it a broadcast.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from simmodel.arch import Arch, CopyEngine
+from simmodel.dtype import widened
 from simmodel.isa.base import Instruction, View, access_latency
 from simmodel.isa.contract import Breaches, distinct, storable, typed
 from simmodel.region import Operand, walk
@@ -45,15 +47,18 @@ def joint_runs(src: Operand, dst: Operand) -> int:
     A copy engine handles at most one piece per cycle, so transposing element by element is slow.
     """
     extents = walk((dst, src))
-    item = src.itemsize
+    items = src.itemsize, dst.itemsize
     moving = [(s, d) for s, d, n in zip(src.strides, dst.strides, dst.shape, strict=True) if n > 1]
-    contiguous = not moving or (item, item) in moving
+    contiguous = not moving or items in moving
     return math.prod(extents[:-1]) if contiguous else math.prod(extents)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Copy(Instruction):
-    """dst[before : before + src.shape] = src; the rest of dst = fill."""
+    """dst[before : before + src.shape] = src; the rest of dst = fill.
+
+    Raw values of narrower elements become the same numbers in wider ones.
+    """
 
     MNEMONIC: ClassVar[str] = "copy"
 
@@ -86,7 +91,8 @@ class Copy(Instruction):
 
     def contract(self) -> Breaches:
         inner, outer = self.src.shape, self.dst.shape
-        yield from typed("src", self.src, self.dst.dtype)
+        if self.dst.dtype not in widened(self.src.dtype):
+            yield from typed("src", self.src, self.dst.dtype)
         yield from distinct(self.dst)
         before = self.before or (0,) * len(inner)
         if len({len(inner), len(outer), len(before)}) > 1:
@@ -116,6 +122,8 @@ class Copy(Instruction):
             return f"{self.engine} walks {engine.rank} dimensions"
         if self.src.shape != self.dst.shape and not engine.pad:
             return f"{self.engine} cannot fill borders"
+        if self.src.dtype != self.dst.dtype and self.src.dtype not in engine.widens:
+            return f"{self.engine} does not widen {self.src.dtype}"
         remote = bool(self.src.cores or self.dst.cores)
         return _unreachable(self.engine, engine, self.dst, remote)
 

@@ -29,7 +29,7 @@ def operand_bounds(line: Timeline, arch: Arch) -> Iterator[Finding]:
             if low < 0 or high > size:
                 message = f"bytes {low}..{high} of {operand.memory}, which has {size}"
                 yield found_at(line.program, "range", message, core, site.instruction)
-            steps = [s for n, s in zip(operand.shape, operand.strides, strict=True) if n > 1]
+            steps = [s for n, s in zip(*operand.bytewise, strict=True) if n > 1]
             if not whole or any(s % operand.itemsize for s in steps):
                 message = f"{operand.memory} address is no multiple of {operand.itemsize}"
                 yield found_at(line.program, "alignment", message, core, site.instruction)

@@ -82,8 +82,9 @@ class _Written:
 
     def at(self, spot: Place, operand: Operand, address: int) -> NDArray[np.bool_]:
         """Marks of the operand's bytes, one more dimension for the bytes of an element."""
-        shape = (*operand.shape, operand.itemsize)
-        return np.ndarray(shape, np.bool_, self.marks[spot], address, (*operand.strides, 1))
+        shape, strides = operand.bytewise
+        whole = (*shape, operand.itemsize)
+        return np.ndarray(whole, np.bool_, self.marks[spot], address, (*strides, 1))
 
 
 def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[Finding]:

@@ -16,7 +16,8 @@ OTHER_HARDWARE = (
     "clock", "types", "matrix.*", "vector.*", "memories.shared", "memories.weights",
     "memories.accumulators", "memories.*.bank_width", "memories.*.mapping",
     "memories.*.alignment", "memories.*.level", "memories.dram.burst", "copy.*.from", "copy.*.to",
-    "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.broadcast", "copy.*.peer", "links.*",
+    "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.widens", "copy.*.widens.*",
+    "copy.*.broadcast", "copy.*.peer", "links.*",
     "front_end.instruction_bytes", "front_end.sync",
 )  # fmt: skip
 """Fields in which machines have to agree: what they say is not an amount, or more of it is not
