@@ -24,10 +24,12 @@ from compiler.estimate import NetworkEstimate, estimate, expected
 from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
 from compiler.graph.body import Body, Tensor
+from compiler.graph.by_definition import evaluated, evaluator
 from compiler.graph.defined import rewrite
 from compiler.graph.operators import Declined, OperatorFailed
 from compiler.graph.reference import compute_own, is_own
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
+from compiler.graph.runtime import lacks_kernel
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.host_error import host_error
 from compiler.judge_groups import Trial
@@ -108,6 +110,9 @@ __all__ = [  # noqa: RUF022
     "Made",  # values, and how far they may be off
     "Stored",
     "Memo",  # results shared by machines that compute the same
+    "lacks_kernel",  # whether ONNX Runtime fails for want of a kernel alone
+    "evaluator",  # what computes a model from ONNX's definitions then
+    "evaluated",  # values by it
     "host_error",  # how far results of the host may be off
     "beyond",  # values that count as infinite
     "beyond_fp32",

@@ -61,8 +61,9 @@ class Representation(BackendRep):
         program = self._program(feeds)
         results = execute(program, {port.name: feeds[port.name] for port in program.inputs},
                           self.arch)  # fmt: skip
-        names = [value.name for value in self.model.graph.output]
-        outputs: tuple[Any, ...] = namedtupledict("Outputs", names)(*(results[n] for n in names))
+        kinds = {v.name: v.type.tensor_type.elem_type for v in self.model.graph.output}
+        values = [_of_type(results[name], kind) for name, kind in kinds.items()]
+        outputs: tuple[Any, ...] = namedtupledict("Outputs", list(kinds))(*values)
         return outputs
 
     def program(self, inputs: Inputs) -> Program:
@@ -177,6 +178,11 @@ def _bound(
     for value in graph.output:
         value.type.tensor_type.ClearField("shape")
     return proto
+
+
+def _of_type(array: Array, kind: int) -> Array:
+    """A result in the type that the model declares; a machine may compute with a wider one."""
+    return array.astype(helper.tensor_dtype_to_np_dtype(kind), copy=False) if kind else array
 
 
 def _named(

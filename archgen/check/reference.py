@@ -1,7 +1,9 @@
 """What a network should compute: ONNX Runtime, without optimizations, on seeded inputs.
 
 The one idea: one thread and no graph rewriting make the reference the same bytes wherever and
-however often it runs, so its results can be cached by the content of model and inputs.
+however often it runs, so its results can be cached by the content of model and inputs. Where ONNX
+Runtime has no kernel for an operator, ONNX's own evaluator computes what the operator's definition
+says.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -30,6 +32,8 @@ from archgen.process.memory import is_refusal
 from archgen.process.steps import step
 from archgen.roles import Role, Told, tell
 from archgen.zoo.shapes import without_initializers
+from compiler.api import evaluated, evaluator, lacks_kernel
+from simmodel.errors import HostFailed
 
 Array = NDArray[Any]
 
@@ -112,8 +116,32 @@ def run_detached(
     except (*ORT_ERRORS, ValueError) as mistake:
         if is_refusal(mistake):
             raise MemoryError(str(mistake)) from mistake
-        raise ModelError(f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}") from mistake
+        why = f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}"
+        if not lacks_kernel(mistake):
+            raise ModelError(why) from mistake
+        results = _by_definition(_attached(light, proto), names, feeds, why)
     return dict(zip(names, results, strict=True))
+
+
+def _attached(light: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:
+    """``light`` with all data in it."""
+    whole = onnx.ModelProto()
+    whole.CopyFrom(light)
+    del whole.graph.initializer[:]
+    kept = {tensor.name for tensor in light.graph.initializer}
+    whole.graph.initializer.extend(t for t in proto.graph.initializer if t.name in kept)
+    return whole
+
+
+def _by_definition(
+    model: onnx.ModelProto, names: Sequence[str], feeds: Mapping[str, Array], why: str
+) -> list[Array]:
+    """Values called ``names`` by ONNX's own evaluator; ``ModelError`` with ``why``, which is what
+    ONNX Runtime says, where that cannot compute them."""
+    try:
+        return evaluated(evaluator(model), names, feeds)
+    except ValueError as more:
+        raise ModelError(f"{why}; {more}") from more
 
 
 def lacks_kernels(proto: onnx.ModelProto) -> bool:
@@ -194,16 +222,12 @@ def cached_reference(
 
 def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
     """Runs a small serialized model on ``inputs`` in the order of its graph inputs; its session
-    is kept, so repeated runs of one node are cheap."""
-    session = _node_session(model)
-    ports = session.get_inputs()
-    feeds = {
-        port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
-        for port, array in zip(ports, inputs, strict=True)
-    }
+    is kept, so repeated runs of one node are cheap.
+
+    Raises ``HostFailed`` where only ONNX's own evaluator could run it, and fails.
+    """
     with step("running an operator on the host"):
-        results: list[Array] = session.run(None, feeds)
-    return results
+        return _node_runner(model)(inputs)
 
 
 _NUMPY_TYPES = {
@@ -257,8 +281,48 @@ def _options() -> onnxruntime.SessionOptions:
 
 
 @lru_cache(maxsize=512)
-def _node_session(model: bytes) -> onnxruntime.InferenceSession:
-    return onnxruntime.InferenceSession(model, _options(), providers=["CPUExecutionProvider"])
+def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
+    try:
+        session = onnxruntime.InferenceSession(
+            model, _options(), providers=["CPUExecutionProvider"]
+        )
+    except ORT_ERRORS as why:
+        if not lacks_kernel(why):
+            raise
+        return _node_evaluator(onnx.load_model_from_string(model))
+    ports = session.get_inputs()
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        feeds = {
+            port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
+            for port, array in zip(ports, inputs, strict=True)
+        }
+        results: list[Array] = session.run(None, feeds)
+        return results
+
+    return run
+
+
+def _node_evaluator(model: onnx.ModelProto) -> Callable[[Sequence[Array]], list[Array]]:
+    evaluating = evaluator(model)
+    names = [value.name for value in model.graph.output]
+    ports = {
+        value.name: helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        for value in model.graph.input
+    }
+
+    def run(inputs: Sequence[Array]) -> list[Array]:
+        feeds = {
+            name: np.asarray(array, kind)
+            for (name, kind), array in zip(ports.items(), inputs, strict=True)
+        }
+        try:
+            return evaluated(evaluating, names, feeds)
+        except ValueError as why:
+            nodes = ", ".join(node.op_type for node in model.graph.node)
+            raise HostFailed(f"payload of {nodes}: {why}") from why
+
+    return run
 
 
 # Inputs.

@@ -16,6 +16,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx.reference.ops import load_op
 
+from compiler.graph.by_definition import NOT_A_FUNCTION
 from compiler.graph.infer import broadcast, schema_of
 from compiler.graph.movers import MOVERS
 from compiler.graph.rewrite import Array, const, int_attr, ints_attr, is_op, terms_of
@@ -26,12 +27,6 @@ FOLD_LIMIT = 64 << 20
 """The usual limit: what a fold makes is no larger, in bytes, unless its inputs are as large."""
 Bytes = Annotated[int, Within(1 << 12)]
 """Such a limit; shapes, and what they are computed from, have to be folded."""
-
-NOT_A_FUNCTION = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
-     "Bernoulli", "Dropout"}
-)  # fmt: skip
-"""Operators that give another value at each run."""
 
 EXACT = frozenset(
     {"Identity", "Cast", "CastLike", "Constant", "ConstantOfShape", "Range", "Neg", "Abs", "Relu",
@@ -182,6 +177,8 @@ def folded(
     absent = [value is None for value in node.inputs]
     if any(a is None and not gone for a, gone in zip(inputs, absent, strict=True)):
         return None
+    if any(a is not None and a.dtype.kind in "OSU" for a in inputs):
+        return None  # text
     if node.op_type not in DIRECT and _too_large(node, inputs, limit):
         return None
     results = evaluate_node(node, inputs, opsets)

@@ -1,8 +1,9 @@
 """What ONNX Runtime says of operators that it may have to run: result types, and whether it can.
 
-The host processor runs what no engine does, and it runs ONNX Runtime. So an operator of a domain
-that ONNX itself does not define is asked about there, one node at a time: with the numbers of small
-constants, without those of large ones. Nothing is said on the terminal.
+The host processor runs what no engine does, and it runs ONNX Runtime; where that has no kernel,
+ONNX's own evaluator (`by_definition`). So an operator of a domain that ONNX itself does not define
+is asked about there, one node at a time: with the numbers of small constants, without those of
+large ones. Nothing is said on the terminal.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import onnxruntime
 from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
+from compiler.graph.by_definition import evaluator
 from compiler.graph.types import SMALL, small_constant, type_proto
 
 _SILENT = 4
@@ -30,12 +32,17 @@ _FAILURES = (
     native.RuntimeException,
     ValueError,
 )
+_UNREGISTERED = "is not a registered function/op"
 _ELEMENTS: dict[str, ir.DataType] = {
     "float": ir.DataType.FLOAT,
     "double": ir.DataType.DOUBLE,
     **{kind.name.lower(): kind for kind in ir.DataType if kind.name not in ("FLOAT", "DOUBLE")},
 }
 """Element types as ONNX Runtime spells them in `tensor(...)`."""
+
+
+class NoKernel(ValueError):
+    """ONNX Runtime knows no way to compute an operator that may have a definition."""
 
 
 @cache
@@ -67,7 +74,7 @@ def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
 
 
 def refusal(payload: bytes) -> str | None:
-    """Why ONNX Runtime cannot open a serialized model, on one line; None: it can.
+    """Why the host cannot run a serialized model, on one line; None: it can.
 
     Large constants are handed over as inputs, so that none is copied.
     """
@@ -80,8 +87,25 @@ def refusal(payload: bytes) -> str | None:
         graph.initializer.remove(tensor)
     try:
         _opened(proto)
+    except NoKernel as why:
+        return _undefined(proto, str(why))
     except ValueError as why:
         return str(why)
+    return None
+
+
+def lacks_kernel(why: Exception) -> bool:
+    """Whether ONNX Runtime says of a model that it has no kernel for an operator, and nothing of
+    the model."""
+    return isinstance(why, native.NotImplemented) or _UNREGISTERED in str(why)
+
+
+def _undefined(proto: onnx.ModelProto, why: str) -> str | None:
+    """`why` ONNX Runtime refuses a model, and why ONNX's own evaluator does; None: that runs it."""
+    try:
+        evaluator(proto)
+    except ValueError as more:
+        return f"{why}; {more}"
     return None
 
 
@@ -119,7 +143,8 @@ def _opened(proto: onnx.ModelProto) -> onnxruntime.InferenceSession:
             proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
     except _FAILURES as why:
-        raise ValueError(_said(why)) from None
+        kind = NoKernel if lacks_kernel(why) else ValueError
+        raise kind(_said(why)) from None
 
 
 def _said(why: Exception) -> str:

@@ -166,6 +166,13 @@ def _give(value: ir.Value, dims: Dims) -> None:
     value.shape = None if dims is None else ir.Shape(dims)
 
 
+def _type(values: Sequence[ir.Value], outer: Sequence[ir.Value | None]) -> None:
+    """Let inputs of a body of which the file says no type have that of what they are given."""
+    for value, given in zip(values, outer, strict=False):
+        if value.type is None and given is not None:
+            value.type = given.type
+
+
 def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
     """Let a result of the node be of the type of `made`, of the body, and of the shape `dims`."""
     value.type = made.type or value.type
@@ -194,6 +201,9 @@ def _loop(node: ir.Node, opsets: Opsets) -> None:
     body = node.attributes["body"].as_graph()
     for value in body.inputs[:2]:
         value.shape = value.shape or ir.Shape(())
+    for value, kind in zip(body.inputs, (ir.DataType.INT64, ir.DataType.BOOL), strict=False):
+        value.dtype = value.dtype or kind
+    _type(body.inputs[2:], node.inputs[2:])
     given = [_dims(value) for value in node.inputs[2:]]
     rounds = _rounds(node, body)
     states, elements = _settled(body, given, rounds, opsets)
@@ -274,6 +284,7 @@ def _scan(node: ir.Node, opsets: Opsets) -> None:
     count = len(node.inputs) - scanned
     axes = ints_attr(node, "scan_input_axes", [0] * scanned) or []
     rounds: int | None = None
+    _type(body.inputs, node.inputs)
     for index, (value, outer) in enumerate(zip(body.inputs, node.inputs, strict=True)):
         dims = _dims(outer)
         if index >= count and dims is not None:

@@ -19,9 +19,11 @@ from compiler.api import UnsupportedModel
 
 SAMPLE = (
     "relu", "reshape_reordered_all_dims", "slice_neg", "clip", "resize_upsample_scales_nearest",
-    "range_int32_type_negative_delta", "castlike_FLOAT_to_FLOAT16", "reduce_sum_empty_axes_input_noop",
-    "constantofshape_float_ones", "basic_conv_with_padding", "softmax_axis_1", "gather_0",
-    "top_k_smallest", "batchnorm_example", "constant_pad_axes", "dropout_default_ratio",
+    "range_int32_type_negative_delta", "castlike_FLOAT_to_FLOAT16",
+    "reduce_sum_empty_axes_input_noop", "constantofshape_float_ones", "basic_conv_with_padding",
+    "softmax_axis_1", "gather_0", "flexattention", "max_int16",
+    "range_float_type_positive_delta_expanded", "top_k_smallest", "batchnorm_example",
+    "constant_pad_axes", "dropout_default_ratio",
 )  # fmt: skip
 
 

@@ -133,9 +133,9 @@ def test_run_node_keeps_its_session() -> None:
     data = network().SerializeToString()
     (y,) = run_node(data, [X])
     assert np.array_equal(y, np.maximum(X * 2, 0))
-    hits = reference._node_session.cache_info().hits
+    hits = reference._node_runner.cache_info().hits
     run_node(data, [X])
-    assert reference._node_session.cache_info().hits == hits + 1
+    assert reference._node_runner.cache_info().hits == hits + 1
 
 
 def test_sample_inputs_follow_use_type_and_name() -> None:
@@ -177,3 +177,36 @@ def test_sampled_tokens_cover_the_vocabulary_of_each_table() -> None:
     samples = sample_inputs(build("bert_base", weights=False))
     assert 25_000 < samples["input_ids"].max() < 30_522
     assert set(np.unique(samples["token_type_ids"])) == {0, 1}
+
+
+def quantized_to_int16() -> onnx.ModelProto:
+    """y = QuantizeLinear(x) in int16, for which ONNX Runtime has no kernel in operator set 28."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("QuantizeLinear", ["r", "scale", "zero"], ["y"]),
+    ]
+    constants = [
+        numpy_helper.from_array(np.float32(0.5), "scale"),
+        numpy_helper.from_array(np.int16(3), "zero"),
+    ]
+    ports = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [4]),
+        helper.make_tensor_value_info("y", TensorProto.INT16, [4]),
+    ]
+    graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 28)], ir_version=13)
+
+
+def test_where_there_is_no_kernel_the_definition_is_computed() -> None:
+    x = np.array([-1, 0, 1, 20000], np.float32)
+    values = run_reference(quantized_to_int16(), {"x": x}, ["r"])
+    assert values["r"].tolist() == [0, 0, 1, 20000]
+    assert values["y"].tolist() == [3, 3, 5, 32767]
+
+
+def test_what_draws_has_no_reference_by_definition() -> None:
+    model = quantized_to_int16()
+    del model.graph.node[0]
+    model.graph.node.insert(0, helper.make_node("Bernoulli", ["x"], ["r"]))
+    with pytest.raises(ModelError, match="Bernoulli gives another value at each run"):
+        run_reference(model, {"x": np.ones(4, np.float32)})
