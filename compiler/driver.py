@@ -234,6 +234,8 @@ def _on_host(
     graph = stages.lower.apply(model, real_type(arch, dtype))
     observe("lower", graph)
     graph = run_passes(stages.nests, graph, _named(observe)).ir
+    graph = stages.functions.apply(graph, arch)
+    observe("expand-functions", graph)
     fallback = Fallback(model, graph)
     place = replace(stages.host, allowed=options.host and stages.host.allowed)
     graph = place.apply(graph, arch, fallback.host_node, refusal)

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.bind.bind import Bind
+from compiler.bind.expand_functions import ExpandFunctions
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.emit.multicast import ShareLoads
@@ -97,6 +98,8 @@ class Stages:
     lower: Lower = field(default_factory=Lower)
     """Operators become loops over affine accesses."""
     nests: tuple[Pass[NestGraph], ...] = NEST_PASSES
+    functions: ExpandFunctions = field(default_factory=ExpandFunctions)
+    """Functions that this machine lacks."""
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
     depthwise: GroupDepthwise = field(default_factory=GroupDepthwise)
     """Channels that an array without a depthwise mode takes at once."""

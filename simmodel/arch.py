@@ -7,6 +7,7 @@ JSON Schema, the compiler and the machine model read it. Memories have fixed *ro
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -46,6 +47,10 @@ Roles = Annotated[
     tuple[MemoryRole, ...],
     Field(min_length=1),
     BeforeValidator(_listed, json_schema_input_type=MemoryRole | tuple[MemoryRole, ...]),
+]
+
+Names = Annotated[
+    tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])
 ]
 
 
@@ -243,6 +248,47 @@ class Vector(Part):
     """Memories that its results may go to."""
 
 
+class FormLimits(Part):
+    """What narrows forms of the vector engine; what is not said is as everywhere on that engine."""
+
+    rank: Annotated[int, Field(ge=1, le=3)] | None = None
+    """Dimensions that one such instruction walks; at most `vector.rank`."""
+    max_extent: PositiveInt | None = None
+    """Most elements along its innermost dimension; at most `vector.max_extent`."""
+    cost: Annotated[float, Field(gt=0)] | None = None
+    """Cycles per vector of lanes, in the place of its class in `vector.cost`."""
+
+
+NO_LIMITS = FormLimits()
+
+
+class Isa(Part):
+    """The instruction set, where it differs from what the engines' own fields say."""
+
+    without: Names = ()
+    """Forms that the machine lacks (`archgen isa` lists them), as names or patterns:
+    `vector.unary.gelu`, `vector.binary.*`. The compiler makes them of others, or asks the host."""
+    limits: dict[str, FormLimits] = {}
+    """Narrower limits and other costs of forms, by name or pattern; of several patterns the last
+    one that says something counts."""
+
+    def has(self, form: str) -> bool:
+        """Whether the machine has the form of this name, as far as this section says."""
+        return not any(fnmatchcase(form, pattern) for pattern in self.without)
+
+    def limits_of(self, form: str) -> FormLimits:
+        """What narrows the form of this name."""
+        if not self.limits:
+            return NO_LIMITS
+        found = NO_LIMITS
+        for pattern, limits in self.limits.items():
+            if fnmatchcase(form, pattern):
+                said = {name: getattr(limits, name) for name in FormLimits.model_fields}
+                said = {name: value for name, value in said.items() if value is not None}
+                found = found.model_copy(update=said)
+        return found
+
+
 class Scalar(Part):
     """The scalar unit: synchronization and bookkeeping."""
 
@@ -399,6 +445,7 @@ class Arch(Part):
     memories: Memories
     matrix: Matrix
     vector: Vector
+    isa: Isa = Isa()
     scalar: Scalar = Scalar()
     copy_: dict[str, CopyEngine] = Field(alias="copy", min_length=1)
     links: dict[str, Link] = {}
@@ -424,6 +471,19 @@ class Arch(Part):
     def peak_macs(self, dtype: str) -> float:
         """MACs per cycle of the whole chip for element type `dtype`."""
         return self.core_count * self.matrix.peak(dtype)
+
+    def reach(self, form: str) -> tuple[int, int | None]:
+        """Dimensions that one vector instruction of this form walks, and the most elements along
+        the innermost one."""
+        limits, rank, extent = self.isa.limits_of(form), self.vector.rank, self.vector.max_extent
+        extents = [each for each in (extent, limits.max_extent) if each is not None]
+        return min(rank, limits.rank or rank), min(extents, default=None)
+
+    def factor(self, form: str, cost: str) -> float:
+        """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`."""
+        own = self.isa.limits_of(form).cost
+        by_class: float = getattr(self.vector.cost, cost)
+        return by_class if own is None else own
 
     def copy_engine(self, source: str, target: str) -> str | None:
         """Name of the first copy engine that moves data from role `source` to role `target`."""

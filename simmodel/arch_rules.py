@@ -8,11 +8,13 @@ holds.
 from __future__ import annotations
 
 import difflib
+import fnmatch
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simmodel.arch import Arch, Memory
 from simmodel.dtype import accumulator_of
+from simmodel.isa.forms import NEEDED, forms
 from simmodel.units import show_bytes
 
 Path = tuple[str | int, ...]
@@ -37,7 +39,7 @@ def problems(arch: Arch) -> list[Problem]:
     rules = (
         _banks, _ports, _array, _rates, _vector_types, _queues, _copy_names, _peers, _roles,
         _operands, _results, _accumulators, _idle_memories,
-        _energies,
+        _forms_lacking, _forms_limited, _energies,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -250,6 +252,44 @@ def _idle_memories(arch: Arch) -> Iterator[Problem]:
         if role not in used:
             message = "no engine reads or writes this memory"
             yield Problem(("memories", role), message, (_COPY, ("matrix",), ("vector",)))
+
+
+def _forms_lacking(arch: Arch) -> Iterator[Problem]:
+    """Forms that no machine of this family has, or that each must have."""
+    for index, pattern in enumerate(arch.isa.without):
+        at: Path = ("isa", "without", index)
+        meant = fnmatch.filter(forms(), pattern)
+        needed = [name for name in meant if name in NEEDED]
+        if needed:
+            message = f"the compiler finishes results with {', '.join(needed)}; keep it"
+            yield Problem(at, message)
+        yield from _of_vector(at, pattern, meant)
+
+
+def _forms_limited(arch: Arch) -> Iterator[Problem]:
+    for pattern, limits in arch.isa.limits.items():
+        at: Path = ("isa", "limits", pattern)
+        yield from _of_vector(at, pattern, fnmatch.filter(forms(), pattern))
+        if limits.rank is not None and limits.rank > arch.vector.rank:
+            message = f"no more than the engine's own rank of {arch.vector.rank}"
+            yield Problem((*at, "rank"), message, (("vector", "rank"),))
+        most = arch.vector.max_extent
+        if limits.max_extent is not None and most is not None and limits.max_extent > most:
+            message = f"no more than the engine's own max_extent of {most}"
+            yield Problem((*at, "max_extent"), message, (("vector", "max_extent"),))
+
+
+def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
+    """Forms that nothing is called, or of engines whose own fields say what they are told."""
+    if not meant:
+        near = _near(pattern, tuple(forms()))
+        yield Problem(at, f"no form is called {pattern!r}{near} (archgen isa lists all)")
+    if meant and not any(form.function for name, form in forms().items() if name in meant):
+        message = (
+            f"{meant[0]} is no function of the vector engine; matrix.granularity, "
+            "matrix.depthwise, vector.window and copy say what other engines are told"
+        )
+        yield Problem(at, message)
 
 
 def _energies(arch: Arch) -> Iterator[Problem]:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.bind.machine import cost_class, depthwise_cycles
+from compiler.bind.machine import depthwise_cycles, form_of
 from compiler.bind.roles import roles
 from compiler.cost.rates import copy_rate
 from compiler.geometry.ranges import Range, needs, touched
@@ -25,6 +25,7 @@ from simmodel.arch import Arch
 from simmodel.dtype import product_type, size_of
 from simmodel.isa.base import granule
 from simmodel.isa.cycles import product_cycles, streams
+from simmodel.isa.forms import cost_of
 from simmodel.region import Address, Operand
 
 SAMPLES = 4
@@ -249,7 +250,8 @@ class _Layer:
         nest, vector = compute.nest, self.arch.vector
         product = compute.binding.engine == "matrix"
         sizes = [loops[d].size for d in range(nest.rank if product else len(nest.dims))]
-        cost = 1.0 if product else float(getattr(vector.cost, cost_class(nest)))
+        form = form_of(nest)
+        cost = 1.0 if product else self.arch.factor(form, cost_of(form))
         cycles = cost * math.ceil(math.prod(sizes) / vector.lanes)
         moved = [self._written(compute, compute.writes, loops, late)]
         if product and compute.sums is not None:

@@ -15,7 +15,8 @@ from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.cycles import depthwise_cycles as native_cycles
 from simmodel.isa.cycles import product_cycles
-from simmodel.isa.functions import BINARY, TERNARY, UNARY
+from simmodel.isa.forms import elementwise_form
+from simmodel.isa.functions import JOINS, UNARY
 
 
 def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
@@ -139,9 +140,21 @@ def _vector_lacks(
     missing = sorted(wanted - have)
     if missing:
         return f"the vector engine has no {', '.join(missing)}"
+    if not finishing and (form := _missing(nest, arch)) is not None:
+        return f"{arch.name} has no {form}"
     if not finishing and _between(nest, arch) and not is_float(temporary_type(arch)):
         return "the vector engine has no type for real values between its instructions"
     return None
+
+
+def _missing(nest: Nest, arch: Arch) -> str | None:
+    """A form that the vector engine lacks for a nest's own function; None: it has all."""
+    form = form_of(nest)
+    wanted = [form]
+    if form.startswith("vector.window.") and not arch.vector.window:
+        join = f"vector.binary.{JOINS[str(nest.reduce)]}"
+        wanted = ["vector.ternary.fma" if len(nest.operands) > 1 else join]
+    return next((each for each in wanted if not arch.isa.has(each)), None)
 
 
 def _between(nest: Nest, arch: Arch) -> bool:
@@ -160,17 +173,18 @@ def adds_up_in_pieces(nest: Nest, arch: Arch) -> bool:
     if nest.reduce not in ("sum", "prod") or roles(nest).taps:
         return False
     extents = [dim.extent for dim in nest.dims[nest.rank :] if dim.extent > 1]
-    limit = arch.vector.max_extent
+    rank, limit = arch.reach(form_of(nest))
     too_long = limit is not None and math.prod(extents) > limit
-    return too_long or len(extents) > arch.vector.rank
+    return too_long or len(extents) > rank
 
 
-def cost_class(nest: Nest) -> str:
-    """Cost class of a nest's function on the vector engine."""
-    for table in (UNARY, BINARY, TERNARY):
-        if nest.function in table:
-            return table[nest.function].cost
-    return "simple"
+def form_of(nest: Nest) -> str:
+    """The form of vector instruction that does most of a nest."""
+    if nest.reduce is None:
+        return elementwise_form(nest.function, len(nest.operands))
+    if not roles(nest).taps:
+        return f"vector.reduce.{nest.reduce}"
+    return f"vector.window.{'fma' if len(nest.operands) > 1 else nest.reduce}"
 
 
 def temporary_type(arch: Arch) -> str:

@@ -114,11 +114,11 @@ def legal_vector(instruction: VectorFamily, arch: Arch, names: Names) -> list[It
 
     A reduction in several pieces joins each to what the ones before it left in the result.
     """
-    limit = arch.vector.max_extent
+    rank, limit = arch.reach(instruction.form)
     if isinstance(instruction, Window):
         return _peeled(instruction, Window.RANK, limit, names)
     whole = _sorted_axes(instruction)
-    return _peeled(merged(whole), arch.vector.rank, limit, names)
+    return _peeled(merged(whole), rank, limit, names)
 
 
 def _sorted_axes(instruction: VectorFamily) -> Instruction:

@@ -16,6 +16,7 @@ from compiler.emit.tile import Places, Tile, moved, read_operand, written_operan
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
 from simmodel.isa import Binary, Item, Loop, Reduce, Ternary, Unary, VectorInstruction, Window
+from simmodel.isa.functions import JOINS
 from simmodel.region import Address, Operand
 
 Link = Callable[[Operand], list[VectorInstruction]]
@@ -186,7 +187,7 @@ class VectorEmitter:
     def _tap(
         self, compute: Compute, dst: Operand, reads: list[Operand], earlier: Operand | None
     ) -> VectorInstruction:
-        join = {"sum": "add", "max": "max", "min": "min"}[str(compute.nest.reduce)]
+        join = JOINS[str(compute.nest.reduce)]
         if len(reads) == 1:
             if earlier is None:
                 return self._unary("move", dst, reads[0])

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.bind.machine import adds_up_in_pieces, cost_class, temporary_type
+from compiler.bind.machine import adds_up_in_pieces, form_of, temporary_type
 from compiler.bind.roles import roles
 from compiler.binding import Binding
 from compiler.cost.operands import Flows
@@ -28,7 +28,10 @@ from compiler.cost.transfer import pitches
 from compiler.nest.ir import Access, Nest, Tensor, order_of
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, size_of
-from simmodel.isa.functions import BINARY, REDUCE, TERNARY
+from simmodel.isa.forms import cost_of
+from simmodel.isa.functions import JOINS
+
+_MOVE, _MULTIPLY = "vector.unary.move", "vector.binary.mul"
 
 
 def vector_startup(arch: Arch, read: Collection[str] = ("local",)) -> int:
@@ -48,7 +51,7 @@ def move_cycles(
     Args:
         order: axes of the buffer, slowest first.
     """
-    engine = arch.vector
+    engine, (rank, longest) = arch.vector, arch.reach(_MOVE)
     lanes = (engine.wide_lanes or engine.lanes) if item >= 4 else engine.lanes
     dims, run, end, step = [1], 1, 0, 1
     for axis in reversed(order):
@@ -60,15 +63,15 @@ def move_cycles(
                 dims.append(sizes[axis])
             end = step * sizes[axis]
         step *= room[axis]
-    dims += [1] * (engine.rank - len(dims))
-    limit = engine.max_extent or dims[0]
+    dims += [1] * (rank - len(dims))
+    limit = longest or dims[0]
     whole, rest = divmod(dims[0], limit)
-    count = math.prod(dims[engine.rank :])
-    rows = count * math.prod(dims[1 : engine.rank])
-    if engine.rank == 1:
+    count = math.prod(dims[rank:])
+    rows = count * math.prod(dims[1:rank])
+    if rank == 1:
         count *= whole + bool(rest)
     else:
-        count *= instructions(whole, rest, dims[engine.rank - 1])
+        count *= instructions(whole, rest, dims[rank - 1])
     flows = Flows(arch)
     for write in (False, True):
         flows.add("local", math.prod(sizes) * item, run * item, write=write)
@@ -101,7 +104,8 @@ class Link:
 
     written: Walked
     reads: tuple[Walked, ...]
-    cost: str
+    form: str
+    """Name of their form."""
     times: int = 1
     taps: int = 0
     """Kernel positions within an instruction that slides a window; 0: it slides none."""
@@ -137,8 +141,8 @@ class VectorWork:
 
     def _least(self, link: Link) -> float:
         elements: int = math.prod(self.extents if link.reduces else self.sizes) * link.times
-        cost: float = getattr(self.arch.vector.cost, link.cost)
-        return elements * max(1, link.taps) / self._lanes(link) * cost
+        factor = self.arch.factor(link.form, cost_of(link.form))
+        return elements * max(1, link.taps) / self._lanes(link) * factor
 
     @property
     def extents(self) -> list[Any]:
@@ -148,7 +152,11 @@ class VectorWork:
 
     def _links(self) -> Iterator[Link]:
         nest, arch = self.nest, self.arch
-        late = [(a, f) for a, f in ((nest.bias, "add"), (nest.multiplier, "mul")) if a is not None]
+        late = [
+            (access, form)
+            for access, form in ((nest.bias, "vector.binary.add"), (nest.multiplier, _MULTIPLY))
+            if access is not None
+        ]
         target, scratch = self._made(self._kind), self._made(temporary_type(arch))
         if self.way.engine == "matrix":
             if self.way.direct:
@@ -156,16 +164,16 @@ class VectorWork:
             kind = accumulator_of(self.tensors[nest.operands[0].tensor].dtype)
             source = self._made(kind, self.way.sums)
             if not late:
-                yield Link(target, (source,), "simple")
+                yield Link(target, (source,), _MOVE)
         else:
             more = bool(late) or adds_up_in_pieces(nest, arch)
             yield from self._main(scratch if more else target, scratch)
             source = scratch
             if more and not late:
-                yield Link(target, (source,), "simple")
-        for number, (access, function) in enumerate(late, 1):
+                yield Link(target, (source,), _MOVE)
+        for number, (access, form) in enumerate(late, 1):
             made = target if number == len(late) else scratch
-            yield Link(made, (source, self._read(access)), BINARY[function].cost)
+            yield Link(made, (source, self._read(access)), form)
             source = scratch
 
     def _main(self, target: Walked, scratch: Walked) -> Iterator[Link]:
@@ -173,18 +181,18 @@ class VectorWork:
         nest = self.nest
         reads = tuple(self._read(access) for access in nest.operands)
         if nest.reduce is None:
-            yield Link(target, reads, cost_class(nest))
+            yield Link(target, reads, form_of(nest))
             return
-        reducing = REDUCE[nest.reduce].cost
         taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
         weighted = len(reads) > 1
         if not roles(nest).taps:
-            yield Link(target, reads[:1], reducing, reduces=True)
+            yield Link(target, reads[:1], f"vector.reduce.{nest.reduce}", reduces=True)
         elif self.arch.vector.window:
-            yield Link(target, reads, TERNARY["fma"].cost if weighted else reducing, taps=taps)
+            form = f"vector.window.{'fma' if weighted else nest.reduce}"
+            yield Link(target, reads, form, taps=taps)
         else:
-            yield Link(scratch if taps > 1 else target, reads, "multiply" if weighted else "simple")
-            join = TERNARY["fma"].cost if weighted else reducing
+            yield Link(scratch if taps > 1 else target, reads, _MULTIPLY if weighted else _MOVE)
+            join = "vector.ternary.fma" if weighted else f"vector.binary.{JOINS[nest.reduce]}"
             yield Link(scratch, (*reads, scratch), join, times=max(0, taps - 2))
             yield Link(target, (*reads, scratch), join, times=min(1, taps - 1))
 
@@ -230,10 +238,10 @@ class VectorWork:
 
     def _of(self, link: Link) -> Any:
         """Cycles of all instructions of a link."""
-        arch, engine, lanes = self.arch, self.arch.vector, self._lanes(link)
+        arch, lanes = self.arch, self._lanes(link)
         inner, rows, last, pieces = self._window() if link.taps else self._joined(link)
-        factor = getattr(engine.cost, link.cost)
-        limit = engine.max_extent or np.iinfo(np.int64).max
+        factor = arch.factor(link.form, cost_of(link.form))
+        limit = arch.reach(link.form)[1] or np.iinfo(np.int64).max
         whole, rest = inner // limit, inner % limit
         most = np.ceil(rows * np.ceil(np.minimum(inner, limit) / lanes) * factor)
         work = pieces * (whole * most + np.ceil(rows * np.ceil(rest / lanes) * factor))
@@ -245,7 +253,7 @@ class VectorWork:
     def _instructions(self, link: Link, whole: Any, rest: Any, last: Any) -> Any:
         """Instructions for rows of `whole` longest ones and a rest, `last` of them along the
         outermost dimension."""
-        if link.taps or link.reduces or self.arch.vector.rank == 1:
+        if link.taps or link.reduces or self.arch.reach(link.form)[0] == 1:
             return whole + (rest > 0)
         return instructions(whole, rest, last)
 
@@ -278,7 +286,7 @@ class VectorWork:
                 np.where(moves, step * size, end) for step, end in zip(steps, ends, strict=True)
             ]
             dims.append(1)
-        rank = self.arch.vector.rank
+        rank, _ = self.arch.reach(link.form)
         dims += [1] * (rank - len(dims))
         return dims[0], math.prod(dims[1:rank]), dims[rank - 1], math.prod(dims[rank:])
 

@@ -57,6 +57,11 @@ class Instruction(ABC):
     origin: int = 0
     """Index into the program's origins: which model node this is for."""
 
+    @property
+    def form(self) -> str:
+        """Name of the form that it is one of (`simmodel.isa.forms`)."""
+        return self.MNEMONIC
+
     @abstractmethod
     def reads(self) -> tuple[Operand, ...]:
         """Operands whose bytes it needs."""

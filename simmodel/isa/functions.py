@@ -188,6 +188,9 @@ REDUCE: dict[str, Function] = Registry(
     },
 )
 
+JOINS = {"sum": "add", "max": "max", "min": "min", "prod": "mul"}
+"""The function of two operands with which pieces of a reduction are joined."""
+
 COMBINE: dict[str, Callable[[Array, Array], Array]] = {
     "sum": np.add,
     "max": np.maximum,

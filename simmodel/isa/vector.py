@@ -31,19 +31,13 @@ from simmodel.isa.matrix import windows
 from simmodel.region import Operand, walk
 
 
-def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, cost: str) -> int:
-    """Cycles to walk the elements of `walked`, innermost last, at cost class `cost`.
+def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, factor: float) -> int:
+    """Cycles to walk the elements of `walked`, innermost last, at `factor` a vector of lanes.
 
     Each innermost row fills whole vectors of lanes; `itemsize` is the widest operand's.
     """
     engine = arch.vector
     lanes = (engine.wide_lanes or engine.lanes) if itemsize >= 4 else engine.lanes
-    factor = {
-        "simple": engine.cost.simple,
-        "multiply": engine.cost.multiply,
-        "divide": engine.cost.divide,
-        "special": engine.cost.special,
-    }[cost]
     vectors = math.prod(walked[:-1]) * -(-walked[-1] // lanes) if walked else 1
     return math.ceil(vectors * factor)
 
@@ -70,15 +64,16 @@ class VectorFamily(Instruction):
     def rows(self, arch: Arch) -> tuple[int, ...]:
         """What it walks, a row that is longer than the engine's longest as several of these, where
         they fill it and the engine has a dimension left for them."""
-        walked, limit = self.walked(), arch.vector.max_extent
-        if limit is None or walked[-1] <= limit or len(walked) >= arch.vector.rank:
+        walked, (rank, limit) = self.walked(), arch.reach(self.form)
+        if limit is None or walked[-1] <= limit or len(walked) >= rank:
             return walked
         count, rest = divmod(walked[-1], limit)
         return walked if rest else (*walked[:-1], count, limit)
 
     def cycles(self, arch: Arch) -> int:
         widest = max(operand.itemsize for operand in (self.dst, *self.reads()))
-        return vector_cycles(arch, self.rows(arch), widest, self.cost())
+        factor = arch.factor(self.form, self.cost())
+        return vector_cycles(arch, self.rows(arch), widest, factor)
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.vector
@@ -93,12 +88,11 @@ class VectorFamily(Instruction):
         return self._too_large(arch)
 
     def _too_large(self, arch: Arch) -> str | None:
-        engine = arch.vector
-        walked = self.rows(arch)
-        if len(walked) > engine.rank:
-            return f"{len(walked)} dimensions, the vector engine walks {engine.rank}"
-        if engine.max_extent is not None and walked[-1] > engine.max_extent:
-            return f"extent {walked[-1]}, at most {engine.max_extent}"
+        walked, (rank, limit) = self.rows(arch), arch.reach(self.form)
+        if len(walked) > rank:
+            return f"{len(walked)} dimensions, the vector engine walks {rank}"
+        if limit is not None and walked[-1] > limit:
+            return f"extent {walked[-1]}, at most {limit}"
         return None
 
 
@@ -141,6 +135,10 @@ class VectorInstruction(VectorFamily):
     TABLE: ClassVar[dict[str, Function]]
     """The functions that there are, from `simmodel.isa.functions`."""
 
+    @property
+    def form(self) -> str:
+        return f"{self.MNEMONIC}.{self.function}"
+
     def definition(self) -> Function:
         """The function's entry in its table."""
         return self.TABLE[self.function]
@@ -157,6 +155,8 @@ class VectorInstruction(VectorFamily):
         rounded = self.definition().rounds_to
         if rounded is not None and rounded not in arch.vector.types:
             return f"the vector engine has no {rounded}"
+        if not arch.isa.has(self.form):
+            return f"{arch.name} has no {self.form}"
         return super().unencodable(arch)
 
     def store(self, values: Array, view: View) -> None:
@@ -230,7 +230,7 @@ class Binary(_Elementwise):
 
 @dataclass(frozen=True, kw_only=True)
 class Ternary(_Elementwise):
-    """dst = function(a, b, c): select or multiply-add."""
+    """dst = function(a, b, c)."""
 
     MNEMONIC: ClassVar[str] = "vector.ternary"
     TABLE: ClassVar[dict[str, Function]] = TERNARY
@@ -292,6 +292,8 @@ class Window(VectorInstruction):
 
     MNEMONIC: ClassVar[str] = "vector.window"
     TABLE: ClassVar[dict[str, Function]] = REDUCE
+    WEIGHTED: ClassVar[Function] = TERNARY["fma"]
+    """What it does where it has weights."""
     RANK: ClassVar[int] = 3
     """Dimensions of each operand: whatever else a result has is looped over."""
 
@@ -315,8 +317,12 @@ class Window(VectorInstruction):
         if self.w.shape[:2] != self.kernel:
             yield "shape", f"w {self.w.shape} has not the extents of kernel {self.kernel}"
 
+    @property
+    def form(self) -> str:
+        return super().form if self.w is None else f"{self.MNEMONIC}.fma"
+
     def definition(self) -> Function:
-        return TERNARY["fma"] if self.w is not None else super().definition()
+        return super().definition() if self.w is None else self.WEIGHTED
 
     def reads(self) -> tuple[Operand, ...]:
         return (self.a,) if self.w is None else (self.a, self.w)
@@ -351,7 +357,7 @@ class Window(VectorInstruction):
         return super().unencodable(arch)
 
     def _too_large(self, arch: Arch) -> str | None:
-        limit = arch.vector.max_extent
+        _, limit = arch.reach(self.form)
         if limit is not None and self.dst.shape[-1] > limit:
             return f"extent {self.dst.shape[-1]}, at most {limit}"
         return None

@@ -18,6 +18,7 @@ from networks import Net
 
 from compiler.alloc.on_chip import PlaceBuffers, Places
 from compiler.bind.bind import Bind
+from compiler.bind.expand_functions import ExpandFunctions
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.driver import CompileOptions, compile_model, prepared
@@ -32,7 +33,7 @@ from compiler.ops.lower import lower
 from compiler.passes import ContractBroken, PassFailed
 from compiler.plan.ir import Plan
 from compiler.stages import Stages
-from simmodel.arch import Arch
+from simmodel.arch import Arch, Isa
 
 CASES = Path(__file__).parents[1] / "cases"
 INTEGERS = machine(types=("int8",), vector={"types": ("int8", "int32")})
@@ -55,8 +56,14 @@ SQUARE = machine(
     vector={"lanes": 1},
 )  # fmt: skip
 CONSTANTS = {"w": np.zeros((64, 3, 3), np.int8), "f": np.ones(64, np.float32)}
+PLAIN = Isa(
+    without=("vector.unary.silu", "vector.unary.sigmoid", "vector.unary.tanh", "vector.unary.neg")
+)
 STAGES: dict[str, Callable[[NestGraph], object]] = {
     "group-depthwise": lambda g: GroupDepthwise().apply(g, SQUARE),
+    "expand-functions": lambda g: ExpandFunctions().apply(
+        g, machine().model_copy(update={"isa": PLAIN})
+    ),
     "place-on-host": lambda g: PlaceOnHost().apply(g, INTEGERS, on_host, lambda payload: None),
     "join-host": lambda g: JoinHost().apply(g, as_one),
     "fuse-tails": lambda g: FuseTails().apply(g),

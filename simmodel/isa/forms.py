@@ -1,0 +1,134 @@
+"""Instruction forms: everything that machines of this family can be told, one form at a time.
+
+    vector.binary.add      dst = a + b, element by element
+    matrix.gemm            a whole tile's product
+    copy                   a strided transfer
+
+The one idea: a form is a class of instruction and, on the vector engine, a function. Forms are
+listed from the classes and tables that define them, so an extension's are among them; which of
+them a machine has, and how far one reaches there, is said by its file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from simmodel.arch import Arch
+from simmodel.isa import INSTRUCTIONS, Instruction, MatrixInstruction, VectorFamily
+from simmodel.isa.copy import Copy, Fill
+from simmodel.isa.functions import Function
+from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm
+from simmodel.isa.scalar import HostCall, ScalarNop
+from simmodel.isa.vector import Splat, VectorInstruction, Window
+
+NEEDED = ("vector.splat", "vector.unary.move", "vector.binary.add", "vector.binary.mul")
+"""Forms that the compiler finishes results with: every machine has them."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form of instruction."""
+
+    name: str
+    kind: type[Instruction]
+    function: Function | None = None
+    """Of the vector engine."""
+
+    @property
+    def engine(self) -> str:
+        """Kind of the engine that executes it; `sync`: any, in its queue."""
+        kinds = (kind for kind in self.kind.__mro__ if kind in _ENGINES)
+        return next((_ENGINES[kind] for kind in kinds), "sync")
+
+    @property
+    def cost(self) -> str | None:
+        """Class of `vector.cost` that it is of; None on other engines."""
+        if self.kind is Splat:
+            return "simple"
+        return None if self.function is None else self.function.cost
+
+    @property
+    def meaning(self) -> str:
+        """In a few words: what its definition begins with, the function by its name."""
+        said = " ".join((self.kind.__doc__ or "").split())
+        first = re.split(r"[.;] ", said)[0].rstrip(".")
+        return first if self.function is None else first.replace("function", self._called)
+
+    @property
+    def _called(self) -> str:
+        assert self.function is not None
+        name = self.name.rpartition(".")[2]
+        return (
+            f"{name}[{', '.join(self.function.parameters)}]" if self.function.parameters else name
+        )
+
+
+_ENGINES: Mapping[type, str] = {
+    MatrixInstruction: "matrix",
+    VectorFamily: "vector",
+    Copy: "copy",
+    Fill: "copy",
+    ScalarNop: "scalar",
+    HostCall: "host",
+}
+
+_TABLES = {
+    kind.MNEMONIC: kind.TABLE for kind in INSTRUCTIONS if issubclass(kind, VectorInstruction)
+}
+
+
+def forms() -> dict[str, Form]:
+    """Every form by its name, in the order of `INSTRUCTIONS` and of the tables of functions."""
+    return {form.name: form for kind in INSTRUCTIONS for form in _of(kind)}
+
+
+def _of(kind: type[Instruction]) -> Iterator[Form]:
+    if not issubclass(kind, VectorInstruction):
+        yield Form(kind.MNEMONIC, kind)
+        return
+    for name, function in kind.TABLE.items():
+        yield Form(f"{kind.MNEMONIC}.{name}", kind, function)
+    if issubclass(kind, Window):
+        yield Form(f"{kind.MNEMONIC}.fma", kind, kind.WEIGHTED)
+
+
+def elementwise_form(function: str, operands: int) -> str:
+    """Name of the form for a function of so many operands."""
+    return f"vector.{('unary', 'binary', 'ternary')[operands - 1]}.{function}"
+
+
+def definition(function: str, operands: int) -> Function:
+    """The function of this name of so many operands; KeyError: there is none."""
+    return _TABLES[elementwise_form(function, operands).rpartition(".")[0]][function]
+
+
+def cost_of(form: str) -> str:
+    """Cost class of a form of the vector engine; KeyError: there is none of this name."""
+    family, _, name = form.rpartition(".")
+    table = _TABLES[family]
+    return table.get(name, Window.WEIGHTED).cost
+
+
+def absent(form: Form, arch: Arch) -> str | None:
+    """The field of `arch` by which it lacks `form`, with its value; None: it has it."""
+    if form.function is not None and not arch.isa.has(form.name):
+        return "isa.without"
+    if issubclass(form.kind, Window) and not arch.vector.window:
+        return "vector.window: false"
+    if issubclass(form.kind, DepthwiseConv) and not arch.matrix.depthwise:
+        return "matrix.depthwise: false"
+    if _finer(form.kind, arch.matrix.granularity):
+        return f"matrix.granularity: {arch.matrix.granularity}"
+    rounded = form.function.rounds_to if form.function is not None else None
+    if rounded is not None and rounded not in arch.vector.types:
+        return f"no {rounded} in vector.types"
+    return None
+
+
+def _finer(kind: type[Instruction], granularity: str) -> bool:
+    """Whether an engine of that granularity is told less at a time than `kind` says."""
+    if kind is Gemm:
+        return granularity == "tile"
+    return kind is Conv and granularity != "conv"

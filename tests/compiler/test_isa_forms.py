@@ -1,0 +1,227 @@
+"""Instruction forms: every function of the vector engine is emitted for a nest of it, and computes
+what the nest means; a machine without a form gets others in its place, within its limits.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from networks import Net
+
+from compiler.bind.bind import Bind
+from compiler.bind.expand_functions import EXPANSIONS, ExpandFunctions
+from compiler.bind.group_depthwise import GroupDepthwise
+from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.nest.interp import run
+from compiler.nest.ir import Nest, NestGraph
+from compiler.nest.text import parse_graph
+from compiler.ops.lower import Lower
+from compiler.stages import Stages
+from simmodel.arch import Arch, FormLimits, Isa
+from simmodel.functional import execute
+from simmodel.isa import Instruction, Loop, VectorFamily
+from simmodel.isa.forms import Form, absent, elementwise_form, forms
+from simmodel.isa.functions import BINARY, TERNARY, UNARY
+from simmodel.program import Program
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+WIDE = machine(types=("fp32",), vector={"types": ("fp32", "fp16", "bf16", "int8", "int32")})
+ELEMENTWISE = (UNARY, BINARY, TERNARY)
+
+
+def lacking(*names: str, arch: Arch = WIDE) -> Arch:
+    return arch.model_copy(update={"isa": Isa(without=names)})
+
+
+@dataclass(frozen=True)
+class Given(Lower):
+    """These nests, whatever the model is."""
+
+    graph: NestGraph | None = None
+
+    def apply(self, model: ir.Model, real: str) -> NestGraph:
+        assert self.graph is not None
+        return self.graph
+
+
+def compiled(graph: NestGraph, arch: Arch) -> Program:
+    net = Net()
+    model = prepared(net.model(net.op("Relu", net.input(1, 4))), "net")
+    stages = Stages(
+        lower=Given(graph=graph), depthwise=GroupDepthwise(enabled=False), bind=Bind("vector")
+    )
+    program = compile_model(model, arch, CompileOptions(stages=stages)).program
+    verify(program, arch)
+    return program
+
+
+def instructions(program: Program) -> Iterator[Instruction]:
+    waiting = [item for core in program.cores for item in core]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Loop):
+            waiting += item.body
+        else:
+            yield item
+
+
+def parameters(form: Form) -> str:
+    values = ("0.25", "1.5")
+    count = 0 if form.function is None else len(form.function.parameters)
+    return "; " * bool(count) + ", ".join(values[:count])
+
+
+def one_nest(form: Form) -> NestGraph:
+    """A network of one nest that is a case for `form`."""
+    family, _, name = form.name.rpartition(".")
+    if family == "vector.reduce":
+        return graph_of("y", (3,), [(3, 40)], f"y[a=3] = {name} over r=40 of move(x0[a, r])")
+    if family == "vector.window":
+        return _sliding(name)
+    count = ("vector.unary", "vector.binary", "vector.ternary").index(family) + 1
+    reads = ", ".join(f"x{i}[a, b]" for i in range(count))
+    value = f"{name}({reads}{parameters(form)})"
+    if name == "move":
+        value = f"clip({value}, 0.5, 2.0)"  # else a copy engine does it
+    line = f"y[a=3, b=40] = {value}"
+    return graph_of("y", (3, 40), [(3, 40)] * count, line)
+
+
+def _sliding(name: str) -> NestGraph:
+    at = "x0[n, c, h + i, w + j]"
+    what, function = (f"mul({at}, x1[c, i, j])", "sum") if name == "fma" else (f"move({at})", name)
+    line = f"y[n=1, c=8, h=4, w=4] = {function} over i=3, j=3 of {what}"
+    shapes = [(1, 8, 6, 6), (8, 3, 3)][: 2 if name == "fma" else 1]
+    return graph_of("y", (1, 8, 4, 4), shapes, line)
+
+
+def graph_of(
+    out: str, shape: tuple[int, ...], inputs: list[tuple[int, ...]], line: str
+) -> NestGraph:
+    tensors = {out: shape} | {f"x{i}": each for i, each in enumerate(inputs)}
+    text = ["graph net", *(f"buffer {n} {int(np.prod(s))}" for n, s in tensors.items())]
+    for name, extents in tensors.items():
+        steps = [int(np.prod(extents[axis + 1 :])) for axis in range(len(extents))]
+        said = ", ".join(map(str, steps)) + ("," if len(steps) == 1 else "")
+        listed = ", ".join(map(str, extents))
+        text.append(f"tensor {name}: fp32[{listed}] at {name} + 0 by ({said.rstrip(',')})")
+    text += [*(f"input x{i}" for i in range(len(inputs))), f"output {out}", line]
+    return parse_graph("\n".join(text))
+
+
+def numbers(graph: NestGraph, seed: int = 0) -> dict[str, np.ndarray]:
+    """Positive inputs, in which each function has a value, some of them equal."""
+    random = np.random.default_rng(seed)
+    return {
+        name: random.choice([0.25, 0.5, 1.0, 1.75, 2.0, 3.5], graph.tensors[name].shape).astype(
+            "f4"
+        )
+        for name in graph.inputs
+    }
+
+
+VECTOR = [form for form in forms().values() if form.function is not None]
+
+
+@pytest.mark.parametrize("form", VECTOR, ids=lambda form: form.name)
+def test_a_nest_of_each_function_is_an_instruction_of_that_form(form: Form) -> None:
+    if absent(form, WIDE):
+        pytest.fail(f"the machine of this test has no {form.name}")
+    graph = one_nest(form)
+    program = compiled(graph, WIDE)
+    assert form.name in {instruction.form for instruction in instructions(program)}
+    x = numbers(graph)
+    np.testing.assert_allclose(execute(program, x, WIDE)["y"], run(graph, x)["y"], rtol=1e-6)
+    assert simulate(program, WIDE).cycles > 0
+
+
+@pytest.mark.parametrize("name", EXPANSIONS)
+def test_a_machine_without_a_function_computes_it_with_others(name: str) -> None:
+    form = next(f for f in VECTOR if f.name.endswith(f"ary.{name}"))
+    graph, arch = one_nest(form), lacking(form.name)
+    program = compiled(graph, arch)
+    assert form.name not in {instruction.form for instruction in instructions(program)}
+    assert not any(instruction.engine == "host" for instruction in instructions(program))
+    x = numbers(graph)
+    np.testing.assert_allclose(
+        execute(program, x, arch)["y"], run(graph, x)["y"], rtol=1e-5, atol=1e-6
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_expansions_mean_the_same_whatever_is_lacking(data: st.DataObject) -> None:
+    """Any set of absent forms: either nothing stands in for the function, or present forms do, on
+    numbers of both signs."""
+    name = data.draw(st.sampled_from(sorted(EXPANSIONS)))
+    form = next(f for f in VECTOR if f.name.endswith(f"ary.{name}"))
+    kept = {"vector.unary.move", "vector.binary.add", "vector.binary.mul"}
+    others = sorted({f.name for f in VECTOR if "ary." in f.name} - kept - {form.name})
+    arch = lacking(form.name, *data.draw(st.sets(st.sampled_from(others))))
+    graph = one_nest(form)
+    made = ExpandFunctions().apply(graph, arch)
+    used = {
+        elementwise_form(step.function, len(step.operands))
+        for step in made.steps
+        if isinstance(step, Nest)
+    }
+    assert made == graph or not any(fnmatch.filter(used, each) for each in arch.isa.without)
+    x = numbers(graph, seed=1)
+    if name not in ("sqrt", "rsqrt", "reciprocal", "div", "log"):
+        signs = np.array([1, -1], np.float32)
+        x = {n: values * np.resize(signs, values.shape) for n, values in x.items()}
+    np.testing.assert_allclose(run(made, x)["y"], run(graph, x)["y"], rtol=3e-6, atol=1e-6)
+
+
+def test_a_function_without_any_other_goes_to_the_host() -> None:
+    net = Net()
+    y = net.op("Erf", net.input(1, 16))
+    result = compile_model(prepared(net.model(y), "net"), lacking("vector.unary.erf"))
+    (call,) = result.host
+    assert call.kind == "Erf"
+    assert call.reason == "m has no vector.unary.erf"
+
+
+def test_limits_of_a_form_and_its_cost_by_hand() -> None:
+    """16 lanes: a special function takes 8 cycles a vector on this engine, or 2 where the form has
+    a cost of its own; of rows of 32 at most there are more."""
+    arch = machine(types=("fp32",), vector={"lanes": 16, "cost": {"special": 8}})
+    graph = graph_of("y", (100,), [(100,)], "y[a=100] = exp(x0[a])")
+
+    def exps(arch: Arch) -> list[VectorFamily]:
+        found = (i for i in instructions(compiled(graph, arch)) if isinstance(i, VectorFamily))
+        return [i for i in found if i.form == "vector.unary.exp"]
+
+    whole = exps(arch)[0]
+    vectors = -(-whole.dst.elements // 16)
+    assert whole.cycles(arch) == vectors * 8
+    own = arch.model_copy(update={"isa": Isa(limits={"vector.*.exp": FormLimits(cost=2.0)})})
+    assert whole.cycles(own) == vectors * 2
+    narrow = FormLimits(rank=1, max_extent=32)
+    short = arch.model_copy(update={"isa": Isa(limits={"vector.unary.*": narrow})})
+    assert short.reach("vector.unary.exp") == (1, 32)
+    assert short.reach("vector.binary.add") == (3, None)
+    assert whole.unencodable(short) == f"extent {whole.dst.elements}, at most 32"
+    assert {i.unencodable(short) for i in exps(short)} == {None}
+    assert max(i.dst.elements for i in exps(short)) <= 32
+
+
+@pytest.mark.parametrize("narrow", [FormLimits(rank=1), FormLimits(rank=2, max_extent=8)])
+def test_finer_instructions_are_more_of_them_and_the_same_bytes(narrow: FormLimits) -> None:
+    form = forms()["vector.binary.sub"]
+    graph = graph_of("y", (6, 40), [(6, 40), (6, 1)], "y[a=6, b=40] = sub(x0[a, b], x1[a, 0])")
+    coarse = compiled(graph, WIDE)
+    arch = WIDE.model_copy(update={"isa": Isa(limits={form.name: narrow})})
+    fine = compiled(graph, arch)
+    x = numbers(graph)
+    assert (execute(fine, x, arch)["y"] == execute(coarse, x, WIDE)["y"]).all()
+    assert simulate(fine, arch).cycles >= simulate(coarse, WIDE).cycles
