@@ -2,7 +2,8 @@
 
 A name is the only thing that travels: architecture files, programs and frames say `int8` or `fp16`;
 everything else is looked up here. Types below a byte, and of eight bits beside int8, are what
-memories hold: engines widen them on the way (`vector.types`, `widens` of a copy engine).
+memories hold: engines widen them on the way (`vector.types`, `widens` of a copy engine). Some are
+types of ports alone: in memory such numbers lie in a larger type that holds all of them.
 """
 
 from __future__ import annotations
@@ -32,19 +33,30 @@ NUMPY: dict[str, np.dtype] = {
     "uint4": np.dtype(ml_dtypes.uint4),
     "fp8e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "fp8e5m2": np.dtype(ml_dtypes.float8_e5m2),
+    "int2": np.dtype(ml_dtypes.int2),
+    "uint2": np.dtype(ml_dtypes.uint2),
+    "fp8e4m3fnuz": np.dtype(ml_dtypes.float8_e4m3fnuz),
+    "fp8e5m2fnuz": np.dtype(ml_dtypes.float8_e5m2fnuz),
+    "fp8e8m0": np.dtype(ml_dtypes.float8_e8m0fnu),
+    "fp4e2m1": np.dtype(ml_dtypes.float4_e2m1fn),
 }
 NAMES = {dtype: name for name, dtype in NUMPY.items()}
 SIZES = {name: dtype.itemsize for name, dtype in NUMPY.items()}
-FLOATS = frozenset({"fp16", "bf16", "fp32", "fp64", "fp8e4m3", "fp8e5m2"})
+FLOATS = frozenset(name for name in NUMPY if name.startswith(("fp", "bf")))
 EPSILON = {
     "fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53,
-    "fp8e4m3": 2.0**-4, "fp8e5m2": 2.0**-3,
+    "fp8e4m3": 2.0**-4, "fp8e5m2": 2.0**-3, "fp8e4m3fnuz": 2.0**-4, "fp8e5m2fnuz": 2.0**-3,
+    "fp8e8m0": 2.0**-1, "fp4e2m1": 2.0**-2,
 }  # fmt: skip
 """Unit round-off of each floating-point type."""
 PACKED = frozenset({"int4", "uint4"})
 """Types of which memory holds two elements in a byte, the first in its lower half."""
+PORTS = frozenset({"int2", "uint2", "fp8e4m3fnuz", "fp8e5m2fnuz", "fp8e8m0", "fp4e2m1"})
+"""Types of inputs and outputs alone: no memory holds them."""
 STORED = frozenset({"int4", "uint4", "fp8e4m3", "fp8e5m2"})
 """Types that are only stored: no operator's result is one of them."""
+WIDER = STORED | PORTS
+"""Types whose numbers an operator computes with in a larger one."""
 _HELD: dict[str, tuple[str, ...]] = {
     "int4": ("int8", "int16", "int32", "fp16", "bf16", "fp32"),
     "uint4": ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32"),
@@ -52,6 +64,12 @@ _HELD: dict[str, tuple[str, ...]] = {
     "uint8": ("int16", "int32", "fp16", "bf16", "fp32"),
     "fp8e4m3": ("fp16", "bf16", "fp32"),
     "fp8e5m2": ("fp16", "bf16", "fp32"),
+    "int2": ("int8", "int16", "int32", "fp16", "bf16", "fp32"),
+    "uint2": ("int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32"),
+    "fp8e4m3fnuz": ("fp16", "bf16", "fp32"),
+    "fp8e5m2fnuz": ("fp16", "bf16", "fp32"),
+    "fp8e8m0": ("bf16", "fp32"),
+    "fp4e2m1": ("fp16", "bf16", "fp32"),
 }
 
 

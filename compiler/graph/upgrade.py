@@ -235,7 +235,8 @@ def _cast(node: ir.Node, version: int) -> None:
     if wanted is not None and wanted == data.dtype:
         make.replace(data)
     elif wanted is not None and node.op_type == "CastLike":
-        make.replace(make.op("Cast", [data], {"to": int(wanted)}))
+        kept = {name: attr.value for name, attr in node.attributes.items()}
+        make.replace(make.op("Cast", [data], {**kept, "to": int(wanted)}))
 
 
 def _swish(node: ir.Node, version: int) -> None:

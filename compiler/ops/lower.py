@@ -14,9 +14,18 @@ from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
-from compiler.ops.node import Limits, Lowering, Node, NoNest, numpy_type, static_shape, uncertain
+from compiler.ops.node import (
+    Limits,
+    Lowering,
+    Node,
+    NoNest,
+    numpy_type,
+    port_type,
+    static_shape,
+    uncertain,
+)
 from compiler.ops.payload import operations, payload_of
-from simmodel.dtype import NAMES
+from simmodel.dtype import NAMES, WIDER
 from simmodel.registry import Registry
 
 TABLE: dict[str, Lowering] = Registry(
@@ -70,14 +79,15 @@ def _lowered(model: ir.Model, build: Builder, limits: Limits) -> NestGraph:
         with on(at_node(node.name, operator_name(node.op_type, node.domain))):
             _lower_node(node, build, model, limits)
     outputs = tuple(_output(value, build) for value in graph.outputs)
-    ports = {str(v.name): NAMES[numpy_type(v)] for v in (*graph.inputs, *graph.outputs)}
+    ports = {str(v.name): port_type(v) for v in (*graph.inputs, *graph.outputs)}
     return build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)
 
 
 def _output(value: ir.Value, build: Builder) -> str:
     name = str(value.name)
     if name not in build.tensors and value.const_value is not None:
-        build.constant(name, value.const_value.numpy(), uncertain=uncertain(value))
+        data = value.const_value.numpy().astype(numpy_type(value), copy=False)
+        build.constant(name, data, uncertain=uncertain(value))
     return name
 
 
@@ -102,6 +112,7 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) 
     try:
         if known is None:
             raise NoNest(f"no nest for {operator_name(node.op_type, node.domain)}")
+        _refuse_rounding(node)
         known(Node(node, build, limits))
     except NoNest as why:
         del build.steps[before[0] :]
@@ -112,6 +123,15 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) 
         host = host_node(node, build, model, str(why))
         if any(build.tensors[name].elements for name in host.outputs):
             build.steps.append(host)
+
+
+def _refuse_rounding(node: ir.Node) -> None:
+    """Results of a type that is only stored are numbers of that type already; no engine rounds to
+    it."""
+    given = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
+    for value in node.outputs:
+        if value.name and value.dtype != given and port_type(value) in WIDER:
+            raise NoNest(f"no engine rounds to {port_type(value)}")
 
 
 def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> HostNode:

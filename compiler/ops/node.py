@@ -13,7 +13,7 @@ from compiler.graph.rewrite import UNIT, terms_of
 from compiler.nest.build import Builder
 from compiler.nest.ir import Array, Tensor
 from compiler.options import Count
-from simmodel.dtype import NAMES, STORED
+from simmodel.dtype import NAMES, NUMPY, WIDER, widened
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Node:
         value = self.value(position)
         data = self.data(position)
         if data is not None:
-            numpy_type(value)  # no nest where no memory stores it
+            data = data.astype(numpy_type(value), copy=False)
             return self.build.constant(str(value.name), data, dtype, self.uncertain(position))
         return self.build.tensors[str(value.name)]
 
@@ -114,16 +114,23 @@ def static_shape(value: ir.Value) -> tuple[int, ...]:
 
 
 def numpy_type(value: ir.Value) -> np.dtype[Any]:
-    """numpy element type of a value; no nest where none is known or no memory stores it."""
+    """numpy element type that engines compute a value in: its own, or one that holds its numbers
+    where that is only stored; no nest where none is known or no memory stores it."""
+    own = NUMPY[port_type(value)]
+    return own if NAMES[own] not in WIDER else NUMPY[widened(NAMES[own])[0]]
+
+
+def port_type(value: ir.Value) -> str:
+    """Element type of a value by its own name; no nest where none is known or none stores it."""
     if value.dtype is None:
         raise NoNest(f"{value.name} has no element type")
     dtype = np.dtype(value.dtype.numpy())
-    if NAMES.get(dtype, "") in ("", *STORED):
-        stored = ", ".join(name for name in NAMES.values() if name not in STORED)
+    if dtype not in NAMES:
+        stored = ", ".join(name for name in NAMES.values() if name not in WIDER)
         raise NoNest(
             f"{value.name} has elements of type {value.dtype.name}; memories store {stored}"
         )
-    return dtype
+    return NAMES[dtype]
 
 
 Lowering = Callable[[Node], None]

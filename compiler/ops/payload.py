@@ -66,7 +66,8 @@ def payload_of(
 
 @dataclass(frozen=True)
 class _Port:
-    """A value that crosses the border of a payload: as FLOAT where numpy lacks its type."""
+    """A value that crosses the border of a payload: as FLOAT where numpy has no type of its own
+    for it, which holds all numbers of those that ONNX has."""
 
     value: ir.Value
 
@@ -87,7 +88,8 @@ class _Port:
         return self._cast(str(self.value.name), self._name(), ir.DataType.FLOAT)
 
     def _foreign(self) -> bool:
-        return self.value.dtype == ir.DataType.BFLOAT16
+        kind = self.value.dtype
+        return kind is not None and kind.numpy().isbuiltin != 1
 
     def _name(self) -> str:
         return f"{self.value.name}.float" if self._foreign() else str(self.value.name)
