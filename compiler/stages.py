@@ -26,6 +26,7 @@ from compiler.fuse.partition import PartitionStrategy
 from compiler.graph.decompose_composites import DecomposeComposites
 from compiler.graph.decompose_losses import DecomposeLosses
 from compiler.graph.decompose_positions import DecomposePositions
+from compiler.graph.decompose_windows import DecomposeWindows
 from compiler.graph.expand_qlinear import ExpandQlinear
 from compiler.graph.fold_affine import FoldAffine
 from compiler.graph.fold_batch_norm import FoldBatchNorm
@@ -56,6 +57,7 @@ from compiler.tile.choose_tiles import ChooseTiles
 GRAPH_PASSES: list[Pass[ir.Model]] = [
     ExpandQlinear(),  # first: one form of quantized models for everything below
     NormalizeConv(),  # padding must be explicit before any can be added to it
+    DecomposeWindows(),  # behind its attributes, before padding and quantization look at windows
     FoldPad(),
     FoldBatchNorm(),
     FoldAffine(),  # after fold-batch-norm, which exposes Conv, Mul, Add chains

@@ -114,10 +114,14 @@ def _is_tail(step: Nest, last: Nest, removable: set[str], uses: dict[str, int]) 
 def _joins(part: list[Nest], step: Nest, removable: set[str]) -> bool:
     """Whether `step` may follow `part`, which ends in another piece of its composite operator.
 
-    Every result of `part` then lives inside the group. A sum of products is walked in its own
-    dimensions, so nothing behind it may reduce them or move between them.
+    Every result of `part` then lives inside the group, where nothing has a border to be read. A
+    sum of products is walked in its own dimensions, so nothing behind it may reduce them or move
+    between them.
     """
-    if any(nest.tensor not in removable for nest in part):
+    made = {nest.tensor for nest in part}
+    if not made <= removable:
+        return False
+    if any(access.tensor in made and access.pad is not None for access in step.operands):
         return False
     return not part[0].macs or _in_place(part, step)
 

@@ -218,7 +218,25 @@ def _trilu(node: ir.Node, make: Rewriter) -> ir.Value | None:
     return make.op("Where", [kept, x, make.constant(np.zeros(()), x.dtype)])
 
 
+def _affine_grid(node: ir.Node, make: Rewriter) -> ir.Value | None:
+    """Constant places between -1 and 1, with a column of ones, times the matrices."""
+    theta, size = required(node, 0), const(input_of(node, 1))
+    if size is None:
+        return None
+    extents = [int(extent) for extent in size[2:]]
+    inner = 0 if int_attr(node, "align_corners", 0) else 1  # centres of pixels, or their corners
+    lines = [(2 * np.arange(n) + inner) / max(1, n - 1 + inner) - 1 for n in extents]
+    grid = np.stack([g.ravel() for g in np.meshgrid(*lines, indexing="ij")][::-1], axis=-1)
+    places = make.like(np.concatenate([grid, np.ones((len(grid), 1))], axis=-1), theta)
+    turned = make.op("Transpose", [theta], {"perm": [0, 2, 1]})
+    return make.op(
+        "Reshape",
+        [make.op("MatMul", [places, turned]), make.axes([int(size[0]), *extents, len(extents)])],
+    )
+
+
 EXPANSIONS: dict[str, Expansion] = {
+    "AffineGrid": _affine_grid,
     "ArgMax": _arg,
     "ArgMin": _arg,
     "CumProd": _running("Mul", 1),

@@ -17,7 +17,7 @@ from compiler.graph.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_
 from compiler.graph.types import type_proto
 
 BY_DEFINITION = frozenset(
-    {"Attention", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding"}
+    {"Attention", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding", "Shrink"}
 )
 """Operators that are compiled as what defines them."""
 

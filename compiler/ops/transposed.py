@@ -4,11 +4,13 @@
 
 Output positions of one phase see the same taps, so each phase is a small dense convolution that
 writes every s-th row and column of the result: no zeros are inserted and none are multiplied.
+Dilated kernels are the same, with taps further apart.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,19 +32,27 @@ class _Phase:
     count: int
     taps: tuple[int, ...]
     """Positions in the kernel, in the order in which a window over the input meets them."""
+    apart: int
+    """How far these are from each other in the input."""
     pads: tuple[int, int]
 
 
-def _phase(phase: int, stride: int, kernel: int, pad: int, extents: tuple[int, int]) -> _Phase:
-    given, made = extents
-    # Tap k takes input i to output i * stride + k - pad: taps of one phase reach the same outputs,
-    # and of the inputs behind one output the later belong to the earlier taps.
+def _phase(
+    phase: int, stride: int, kernel: tuple[int, int], pad: int, extents: tuple[int, int]
+) -> _Phase:
+    """The phase of one axis; `kernel` is its extent and dilation, `extents` what is given and made.
+
+    Tap k takes input i to output i * stride + k * dilation - pad: taps of one phase reach the same
+    outputs, and of the inputs behind one output the later belong to the earlier taps.
+    """
+    (size, dilation), (given, made) = kernel, extents
     first = (phase - pad) % stride
-    taps = tuple(reversed(range(phase, kernel, stride)))
-    start = (first + pad) // stride - (len(taps) - 1)
+    taps = tuple(k for k in reversed(range(size)) if (k * dilation - phase) % stride == 0)
+    apart = dilation // math.gcd(dilation, stride)
+    start = (first + pad - (taps[0] * dilation if taps else phase)) // stride
     count = max(0, -(-(made - first) // stride))
-    end = start + count - 1 + len(taps) - 1
-    return _Phase(first, count, taps, (-start, end - given + 1))
+    end = start + count - 1 + (len(taps) - 1) * apart
+    return _Phase(first, count, taps, apart, (-start, end - given + 1))
 
 
 def conv_transpose(node: Node) -> None:
@@ -59,8 +69,8 @@ def _transposed(node: Node, codes: dict[str, Any]) -> None:
     x, kernel = node.tensor(0), node.constant(1)
     spatial = len(x.shape) - 2
     dilations = node.attribute("dilations") or (1,) * spatial
-    if spatial not in (1, 2) or max(dilations) > 1:
-        raise NoNest(f"ConvTranspose in {spatial} dimensions with dilations {tuple(dilations)}")
+    if spatial not in (1, 2):
+        raise NoNest(f"ConvTranspose in {spatial} dimensions")
     strides = tuple(node.attribute("strides") or (1,) * spatial)
     pads = tuple(node.attribute("pads") or (0,) * 2 * spatial)
     shape = node.shape()
@@ -70,8 +80,9 @@ def _transposed(node: Node, codes: dict[str, Any]) -> None:
     kernel = _outputs_first(kernel, int(node.attribute("group", 1)))
     for phases in itertools.product(*(range(s) for s in strides)):
         axes = [
-            _phase(phase, strides[a], kernel.shape[2 + a], pads[a], (x.shape[2 + a], shape[2 + a]))
+            _phase(phase, strides[a], (kernel.shape[2 + a], dilations[a]), pads[a], extents)
             for a, phase in enumerate(phases)
+            for extents in [(x.shape[2 + a], shape[2 + a])]
         ]
         if all(axis.count for axis in axes):
             _lower_phase(node, x, out, kernel, axes, strides, codes)
@@ -105,7 +116,8 @@ def _lower_phase(
         return
     pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
     weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
-    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, None), codes, 2)
+    apart = tuple(axis.apart for axis in axes)
+    windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes, 2)
 
 
 def _fill(node: Node, view: Tensor, codes: dict[str, Any]) -> None:

@@ -90,6 +90,17 @@ def transposed_conv(net: Net) -> str:
     return net.op("Relu", up)
 
 
+def transposed_dilated(net: Net) -> str:
+    x = net.op("Conv", net.input(1, 5, 6, 4), net.weight(6, 5, 1, 1))
+    return net.op("ConvTranspose", x, net.weight(6, 7, 3, 2), strides=[2, 2], dilations=[3, 2])
+
+
+def transposed_volume(net: Net) -> str:
+    x = net.op("Relu", net.input(1, 3, 3, 4, 2))
+    w = net.weight(3, 4, 3, 2, 2)
+    return net.op("ConvTranspose", x, w, strides=[2, 2, 1], pads=[1, 0, 0, 0, 1, 0])
+
+
 def resized(net: Net) -> str:
     scales = net.const([1, 1, 2, 2], "f4")
     up = net.op(
@@ -158,6 +169,13 @@ NETWORKS: dict[str, Grow] = {
     "average-pool-inner": one(
         "AveragePool", 2, 5, 8, 8, kernel_shape=[2, 2], strides=[2, 2], count_include_pad=1
     ),
+    "average-pool-3d": one(
+        "AveragePool", 1, 3, 5, 6, 7, kernel_shape=[2, 3, 3], pads=[1, 1, 0, 0, 1, 1]
+    ),
+    "lp-pool": one("LpPool", 1, 5, 9, 8, kernel_shape=[3, 3], pads=[1, 1, 0, 1]),
+    "conv-3d": conv((2, 3, 5, 6, 5), (4, 3, 3, 3, 2), pads=[1, 1, 0, 1, 1, 1], strides=[2, 1, 1]),
+    "conv-transposed-3d": transposed_volume,
+    "conv-transposed-dilated": transposed_dilated,
     "global-average": one("GlobalAveragePool", 2, 13, 7, 5),
     "global-max": one("GlobalMaxPool", 1, 5, 6, 7),
     "matmul": matmul((3, 7, 19), (19, 13)),
@@ -185,6 +203,7 @@ NETWORKS: dict[str, Grow] = {
 }  # fmt: skip
 QUANTIZED = (
     "conv", "conv-odd", "conv-grouped", "conv-depthwise", "conv-1d", "conv-transposed",
+    "conv-3d", "conv-transposed-dilated",
     "max-pool", "average-pool", "global-average", "matmul", "residual", "branches", "softmax",
     "own-transpose", "bordered",
 )  # fmt: skip

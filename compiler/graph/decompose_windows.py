@@ -1,0 +1,287 @@
+"""Windows as simpler windows: three dimensions as two, norms as means, indices as comparisons.
+
+The one idea: what slides along the depth slides apart from what slides along rows and columns. The
+largest of a box is the largest of rows of planes, its mean the mean of means, for each place counts
+what it counts along its own axis. A convolution over the depth has a plane's channels and those of
+the planes behind it side by side; a transposed one adds up planes that overlap. Depth is part of
+the channels of a pool and of the batch of a convolution, so that rows and columns stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import product
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from compiler.graph.base import GraphPass
+from compiler.graph.rewrite import (
+    Array,
+    Rewriter,
+    const,
+    input_of,
+    int_attr,
+    ints_attr,
+    is_op,
+    required,
+    static_shape,
+)
+
+DEPTH_LAST = [0, 2, 1, 3, 4]
+"""Depth and channels change places."""
+
+
+@dataclass(frozen=True)
+class DecomposeWindows(GraphPass):
+    """Windows of three dimensions, LpPool, and indices of MaxPool.
+
+       y = MaxPool <kernel_shape=[2, 3, 3]> (x)            # x of [1, 4, 6, 9, 9]
+    =>
+       a = Reshape(x, [1, 24, 9, 9]); b = MaxPool <kernel_shape=[3, 3]> (a)
+       c = Reshape(b, [1, 4, 6, 49]); d = MaxPool <kernel_shape=[2, 1]> (c)
+       y = Reshape(d, [1, 4, 5, 7, 7])
+    """
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Expand one window operator, whose attributes are all written out."""
+        made: tuple[ir.Value, ...] = ()
+        make = Rewriter(node, composite=node.name)
+        if is_op(node, "MaxPool") and _wanted(node, 1):
+            made = _with_indices(node, make)
+        elif is_op(node, "MaxPool", "AveragePool") and _spatial(node) == 3:
+            made = (_pooled(make, node.op_type, required(node, 0), _Window.of(node)),)
+        elif is_op(node, "LpPool"):
+            made = (_norm(node, make),)
+        elif is_op(node, "Conv", "ConvTranspose") and _spatial(node) == 3 and _is_weight(node):
+            expand = _conv if node.op_type == "Conv" else _conv_transpose
+            made = (expand(node, make),)
+        if made:
+            make.replace(*made)
+        return bool(made)
+
+
+def _spatial(node: ir.Node) -> int:
+    return len(static_shape(required(node, 0))) - 2
+
+
+def _wanted(node: ir.Node, output: int) -> bool:
+    return any(out.uses() or out.is_graph_output() for out in node.outputs[output : output + 1])
+
+
+def _is_weight(node: ir.Node) -> bool:
+    """Whether the second input is a constant, or integers that stand for one."""
+    weights = required(node, 1)
+    maker = weights.producer()
+    if is_op(maker, "DequantizeLinear") and maker is not None:
+        return const(maker.inputs[0]) is not None
+    return const(weights) is not None
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Kernel, strides, dilations, pads before and behind, per dimension; other attributes."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[int, ...]
+    behind: tuple[int, ...]
+    more: dict[str, int]
+
+    @classmethod
+    def of(cls, node: ir.Node) -> _Window:
+        kernel, strides, dilations, pads = (
+            tuple(ints_attr(node, name) or ())
+            for name in ("kernel_shape", "strides", "dilations", "pads")
+        )
+        kept = ("ceil_mode", "count_include_pad", "group")
+        return cls(
+            kernel, strides, dilations, pads[: len(kernel)], pads[len(kernel) :],
+            {name: int_attr(node, name, 0) for name in kept if name in node.attributes},
+        )  # fmt: skip
+
+    def along(self, axes: Sequence[int]) -> _Window:
+        """The part of `axes`."""
+
+        def part(field: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(field[axis] for axis in axes)
+
+        return _Window(
+            part(self.kernel), part(self.strides), part(self.dilations),
+            part(self.before), part(self.behind), self.more,
+        )  # fmt: skip
+
+    def upright(self) -> _Window:
+        """With a second dimension in which nothing slides."""
+        return _Window(
+            (*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1),
+            (*self.before, 0), (*self.behind, 0), self.more,
+        )  # fmt: skip
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {
+            "kernel_shape": self.kernel, "strides": self.strides, "dilations": self.dilations,
+            "pads": (*self.before, *self.behind), **self.more,
+        }  # fmt: skip
+
+
+def _reshape(make: Rewriter, x: ir.Value, *shape: int) -> ir.Value:
+    return make.op("Reshape", [x, make.axes(shape)])
+
+
+def _pooled(make: Rewriter, op_type: str, x: ir.Value, window: _Window) -> ir.Value:
+    """A pool of any number of dimensions: of three, planes first, then along the depth."""
+    if len(window.kernel) < 3:
+        return make.op(op_type, [x], window.attributes)
+    batch, channels, depth, *plane = static_shape(x)
+    planes = _reshape(make, x, batch, channels * depth, *plane)
+    pooled = make.op(op_type, [planes], window.along((1, 2)).attributes)
+    small = static_shape(pooled)[2:]
+    columns = _reshape(make, pooled, batch, channels, depth, prod(small))
+    through = make.op(op_type, [columns], window.along((0,)).upright().attributes)
+    return _reshape(make, through, batch, channels, static_shape(through)[2], *small)
+
+
+def _norm(node: ir.Node, make: Rewriter) -> ir.Value:
+    """(sum of |x| ** p) ** (1 / p): the mean of powers, with zeros around, times their number."""
+    x, window, p = required(node, 0), _Window.of(node), int_attr(node, "p", 2)
+    sizes = make.op("Abs", [x])
+    if p == 2:
+        sizes = make.op("Mul", [x, x])
+    elif p > 2:
+        sizes = make.op("Pow", [sizes, make.like(np.asarray(p), x)])
+    window.more["count_include_pad"] = 1
+    mean = _pooled(make, "AveragePool", sizes, window)
+    total = make.op("Mul", [mean, make.like(np.asarray(prod(window.kernel)), x)])
+    if p == 1:
+        return total
+    if p == 2:
+        return make.op("Sqrt", [total])
+    return make.op("Pow", [total, make.like(np.asarray(1 / p), x)])
+
+
+def _padded(make: Rewriter, x: ir.Value, axis: int, by: tuple[int, int], fill: float) -> ir.Value:
+    """`x` with borders of `fill` along `axis`; negative: without so many of its own."""
+    if not any(by):
+        return x
+    rank = len(static_shape(x))
+    pads = [0] * (2 * rank)
+    pads[axis], pads[rank + axis] = by
+    value = make.constant(np.asarray(fill), x.dtype)
+    return make.op("Pad", [x, make.axes(pads), value], {"mode": "constant"})
+
+
+def _every(make: Rewriter, x: ir.Value, axis: int, first: int, count: int, step: int) -> ir.Value:
+    """`count` positions along `axis`, from `first` on, `step` apart."""
+    bounds = (first, first + (count - 1) * step + 1, axis, step)
+    return make.op("Slice", [x, *(make.axes([bound]) for bound in bounds)])
+
+
+def _conv(node: ir.Node, make: Rewriter) -> ir.Value:
+    """Planes beside those behind them, as more channels of a convolution of planes."""
+    x, w, window = required(node, 0), required(node, 1), _Window.of(node)
+    groups, depth = window.more["group"], static_shape(node.outputs[0])[2]
+    batch, channels, _, high, wide = static_shape(x)
+    across, taps = channels // groups, window.kernel[0]
+    planes = make.op("Transpose", [x], {"perm": DEPTH_LAST})
+    planes = _padded(make, planes, 1, (window.before[0], window.behind[0]), 0)
+    behind = [
+        _every(make, planes, 1, tap * window.dilations[0], depth, window.strides[0])
+        for tap in range(taps)
+    ]
+    shape = (batch, depth, groups, across, high * wide)
+    apart = [_reshape(make, one, *shape) for one in behind]
+    joined = apart[0] if taps == 1 else make.op("Concat", apart, {"axis": 3})
+    images = _reshape(make, joined, batch * depth, groups * taps * across, high, wide)
+    made = static_shape(w)[0]
+    turned = make.op("Transpose", [w], {"perm": DEPTH_LAST})
+    kernel = _reshape(make, turned, made, taps * across, *window.kernel[1:])
+    operands = [images, kernel, *node.inputs[2:3]]
+    result = make.op("Conv", operands, window.along((1, 2)).attributes)
+    return _deep(make, result, batch, depth)
+
+
+def _deep(make: Rewriter, planes: ir.Value, batch: int, depth: int) -> ir.Value:
+    """[batch * depth, channels, ...] as [batch, channels, depth, ...]."""
+    apart = _reshape(make, planes, batch, depth, *static_shape(planes)[1:])
+    return make.op("Transpose", [apart], {"perm": DEPTH_LAST})
+
+
+def _conv_transpose(node: ir.Node, make: Rewriter) -> ir.Value:
+    """Each plane makes one for each position of the kernel; they are added up where they meet."""
+    x, w, window = required(node, 0), required(node, 1), _Window.of(node)
+    batch, channels, depth, high, wide = static_shape(x)
+    _, made, deep, rows, columns = node.outputs[0].shape.numpy()  # type: ignore[union-attr]
+    taps, step = window.kernel[0], window.strides[0]
+    turned = make.op("Transpose", [x], {"perm": DEPTH_LAST})
+    images = _reshape(make, turned, batch * depth, channels, high, wide)
+    kernel = _reshape(make, w, channels, made // window.more["group"] * taps, *window.kernel[1:])
+    extra = (ints_attr(node, "output_padding") or [0, 0, 0])[1:]
+    attributes = {**window.along((1, 2)).attributes, "output_padding": extra}
+    planes = make.op("ConvTranspose", [images, kernel], attributes)
+    split = _reshape(make, planes, batch, depth, made, taps, rows * columns)
+    parts = []
+    for tap in range(taps):
+        first = tap * window.dilations[0] - window.before[0]
+        if first + (depth - 1) * step < 0 or first >= deep:
+            continue
+        part = _every(make, split, 3, tap, 1, 1)
+        part = _reshape(make, part, batch, depth, 1, made, rows * columns)
+        part = _padded(make, part, 2, (0, step - 1), 0)
+        part = _reshape(make, part, batch, depth * step, made, rows * columns)
+        parts.append(_padded(make, part, 1, (first, deep - first - depth * step), 0))
+    total = reduce(lambda a, b: make.op("Add", [a, b]), parts)
+    result = _deep(make, _reshape(make, total, batch * deep, made, rows, columns), batch, deep)
+    bias = input_of(node, 2)
+    if bias is None:
+        return result
+    return make.op("Add", [result, _reshape(make, bias, made, 1, 1, 1)])
+
+
+def _flat(places: Sequence[Array], extents: tuple[int, ...], by_columns: bool) -> Array:
+    """Positions per axis as positions in a map that is read row by row, or column by column."""
+    grid = np.broadcast_arrays(*np.ix_(*places))
+    return np.asarray(np.ravel_multi_index(grid, extents, order="F" if by_columns else "C"))
+
+
+def _with_indices(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
+    """The largest of each window, and where it stands first in the input, read as one row."""
+    x, window = required(node, 0), _Window.of(node)
+    extents, outputs = static_shape(x)[2:], static_shape(node.outputs[0])[2:]
+    rank = len(extents)
+    top = _pooled(make, "MaxPool", x, window)
+    floating = x.dtype is None or x.dtype.is_floating_point()
+    lowest = -inf if x.dtype is None or floating else float(x.dtype.min)
+    around = x
+    for axis in range(rank):
+        reach = (outputs[axis] - 1) * window.strides[axis] + 1
+        reach += (window.kernel[axis] - 1) * window.dilations[axis] - window.before[axis]
+        behind = max(0, reach - extents[axis])
+        around = _padded(make, around, 2 + axis, (window.before[axis], behind), lowest)
+    by_columns = bool(int_attr(node, "storage_order", 0))
+    found: ir.Value | None = None
+    for tap in reversed(list(product(*map(range, window.kernel)))):
+        starts = [t * d for t, d in zip(tap, window.dilations, strict=True)]
+        here = around
+        for axis, (start, step) in enumerate(zip(starts, window.strides, strict=True)):
+            here = _every(make, here, 2 + axis, start, outputs[axis], step)
+        places = [
+            np.clip(np.arange(n) * step + start - before, 0, extent - 1)
+            for n, step, start, before, extent in zip(
+                outputs, window.strides, starts, window.before, extents, strict=True
+            )
+        ]
+        index = make.constant(_flat(places, extents, by_columns)[None, None], ir.DataType.INT32)
+        hit = make.op("Equal", [here, top])
+        found = index if found is None else make.op("Where", [hit, index, found])
+    maps = static_shape(x)[:2]
+    if prod(maps) > 1:
+        firsts = np.arange(prod(maps)).reshape(*maps, *(1,) * rank) * prod(extents)
+        found = make.op("Add", [found, make.constant(firsts, ir.DataType.INT32)])
+    return top, make.op("Cast", [found], {"to": int(ir.DataType.INT64)})

@@ -1,0 +1,111 @@
+"""Models of one node for the tests of operators: the nests that it becomes against ONNX Runtime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from networks import cleaned
+from onnx import helper, numpy_helper
+
+from compiler.load import load
+from compiler.nest.interp import run
+from compiler.nest.ir import Array, HostNode, NestGraph
+from compiler.ops.lower import lower
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node: inputs that are shapes are computed, arrays are constants."""
+
+    op: str
+    inputs: list[Any]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    opset: int = 21
+    outputs: int = 1
+    positive: bool = False
+    dtype: str = "f4"
+
+    def __str__(self) -> str:
+        said = ",".join(f"{k}={v}" for k, v in self.attributes.items())
+        shapes = "x".join(
+            "const" if isinstance(i, np.ndarray | np.generic) else str(i) for i in self.inputs
+        )
+        return f"{self.op}-{shapes}-{said}-{self.opset}".replace(" ", "")
+
+
+def case(op: str, *inputs: Any, opset: int = 21, outputs: int = 1, positive: bool = False,
+         dtype: str = "f4", **attributes: Any) -> Case:  # fmt: skip
+    return Case(op, list(inputs), attributes, opset, outputs, positive, dtype)
+
+
+def model_of(node: Case) -> tuple[onnx.ModelProto, dict[str, Array]]:
+    """A model of one node, and arrays for its inputs."""
+    names, given_inputs, constants, feeds = [], [], [], {}
+    for position, value in enumerate(node.inputs):
+        name = f"i{position}" if value is not None else ""
+        names.append(name)
+        if isinstance(value, np.ndarray | np.generic):
+            constants.append(numpy_helper.from_array(np.asarray(value), name))
+        elif value is not None:
+            feeds[name] = sample(value, node)
+            kind = helper.np_dtype_to_tensor_dtype(feeds[name].dtype)
+            given_inputs.append(helper.make_tensor_value_info(name, kind, value))
+    outputs = [f"o{i}" for i in range(node.outputs)]
+    proto = helper.make_node(node.op, names, outputs, **node.attributes)
+    infos = [onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = helper.make_graph([proto], "g", given_inputs, infos, constants)
+    model = helper.make_model(
+        graph, ir_version=10, opset_imports=[helper.make_opsetid("", node.opset)]
+    )
+    return onnx.shape_inference.infer_shapes(model, strict_mode=True), feeds
+
+
+def sample(shape: tuple[int, ...], node: Case) -> Array:
+    kind = np.dtype(node.dtype)
+    if kind.kind in "biu":
+        low, high = {"b": (0, 2), "i": (-90, 90), "u": (0, 90)}[kind.kind]
+        return np.random.default_rng([8, *shape]).integers(low, high, shape).astype(kind)
+    values = np.asarray(real(*shape))
+    return np.asarray(np.abs(values) + 0.1 if node.positive else values, kind)
+
+
+def lowered(model: onnx.ModelProto) -> NestGraph:
+    graph = lower(cleaned(load(model, "g")), "fp32")
+    reasons = [step.reason for step in graph.steps if isinstance(step, HostNode)]
+    assert not reasons, reasons
+    return graph
+
+
+def check(model: onnx.ModelProto, feeds: dict[str, Array]) -> None:
+    got = run(lowered(model), feeds)
+    want = reference(model, feeds)
+    for values, expected in zip(got.values(), want, strict=True):
+        expected = np.asarray(expected)
+        assert values.shape == expected.shape and values.dtype == expected.dtype
+        if expected.dtype.kind == "f":
+            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=2e-6)
+        else:
+            np.testing.assert_array_equal(values, expected)
+
+
+def reference(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
+    """What ONNX Runtime computes without optimizations."""
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    data = model.SerializeToString()
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    results: list[Array] = session.run(None, feeds)
+    return results
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def real(*shape: int) -> Array:
+    """Normal numbers, the same ones for the same shape."""
+    return np.random.default_rng([7, *shape]).standard_normal(shape).astype("f4")
