@@ -223,6 +223,11 @@ class VectorCost(Part):
     """Exponential, logarithm, error function, tanh, sigmoid and what is built on them."""
 
 
+_COMES_WITH = {"uint16": "int16", "uint32": "int32", "int64": "int32", "uint64": "int32"}
+"""Element types that a vector engine has with another: sums, products and comparisons of these are
+those of that, without a sign or in two parts."""
+
+
 class Vector(Part):
     """The vector engine: element-wise work, reductions, pooling, conversions."""
 
@@ -231,8 +236,10 @@ class Vector(Part):
     wide_lanes: PositiveInt | None = None
     """Elements per cycle when an operand has 4 bytes; default `lanes`."""
     types: tuple[StorageType, ...] = ("int8", "uint8", "int32", "fp16", "fp32")
-    """Element types that it reads and writes; arithmetic inside is fp32. Of types below a byte two
-    elements share one."""
+    """Element types that it reads and writes; with them come bool, as bytes, and unsigned ones of
+    16 and 32 bits; with int32 also int64 and uint64, which take two lanes each. Integers among
+    themselves are computed exactly, all else in fp32. Of types below a byte two elements share
+    one."""
     cost: VectorCost = VectorCost()
     startup: Delay = NO_DELAY
     rank: Annotated[int, Field(ge=1, le=3)] = 3
@@ -246,6 +253,17 @@ class Vector(Part):
     """Memories that its operands may lie in."""
     writes: Roles = ("local",)
     """Memories that its results may go to."""
+
+    def has(self, name: str) -> bool:
+        """Whether it reads and writes elements of type `name`, listed or come along with others."""
+        return name == "bool" or name in self.types or _COMES_WITH.get(name) in self.types
+
+    def elements(self, itemsize: int) -> float:
+        """Elements per cycle of a simple operation whose widest operand has `itemsize` bytes."""
+        wide = self.wide_lanes or self.lanes
+        if itemsize > 4:
+            return wide / 2  # one in a pair of lanes
+        return wide if itemsize == 4 else self.lanes
 
 
 class FormLimits(Part):

@@ -8,6 +8,7 @@ types of ports alone: in memory such numbers lie in a larger type that holds all
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
@@ -25,6 +26,7 @@ NUMPY: dict[str, np.dtype] = {
     "int32": np.dtype(np.int32),
     "uint32": np.dtype(np.uint32),
     "int64": np.dtype(np.int64),
+    "uint64": np.dtype(np.uint64),
     "fp16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "fp32": np.dtype(np.float32),
@@ -131,9 +133,18 @@ def product_type(name: str) -> str:
 
 
 def limits(name: str) -> tuple[int, int]:
-    """Smallest and largest value of the integer type `name`."""
+    """Smallest and largest value of the integer type `name`; of bool false and true."""
+    if name == "bool":
+        return 0, 1
     info = ml_dtypes.iinfo(NUMPY[name])  # type: ignore[no-untyped-call]
     return int(info.min), int(info.max)
+
+
+def real_limits(name: str) -> tuple[float, float]:
+    """Smallest and largest double that elements of the integer type `name` hold."""
+    low, high = limits(name)
+    most = float(high)
+    return float(low), most if most <= high else math.nextafter(most, 0.0)
 
 
 def largest(name: str) -> float:

@@ -184,7 +184,7 @@ class Facts:
 
     def movable(self, tensor: Tensor) -> None:
         """Moves within a memory are the vector engine's: Unholdable where it has no such type."""
-        if tensor.dtype not in self.arch.vector.types:
+        if not self.arch.vector.has(tensor.dtype):
             why = f"no {tensor.dtype} on the vector engine"
             raise Unholdable(f"{tensor.name} cannot be moved on chip: {why}")
 

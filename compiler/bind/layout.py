@@ -6,6 +6,7 @@ Left operands of products lie as the engine walks them, constant weights packed,
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from compiler.bind.machine import adds_up_in_pieces
@@ -93,14 +94,14 @@ def packed_order(head: Nest) -> tuple[int, ...]:
     return (*batch, *rest, *inner)
 
 
-def vector_steps(nest: Nest, way: Binding, arch: Arch) -> int:
+def vector_steps(nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch) -> int:
     """Vector instructions that one nest takes one after another over the same tile."""
     if way.engine == "matrix":
         return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))
     late = sum(access is not None for access in (nest.bias, nest.multiplier))
     windowed = nest.reduce is not None and bool(roles(nest).taps)
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
-    if adds_up_in_pieces(nest, arch):
+    if adds_up_in_pieces(nest, tensors, arch):
         return max(late, 1) + 1
     return late + (taps if windowed and not arch.vector.window else 1)
 

@@ -7,9 +7,11 @@ model, plan and emission all get the same answer from here.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from compiler.bind.roles import roles
 from compiler.binding import Binding
+from compiler.nest.exact import computes_exactly
 from compiler.nest.ir import Nest, Tensor
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
@@ -127,7 +129,6 @@ def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | Non
 def _vector_lacks(
     nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
 ) -> str | None:
-    have: set[str] = set(arch.vector.types)
     wanted = {tensors[nest.tensor].dtype}
     late = [access for access in (nest.bias, nest.multiplier) if access is not None]
     reads = late if finishing else nest.reads
@@ -137,12 +138,12 @@ def _vector_lacks(
     function = UNARY.get(nest.function)
     if function is not None and function.rounds_to is not None:
         wanted.add(function.rounds_to)
-    missing = sorted(wanted - have)
+    missing = sorted(name for name in wanted if not arch.vector.has(name))
     if missing:
         return f"the vector engine has no {', '.join(missing)}"
     if not finishing and (form := _missing(nest, arch)) is not None:
         return f"{arch.name} has no {form}"
-    if not finishing and _between(nest, arch) and not is_float(temporary_type(arch)):
+    if not finishing and _between(nest, tensors, arch) and not is_float(temporary_type(arch)):
         return "the vector engine has no type for real values between its instructions"
     return None
 
@@ -157,25 +158,35 @@ def _missing(nest: Nest, arch: Arch) -> str | None:
     return next((each for each in wanted if not arch.isa.has(each)), None)
 
 
-def _between(nest: Nest, arch: Arch) -> bool:
+def _between(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
     """Whether real values stand between the vector instructions of one nest."""
     if all(access.scale is None for access in nest.operands):
         return False
     by_taps = nest.reduce is not None and bool(roles(nest).taps) and not arch.vector.window
-    return by_taps or adds_up_in_pieces(nest, arch)
+    return by_taps or adds_up_in_pieces(nest, tensors, arch)
 
 
-def adds_up_in_pieces(nest: Nest, arch: Arch) -> bool:
+def adds_up_in_pieces(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
     """Whether the vector engine needs several instructions to reduce to one element.
 
-    What they leave in between must neither be rounded to the result's steps nor clipped.
+    What they leave in between must neither be rounded to the result's steps nor clipped. The low
+    bits of whole numbers can be added up as they are.
     """
     if nest.reduce not in ("sum", "prod") or roles(nest).taps:
+        return False
+    unclipped = nest.low == -math.inf and nest.high == math.inf
+    if unclipped and computes_exactly(nest, _kinds(nest, tensors)):
         return False
     extents = [dim.extent for dim in nest.dims[nest.rank :] if dim.extent > 1]
     rank, limit = arch.reach(form_of(nest))
     too_long = limit is not None and math.prod(extents) > limit
     return too_long or len(extents) > rank
+
+
+def _kinds(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """Element types of the operands and the result of `nest`, by name."""
+    names = (nest.tensor, *(access.tensor for access in nest.operands))
+    return {name: tensors[name].dtype for name in names}
 
 
 def form_of(nest: Nest) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from compiler.bind.machine import unsupported
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.base import check_nests
-from compiler.nest.ir import HostNode, Nest, NestGraph, Step
+from compiler.nest.ir import HostNode, Nest, NestGraph, Step, Tensor
 from compiler.passes import ContractBroken, ensured
 from simmodel.arch import Arch
 
@@ -31,6 +31,8 @@ class PlaceOnHost:
 
     allowed: bool = True
     """False: such an operator is an error."""
+    kept: str = ""
+    """Types of operators that the host computes though an engine could, separated by commas."""
 
     @ensured
     def apply(
@@ -50,7 +52,7 @@ class PlaceOnHost:
                 if reason is not None:
                     refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
                 continue
-            reason = unsupported(step, graph.tensors, arch)
+            reason = self._reason(step, graph.tensors, arch)
             if reason is None or steps.get(number) is not step:
                 continue
             found = fallback(step) if self.allowed else None
@@ -70,6 +72,12 @@ class PlaceOnHost:
                 f"{len(refused)} operators cannot run on {arch.name}:\n  " + "\n  ".join(refused)
             )
         return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))
+
+    def _reason(self, nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+        """Why `nest` does not stay on the machine; None: it does."""
+        if nest.kind and nest.kind in (name.strip() for name in self.kept.split(",")):
+            return f"{nest.kind} is kept on the host"
+        return unsupported(nest, tensors, arch)
 
     def ensures(
         self, made: NestGraph, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from compiler.bind.machine import adds_up_in_pieces
 from compiler.bind.roles import Roles, roles
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
@@ -69,7 +68,8 @@ class VectorEmitter:
         else:
             links.append(self._main(compute, tile))
             source = self._scratch(compute, tile) if compute.scratch else None  # type: ignore[assignment]
-            if adds_up_in_pieces(nest, self.arch) and nest.bias is None and nest.multiplier is None:
+            in_pieces = bool(compute.scratch) and not roles(nest).taps
+            if in_pieces and nest.bias is None and nest.multiplier is None:
                 links.append(lambda dst: [self._unary("move", dst, source)])
         for access, function in ((nest.bias, "add"), (nest.multiplier, "mul")):
             if access is None:

@@ -25,11 +25,12 @@ from itertools import product as combinations
 import ml_dtypes
 import numpy as np
 
+from compiler.nest.exact import code, function_of
 from compiler.nest.interp import (
     centred,
-    code,
-    function_of,
+    exactly,
     letters,
+    of_whole_numbers,
     over_loops,
     per_output,
     raw_move,
@@ -37,7 +38,7 @@ from compiler.nest.interp import (
     within_loops,
 )
 from compiler.nest.ir import Access, Array, Nest
-from simmodel.dtype import EPSILON
+from simmodel.dtype import EPSILON, NAMES, real_limits
 from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import REDUCE, Function
@@ -113,6 +114,8 @@ def forward_error(
         if raw_move(nest, tensors[first.tensor].dtype, out.dtype):
             moved = errors.get(first.tensor)
             return None if moved is None else over_loops(moved, _unpadded(first), nest).copy()
+        if of_whole_numbers(nest, tensors):
+            return _of_whole(nest, tensors, errors)
         found = _finished(nest, tensors, errors, how, _reduced(nest, tensors, errors, how))
         return None if found.error is None else _encoded(nest, found, out)
 
@@ -130,6 +133,43 @@ def repeated(
         return _whole(nest, tensors) and not how.integers
     special = function_of(nest).cost == "special" and how.special
     return nest.reduce not in ("sum", "prod") and not special
+
+
+def _of_whole(
+    nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None]
+) -> Array | None:
+    """Largest change of exact results when their operands move by their errors; nothing is known
+    of one between whose ends the function jumps."""
+    read = dict.fromkeys(access.tensor for access in nest.operands)
+    unsure = [name for name in read if errors.get(name) is not None]
+    if not unsure:
+        return None
+    middle = exactly(nest, tensors).astype(np.float64)
+    largest = np.zeros(middle.shape)
+    for signs in combinations((-1, 1), repeat=len(unsure)):
+        moved = {n: _shifted(tensors[n], errors[n], s) for n, s in zip(unsure, signs, strict=True)}
+        change = np.abs(exactly(nest, {**tensors, **moved}).astype(np.float64) - middle)
+        largest = np.fmax(largest, change)
+    if nest.function in _JUMPING:
+        for access in nest.operands:
+            error = _error_of(access, nest, errors)
+            if error is not None:
+                largest = np.where(error > 0, np.inf, largest)
+    return largest.astype(np.float32) if largest.any() else None
+
+
+_JUMPING = frozenset({
+    "mod", "fmod", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left",
+    "shift_right", "equal", "wrap", "xor",
+})  # fmt: skip
+"""Functions of whole numbers that may be anything between the ends of what an operand may be."""
+
+
+def _shifted(raw: Array, error: Array | None, sign: int) -> Array:
+    """Whole numbers moved by their errors, as far as their type goes."""
+    assert error is not None
+    moved: Array = raw.astype(np.float64) + sign * np.ceil(error)
+    return np.clip(moved, *real_limits(NAMES[raw.dtype])).astype(raw.dtype)
 
 
 def _operand(
@@ -236,15 +276,19 @@ _POLES = {"reciprocal": 0, "rsqrt": 0, "div": 1}
 """The operand at whose sign change a function is unbounded."""
 
 _EXACT = frozenset({
-    "move", "relu", "abs", "neg", "sign", "floor", "ceil", "round", "not", "max", "min", "equal",
-    "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "select",
+    "move", "wrap", "relu", "abs", "neg", "sign", "floor", "ceil", "round", "trunc", "not", "max",
+    "min", "equal", "less", "less_equal", "greater", "greater_equal", "and", "or", "xor", "select",
+    "is_nan", "is_inf", "fmod",
 })  # fmt: skip
 """Functions whose result is never rounded."""
 
 _ROUNDINGS = 4.0
 """Roundings within one function, also of a library's approximation."""
 
-_THROUGH_ONE = frozenset({"sigmoid", "tanh", "erf", "softplus", "elu", "selu", "sin", "cos"})
+_THROUGH_ONE = frozenset({
+    "sigmoid", "tanh", "erf", "softplus", "elu", "selu", "sin", "cos", "tan", "asin", "acos",
+    "atan", "cosh", "asinh", "acosh", "atanh",
+})  # fmt: skip
 _THROUGH_OPERAND = frozenset({"silu", "gelu", "gelu_tanh", "mish", "hard_swish", "add", "sub"})
 """Functions that libraries compute through values of the size of 1, or of an operand, which cancel:
 these are rounded as well."""

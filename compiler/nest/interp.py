@@ -15,12 +15,13 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from compiler.nest.bounds import clipped, needed
+from compiler.nest.exact import code, computes_exactly, function_of
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
-from simmodel.dtype import NUMPY, is_float
+from simmodel.dtype import NAMES, NUMPY, is_float, limits
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
-from simmodel.isa.functions import BINARY, REDUCE, TERNARY, UNARY, Function
-from simmodel.region import Address, Operand
+from simmodel.isa.functions import REDUCE
+from simmodel.isa.whole import stored, widened
 
 Host = Callable[[bytes, list[Array]], list[Array]]
 """Runs a payload on arrays as stored, gives its outputs."""
@@ -119,6 +120,9 @@ def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:
         out[...] = over_loops(tensors[nest.operands[0].tensor], nest.operands[0], nest).copy()
         return
     with np.errstate(all="ignore"):
+        if of_whole_numbers(nest, tensors):
+            out[...] = exactly(nest, tensors)
+            return
         values = _values(nest, tensors)
     encode(values, code(nest.scale, nest.zero), out)
 
@@ -130,6 +134,24 @@ def raw_move(nest: Nest, source: np.dtype[np.generic], target: np.dtype[np.gener
     unclipped = nest.low == -math.inf and nest.high == math.inf
     untouched = nest.bias is None and nest.multiplier is None and nest.reduce is None
     return nest.function == "move" and source == target and plain and unclipped and untouched
+
+
+def of_whole_numbers(nest: Nest, tensors: Mapping[str, Array]) -> bool:
+    """Whether `nest` computes whole numbers exactly, given its operands and its result."""
+    names = (nest.tensor, *(access.tensor for access in nest.operands))
+    return computes_exactly(nest, {name: NAMES[tensors[name].dtype] for name in names})
+
+
+def exactly(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """The result of a nest of whole numbers, as elements of its type."""
+    function, kind = function_of(nest), tensors[nest.tensor].dtype
+    raw = widened(*(tensors[access.tensor] for access in nest.operands))
+    operands = [over_loops(a, access, nest) for a, access in zip(raw, nest.operands, strict=True)]
+    values = function.meaning(exact=True)(*operands, *nest.parameters)
+    if nest.reduce is not None:
+        function = REDUCE[nest.reduce]
+        values = function.apply(values, axis=tuple(range(nest.rank, len(nest.dims))))
+    return stored(values, kind, nest.low, nest.high, wraps=function.wraps)
 
 
 def _values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
@@ -152,11 +174,6 @@ def _values(nest: Nest, tensors: Mapping[str, Array]) -> Array:
     if nest.low > -math.inf or nest.high < math.inf:
         values = np.clip(values, nest.low, nest.high)
     return values
-
-
-def function_of(nest: Nest) -> Function:
-    """What a nest applies to its operands: of one, two or three."""
-    return (UNARY, BINARY, TERNARY)[len(nest.operands) - 1][nest.function]
 
 
 def _products(nest: Nest, tensors: Mapping[str, Array]) -> Array:
@@ -205,11 +222,6 @@ def real(raw: Array, access: Access) -> Array:
     return decode(raw, code(access.scale, access.zero))
 
 
-def code(scale: float | None, zero: int) -> Operand:
-    """An operand that carries nothing but its encoding."""
-    return Operand("", Address(0), (), (), "fp32", scale, zero)
-
-
 def per_output(access: Access, nest: Nest, tensors: Mapping[str, Array]) -> Array:
     """A bias or multiplier over the output loops; integers as they are where they have no code."""
     raw = tensors[access.tensor]
@@ -247,6 +259,9 @@ def over_loops(values: Array, access: Access, nest: Nest) -> Array:
 
 def _pad_value(access: Access, dtype: np.dtype[np.generic]) -> float:
     """The pad in the steps of `dtype`: real values, or integers that a product centred."""
+    if np.issubdtype(dtype, np.integer) and access.pad and math.isinf(access.pad):
+        low, high = limits(NAMES[np.dtype(dtype)])
+        return low if access.pad < 0 else high
     if np.issubdtype(dtype, np.floating) or access.scale is None or not access.pad:
         return access.pad or 0.0
     return round(access.pad / access.scale)

@@ -20,13 +20,16 @@ UNARY = Registry("operator", {
     "Log": "log", "Sqrt": "sqrt", "Reciprocal": "reciprocal", "Neg": "neg", "Abs": "abs",
     "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sign": "sign", "Sin": "sin",
     "Cos": "cos", "Softplus": "softplus", "Mish": "mish", "HardSwish": "hard_swish",
-    "Silu": "silu", "Swish": "silu", "Not": "not",
+    "Silu": "silu", "Swish": "silu", "Not": "not", "BitwiseNot": "bitwise_not",
+    "IsNaN": "is_nan", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
+    "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
 })  # fmt: skip
 BINARY = Registry("operator", {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min",
-    "Sum": "add", "Pow": "pow", "PRelu": "prelu", "Equal": "equal", "Less": "less",
+    "Sum": "add", "PRelu": "prelu", "Equal": "equal", "Less": "less",
     "LessOrEqual": "less_equal", "Greater": "greater", "GreaterOrEqual": "greater_equal",
-    "And": "and", "Or": "or", "Xor": "xor",
+    "And": "and", "Or": "or", "Xor": "xor", "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or", "BitwiseXor": "bitwise_xor",
 })  # fmt: skip
 PARAMETERS = Registry(
     "operator",
@@ -41,20 +44,8 @@ PARAMETERS = Registry(
 
 def unary(node: Node) -> None:
     """y = f(x)."""
-    if node.op in WRAPPING:
-        _no_integers(node)
     x = node.tensor(0)
     node.build.elementwise(node.out, node.shape(), UNARY[node.op], [x], node.dtype())
-
-
-WRAPPING = frozenset({"Add", "Sub", "Mul", "Sum", "Neg"})
-"""Operators that wrap around where integers leave their range."""
-
-
-def _no_integers(node: Node) -> None:
-    """No nest for arithmetic of integers: the vector engine computes in fp32 and saturates."""
-    if not is_float(node.dtype()):
-        raise NoNest(f"{node.op} of integers, which wraps around; the vector engine saturates")
 
 
 def parametric(node: Node) -> None:
@@ -74,14 +65,8 @@ def gelu(node: Node) -> None:
 
 def binary(node: Node) -> None:
     """y = f(a, b); more than two inputs are joined one after another."""
-    if not is_float(node.dtype()) and node.op in ("Div", "Pow"):
-        raise NoNest(f"{node.op} of integers")
-    if node.op in WRAPPING:
-        _no_integers(node)
     count = len(node.node.inputs)
     total = node.tensor(0)
-    if node.op == "Pow" and _simple_power(node):
-        return
     if count == 1:
         node.build.elementwise(node.out, node.shape(), "move", [total], node.dtype())
         return
@@ -91,6 +76,42 @@ def binary(node: Node) -> None:
         shape = np.broadcast_shapes(*(t.shape for t in operands))
         name = node.out if last else f"{node.out}.{position}"
         total = node.build.elementwise(name, shape, BINARY[node.op], operands, node.dtype())
+
+
+def modulo(node: Node) -> None:
+    """y = what is left of a, divided by b: with the sign of b, or with `fmod` with that of a."""
+    function = "fmod" if node.attribute("fmod", 0) else "mod"
+    node.build.elementwise(node.out, node.shape(), function, _operands(node, 2), node.dtype())
+
+
+def bit_shift(node: Node) -> None:
+    """y = the bits of a, moved to the left or to the right by b."""
+    function = f"shift_{str(node.attribute('direction')).lower()}"
+    node.build.elementwise(node.out, node.shape(), function, _operands(node, 2), node.dtype())
+
+
+def is_inf(node: Node) -> None:
+    """y = whether x is infinite, in a direction that is asked about."""
+    asked = [float(node.attribute(f"detect_{sign}", 1)) for sign in ("negative", "positive")]
+    make, x = node.build.elementwise, node.tensor(0)
+    make(node.out, node.shape(), "is_inf", [x], node.dtype(), parameters=tuple(asked))
+
+
+def power(node: Node) -> None:
+    """y = a to the power of b; an integer to a real power is cut off towards zero."""
+    operands = _operands(node, 2)
+    make, out, shape, kind = node.build.elementwise, node.out, node.shape(), node.dtype()
+    if is_float(kind) or not is_float(operands[1].dtype):
+        if not _simple_power(node):
+            make(out, shape, "pow", operands, kind)
+        return
+    node.build.composite = node.build.composite or out
+    raised = make(f"{out}.raised", shape, "pow", operands)
+    make(out, shape, "trunc", [raised], kind)
+
+
+def _operands(node: Node, count: int) -> list[Tensor]:
+    return [node.tensor(position) for position in range(count)]
 
 
 POWERS = {0.5: "sqrt", 1.0: "move", 2.0: "square", -1.0: "reciprocal", -0.5: "rsqrt"}
@@ -104,6 +125,8 @@ def _simple_power(node: Node) -> bool:
     x = node.tensor(0)
     if function is None or x.shape != node.shape():
         return False
+    if not is_float(x.dtype) and function not in ("move", "square"):
+        return False
     node.build.elementwise(node.out, node.shape(), function, [x], node.dtype())
     return True
 
@@ -114,8 +137,7 @@ def _single(array: Array | None) -> TypeGuard[Array]:
 
 def where(node: Node) -> None:
     """y = a where chosen, else b."""
-    operands = [node.tensor(position) for position in range(3)]
-    node.build.elementwise(node.out, node.shape(), "select", operands, node.dtype())
+    node.build.elementwise(node.out, node.shape(), "select", _operands(node, 3), node.dtype())
 
 
 def clip(node: Node) -> None:
@@ -141,7 +163,8 @@ def _limit(node: Node, position: int) -> float | Tensor:
     if not node.has(position):
         return math.inf if position == 2 else -math.inf
     data = node.data(position)
-    return node.tensor(position) if data is None else float(data.reshape(()))
+    bound = None if data is None else data.reshape(()).item()
+    return node.tensor(position) if bound is None or bound != float(bound) else float(bound)
 
 
 def cast(node: Node) -> None:
@@ -150,21 +173,12 @@ def cast(node: Node) -> None:
     if narrow is not None:
         node.build.elementwise(node.out, node.shape(), f"round_{narrow}", [x], kind)
         return
-    if _loses_bits(x.dtype, kind):
-        raise NoNest(f"Cast from {x.dtype} to {kind}, which drops bits; no engine does")
-    if not is_float(x.dtype) or is_float(kind) or kind == "bool":
-        made = node.build.elementwise(node.out, node.shape(), "move", [x], kind)
-        wanted = _wanted_half(node)
-        if wanted is not None:
-            node.build.tensors[made.name] = replace(made, rounded=(wanted,))
-        return
-    make, out = node.build.elementwise, node.out
-    node.build.composite = node.build.composite or out
-    size = make(f"{out}.size", x.shape, "abs", [x], x.dtype)
-    whole = make(f"{out}.whole", x.shape, "floor", [size], x.dtype)
-    sign = make(f"{out}.sign", x.shape, "sign", [x], x.dtype)
-    made = make(out, x.shape, "mul", [whole, sign], kind)
-    node.build.tensors[made.name] = replace(made, converted=True)
+    cut_off = is_float(x.dtype) and not is_float(kind) and kind != "bool"
+    function = "trunc" if cut_off else "wrap" if _loses_bits(x.dtype, kind) else "move"
+    made = node.build.elementwise(node.out, node.shape(), function, [x], kind)
+    wanted = _wanted_half(node)
+    rounded = made.rounded if wanted is None or cut_off else (wanted,)
+    node.build.tensors[made.name] = replace(made, rounded=rounded, converted=cut_off)
 
 
 def _rounding(node: Node) -> str | None:
@@ -286,6 +300,10 @@ TABLE: dict[str, Lowering] = {
     **dict.fromkeys(BINARY, binary),
     **dict.fromkeys(PARAMETERS, parametric),
     "Gelu": gelu,
+    "Mod": modulo,
+    "BitShift": bit_shift,
+    "IsInf": is_inf,
+    "Pow": power,
     "Where": where,
     "Clip": clip,
     "Cast": cast,

@@ -248,7 +248,7 @@ class LayerPlanner:
 
     def _scratch(self, position: int, nest: Nest, way: Binding) -> tuple[str, ...]:
         """Space for values between the vector instructions of one nest."""
-        if vector_steps(nest, way, self.arch) <= 1:
+        if vector_steps(nest, self.layer.tensors, way, self.arch) <= 1:
             return ()
         kind = temporary_type(self.arch)
         return (self._tile(f"{nest.tensor}+scratch", kind, position, "local", slots=1),)

@@ -397,7 +397,7 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
     layer, arch = problem.layer, problem.arch
     wide = size_of(temporary_type(arch))
     elements = choice.outputs
-    late = vector_steps(problem.head, problem.way, arch)
+    late = vector_steps(problem.head, layer.tensors, problem.way, arch)
     cycles = _vector(problem, choice) if late or len(layer.nests) > 1 else 0
     space: Any = (wide if late > 1 else 0) * elements
     for nest in layer.nests[1:]:

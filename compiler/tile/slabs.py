@@ -105,7 +105,7 @@ def space_of(layer: Layer, arch: Arch, elements: int) -> int:
     wide = size_of(temporary_type(arch))
     inside = elements * wide * (len(layer.nests) - 1)
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
-        if vector_steps(nest, way, arch) > 1:
+        if vector_steps(nest, layer.tensors, way, arch) > 1:
             inside += elements * wide
     return inside
 

@@ -52,7 +52,7 @@ def move_cycles(
         order: axes of the buffer, slowest first.
     """
     engine, (rank, longest) = arch.vector, arch.reach(_MOVE)
-    lanes = (engine.wide_lanes or engine.lanes) if item >= 4 else engine.lanes
+    lanes = engine.elements(item)
     dims, run, end, step = [1], 1, 0, 1
     for axis in reversed(order):
         if sizes[axis] > 1:
@@ -166,7 +166,7 @@ class VectorWork:
             if not late:
                 yield Link(target, (source,), _MOVE)
         else:
-            more = bool(late) or adds_up_in_pieces(nest, arch)
+            more = bool(late) or adds_up_in_pieces(nest, self.tensors, arch)
             yield from self._main(scratch if more else target, scratch)
             source = scratch
             if more and not late:
@@ -231,10 +231,9 @@ class VectorWork:
         real = access.tensor in self.inside and is_float(tensor.dtype)
         return Walked("local", size_of(wide if real else tensor.dtype), steps)
 
-    def _lanes(self, link: Link) -> int:
-        engine = self.arch.vector
-        wide = max(operand.item for operand in (link.written, *link.reads)) >= 4
-        return (engine.wide_lanes or engine.lanes) if wide else engine.lanes
+    def _lanes(self, link: Link) -> float:
+        widest = max(operand.item for operand in (link.written, *link.reads))
+        return self.arch.vector.elements(widest)
 
     def _of(self, link: Link) -> Any:
         """Cycles of all instructions of a link."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.arch import Arch, Dram
-from simmodel.dtype import NAMES, PACKED, STORED, is_float, largest, limits
+from simmodel.dtype import NAMES, PACKED, STORED, is_float, largest, real_limits
 from simmodel.isa.contract import Breaches, sound
 from simmodel.region import Operand
 
@@ -147,10 +147,9 @@ def encode(values: Array, operand: Operand, out: Array) -> None:
         return
     scaled = values if operand.scale is None else values / np.float32(operand.scale)
     # Elements below a byte are seen as bytes.
-    low, high = limits(operand.dtype if operand.dtype in PACKED else NAMES[out.dtype])
+    low, high = real_limits(operand.dtype if operand.dtype in PACKED else NAMES[out.dtype])
     rounded: Array = np.rint(scaled).astype(np.float64 if out.dtype.itemsize > 2 else np.float32)
-    rounded = np.clip(rounded + operand.zero, low, high)
-    out[...] = rounded.astype(out.dtype)
+    out[...] = np.clip(rounded + operand.zero, low, high).astype(out.dtype)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def sound(operand: Operand) -> Breaches:
     scale, zero = operand.scale, operand.zero
     if scale is not None and not 0 < scale < math.inf:
         yield "parameter", f"scale {scale}, expected a positive number"
-    low, high = (0, 0) if is_float(operand.dtype) else _range(operand.dtype)
+    low, high = (0, 0) if is_float(operand.dtype) else limits(operand.dtype)
     if not low <= zero <= high:
         yield "parameter", f"zero point {zero} of {operand.dtype}, expected {low} .. {high}"
 
@@ -58,10 +58,6 @@ def _in_whole_bytes(operand: Operand) -> bool:
     """Whether rows of elements below a byte begin at whole bytes."""
     moving = [s for n, s in zip(operand.shape, operand.strides, strict=True) if n > 1]
     return moving.count(1) <= 1 and all(s == 1 or s % 2 == 0 for s in moving)
-
-
-def _range(dtype: str) -> tuple[int, int]:
-    return (0, 1) if dtype == "bool" else limits(dtype)
 
 
 def reach(address: Address, loops: Terms) -> int:
@@ -154,7 +150,7 @@ def storable(name: str, value: float, dtype: str) -> Breaches:
     """A raw value that elements of type `dtype` cannot hold."""
     if is_float(dtype):
         return
-    low, high = _range(dtype)
+    low, high = limits(dtype)
     if not (low <= value <= high and value == int(value)):
         yield "parameter", f"{name} {value}, expected a whole number in {low} .. {high} ({dtype})"
 

@@ -1,6 +1,7 @@
 """The vector engine's arithmetic: each function once, with its numpy meaning and its cost class.
 
-All functions take and give fp32. Cost classes are the fields of `simmodel.arch.VectorCost`.
+All functions take and give fp32; those with a `whole` meaning compute integers and truth values
+among themselves exactly (`exact`). Cost classes are the fields of `simmodel.arch.VectorCost`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,17 @@ import numpy as np
 from simmodel.arch import VectorCost
 from simmodel.dtype import NUMPY
 from simmodel.isa.base import Array
+from simmodel.isa.whole import (
+    Whole,
+    divided,
+    modulo,
+    power,
+    remainder,
+    shifted_left,
+    shifted_right,
+    stands_for_itself,
+)
+from simmodel.region import Operand
 from simmodel.registry import Registry
 
 COSTS = tuple(VectorCost.model_fields)
@@ -32,11 +44,26 @@ class Function:
     """Names of its constant parameters, in the order in which `apply` takes them."""
     rounds_to: str | None = None
     """The element type whose numbers it gives; an engine without that type has not the function."""
+    whole: Whole | None = None
+    """What it makes of whole numbers; None: it computes them in fp32 like all others."""
+    wraps: bool = True
+    """Whether whole results keep their low bits where they leave their type; else they saturate."""
+    bits: bool = False
+    """Whether it is about the bits of whole numbers, and means nothing for others."""
 
     def __post_init__(self) -> None:
         if self.cost not in COSTS:
             known = ", ".join(COSTS)
             raise ValueError(f"no cost class {self.cost!r} of the vector engine; there are {known}")
+
+    def meaning(self, *, exact: bool) -> Callable[..., Array]:
+        """What it computes: with whole numbers where it is `exact`, else with fp32."""
+        return self.whole if exact and self.whole is not None else self.apply
+
+
+def exact(function: Function, *operands: Operand) -> bool:
+    """Whether `function` computes exactly between `operands`, its result among them."""
+    return function.whole is not None and all(map(stands_for_itself, operands))
 
 
 def erf(x: Array) -> Array:
@@ -102,8 +129,30 @@ def _rsqrt(x: Array) -> Array:
     return result
 
 
-def _truth(function: Callable[..., Any]) -> Callable[..., Array]:
-    return lambda *xs: function(*xs).astype(np.float32)
+def _truth(function: Callable[..., Any]) -> Function:
+    """A function that tells true from false."""
+    return Function("simple", lambda *xs: function(*xs).astype(np.float32), whole=function)
+
+
+def _alike(
+    cost: str, function: Callable[..., Any], exactly: Whole | None = None, *, wraps: bool = True
+) -> Function:
+    """A function that numpy has for real and whole numbers alike, or `exactly` for the latter."""
+    return Function(cost, function, whole=exactly or function, wraps=wraps)
+
+
+def _bitwise(function: Callable[..., Any]) -> Function:
+    return Function("simple", function, whole=function, bits=True)
+
+
+def _same(x: Array) -> Array:
+    return x
+
+
+def _is_infinite(x: Array, negative: float, positive: float) -> Array:
+    """Whether x is infinite: below, above, as the parameters that are not 0 say."""
+    found = (np.isneginf(x) & bool(negative)) | (np.isposinf(x) & bool(positive))
+    return found.astype(np.float32)
 
 
 def _rounded(dtype: str) -> Callable[[Array], Array]:
@@ -113,18 +162,23 @@ def _rounded(dtype: str) -> Callable[[Array], Array]:
 UNARY: dict[str, Function] = Registry(
     "function of one operand",
     {
-        "move": Function("simple", lambda x: x),
-        "relu": Function("simple", lambda x: np.maximum(x, 0)),
-        "abs": Function("simple", np.abs),
-        "neg": Function("simple", np.negative),
-        "sign": Function("simple", np.sign),
-        "floor": Function("simple", np.floor),
-        "ceil": Function("simple", np.ceil),
-        "round": Function("simple", np.rint),
-        "not": Function("simple", _truth(np.logical_not)),
+        "move": _alike("simple", _same, wraps=False),
+        "wrap": _alike("simple", _same),
+        "relu": _alike("simple", lambda x: np.maximum(x, 0)),
+        "abs": _alike("simple", np.abs),
+        "neg": _alike("simple", np.negative),
+        "sign": _alike("simple", np.sign),
+        "floor": _alike("simple", np.floor, _same),
+        "ceil": _alike("simple", np.ceil, _same),
+        "round": _alike("simple", np.rint, _same),
+        "trunc": _alike("simple", np.trunc, _same),
+        "not": _truth(np.logical_not),
+        "bitwise_not": _bitwise(np.bitwise_not),
+        "is_nan": Function("simple", lambda x: np.isnan(x).astype(np.float32)),
+        "is_inf": Function("simple", _is_infinite, ("negative", "positive")),
         "round_fp16": Function("simple", _rounded("fp16"), rounds_to="fp16"),
         "round_bf16": Function("simple", _rounded("bf16"), rounds_to="bf16"),
-        "square": Function("multiply", np.square),
+        "square": _alike("multiply", np.square),
         "leaky_relu": Function("multiply", _leaky_relu, ("alpha",)),
         "hard_sigmoid": Function("multiply", _hard_sigmoid, ("alpha", "beta")),
         "hard_swish": Function("multiply", lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5)),
@@ -145,46 +199,61 @@ UNARY: dict[str, Function] = Registry(
         "selu": Function("special", _selu, ("alpha", "gamma")),
         "sin": Function("special", np.sin),
         "cos": Function("special", np.cos),
+        "tan": Function("special", np.tan),
+        "asin": Function("special", np.arcsin),
+        "acos": Function("special", np.arccos),
+        "atan": Function("special", np.arctan),
+        "cosh": Function("special", np.cosh),
+        "asinh": Function("special", np.arcsinh),
+        "acosh": Function("special", np.arccosh),
+        "atanh": Function("special", np.arctanh),
     },
 )
 
 BINARY: dict[str, Function] = Registry(
     "function of two operands",
     {
-        "add": Function("simple", np.add),
-        "sub": Function("simple", np.subtract),
-        "max": Function("simple", np.maximum),
-        "min": Function("simple", np.minimum),
-        "mul": Function("multiply", np.multiply),
-        "div": Function("divide", np.divide),
-        "pow": Function("special", np.power),
+        "add": _alike("simple", np.add),
+        "sub": _alike("simple", np.subtract),
+        "max": _alike("simple", np.maximum),
+        "min": _alike("simple", np.minimum),
+        "mul": _alike("multiply", np.multiply),
+        "div": _alike("divide", np.divide, divided),
+        "mod": _alike("divide", np.mod, modulo),
+        "fmod": _alike("divide", np.fmod, remainder),
+        "pow": _alike("special", np.power, power),
         "prelu": Function("multiply", lambda x, slope: np.where(x >= 0, x, slope * x)),
-        "equal": Function("simple", _truth(np.equal)),
-        "less": Function("simple", _truth(np.less)),
-        "less_equal": Function("simple", _truth(np.less_equal)),
-        "greater": Function("simple", _truth(np.greater)),
-        "greater_equal": Function("simple", _truth(np.greater_equal)),
-        "and": Function("simple", _truth(np.logical_and)),
-        "or": Function("simple", _truth(np.logical_or)),
-        "xor": Function("simple", _truth(np.logical_xor)),
+        "equal": _truth(np.equal),
+        "less": _truth(np.less),
+        "less_equal": _truth(np.less_equal),
+        "greater": _truth(np.greater),
+        "greater_equal": _truth(np.greater_equal),
+        "and": _truth(np.logical_and),
+        "or": _truth(np.logical_or),
+        "xor": _truth(np.logical_xor),
+        "bitwise_and": _bitwise(np.bitwise_and),
+        "bitwise_or": _bitwise(np.bitwise_or),
+        "bitwise_xor": _bitwise(np.bitwise_xor),
+        "shift_left": _bitwise(shifted_left),
+        "shift_right": _bitwise(shifted_right),
     },
 )
 
 TERNARY: dict[str, Function] = Registry(
     "function of three operands",
     {
-        "select": Function("simple", _select),
-        "fma": Function("multiply", lambda x, y, z: x * y + z),
+        "select": _alike("simple", _select),
+        "fma": _alike("multiply", lambda x, y, z: x * y + z),
     },
 )
 
 REDUCE: dict[str, Function] = Registry(
     "reduction",
     {
-        "sum": Function("simple", np.sum),
-        "max": Function("simple", np.max),
-        "min": Function("simple", np.min),
-        "prod": Function("multiply", np.prod),
+        "sum": _alike("simple", np.sum),
+        "max": _alike("simple", np.max),
+        "min": _alike("simple", np.min),
+        "prod": _alike("multiply", np.prod),
     },
 )
 

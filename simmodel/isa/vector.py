@@ -3,13 +3,16 @@
 The datapath is fp32: operands are decoded as they are read (`(raw - zero) * scale`), the result is
 clipped to [low, high] and encoded as it is written (divide, round half to even, add zero,
 saturate). So casts, quantization and requantization are the `move` function with differing types.
+Whole numbers among themselves are computed exactly (`simmodel.isa.whole`).
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -26,8 +29,9 @@ from simmodel.isa.contract import (
     storable,
     windowed,
 )
-from simmodel.isa.functions import BINARY, COMBINE, REDUCE, TERNARY, UNARY, Function
+from simmodel.isa.functions import BINARY, COMBINE, REDUCE, TERNARY, UNARY, Function, exact
 from simmodel.isa.matrix import windows
+from simmodel.isa.whole import stored, widened
 from simmodel.region import Operand, walk
 
 
@@ -37,8 +41,8 @@ def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, factor: fl
     Each innermost row fills whole vectors of lanes; `itemsize` is the widest operand's.
     """
     engine = arch.vector
-    lanes = (engine.wide_lanes or engine.lanes) if itemsize >= 4 else engine.lanes
-    vectors = math.prod(walked[:-1]) * -(-walked[-1] // lanes) if walked else 1
+    elements = engine.elements(itemsize)
+    vectors = math.prod(walked[:-1]) * math.ceil(walked[-1] / elements) if walked else 1
     return math.ceil(vectors * factor)
 
 
@@ -83,7 +87,7 @@ class VectorFamily(Instruction):
         if self.dst.memory not in engine.writes:
             return f"the vector engine does not write {self.dst.memory}"
         for operand in (self.dst, *self.reads()):
-            if operand.dtype not in engine.types:
+            if not engine.has(operand.dtype):
                 return f"the vector engine has no {operand.dtype}"
         return self._too_large(arch)
 
@@ -143,10 +147,18 @@ class VectorInstruction(VectorFamily):
         """The function's entry in its table."""
         return self.TABLE[self.function]
 
+    @cached_property
+    def exact(self) -> bool:
+        """Whether it computes with whole numbers instead of fp32."""
+        return exact(self.definition(), self.dst, *self.reads())
+
     def contract(self) -> Breaches:
         yield from known(self.function, self.TABLE)
         yield from ordered(self.low, self.high)
         yield from distinct(self.dst)
+        if self.function in self.TABLE and self.definition().bits and not self.exact:
+            kinds = ", ".join(operand.dtype for operand in (self.dst, *self.reads()))
+            yield "type", f"{self.function} of {kinds}, expected integers without a scale"
 
     def cost(self) -> str:
         return self.definition().cost
@@ -159,8 +171,22 @@ class VectorInstruction(VectorFamily):
             return f"{arch.name} has no {self.form}"
         return super().unencodable(arch)
 
+    def seen(self, view: View, *operands: Operand) -> list[Array]:
+        """Values of operands as it computes with them."""
+        if self.exact:
+            return widened(*(view(operand) for operand in operands))
+        return [decode(view(operand), operand) for operand in operands]
+
+    def compute(self, values: Sequence[Array], *parameters: float) -> Array:
+        """Its function of `values`."""
+        return self.definition().meaning(exact=self.exact)(*values, *parameters)
+
     def store(self, values: Array, view: View) -> None:
         """Clip and encode the result."""
+        if self.exact:
+            out, wraps = view(self.dst), self.definition().wraps
+            out[...] = stored(values, out.dtype, self.low, self.high, wraps=wraps)
+            return
         if self.low > -math.inf or self.high < math.inf:
             values = np.clip(values, np.float32(self.low), np.float32(self.high))
         encode(values, self.dst, view(self.dst))
@@ -202,8 +228,7 @@ class Unary(_Elementwise):
         if self.function == "move" and self.a.dtype == self.dst.dtype and self._plain():
             view(self.dst)[...] = view(self.a)
             return
-        values = decode(view(self.a), self.a)
-        self.store(self.definition().apply(values, *self.parameters), view)
+        self.store(self.compute(self.seen(view, self.a), *self.parameters), view)
 
     def _plain(self) -> bool:
         same = (self.a.scale, self.a.zero) == (self.dst.scale, self.dst.zero)
@@ -224,8 +249,7 @@ class Binary(_Elementwise):
         return (self.a, self.b)
 
     def execute(self, view: View) -> None:
-        left, right = decode(view(self.a), self.a), decode(view(self.b), self.b)
-        self.store(self.definition().apply(left, right), view)
+        self.store(self.compute(self.seen(view, self.a, self.b)), view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,8 +267,7 @@ class Ternary(_Elementwise):
         return (self.a, self.b, self.c)
 
     def execute(self, view: View) -> None:
-        values = (decode(view(operand), operand) for operand in self.reads())
-        self.store(self.definition().apply(*values), view)
+        self.store(self.compute(self.seen(view, *self.reads())), view)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,10 +299,10 @@ class Reduce(VectorInstruction):
     def execute(self, view: View) -> None:
         pairs = zip(self.a.shape, self.dst.shape, strict=True)
         axes = tuple(i for i, (n, m) in enumerate(pairs) if n > 1 and m == 1)
-        values = self.definition().apply(decode(view(self.a), self.a), axis=axes, keepdims=True)
-        if self.partial is not None:
-            earlier = decode(view(self.partial), self.partial)
-            values = COMBINE[self.function](values, earlier)
+        seen, *earlier = self.seen(view, *self.reads())
+        values = self.definition().apply(seen, axis=axes, keepdims=True)
+        for each in earlier:
+            values = COMBINE[self.function](values, each)
         self.store(values, view)
 
 
@@ -337,13 +360,13 @@ class Window(VectorInstruction):
         return 0 if self.w is None else self.dst.elements * math.prod(self.kernel)
 
     def execute(self, view: View) -> None:
-        values = decode(view(self.a), self.a)
+        values, *weights = self.seen(view, *self.reads())
         rows, cols = self.dst.shape[-3], self.dst.shape[-2]
         seen = windows(values, rows, cols, self.kernel, (*self.stride, *self.dilation))
         positions = [(i, j) for i in range(self.kernel[0]) for j in range(self.kernel[1])]
-        if self.w is not None:
-            weights = decode(view(self.w), self.w)
-            terms = (seen[..., i, j, :] * weights[..., None, None, i, j, :] for i, j in positions)
+        if weights:
+            w = weights[0]
+            terms = (seen[..., i, j, :] * w[..., None, None, i, j, :] for i, j in positions)
         else:
             terms = (seen[..., i, j, :] for i, j in positions)
         total = next(terms).copy()

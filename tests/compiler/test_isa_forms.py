@@ -26,6 +26,7 @@ from compiler.nest.text import parse_graph
 from compiler.ops.lower import Lower
 from compiler.stages import Stages
 from simmodel.arch import Arch, FormLimits, Isa
+from simmodel.dtype import NUMPY
 from simmodel.functional import execute
 from simmodel.isa import Instruction, Loop, VectorFamily
 from simmodel.isa.forms import Form, absent, elementwise_form, forms
@@ -93,7 +94,8 @@ def one_nest(form: Form) -> NestGraph:
     if name == "move":
         value = f"clip({value}, 0.5, 2.0)"  # else a copy engine does it
     line = f"y[a=3, b=40] = {value}"
-    return graph_of("y", (3, 40), [(3, 40)] * count, line)
+    bits = form.function is not None and form.function.bits
+    return graph_of("y", (3, 40), [(3, 40)] * count, line, "int32" if bits else "fp32")
 
 
 def _sliding(name: str) -> NestGraph:
@@ -105,7 +107,7 @@ def _sliding(name: str) -> NestGraph:
 
 
 def graph_of(
-    out: str, shape: tuple[int, ...], inputs: list[tuple[int, ...]], line: str
+    out: str, shape: tuple[int, ...], inputs: list[tuple[int, ...]], line: str, kind: str = "fp32"
 ) -> NestGraph:
     tensors = {out: shape} | {f"x{i}": each for i, each in enumerate(inputs)}
     text = ["graph net", *(f"buffer {n} {int(np.prod(s))}" for n, s in tensors.items())]
@@ -113,7 +115,7 @@ def graph_of(
         steps = [int(np.prod(extents[axis + 1 :])) for axis in range(len(extents))]
         said = ", ".join(map(str, steps)) + ("," if len(steps) == 1 else "")
         listed = ", ".join(map(str, extents))
-        text.append(f"tensor {name}: fp32[{listed}] at {name} + 0 by ({said.rstrip(',')})")
+        text.append(f"tensor {name}: {kind}[{listed}] at {name} + 0 by ({said.rstrip(',')})")
     text += [*(f"input x{i}" for i in range(len(inputs))), f"output {out}", line]
     return parse_graph("\n".join(text))
 
@@ -123,7 +125,7 @@ def numbers(graph: NestGraph, seed: int = 0) -> dict[str, np.ndarray]:
     random = np.random.default_rng(seed)
     return {
         name: random.choice([0.25, 0.5, 1.0, 1.75, 2.0, 3.5], graph.tensors[name].shape).astype(
-            "f4"
+            NUMPY[graph.tensors[name].dtype]
         )
         for name in graph.inputs
     }

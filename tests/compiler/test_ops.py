@@ -30,7 +30,8 @@ FUNCTIONS = [
     for op in ("Relu", "Sigmoid", "Tanh", "Erf", "Exp", "Log", "Sqrt", "Reciprocal", "Neg", "Abs",
                "Floor", "Ceil", "Round", "Sign", "Sin", "Cos", "Softplus", "Mish", "HardSwish",
                "LeakyRelu", "Elu", "Selu", "HardSigmoid", "Gelu", "Softsign", "Celu",
-               "ThresholdedRelu", "Identity", "Dropout")
+               "ThresholdedRelu", "Identity", "Dropout", "Tan", "Asin", "Acos", "Atan", "Cosh",
+               "Asinh", "Acosh", "Atanh", "IsNaN", "IsInf")
 ]  # fmt: skip
 ELEMENTWISE = [
     *FUNCTIONS,
@@ -57,6 +58,11 @@ ELEMENTWISE = [
     case("Mean", (3, 4), (4,), (3, 1)),
     case("Max", (3, 4), (4,), (3, 1)),
     case("Min", (3, 4)),
+    *(case(op, (3, 4), (4,), dtype="i4") for op in ("BitwiseAnd", "BitwiseOr", "BitwiseXor")),
+    case("BitwiseNot", (3, 4), dtype="i4"),
+    case("BitShift", (3, 4), np.array([0, 1, 3, 7], "u4"), dtype="u4", direction="LEFT"),
+    case("Mod", (3, 4), np.array([7, -2, 1, 3]), dtype="i8"),
+    case("Mod", (3, 4), np.array([0.5, -0.25, 1, 2], "f4"), fmod=1),
     case("Where", np.array([[True], [False], [True]]), (3, 4), (4,)),
     case("Clip", (3, 4), np.float32(-0.2), np.float32(0.4)),
     case("Clip", (3, 4), None, np.float32(0.4)),

@@ -347,15 +347,17 @@ def test_rounding_needs_the_type_that_it_rounds_to() -> None:
     assert UNARY["round_bf16"].apply(x).tolist() == [1, 70_144]
 
 
-@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("name", [name for name in UNARY if not UNARY[name].bits])
 def test_unary_functions_are_finite_and_fp32(name: str) -> None:
     function = UNARY[name]
     x = np.linspace(0.125, 3, 24, dtype=np.float32)
+    if name in ("asin", "acos", "atanh", "acosh"):  # where these are defined
+        x = x + np.float32(1) if name == "acosh" else x / np.float32(4)
     result = function.apply(x, *[0.5] * len(function.parameters))
     assert result.dtype == np.float32 and np.isfinite(result).all()
 
 
-@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.parametrize("name", [name for name in BINARY if not BINARY[name].bits])
 def test_binary_functions_are_finite_and_fp32(name: str) -> None:
     x = np.linspace(0.125, 3, 24, dtype=np.float32)
     result = BINARY[name].apply(x, x[::-1])

@@ -1,0 +1,249 @@
+"""Whole numbers on the vector engine: exact in every type, low bits kept, truth values as bytes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import at, machine
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from simmodel.dtype import NUMPY, limits
+from simmodel.isa import Binary, Instruction, Reduce, Ternary, Unary, Window
+from simmodel.region import Operand
+
+Array = NDArray[Any]
+KINDS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+SIGNED = tuple(kind for kind in KINDS if kind.startswith("int"))
+COUNT = 64
+
+
+def numbers(kind: str, seed: int = 0) -> Array:
+    """Numbers of a type, small ones, any ones and the ends."""
+    rng, (low, high) = np.random.default_rng([seed, *kind.encode()]), limits(kind)
+    anything = rng.integers(low, high, COUNT, NUMPY[kind], endpoint=True)
+    anything[:16] = rng.integers(max(low, -5), 5, 16, endpoint=True)
+    anything[16:20] = [low, low, high, high]
+    return rng.permutation(anything)
+
+
+def result(instruction: Instruction, *values: Array) -> Array:
+    """What an instruction makes of `values`, its operands in order."""
+    held = dict(zip(map(id, instruction.reads()), values, strict=True))
+    (dst,) = instruction.writes()
+    out = np.zeros(dst.shape, NUMPY[dst.dtype])
+    assert instruction.breaches == ()
+    instruction.execute(lambda operand: out if operand is dst else held[id(operand)])
+    return out
+
+
+def box(kind: str, *shape: int, **code: Any) -> Operand:
+    return at("local", 0, shape or (COUNT,), kind, **code)
+
+
+def binary(function: str, kind: str, x: Array, y: Array, to: str | None = None) -> Array:
+    a, b = box(kind, *x.shape), box(kind, *x.shape)
+    dst = box(to or kind, *x.shape)
+    return result(Binary(engine="vector", function=function, a=a, b=b, dst=dst), x, y)
+
+
+def unary(function: str, kind: str, x: Array, to: str | None = None, **more: Any) -> Array:
+    a, dst = box(kind, *x.shape), box(to or kind, *x.shape)
+    return result(Unary(engine="vector", function=function, a=a, dst=dst, **more), x)
+
+
+def in_python(x: Array, y: Array, kind: str, of: Callable[[int, int], int]) -> Array:
+    """`of` of Python's numbers without bounds, whose low bits are kept."""
+    made = [of(int(a), int(b)) % (1 << 64) for a, b in zip(x, y, strict=True)]
+    return np.array(made, np.uint64).astype(NUMPY[kind])
+
+
+def towards_zero(a: int, b: int) -> int:
+    return 0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+
+
+ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "max": max,
+    "min": min,
+    "div": towards_zero,
+    "mod": lambda a, b: 0 if b == 0 else a % b,
+    "fmod": lambda a, b: 0 if b == 0 else a - b * towards_zero(a, b),
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("function", ARITHMETIC)
+def test_arithmetic_keeps_the_low_bits(function: str, kind: str) -> None:
+    x, y = numbers(kind), numbers(kind, 1)
+    expected = in_python(x, y, kind, ARITHMETIC[function])
+    np.testing.assert_array_equal(binary(function, kind, x, y), expected)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("compare", ["equal", "less", "less_equal", "greater", "greater_equal"])
+def test_neighbours_far_beyond_fp32_are_told_apart(compare: str, kind: str) -> None:
+    x = numbers(kind)
+    y = np.where(np.arange(COUNT) % 2, x, x - (x > limits(kind)[0]).astype(x.dtype))
+    found = binary(compare, kind, x, y, "bool")
+    np.testing.assert_array_equal(found, getattr(np, compare)(x, y))
+
+
+@pytest.mark.parametrize("kind", SIGNED)
+def test_signs(kind: str) -> None:
+    x = numbers(kind)
+    zero = np.zeros_like(x)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(unary("neg", kind, x), zero - x)
+        np.testing.assert_array_equal(unary("abs", kind, x), np.abs(x))
+    np.testing.assert_array_equal(unary("sign", kind, x), np.sign(x))
+    np.testing.assert_array_equal(unary("bitwise_not", kind, x), ~x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("to", [*KINDS, "bool"])
+def test_conversions_wrap_or_saturate(kind: str, to: str) -> None:
+    x = numbers(kind)
+    low, high = limits(to)
+    wrapped = unary("wrap", kind, x, to)
+    np.testing.assert_array_equal(wrapped, x.astype(NUMPY[to]))
+    saturated = [bool(v) if to == "bool" else min(max(int(v), low), high) for v in x]
+    np.testing.assert_array_equal(unary("move", kind, x, to), np.array(saturated, NUMPY[to]))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clips_of_large_numbers(kind: str) -> None:
+    x, (low, high) = numbers(kind), limits(kind)
+    expected = np.clip(x, max(low, -3), 5)
+    np.testing.assert_array_equal(unary("move", kind, x, low=-3.5, high=5.5), expected)
+    np.testing.assert_array_equal(unary("move", kind, x, low=-1e30, high=1e30), x)
+    np.testing.assert_array_equal(unary("move", kind, x, low=1e30), np.full_like(x, high))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_powers(kind: str) -> None:
+    x, y = numbers(kind), np.abs(numbers("int8", 1) % 12).astype(NUMPY[kind])
+    np.testing.assert_array_equal(binary("pow", kind, x, y), in_python(x, y, kind, pow))
+
+
+def test_negative_powers_are_cut_off() -> None:
+    x = np.array([-2, -1, -1, 0, 1, 2], np.int32)
+    y = np.array([-1, -2, -3, -1, -7, -1], np.int32)
+    assert binary("pow", "int32", x, y).tolist() == [0, 1, -1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_shifts_beyond_the_bits_leave_the_sign(kind: str) -> None:
+    bits = NUMPY[kind].itemsize * 8
+    x = numbers(kind)
+    y = np.resize(np.array([0, 1, 3, bits - 1, bits, 100], NUMPY[kind]), COUNT)
+    left = in_python(x, y, kind, lambda a, b: a << b)
+    right = in_python(x, y, kind, lambda a, b: a >> b)
+    np.testing.assert_array_equal(binary("shift_left", kind, x, y), left)
+    np.testing.assert_array_equal(binary("shift_right", kind, x, y), right)
+
+
+def test_shifts_by_less_than_nothing() -> None:
+    x, y = np.array([-8, 8], np.int16), np.array([-1, -1], np.int16)
+    assert binary("shift_left", "int16", x, y).tolist() == [0, 0]
+    assert binary("shift_right", "int16", x, y).tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "bool"])
+def test_selection(kind: str) -> None:
+    x, y = (numbers(kind, s) if kind != "bool" else np.arange(COUNT) % 3 == s for s in (0, 1))
+    chosen = np.arange(COUNT) % 2 == 0
+    made = Ternary(
+        engine="vector", function="select", a=box("bool"), b=box(kind), c=box(kind), dst=box(kind)
+    )
+    np.testing.assert_array_equal(result(made, chosen, x, y), np.where(chosen, x, y))
+
+
+@pytest.mark.parametrize("function", ["and", "or", "xor"])
+def test_logic_of_truth_values(function: str) -> None:
+    x, y = np.array([False, False, True, True]), np.array([False, True, False, True])
+    expected = getattr(np, f"logical_{function}")(x, y)
+    np.testing.assert_array_equal(binary(function, "bool", x, y), expected)
+    np.testing.assert_array_equal(unary("not", "bool", x), ~x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("function", ["sum", "prod", "max", "min"])
+def test_reductions(function: str, kind: str) -> None:
+    x = numbers(kind)
+    a, dst = box(kind, 4, 16), box(kind, 4, 1)
+    found = result(Reduce(engine="vector", function=function, a=a, dst=dst), x.reshape(4, 16))
+    with np.errstate(all="ignore"):
+        expected = getattr(np, function)(x.reshape(4, 16), axis=1, keepdims=True, dtype=x.dtype) \
+            if function in ("sum", "prod") \
+            else getattr(np, function)(x.reshape(4, 16), axis=1, keepdims=True)  # fmt: skip
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_windows_of_large_integers() -> None:
+    x = np.arange(2**24, 2**24 + 25, dtype=np.int32).reshape(5, 5, 1)
+    a, dst = box("int32", 5, 5, 1), box("int32", 4, 4, 1)
+    made = Window(engine="vector", function="max", a=a, dst=dst, kernel=(2, 2))
+    np.testing.assert_array_equal(result(made, x), x[1:, 1:])
+
+
+def test_a_scale_makes_real_values_of_integers() -> None:
+    x = np.array([127, -128], np.int8)
+    a, dst = box("int8", 2, scale=0.5), box("int8", 2, scale=0.25)
+    made = Binary(engine="vector", function="add", a=a, b=box("int8", 2, scale=0.5), dst=dst)
+    assert not made.exact
+    assert result(made, x, x).tolist() == [127, -128]
+
+
+def test_bits_are_of_integers_alone() -> None:
+    whole, real = box("int8"), box("fp32")
+    for a, dst in ((whole, real), (real, whole), (box("int8", scale=0.5), whole)):
+        made = Unary(engine="vector", function="bitwise_not", a=a, dst=dst)
+        ((rule, message),) = made.breaches
+        assert rule == "type" and "expected integers" in message
+
+
+def test_real_values_beyond_eight_bytes_saturate() -> None:
+    x = np.array([1e30, -1e30, 2.5, -2.5], np.float32)
+    made = unary("trunc", "fp32", x, "int64")
+    assert made.tolist() == [2**63 - 1024, -(2**63), 2, -2]
+
+
+def test_what_comes_with_other_types() -> None:
+    def has(*types: str) -> set[str]:
+        engine = machine(vector={"lanes": 8, "types": types}).vector
+        return {kind for kind in (*KINDS, "bool", "fp32", "fp64") if engine.has(kind)}
+
+    base = {"bool", "fp32"}
+    assert has("int8", "fp32", "fp16") == {*base, "int8"}
+    assert has("int8", "int16", "fp32", "fp16", "int32") == {
+        *base, "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "cycles"), [("bool", 4), ("int8", 4), ("int32", 8), ("int64", 16), ("uint64", 16)]
+)
+def test_eight_bytes_take_two_lanes(kind: str, cycles: int) -> None:
+    arch = machine(vector={"lanes": 16, "wide_lanes": 8})
+    made = Binary(engine="vector", function="max", a=box(kind), b=box(kind), dst=box(kind))
+    assert made.cycles(arch) == cycles
+
+
+@given(st.sampled_from(KINDS), st.integers(0, 2**32 - 1))
+def test_quotient_and_remainder_make_the_dividend(kind: str, seed: int) -> None:
+    x, y = numbers(kind, seed), numbers(kind, seed + 1)
+    quotient, rest = binary("div", kind, x, y), binary("fmod", kind, x, y)
+    with np.errstate(all="ignore"):
+        again = quotient * y + rest
+    np.testing.assert_array_equal(again[y != 0], x[y != 0])
