@@ -23,7 +23,7 @@ import numpy as np
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
 from compiler.nest.interp import Host, views
-from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph
+from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
 from compiler.nest.memo import Memo
 from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
 
@@ -128,11 +128,13 @@ class _Values:
         """What the stored values of a tensor may be off by; None: nothing."""
         storage = self._graph.tensors[name].storage
         flat = self._errors.get(storage.buffer)
-        if flat is None:
-            return None
-        strides = tuple(s * flat.itemsize for s in storage.strides)
-        shape = self._graph.tensors[name].shape
-        return np.ndarray(shape, flat.dtype, flat, storage.offset * flat.itemsize, strides)
+        return None if flat is None else _view(self._graph.tensors[name], flat)
+
+    def copied(self, name: str) -> tuple[Array, Array | None]:
+        """The whole buffer in which a tensor lies, as it is now, and what it may be off by."""
+        flat = np.asarray(self.tensors[name].base).copy()
+        errors = self._errors.get(self._graph.tensors[name].storage.buffer)
+        return flat, None if errors is None else errors.copy()
 
     def errors(self, nest: Nest) -> dict[str, Array | None]:
         """Of what `nest` reads."""
@@ -158,6 +160,7 @@ class _Recomputation:
         self.inner = _read_within(recipe)
         self.bypassed = _bypassed(recipe)
         self.unfed: dict[str, tuple[Array, Array | None]] = {}
+        """By buffer, what was made there before its readers got what the program had."""
         self.machine = _Values(_as_on_machine(recipe), recipe.graph)
         self.model = _Values(views(recipe.graph, wide=True), recipe.graph)
         for tensor in recipe.graph.tensors.values():
@@ -251,10 +254,13 @@ class _Recomputation:
         errors: dict[str, Array | None] = {}
         for access in reads:
             name = access.tensor
-            own = name in self.unfed and self.inner.get(name, "") in origin.split("+")
-            unfed = self.unfed[name] if own else None
-            found[name] = self.model.tensors[name] if unfed is None else unfed[0]
-            errors[name] = self.model.error_of(name) if unfed is None else unfed[1]
+            tensor = self.recipe.graph.tensors[name]
+            unfed = self.unfed.get(tensor.storage.buffer)
+            if unfed is None or self.inner[tensor.storage.buffer] not in origin.split("+"):
+                found[name], errors[name] = self.model.tensors[name], self.model.error_of(name)
+                continue
+            found[name] = _view(tensor, unfed[0])
+            errors[name] = None if unfed[1] is None else _view(tensor, unfed[1])
         return found, errors
 
     def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
@@ -311,8 +317,9 @@ class _Recomputation:
                 self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
             if not self.recipe.known[name] or name in self.bypassed:
                 continue
-            if name in self.inner:
-                self.unfed[name] = values.copy(), None if error is None else error.copy()
+            buffer = self.recipe.graph.tensors[name].storage.buffer
+            if buffer in self.inner and values.size:
+                self.unfed[buffer] = self.model.copied(name)
             self._hand_on(name)
 
     def _hand_on(self, name: str) -> None:
@@ -373,17 +380,40 @@ def _equal(left: Array, right: Array) -> bool:
 
 
 def _read_within(recipe: Recipe) -> dict[str, str]:
-    """Tensors that operators made from one node of the model hand on, and that node."""
-    makers = {nest.tensor: nest.origin for stage in recipe.stages for nest in stage.nests}
+    """Buffers that operators made from one node of the model hand on, and that node."""
+    graph = recipe.graph
+
+    def buffer(name: str) -> str:
+        return graph.tensors[name].storage.buffer
+
+    makers: dict[str, dict[str, None]] = {}
+    for stage in recipe.stages:
+        for nest in stage.nests:
+            makers.setdefault(buffer(nest.tensor), {})[nest.origin] = None
+        for name in () if stage.host is None else stage.host.outputs:
+            makers.setdefault(buffer(name), {}).update(_origins(stage.host))
     found: dict[str, str] = {}
     for stage in recipe.stages:
         reads = [(a.tensor, nest.origin) for nest in stage.nests for a in nest.reads]
         if stage.host is not None:
             reads += [(name, stage.host.origin) for name in stage.host.inputs]
         for name, origin in reads:
-            if name in makers and makers[name] in origin.split("+"):
-                found[name] = makers[name]
+            made = makers.get(buffer(name), {})
+            own = next((maker for maker in made if maker in origin.split("+")), None)
+            if own is not None:
+                found[buffer(name)] = own
     return found
+
+
+def _origins(host: HostNode | None) -> dict[str, None]:
+    return dict.fromkeys(() if host is None else host.origin.split("+"))
+
+
+def _view(tensor: Tensor, flat: Array) -> Array:
+    """`tensor` in an array of its whole buffer."""
+    storage = tensor.storage
+    strides = tuple(s * flat.itemsize for s in storage.strides)
+    return np.ndarray(tensor.shape, flat.dtype, flat, storage.offset * flat.itemsize, strides)
 
 
 def _bypassed(recipe: Recipe) -> set[str]:

@@ -23,7 +23,9 @@ from compiler.emit.split_loads import SplitLoads
 from compiler.fuse.fuse_tails import FuseTails
 from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy
+from compiler.graph.decompose_attention import DecomposeAttention
 from compiler.graph.decompose_composites import DecomposeComposites
+from compiler.graph.decompose_fused import DecomposeFused
 from compiler.graph.decompose_losses import DecomposeLosses
 from compiler.graph.decompose_positions import DecomposePositions
 from compiler.graph.decompose_windows import DecomposeWindows
@@ -68,6 +70,8 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point
     FoldConstants(),  # the weights that stayed float
     FuseActivations(),  # before decompositions blur the spellings
+    DecomposeAttention(),
+    DecomposeFused(),
     DecomposeLosses(),  # before the operators that it is made of
     DecomposePositions(),
     DecomposeComposites(),

@@ -160,6 +160,17 @@ def _written(node: onnx.NodeProto, net: Net) -> Limits:
     return Limits(((0, max(high, 0)),), f"positions of {said(node)}, {room or '?'} of them")
 
 
+def _filled(less: int) -> Callable[[onnx.NodeProto, Net], Limits]:
+    """GroupQueryAttention: its cache is full, counted up to the last row or to its end."""
+
+    def found(node: onnx.NodeProto, net: Net) -> Limits:
+        extents = [net.extent(name, 2) for name in (*node.output[1:2], *node.input[3:4])]
+        room = next((extent for extent in extents if isinstance(extent, int)), 1)
+        return Limits(((room - less, room - less),), f"length of the cache of {said(node)}")
+
+    return found
+
+
 _SITES: dict[tuple[str, int], Callable[[onnx.NodeProto, Net], Limits | None]] = {
     ("Div", 1): _divisor,
     ("Mod", 1): _divisor,
@@ -181,6 +192,8 @@ _SITES: dict[tuple[str, int], Callable[[onnx.NodeProto, Net], Limits | None]] = 
     ("GRU", 4): _lengths(0),
     ("RNN", 4): _lengths(0),
     ("TensorScatter", 2): _written,
+    ("GroupQueryAttention", 5): _filled(1),
+    ("GroupQueryAttention", 6): _filled(0),
     ("RotaryEmbedding", 3): _rows(1),  # of ONNX: data, cosines, sines, positions
     ("RotaryEmbedding", 1): _rows(2),  # of com.microsoft: data, positions, cosines, sines
 }

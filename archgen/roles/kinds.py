@@ -109,7 +109,6 @@ _SIZES: dict[str, tuple[int, ...]] = {
     "Unsqueeze": (1,),
     "Squeeze": (1,),
     "OneHot": (1,),
-    "GroupQueryAttention": (5, 6),
 }
 _COUNTED = {"Add", "Sub", "Mul", "Div", "Floor", "Ceil", "Concat", "Max", "Min", "Round"}
 

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.graph.runtime import infer_by_runtime
-from compiler.graph.types import small_constant, type_proto
+from compiler.graph.types import declared, small_constant, type_proto
 
 Rule = Callable[[ir.Node], tuple[ir.DataType, tuple[int, ...]]]
 
@@ -188,6 +188,30 @@ MICROSOFT_RULES: dict[str, Rule] = {
 
 ARCHGEN_RULES: dict[str, Rule] = {"Silu": _same_as(0)}
 
+
+def _grouped_attention(node: ir.Node) -> list[tuple[int, ...]]:
+    """GroupQueryAttention: its result, and caches as long as what they hold, or as their room."""
+    batch, tokens, hidden = _shape(node, 0)
+    heads, groups = (node.attributes[name].as_int() for name in ("num_heads", "kv_num_heads"))
+    if node.inputs[1] is None:  # queries, keys and values lie side by side
+        hidden = hidden * heads // (heads + 2 * groups)
+    past = 0 if node.inputs[3] is None else _shape(node, 3)[2]
+    total = small_constant(node.inputs[6]) if node.inputs[6] is not None else None
+    if total is not None:
+        room = max(past, int(onnx.numpy_helper.to_array(total).max()))
+    else:
+        shown = (declared(value) or () for value in node.outputs[1:3])
+        room = next((dims[2] for dims in shown if len(dims) == 4 and dims[2]), past or tokens)
+    cache = (batch, groups, room, hidden // heads)
+    return [(batch, tokens, hidden), cache, cache]
+
+
+SEVERAL: dict[tuple[str, str], Callable[[ir.Node], list[tuple[int, ...]]]] = {
+    ("com.microsoft", "GroupQueryAttention"): _grouped_attention,
+}
+"""Operators of several results, all of the first input's element type, whose shapes ONNX Runtime
+does not say."""
+
 STANDARD_RULES: dict[str, Rule] = {
     "GroupNormalization": _same_as(0),
     "MeanVarianceNormalization": _same_as(0),
@@ -204,6 +228,11 @@ def infer_node(node: ir.Node, opsets: Mapping[str, int]) -> None:
 
     Raises ValueError where the inputs contradict the operator's definition.
     """
+    several = SEVERAL.get((node.domain, node.op_type))
+    if several is not None:
+        for value, shape in zip(node.outputs, several(node), strict=False):
+            value.dtype, value.shape = _dtype(node, 0), ir.Shape(shape)
+        return
     rules = RULES.get(node.domain, {})
     rule = rules.get(node.op_type)
     if rule is not None:

@@ -266,11 +266,13 @@ class Rewriter:
         """Where new nodes stand: before the anchor."""
         self.graph.insert_before(self.anchor, node)
 
-    def replace(self, *new: ir.Value) -> None:
-        """Let `new` take the place of the anchor's outputs, and remove the anchor."""
+    def replace(self, *new: ir.Value | None) -> None:
+        """Let `new` take the place of the anchor's outputs, and remove the anchor; None for what
+        nobody reads."""
         outputs = list(self.anchor.outputs)
         for old, value in zip(outputs, new, strict=False):
-            replace_value(old, value, self.anchor, self.props)
+            if value is not None:
+                replace_value(old, value, self.anchor, self.props)
         self.graph.remove(self.anchor, safe=True)
 
 

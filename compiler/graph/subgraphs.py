@@ -16,12 +16,10 @@ import onnx_ir as ir
 from compiler.graph.fold import folded
 from compiler.graph.infer import infer_node
 from compiler.graph.rewrite import const, input_of, int_attr, ints_attr, is_op
+from compiler.graph.types import DECLARED, Dims, declared
 
-Dims = tuple[int | None, ...] | None
-"""Extents, None where one is not known; None: not even the rank is."""
 Opsets = Mapping[str, int]
 
-_DECLARED = "archgen.declared"
 _WHY = "archgen.why_open"
 _ROUNDS = 64
 """Rounds of a Loop that are walked one by one where each changes the shapes of the next."""
@@ -29,10 +27,10 @@ _ROUNDS = 64
 
 def forget_shapes(node: ir.Node) -> None:
     """Drop the shapes of what `node` makes, which may be of other input extents; those of a node
-    with a body are remembered as declared."""
+    with a body, and of results, are remembered as declared."""
     for value in node.outputs:
-        if has_body(node):
-            value.meta[_DECLARED] = _dims(value)
+        if has_body(node) or value.is_graph_output():
+            value.meta[DECLARED] = _dims(value)
         value.shape = None
 
 
@@ -176,7 +174,7 @@ def _type(values: Sequence[ir.Value], outer: Sequence[ir.Value | None]) -> None:
 def _take(value: ir.Value, made: ir.Value, dims: Dims, why: str) -> None:
     """Let a result of the node be of the type of `made`, of the body, and of the shape `dims`."""
     value.type = made.type or value.type
-    _give(value, _filled(dims, value.meta.get(_DECLARED)))
+    _give(value, _filled(dims, declared(value)))
     if not _is_known(value):
         value.meta[_WHY] = why
 

@@ -26,3 +26,15 @@ def small_constant(value: ir.Value) -> onnx.TensorProto | None:
     if tensor is None or value.is_graph_input() or tensor.size > SMALL:
         return None
     return ir.serde.serialize_tensor(tensor)
+
+
+Dims = tuple[int | None, ...] | None
+"""Extents, None where one is not known; None: not even the rank is."""
+DECLARED = "archgen.declared"
+"""Key, in the metadata of a value, of the extents that the model's file states."""
+
+
+def declared(value: ir.Value) -> Dims:
+    """The extents of `value` that the file states, which may be of other inputs."""
+    found: Dims = value.meta.get(DECLARED)
+    return found

@@ -63,18 +63,17 @@ FOREIGN = {
         [microsoft("MatMulNBits", ["x", "b", "s"], ["y"], K=32, N=16, bits=4, block_size=32)],
         [X], ["y"], numbers("b", [16, 1, 16], UINT8), numbers("s", [16]),
     ),
-    "SkipSimplifiedLayerNormalization": network(
-        [microsoft("SkipSimplifiedLayerNormalization", ["x", "r", "g"], ["y", "", "", "sum"])],
-        [X, ("r", FLOAT, [1, 4, 32])], ["y", "sum"], numbers("g", [32]),
+    "CDist": network(
+        [microsoft("CDist", ["x", "r"], ["y"])], [("x", FLOAT, [4, 8]), ("r", FLOAT, [6, 8])], ["y"],
     ),
-    "FusedMatMul": network(
-        [microsoft("FusedMatMul", ["x", "r"], ["y"], transB=1)],
-        [X, ("r", FLOAT, [1, 4, 32])], ["y"],
+    "MultiHeadAttention": network(  # keys by head
+        [microsoft("MultiHeadAttention", ["x", "k", "v"], ["y"], num_heads=2)],
+        [X, ("k", FLOAT, [1, 2, 3, 16]), ("v", FLOAT, [1, 2, 3, 16])], ["y"],
     ),
     "GroupQueryAttention": network(
         [microsoft(
             "GroupQueryAttention", ["q", "k", "v", "past", "past2", "last", "total"],
-            ["y", "present", "present2"], num_heads=4, kv_num_heads=2,
+            ["y", "present", "present2"], num_heads=4, kv_num_heads=2, smooth_softmax=1,
         )],
         [("q", FLOAT, [1, 1, 32]), ("k", FLOAT, [1, 1, 16]), ("v", FLOAT, [1, 1, 16]),
          ("past", FLOAT, [1, 2, 5, 8]), ("past2", FLOAT, [1, 2, 5, 8])],
