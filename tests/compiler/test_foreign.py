@@ -63,8 +63,8 @@ FOREIGN = {
         [microsoft("MatMulNBits", ["x", "b", "s"], ["y"], K=32, N=16, bits=4, block_size=32)],
         [X], ["y"], numbers("b", [16, 1, 16], UINT8), numbers("s", [16]),
     ),
-    "CDist": network(
-        [microsoft("CDist", ["x", "r"], ["y"])], [("x", FLOAT, [4, 8]), ("r", FLOAT, [6, 8])], ["y"],
+    "Inverse": network(
+        [microsoft("Inverse", ["x"], ["y"])], [("x", FLOAT, [1, 3, 3])], ["y"],
     ),
     "MultiHeadAttention": network(  # keys by head
         [microsoft("MultiHeadAttention", ["x", "k", "v"], ["y"], num_heads=2)],
