@@ -110,6 +110,16 @@ def resized(net: Net) -> str:
     return net.op("Conv", up, net.weight(4, 5, 3, 3), pads=[1] * 4)
 
 
+def cropped(net: Net) -> str:
+    """A crop that reaches over the end, where another value stands."""
+    x = net.op("Relu", net.input(1, 3, 7, 6))
+    roi, sizes = net.const([0.2, 0.1, 0.7, 1.3], "f4"), net.const([5, 8], "i8")
+    return net.op(
+        "Resize", x, roi, "", sizes, axes=[2, 3], mode="cubic", extrapolation_value=2.0,
+        coordinate_transformation_mode="tf_crop_and_resize",
+    )  # fmt: skip
+
+
 def own_transpose(net: Net) -> str:
     """Both operands of the product are one tensor."""
     x = net.input(2, 5, 7)
@@ -193,6 +203,7 @@ NETWORKS: dict[str, Grow] = {
     "sliced": sliced,
     "resized": resized,
     "bordered": bordered,
+    "cropped": cropped,
     "running": running,
     "classes": classes,
     "own-transpose": own_transpose,
