@@ -10,9 +10,17 @@ from typing import Literal
 class Binding:
     """How one nest runs on a machine."""
 
-    engine: Literal["matrix", "vector", "copy"]
+    engine: Literal["matrix", "vector", "scalar", "copy"]
     """copy: a pure move between memories."""
     direct: bool = True
     """Matrix engine: the result is finished on write-back; else the vector engine finishes it."""
     sums: str = "local"
     """Memory role of partial sums."""
+
+    @property
+    def finisher(self) -> str:
+        """The engine that writes the result; what else a copy would do stays on chip with the
+        vector engine."""
+        if self.engine in ("copy", "matrix"):
+            return "matrix" if self.engine == "matrix" and self.direct else "vector"
+        return self.engine

@@ -256,7 +256,7 @@ class Vector(Part):
 
     def has(self, name: str) -> bool:
         """Whether it reads and writes elements of type `name`, listed or come along with others."""
-        return name == "bool" or name in self.types or _COMES_WITH.get(name) in self.types
+        return _has(self.types, name)
 
     def elements(self, itemsize: int) -> float:
         """Elements per cycle of a simple operation whose widest operand has `itemsize` bytes."""
@@ -307,10 +307,37 @@ class Isa(Part):
         return found
 
 
+def _has(types: tuple[str, ...], name: str) -> bool:
+    """Whether an engine of `types` has elements of type `name`, listed or along with others."""
+    return name == "bool" or name in types or _COMES_WITH.get(name) in types
+
+
+class ScalarCost(Part):
+    """Cycles per element of the scalar unit, by kind of operation: fetch, compute and store it."""
+
+    simple: Annotated[float, Field(gt=0)] = 2.0
+    """Move, add, subtract, compare, min, max, clip, select, convert."""
+    multiply: Annotated[float, Field(gt=0)] = 4.0
+    """Multiply and multiply-add."""
+    divide: Annotated[float, Field(gt=0)] = 20.0
+    """Divide, reciprocal, square root."""
+    special: Annotated[float, Field(gt=0)] = 60.0
+    """Exponential, logarithm, error function, tanh, sigmoid and what is built on them."""
+
+
 class Scalar(Part):
-    """The scalar unit: synchronization and bookkeeping."""
+    """The scalar unit: synchronization and bookkeeping, and element after element what the vector
+    engine cannot."""
 
     startup: Delay = NO_DELAY
+    types: tuple[StorageType, ...] = ()
+    """Element types that it reads and writes in local memory, arithmetic inside is fp32; none: it
+    does not compute."""
+    cost: ScalarCost = ScalarCost()
+
+    def has(self, name: str) -> bool:
+        """Whether it computes with elements of type `name`, listed or come along with others."""
+        return bool(self.types) and _has(self.types, name)
 
 
 class CopyEngine(Part):
@@ -491,16 +518,19 @@ class Arch(Part):
         return self.core_count * self.matrix.peak(dtype)
 
     def reach(self, form: str) -> tuple[int, int | None]:
-        """Dimensions that one vector instruction of this form walks, and the most elements along
-        the innermost one."""
+        """Dimensions that one instruction of this form walks, and the most elements along the
+        innermost one."""
         limits, rank, extent = self.isa.limits_of(form), self.vector.rank, self.vector.max_extent
+        if form.startswith("scalar."):  # loops of its own, as deep as any vector engine's
+            rank, extent = 3, None
         extents = [each for each in (extent, limits.max_extent) if each is not None]
         return min(rank, limits.rank or rank), min(extents, default=None)
 
     def factor(self, form: str, cost: str) -> float:
-        """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`."""
-        own = self.isa.limits_of(form).cost
-        by_class: float = getattr(self.vector.cost, cost)
+        """Cycles per vector of lanes of a vector instruction of this form, of cost class `cost`;
+        per element of the scalar unit's."""
+        own, costs = self.isa.limits_of(form).cost, self.vector.cost
+        by_class: float = getattr(self.scalar.cost if form.startswith("scalar.") else costs, cost)
         return by_class if own is None else own
 
     def copy_engine(self, source: str, target: str) -> str | None:

@@ -89,7 +89,8 @@ def print_bound(parts: Sequence[Part]) -> Iterator[str]:
 
 
 _WAY = re.compile(
-    r"(?P<engine>matrix|vector|copy)(?P<vector>, finished by vector)?(?:, sums in (?P<sums>\w+))?"
+    r"(?P<engine>matrix|vector|scalar|copy)(?P<vector>, finished by vector)?"
+    r"(?:, sums in (?P<sums>\w+))?"
 )
 
 

@@ -61,9 +61,7 @@ class LayerFacts:
     def engines(self) -> tuple[tuple[str, str], ...]:
         """Per nest: the engine that reads its operands, and the one that finishes it."""
         return tuple(
-            ("matrix", "matrix" if way.direct else "vector")
-            if way.engine == "matrix"
-            else ("vector", "vector")
+            ("matrix" if way.engine == "matrix" else way.finisher, way.finisher)
             for way in self.layer.bindings
         )
 

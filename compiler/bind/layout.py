@@ -101,7 +101,7 @@ def vector_steps(nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: 
     late = sum(access is not None for access in (nest.bias, nest.multiplier))
     windowed = nest.reduce is not None and bool(roles(nest).taps)
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
-    if adds_up_in_pieces(nest, tensors, arch):
+    if way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch):
         return max(late, 1) + 1
     return late + (taps if windowed and not arch.vector.window else 1)
 

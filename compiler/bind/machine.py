@@ -17,7 +17,7 @@ from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, product_type
 from simmodel.isa.cycles import depthwise_cycles as native_cycles
 from simmodel.isa.cycles import product_cycles
-from simmodel.isa.forms import elementwise_form
+from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import JOINS, UNARY
 
 
@@ -30,8 +30,33 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
         return tuple(way for _, way in sorted(able, key=lambda pair: pair[0]))
     if nest.contraction:
         return (_on_array(nest, tensors, arch),)
-    pure = _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype)
-    return (Binding("copy" if pure else "vector"),)
+    if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
+        return (Binding("copy"),)
+    if _vector_lacks(nest, tensors, arch, finishing=False) is None:
+        return (Binding("vector"),)
+    return (Binding("scalar" if _scalar_runs(nest, tensors, arch) else "vector"),)
+
+
+def _scalar_runs(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
+    """Whether the scalar unit can run a nest, and in less than a call of the host takes."""
+    types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
+    late = nest.bias is not None or nest.multiplier is not None
+    reduced = sum(dim.extent > 1 for dim in nest.dims[nest.rank :])
+    if is_float(wide := temporary_type(arch)):
+        types.add(wide)  # of real values that stay within a layer
+    function = UNARY.get(nest.function)
+    if function is not None and function.rounds_to is not None:
+        types.add(function.rounds_to)
+    if late or not all(map(arch.scalar.has, types)) or (nest.reduce and roles(nest).taps):
+        return False
+    form = form_of(nest, "scalar")
+    rank, _ = arch.reach(form)
+    if reduced > rank or not arch.isa.has(form):
+        return False
+    elements = math.prod(dim.extent for dim in nest.dims)
+    return elements * arch.factor(form, cost_of(form)) <= arch.host.latency.cycles(arch.clock) + (
+        elements / arch.host.compute * arch.clock
+    )
 
 
 def _on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
@@ -116,7 +141,7 @@ def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | Non
     """Why no engine of `arch` can run `nest`, or None."""
     way = possible(nest, tensors, arch)[0]
     types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
-    if way.engine == "copy":
+    if way.engine in ("copy", "scalar"):
         return None
     if way.engine == "matrix":
         operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
@@ -143,7 +168,8 @@ def _vector_lacks(
         return f"the vector engine has no {', '.join(missing)}"
     if not finishing and (form := _missing(nest, arch)) is not None:
         return f"{arch.name} has no {form}"
-    if not finishing and _between(nest, tensors, arch) and not is_float(temporary_type(arch)):
+    between = not finishing and _between(nest, tensors, arch)
+    if between and temporary_type(arch) not in arch.vector.types:
         return "the vector engine has no type for real values between its instructions"
     return None
 
@@ -189,18 +215,21 @@ def _kinds(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, str]:
     return {name: tensors[name].dtype for name in names}
 
 
-def form_of(nest: Nest) -> str:
-    """The form of vector instruction that does most of a nest."""
+def form_of(nest: Nest, engine: str = "vector") -> str:
+    """The form of vector instruction, or of another engine's, that does most of a nest."""
     if nest.reduce is None:
-        return elementwise_form(nest.function, len(nest.operands))
+        return elementwise_form(nest.function, len(nest.operands), engine)
     if not roles(nest).taps:
-        return f"vector.reduce.{nest.reduce}"
+        return f"{engine}.reduce.{nest.reduce}"
     return f"vector.window.{'fma' if len(nest.operands) > 1 else nest.reduce}"
 
 
 def temporary_type(arch: Arch) -> str:
-    """Element type of intermediate values between vector instructions."""
-    return next((t for t in ("fp32", "fp16", "bf16") if t in arch.vector.types), "int32")
+    """Element type of intermediate values between vector instructions, and of real values within
+    layers: the scalar unit's where the vector engine has none."""
+    found = (t for t in ("fp32", "fp16", "bf16") if t in arch.vector.types)
+    scalar = (t for t in ("fp32", "fp16", "bf16") if t in arch.scalar.types)
+    return next(found, next(scalar, "int32"))
 
 
 def real_type(arch: Arch, dtype: str) -> str:

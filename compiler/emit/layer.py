@@ -120,7 +120,7 @@ class LayerEmitter:
         if level == plan.out_level:
             ways = ((compute, compute.binding) for compute in plan.computes)
             rest = (c for c, way in ways if way.engine != "matrix" or not way.direct)
-            nodes += [self._compute(compute, tile, "vector") for compute in rest]
+            nodes += [self._compute(compute, tile, compute.binding.finisher) for compute in rest]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
         return nodes
@@ -202,8 +202,10 @@ class LayerEmitter:
         around, nest = self.around, compute.nest
         origin = self.origins[compute.position]
         fields = (around.arch, around.names, around.places, origin)
-        kind = MatrixEmitter if engine == "matrix" else VectorEmitter
-        items = tuple(kind(*fields).items(compute, tile))
+        if engine == "matrix":
+            items = tuple(MatrixEmitter(*fields).items(compute, tile))
+        else:
+            items = tuple(VectorEmitter(*fields, engine).items(compute, tile))
         reads = set(compute.reads)
         writes = {compute.writes}
         inner = {name for name in (compute.sums, *compute.scratch) if name is not None}

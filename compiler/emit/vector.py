@@ -14,7 +14,20 @@ from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
-from simmodel.isa import Binary, Item, Loop, Reduce, Ternary, Unary, VectorInstruction, Window
+from simmodel.isa import (
+    Binary,
+    Item,
+    Loop,
+    Reduce,
+    ScalarBinary,
+    ScalarReduce,
+    ScalarTernary,
+    ScalarUnary,
+    Ternary,
+    Unary,
+    VectorInstruction,
+    Window,
+)
 from simmodel.isa.functions import JOINS
 from simmodel.region import Address, Operand
 
@@ -23,13 +36,35 @@ Link = Callable[[Operand], list[VectorInstruction]]
 
 
 @dataclass(frozen=True)
+class Kinds:
+    """The classes of instructions of one engine."""
+
+    unary: type[Unary]
+    binary: type[Binary]
+    ternary: type[Ternary]
+    reduce: type[Reduce]
+
+
+KINDS = {
+    "vector": Kinds(Unary, Binary, Ternary, Reduce),
+    "scalar": Kinds(ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce),
+}
+
+
+@dataclass(frozen=True)
 class VectorEmitter:
-    """Emits one compute step on the vector engine."""
+    """Emits one compute step on the vector engine, or on the scalar unit."""
 
     arch: Arch
     names: Names
     places: Places
     origin: int
+    engine: str = "vector"
+
+    @property
+    def kinds(self) -> Kinds:
+        """The instructions of the engine."""
+        return KINDS[self.engine]
 
     def items(self, compute: Compute, tile: Tile) -> list[Item]:
         """Instructions of `compute`, within the engine's ranks and extents."""
@@ -87,14 +122,16 @@ class VectorEmitter:
         return replace(operand, shape=operand.shape[:rank], strides=operand.strides[:rank])
 
     def _unary(self, function: str, dst: Operand, a: Operand, *parameters: float) -> Unary:
-        return Unary(
-            engine="vector", origin=self.origin, function=function, dst=dst, a=a,
+        return self.kinds.unary(
+            engine=self.engine, origin=self.origin, function=function, dst=dst, a=a,
             parameters=tuple(parameters),
         )  # fmt: skip
 
     def _binary(self, function: str, a: Operand, b: Operand) -> Link:
         return lambda dst: [
-            Binary(engine="vector", origin=self.origin, function=function, dst=dst, a=a, b=b)
+            self.kinds.binary(
+                engine=self.engine, origin=self.origin, function=function, dst=dst, a=a, b=b
+            )
         ]
 
     def _main(self, compute: Compute, tile: Tile) -> Link:
@@ -120,8 +157,8 @@ class VectorEmitter:
             return self._unary(nest.function, dst, reads[0], *nest.parameters)
         if len(reads) == 2:
             return self._binary(nest.function, reads[0], reads[1])(dst)[0]
-        return Ternary(
-            engine="vector", origin=self.origin, function=nest.function, dst=dst,
+        return self.kinds.ternary(
+            engine=self.engine, origin=self.origin, function=nest.function, dst=dst,
             a=reads[0], b=reads[1], c=reads[2],
         )  # fmt: skip
 
@@ -134,7 +171,9 @@ class VectorEmitter:
         )
         function = compute.nest.reduce
         assert function is not None
-        return Reduce(engine="vector", origin=self.origin, function=function, dst=wide, a=a)
+        return self.kinds.reduce(
+            engine=self.engine, origin=self.origin, function=function, dst=wide, a=a
+        )
 
     def _window(
         self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: Tile

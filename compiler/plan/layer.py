@@ -200,9 +200,6 @@ class LayerPlanner:
         self.computes_into = writes
         return tuple(computes)
 
-    def _finisher(self, way: Binding) -> str:
-        return "matrix" if way.engine == "matrix" and way.direct else "vector"
-
     def _written(self, position: int, nest: Nest, way: Binding) -> str:
         last = position == len(self.layer.nests) - 1
         if last:
@@ -212,7 +209,7 @@ class LayerPlanner:
             dtype = self.layer.tensors[nest.tensor].dtype
             slots = self.slots if self.depth or self.looped else 1
             return self._tile(nest.tensor, dtype, position, "local", slots=slots)
-        crossing = self._finisher(way) == "matrix" and self.depth > 0
+        crossing = way.finisher == "matrix" and self.depth > 0
         slots = self.slots if crossing else 1
         return self._tile(nest.tensor, self._inside_type(nest), position, "local", slots=slots)
 

@@ -34,11 +34,12 @@ from simmodel.isa.functions import JOINS
 _MOVE, _MULTIPLY = "vector.unary.move", "vector.binary.mul"
 
 
-def vector_startup(arch: Arch, read: Collection[str] = ("local",)) -> int:
+def vector_startup(arch: Arch, read: Collection[str] = ("local",), engine: str = "vector") -> int:
     """Cycles before an instruction that reads these memories moves its first operand."""
     memories = arch.memories.on_chip()
     latency = max(memories[role].latency.cycles(arch.clock) for role in read)
-    return arch.vector.startup.cycles(arch.clock) + latency
+    own = arch.scalar.startup if engine == "scalar" else arch.vector.startup
+    return own.cycles(arch.clock) + latency
 
 
 def move_cycles(
@@ -140,6 +141,8 @@ class VectorWork:
         return sum(self._least(link) for link in self._links())
 
     def _least(self, link: Link) -> float:
+        if self.way.engine == "scalar":
+            return 0.0  # beside the vector engine
         elements: int = math.prod(self.extents if link.reduces else self.sizes) * link.times
         factor = self.arch.factor(link.form, cost_of(link.form))
         return elements * max(1, link.taps) / self._lanes(link) * factor
@@ -166,7 +169,8 @@ class VectorWork:
             if not late:
                 yield Link(target, (source,), _MOVE)
         else:
-            more = bool(late) or adds_up_in_pieces(nest, self.tensors, arch)
+            pieces = self.way.engine != "scalar" and adds_up_in_pieces(nest, self.tensors, arch)
+            more = bool(late) or pieces
             yield from self._main(scratch if more else target, scratch)
             source = scratch
             if more and not late:
@@ -181,12 +185,12 @@ class VectorWork:
         nest = self.nest
         reads = tuple(self._read(access) for access in nest.operands)
         if nest.reduce is None:
-            yield Link(target, reads, form_of(nest))
+            yield Link(target, reads, form_of(nest, self.way.finisher))
             return
         taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
         weighted = len(reads) > 1
         if not roles(nest).taps:
-            yield Link(target, reads[:1], f"vector.reduce.{nest.reduce}", reduces=True)
+            yield Link(target, reads[:1], form_of(nest, self.way.finisher), reduces=True)
         elif self.arch.vector.window:
             form = f"vector.window.{'fma' if weighted else nest.reduce}"
             yield Link(target, reads, form, taps=taps)
@@ -232,6 +236,8 @@ class VectorWork:
         return Walked("local", size_of(wide if real else tensor.dtype), steps)
 
     def _lanes(self, link: Link) -> float:
+        if self.way.engine == "scalar":
+            return 1.0
         widest = max(operand.item for operand in (link.written, *link.reads))
         return self.arch.vector.elements(widest)
 
@@ -246,8 +252,8 @@ class VectorWork:
         work = pieces * (whole * most + np.ceil(rows * np.ceil(rest / lanes) * factor))
         count = pieces * self._instructions(link, whole, rest, last)
         busy = np.maximum(work * max(1, link.taps), self._moved(link))
-        roles_read = {operand.role for operand in link.reads}
-        return link.times * (count * vector_startup(arch, roles_read) + busy)
+        start = vector_startup(arch, {operand.role for operand in link.reads}, self.way.finisher)
+        return link.times * (count * start + busy)
 
     def _instructions(self, link: Link, whole: Any, rest: Any, last: Any) -> Any:
         """Instructions for rows of `whole` longest ones and a rest, `last` of them along the

@@ -3,7 +3,16 @@
 from simmodel.isa.base import Flow, Instruction, Item, Loop, View
 from simmodel.isa.copy import Copy, Fill
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
-from simmodel.isa.scalar import HOST, HostCall, ScalarNop
+from simmodel.isa.scalar import (
+    HOST,
+    HostCall,
+    ScalarBinary,
+    ScalarFamily,
+    ScalarNop,
+    ScalarReduce,
+    ScalarTernary,
+    ScalarUnary,
+)
 from simmodel.isa.sync import Arrive, Await, Claim, Sync
 from simmodel.isa.vector import (
     Binary,
@@ -20,7 +29,7 @@ INSTRUCTIONS: tuple[type[Instruction], ...] = (
     Copy, Fill,
     Tile, Gemm, Conv, DepthwiseConv,
     Splat, Unary, Binary, Ternary, Reduce, Window,
-    ScalarNop, HostCall,
+    ScalarNop, ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce, HostCall,
     Sync, Arrive, Await, Claim,
 )  # fmt: skip
 """Every instruction class, by family."""
@@ -44,7 +53,12 @@ __all__ = [
     "Loop",
     "MatrixInstruction",
     "Reduce",
+    "ScalarBinary",
+    "ScalarFamily",
     "ScalarNop",
+    "ScalarReduce",
+    "ScalarTernary",
+    "ScalarUnary",
     "Splat",
     "Sync",
     "Ternary",

@@ -20,7 +20,7 @@ from simmodel.isa import INSTRUCTIONS, Instruction, MatrixInstruction, VectorFam
 from simmodel.isa.copy import Copy, Fill
 from simmodel.isa.functions import Function
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm
-from simmodel.isa.scalar import HostCall, ScalarNop
+from simmodel.isa.scalar import HostCall, ScalarFamily, ScalarNop
 from simmodel.isa.vector import Splat, VectorInstruction, Window
 
 NEEDED = ("vector.splat", "vector.unary.move", "vector.binary.add", "vector.binary.mul")
@@ -70,6 +70,7 @@ _ENGINES: Mapping[type, str] = {
     VectorFamily: "vector",
     Copy: "copy",
     Fill: "copy",
+    ScalarFamily: "scalar",
     ScalarNop: "scalar",
     HostCall: "host",
 }
@@ -94,9 +95,9 @@ def _of(kind: type[Instruction]) -> Iterator[Form]:
         yield Form(f"{kind.MNEMONIC}.fma", kind, kind.WEIGHTED)
 
 
-def elementwise_form(function: str, operands: int) -> str:
+def elementwise_form(function: str, operands: int, engine: str = "vector") -> str:
     """Name of the form for a function of so many operands."""
-    return f"vector.{('unary', 'binary', 'ternary')[operands - 1]}.{function}"
+    return f"{engine}.{('unary', 'binary', 'ternary')[operands - 1]}.{function}"
 
 
 def definition(function: str, operands: int) -> Function:
@@ -121,9 +122,12 @@ def absent(form: Form, arch: Arch) -> str | None:
         return "matrix.depthwise: false"
     if _finer(form.kind, arch.matrix.granularity):
         return f"matrix.granularity: {arch.matrix.granularity}"
+    if form.engine == "scalar" and form.function is not None and not arch.scalar.types:
+        return "no scalar.types"
     rounded = form.function.rounds_to if form.function is not None else None
-    if rounded is not None and rounded not in arch.vector.types:
-        return f"no {rounded} in vector.types"
+    types = arch.scalar.types if form.engine == "scalar" else arch.vector.types
+    if rounded is not None and rounded not in types:
+        return f"no {rounded} in {form.engine}.types"
     return None
 
 

@@ -1,4 +1,7 @@
-"""Scalar and host family: bookkeeping on the core, and calls to the host processor.
+"""Scalar and host family: bookkeeping and elements on the core, and calls to the host processor.
+
+What the scalar unit computes is what the vector engine computes, element after element at a cost of
+its own: a loop over up to three dimensions of local memory.
 
 A host call names a payload of the program (a small serialized model); the machine knows only how
 much it computes and moves. What the payload means is up to whoever executes the program.
@@ -11,8 +14,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simmodel.arch import Arch
-from simmodel.isa.base import Instruction, View
+from simmodel.isa.base import Instruction, View, access_latency
 from simmodel.isa.contract import Breaches, distinct
+from simmodel.isa.vector import Binary, Reduce, Ternary, Unary, VectorInstruction
 from simmodel.region import Operand
 
 HOST = "host"
@@ -46,6 +50,63 @@ class ScalarNop(Instruction):
 
     def execute(self, view: View) -> None:
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarFamily(VectorInstruction):
+    """What the scalar unit does with elements: to be mixed in before the vector engine's class."""
+
+    engine: str = "scalar"
+
+    def startup(self, arch: Arch) -> int:
+        return arch.scalar.startup.cycles(arch.clock) + access_latency(arch, self.reads())
+
+    def cycles(self, arch: Arch) -> int:
+        elements = math.prod(self.walked())
+        return math.ceil(elements * arch.factor(self.form, self.cost()))
+
+    def unencodable(self, arch: Arch) -> str | None:
+        if not arch.scalar.types:
+            return "the scalar unit does not compute"
+        if not arch.isa.has(self.form):
+            return f"{arch.name} has no {self.form}"
+        rounded = self.definition().rounds_to
+        if rounded is not None and rounded not in arch.scalar.types:
+            return f"the scalar unit has no {rounded}"
+        for operand in (self.dst, *self.reads()):
+            if operand.memory != "local":
+                return f"the scalar unit does not reach {operand.memory}"
+            if not arch.scalar.has(operand.dtype):
+                return f"the scalar unit has no {operand.dtype}"
+        return self._too_large(arch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarUnary(ScalarFamily, Unary):
+    """dst = function(a); `parameters` are the function's constants (slopes and the like)."""
+
+    MNEMONIC: ClassVar[str] = "scalar.unary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarBinary(ScalarFamily, Binary):
+    """dst = function(a, b)."""
+
+    MNEMONIC: ClassVar[str] = "scalar.binary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarTernary(ScalarFamily, Ternary):
+    """dst = function(a, b, c)."""
+
+    MNEMONIC: ClassVar[str] = "scalar.ternary"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScalarReduce(ScalarFamily, Reduce):
+    """dst = function over the dimensions in which dst has extent 1 and a has more."""
+
+    MNEMONIC: ClassVar[str] = "scalar.reduce"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from simmodel.isa import (
     Item,
     Loop,
     MatrixInstruction,
+    ScalarFamily,
     ScalarNop,
     VectorFamily,
 )
@@ -125,6 +126,8 @@ def _engines_for(instruction: Instruction, arch: Arch) -> tuple[str, ...]:
             return tuple(arch.copy_)
         case MatrixInstruction():
             return ("matrix",)
+        case ScalarFamily():
+            return ("scalar",)
         case VectorFamily():
             return ("vector",)
         case ScalarNop():

@@ -13,7 +13,8 @@ from archgen.studies.dominance import LESS, MORE, _any, at_least, fields_of
 from simmodel.arch import Arch
 
 OTHER_HARDWARE = (
-    "clock", "types", "matrix.*", "vector.*", "isa.*", "memories.shared", "memories.weights",
+    "clock", "types", "matrix.*", "vector.*", "isa.*", "scalar.types", "scalar.cost.*",
+    "memories.shared", "memories.weights",
     "memories.accumulators", "memories.*.bank_width", "memories.*.mapping",
     "memories.*.alignment", "memories.*.level", "memories.dram.burst", "copy.*.from", "copy.*.to",
     "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.widens", "copy.*.widens.*",

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machines import machine
-from networks import Net
+from networks import Net, check
 
 from compiler.bind.bind import Bind
 from compiler.bind.expand_functions import EXPANSIONS, ExpandFunctions
@@ -25,18 +25,21 @@ from compiler.nest.ir import Nest, NestGraph
 from compiler.nest.text import parse_graph
 from compiler.ops.lower import Lower
 from compiler.stages import Stages
-from simmodel.arch import Arch, FormLimits, Isa
+from simmodel.arch import Arch, FormLimits, Isa, Scalar, ScalarCost
 from simmodel.dtype import NUMPY
 from simmodel.functional import execute
 from simmodel.isa import Instruction, Loop, VectorFamily
 from simmodel.isa.forms import Form, absent, elementwise_form, forms
-from simmodel.isa.functions import BINARY, TERNARY, UNARY
 from simmodel.program import Program
 from simmodel.simulate import simulate
 from simmodel.verify import verify
 
-WIDE = machine(types=("fp32",), vector={"types": ("fp32", "fp16", "bf16", "int8", "int32")})
-ELEMENTWISE = (UNARY, BINARY, TERNARY)
+WIDE = machine(
+    types=("fp32",), vector={"types": ("fp32", "fp16", "bf16", "int8", "int16", "int32")}
+)
+INTEGERS = machine(types=("int8",), vector={"types": ("int8", "uint8", "int32")})
+"""Real values are the scalar unit's."""
+ON_SCALAR = INTEGERS.model_copy(update={"scalar": Scalar(types=EVERY)})
 
 
 def lacking(*names: str, arch: Arch = WIDE) -> Arch:
@@ -84,18 +87,18 @@ def parameters(form: Form) -> str:
 def one_nest(form: Form) -> NestGraph:
     """A network of one nest that is a case for `form`."""
     family, _, name = form.name.rpartition(".")
-    if family == "vector.reduce":
+    if family.endswith(".reduce"):
         return graph_of("y", (3,), [(3, 40)], f"y[a=3] = {name} over r=40 of move(x0[a, r])")
     if family == "vector.window":
         return _sliding(name)
-    count = ("vector.unary", "vector.binary", "vector.ternary").index(family) + 1
+    count = ("unary", "binary", "ternary").index(family.partition(".")[2]) + 1
     reads = ", ".join(f"x{i}[a, b]" for i in range(count))
     value = f"{name}({reads}{parameters(form)})"
     if name == "move":
         value = f"clip({value}, 0.5, 2.0)"  # else a copy engine does it
     line = f"y[a=3, b=40] = {value}"
     bits = form.function is not None and form.function.bits
-    return graph_of("y", (3, 40), [(3, 40)] * count, line, "int32" if bits else "fp32")
+    return graph_of("y", (3, 40), [(3, 40)] * count, line, "int16" if bits else "fp32")
 
 
 def _sliding(name: str) -> NestGraph:
@@ -131,19 +134,21 @@ def numbers(graph: NestGraph, seed: int = 0) -> dict[str, np.ndarray]:
     }
 
 
-VECTOR = [form for form in forms().values() if form.function is not None]
+FUNCTIONS = [form for form in forms().values() if form.function is not None]
+VECTOR = [form for form in FUNCTIONS if form.engine == "vector"]
+SCALAR = [form for form in FUNCTIONS if form.engine == "scalar"]
 
 
-@pytest.mark.parametrize("form", VECTOR, ids=lambda form: form.name)
+@pytest.mark.parametrize("form", [*VECTOR, *SCALAR], ids=lambda form: form.name)
 def test_a_nest_of_each_function_is_an_instruction_of_that_form(form: Form) -> None:
-    if absent(form, WIDE):
-        pytest.fail(f"the machine of this test has no {form.name}")
+    arch = WIDE if form in VECTOR else ON_SCALAR
+    assert absent(form, arch) is None
     graph = one_nest(form)
-    program = compiled(graph, WIDE)
+    program = compiled(graph, arch)
     assert form.name in {instruction.form for instruction in instructions(program)}
     x = numbers(graph)
-    np.testing.assert_allclose(execute(program, x, WIDE)["y"], run(graph, x)["y"], rtol=1e-6)
-    assert simulate(program, WIDE).cycles > 0
+    np.testing.assert_allclose(execute(program, x, arch)["y"], run(graph, x)["y"], rtol=1e-6)
+    assert simulate(program, arch).cycles > 0
 
 
 @pytest.mark.parametrize("name", EXPANSIONS)
@@ -227,3 +232,35 @@ def test_finer_instructions_are_more_of_them_and_the_same_bytes(narrow: FormLimi
     x = numbers(graph)
     assert (execute(fine, x, arch)["y"] == execute(coarse, x, WIDE)["y"]).all()
     assert simulate(fine, arch).cycles >= simulate(coarse, WIDE).cycles
+
+
+def test_the_scalar_unit_comes_before_the_host_where_it_is_quicker() -> None:
+    """A softmax of few elements takes some hundred cycles there, the host 10 us for the call alone;
+    of many elements the host is done first."""
+    for rows, expected in ((2, []), (4096, ["QuantizeLinear", "ReduceMax", "Sub", "Exp"])):
+        net = Net(quantized=True)
+        model = net.model(net.op("Softmax", net.input(rows, 16)))
+        result = compile_model(prepared(model, "net"), ON_SCALAR)
+        assert [call.kind for call in result.host][:4] == expected
+    assert compile_model(prepared(model, "net"), INTEGERS).host
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "Exp", "HardSwish", "Sqrt", "Tanh"])
+def test_what_the_scalar_unit_computes_agrees_with_the_reference(kind: str) -> None:
+    net = Net(quantized=True)
+    y = net.op(kind, net.op("Relu", net.input(3, 10)))
+    assert not check(net.model(y), ON_SCALAR, "int8").compiled.host
+
+
+def test_cycles_of_the_scalar_unit_by_hand() -> None:
+    """Elements of an exponential at 60 cycles each; at 2.5 each where a machine says so."""
+    graph = graph_of("y", (40,), [(40,)], "y[a=40] = exp(x0[a])")
+    exp = next(i for i in instructions(compiled(graph, ON_SCALAR)) if i.engine == "scalar")
+    elements = exp.writes()[0].elements
+    assert exp.cycles(ON_SCALAR) == elements * 60
+    quick = ON_SCALAR.scalar.model_copy(update={"cost": ScalarCost(special=2.5)})
+    assert exp.cycles(ON_SCALAR.model_copy(update={"scalar": quick})) == elements * 2.5
+    assert exp.unencodable(INTEGERS) == "the scalar unit does not compute"
+    few = Scalar(types=("int8", "fp16"))
+    narrow = ON_SCALAR.model_copy(update={"scalar": few})
+    assert exp.unencodable(narrow) == "the scalar unit has no fp32"

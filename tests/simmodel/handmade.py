@@ -40,6 +40,7 @@ def machine(sync: str = "tokens", cores: int = 1, **changes: Any) -> Arch:
             "lanes": 16, "types": ["int8", "uint8", "int16", "int32", "fp16", "fp32"],
             "reads": ["local", "accumulators"], "writes": ["local", "accumulators"],
         },
+        "scalar": {"types": ["int8", "int32", "fp32"]},
         "copy": {
             "load": {"from": ["dram", "shared"], "to": ["local"], "bandwidth": "16 B/cycle"},
             "store": {"from": ["local"], "to": ["dram", "shared"], "bandwidth": "16 B/cycle"},

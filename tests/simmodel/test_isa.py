@@ -36,7 +36,11 @@ from simmodel.isa import (
     Instruction,
     Loop,
     Reduce,
+    ScalarBinary,
     ScalarNop,
+    ScalarReduce,
+    ScalarTernary,
+    ScalarUnary,
     Splat,
     Sync,
     Ternary,
@@ -224,6 +228,30 @@ CASES = [
         135, 144 + 48 + 240, lambda a, w: sliding(a, w, 1, True),
     ),
     Case(ScalarNop(count=7), 7, 0),
+    Case(
+        ScalarUnary(function="neg", a=at("local", 0, (3, 5)), dst=at("local", 512, (3, 5))),
+        15 * 2, 2 * 16, lambda a: int8(-a.astype(int)),
+    ),
+    Case(
+        ScalarBinary(
+            function="mul", a=at("local", 0, (10,)), b=at("local", 64, (10,)),
+            dst=at("local", 512, (10,), "int32"),
+        ),
+        10 * 4, 16 + 16 + 48, lambda a, b: a.astype(int) * b,
+    ),
+    Case(
+        ScalarTernary(
+            function="select", a=at("local", 0, (8,)), b=at("local", 64, (8,)),
+            c=at("local", 128, (8,)), dst=at("local", 512, (8,)),
+        ),
+        8 * 2, 4 * 16, lambda a, b, c: np.where(a != 0, b, c),
+    ),
+    Case(
+        ScalarReduce(
+            function="max", a=at("local", 0, (4, 6)), dst=at("local", 512, (4, 1)),
+        ),
+        24 * 2, 32 + 16, lambda a: a.max(1, keepdims=True),
+    ),
     Case(
         HostCall(
             payload=0, inputs=(at("dram", 0, (16,)),), outputs=(at("dram", 64, (2, 8)),),
