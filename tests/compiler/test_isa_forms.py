@@ -34,9 +34,8 @@ from simmodel.program import Program
 from simmodel.simulate import simulate
 from simmodel.verify import verify
 
-WIDE = machine(
-    types=("fp32",), vector={"types": ("fp32", "fp16", "bf16", "int8", "int16", "int32")}
-)
+EVERY = ("fp32", "fp16", "bf16", "int8", "int16", "int32")
+WIDE = machine(types=("fp32",), vector={"types": EVERY})
 INTEGERS = machine(types=("int8",), vector={"types": ("int8", "uint8", "int32")})
 """Real values are the scalar unit's."""
 ON_SCALAR = INTEGERS.model_copy(update={"scalar": Scalar(types=EVERY)})
