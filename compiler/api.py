@@ -26,6 +26,7 @@ from compiler.graph.base import GraphPass
 from compiler.graph.body import Body, Tensor
 from compiler.graph.by_definition import evaluated, evaluator
 from compiler.graph.defined import rewrite
+from compiler.graph.no_numbers import other_ports
 from compiler.graph.operators import Declined, OperatorFailed
 from compiler.graph.reference import compute_own, is_own
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
@@ -86,6 +87,7 @@ __all__ = [  # noqa: RUF022
     "UnsupportedModel",  # operators or types that can run nowhere
     "Undecided",  # one that constants in the place of inputs may settle
     "refuse_unknown_operators",  # raises one for what no ONNX has
+    "other_ports",  # inputs and outputs that are no tensors of numbers, in words
     "at_node",  # how messages name a node
     "operator_name",  # and its operator
     "PassFailed",  # no refusal: an error of the compiler's own

@@ -26,8 +26,9 @@ from compiler.errors import Undecided, UnsupportedModel, at_node, on, operator_n
 from compiler.graph.deciders import deciders
 from compiler.graph.defined import definition_of
 from compiler.graph.fold import FOLD_LIMIT, Bytes, Folded, folded
-from compiler.graph.infer import infer_node
+from compiler.graph.infer import infer_node, schema_of
 from compiler.graph.inline import inline
+from compiler.graph.no_numbers import other_ports, other_values
 from compiler.graph.operators import expand
 from compiler.graph.rewrite import (
     ARCHGEN,
@@ -68,18 +69,16 @@ def load(proto: onnx.ModelProto, name: str, limit: int = FOLD_LIMIT) -> ir.Model
     of values whose shape stays unknown, or with the operator that contradicts its definition.
     """
     refuse_unknown_operators(proto, name)
+    _refuse(name, other_ports(proto.graph))
     try:
         model = ir.from_proto(proto)
     except ir.serde.SerdeError as error:
         said = f"{error.__cause__ or error}"
         raise UnsupportedModel(f"{name}: the file is damaged: {said}; export it again") from error
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
-    if version < OLDEST_OPSET:
-        raise UnsupportedModel(
-            f"{name}: opset {version} is older than {OLDEST_OPSET}; export it with a newer one"
-        )
     graph = model.graph
     graph.name = name
+    _refuse_old(model, version)
     RemoveInitializersFromInputsPass()(model)
     _inline_functions(model)
     graph.opset_imports[""] = max(version, TARGET_OPSET)
@@ -89,8 +88,35 @@ def load(proto: onnx.ModelProto, name: str, limit: int = FOLD_LIMIT) -> ir.Model
     _forget_shapes(graph)
     _walk(model, version, limit)
     remove_dead(graph)
+    _refuse(name, other_values(graph))
     _refuse_unknown_shapes(graph)
     return model
+
+
+def _refuse(name: str, reasons: list[str]) -> None:
+    """Raise UnsupportedModel where there are reasons to."""
+    if reasons:
+        raise UnsupportedModel(f"{name}: " + "; ".join(dict.fromkeys(reasons)))
+
+
+def _refuse_old(model: ir.Model, version: int) -> None:
+    """Raise UnsupportedModel for operators of an operator set before the oldest one whose forms are
+    known, if they have another form there."""
+    if version >= OLDEST_OPSET:
+        return
+    changed = sorted({node.op_type for node in model.graph.all_nodes() if _changed(node, version)})
+    if changed:
+        raise UnsupportedModel(
+            f"{model.graph.name}: opset {version} is older than {OLDEST_OPSET}, since which "
+            f"{', '.join(changed)} is another operator; export it with a newer one"
+        )
+
+
+def _changed(node: ir.Node, version: int) -> bool:
+    if node.domain not in ("", "ai.onnx"):
+        return False
+    old, known = (schema_of(node.op_type, "", v) for v in (version, OLDEST_OPSET))
+    return old is None or known is None or old.since_version != known.since_version
 
 
 def _inline_functions(model: ir.Model) -> None:

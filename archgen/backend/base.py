@@ -65,8 +65,8 @@ class ArchBackend(Backend):
                 `atol`, by which ONNX's tests compare results, are nothing to a backend.
 
         Raises:
-            ModelError: it is damaged or too new, or an input is no tensor.
-            UnsupportedModel: operators that nobody knows.
+            ModelError: it is damaged or too new.
+            UnsupportedModel: operators that nobody knows, or inputs that are no tensors of numbers.
             ArchError: there is no such architecture.
         """
         refuse(model)

@@ -22,7 +22,12 @@ from archgen.api import compile_model, execute
 from archgen.check.reference import content_key
 from archgen.models.load import ModelError, SourceModel, check_proto
 from archgen.roles import tell
-from compiler.api import Undecided, refuse_unknown_operators
+from compiler.api import (
+    Undecided,
+    UnsupportedModel,
+    other_ports,
+    refuse_unknown_operators,
+)
 from simmodel.arch import Arch
 from simmodel.program import Program
 
@@ -130,19 +135,8 @@ def refuse(model: onnx.ModelProto) -> None:
     label = f"model {model.graph.name!r}"
     check_proto(model, label)
     refuse_unknown_operators(model, label)
-    wrong = [
-        f"{label}: input {value.name!r} is {_kind(value)}"
-        for value in model.graph.input
-        if value.type.WhichOneof("value") != "tensor_type"
-    ]
-    if wrong:
-        raise ModelError(*(f"{each}; machines compute with tensors" for each in wrong))
-
-
-def _kind(value: onnx.ValueInfoProto) -> str:
-    """What a value is that is no tensor."""
-    kind = value.type.WhichOneof("value")
-    return "of no type" if kind is None else f"a {kind.removesuffix('_type').replace('_', ' ')}"
+    if found := other_ports(model.graph):
+        raise UnsupportedModel(f"{label}: " + "; ".join(found))
 
 
 def _parameters(model: onnx.ModelProto) -> set[str]:

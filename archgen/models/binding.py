@@ -19,6 +19,7 @@ from archgen.models.errors import BatchError, ModelError, option
 from archgen.roles import Told, parse_roles, state_roles, tell
 from archgen.roles.net import ANONYMOUS
 from archgen.zoo.shapes import without_data
+from compiler.api import other_ports
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def input_dims(
         if value.name in initialized:
             continue
         if not value.type.HasField("tensor_type"):
-            raise ModelError(f"{label}: input {value.name!r} is not a tensor")
+            raise ModelError(*(f"{label}: {line}" for line in other_ports(graph)))
         if not value.type.tensor_type.HasField("shape"):
             raise ModelError(f"{label}: input {value.name!r} has no shape, not even a rank")
         found[value.name] = list(value.type.tensor_type.shape.dim)

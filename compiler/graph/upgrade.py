@@ -250,6 +250,19 @@ def _swish(node: ir.Node, version: int) -> None:
     make.replace(make.op("Mul", [data, gate]))
 
 
+def _range(node: ir.Node, version: int) -> None:
+    """Lists of one number are taken for the number, as ONNX Runtime does."""
+    del version
+    make = Rewriter(node)
+    for index in range(3):
+        value = required(node, index)
+        if value.shape is None or value.shape.dims != (1,):
+            continue
+        number = const(value)
+        known = None if number is None else make.like(number.reshape(()), value)
+        node.replace_input_with(index, known or make.op("Reshape", [value, make.axes([])]))
+
+
 UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "BatchNormalization"): _batch_norm,
     ("", "Cast"): _cast,
@@ -261,6 +274,7 @@ UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "GroupNormalization"): _group_norm,
     ("", "LogSoftmax"): _softmax,
     ("", "Pad"): _pad,
+    ("", "Range"): _range,
     ("", "Resize"): _resize,
     ("", "Scatter"): _scatter,
     ("", "STFT"): _stft,

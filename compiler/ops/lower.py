@@ -121,7 +121,7 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) 
                 del build.tensors[name]
                 build.buffers.pop(name, None)
         host = host_node(node, build, model, str(why))
-        if any(build.tensors[name].elements for name in host.outputs):
+        if host.outputs:
             build.steps.append(host)
 
 
@@ -135,12 +135,14 @@ def _refuse_rounding(node: ir.Node) -> None:
 
 
 def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> HostNode:
-    """`node` as a call to the host, with its constants inside the payload."""
-    results = [output for output in node.outputs if output.name]
-    for output in results:
+    """`node` as a call to the host, with its constants inside the payload; results without elements
+    are nothing that it would have to give."""
+    named = [output for output in node.outputs if output.name]
+    for output in named:
         if str(output.name) not in build.tensors:
             build.create(str(output.name), static_shape(output), _stored(output, build))
-    payload, inputs = payload_of([node], model)
+    results = [output for output in named if build.tensors[str(output.name)].elements]
+    payload, inputs = payload_of([node], model, results)
     return HostNode(
         inputs=inputs,
         outputs=tuple(str(o.name) for o in results),

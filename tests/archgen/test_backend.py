@@ -21,10 +21,11 @@ SAMPLE = (
     "relu", "reshape_reordered_all_dims", "slice_neg", "clip", "resize_upsample_scales_nearest",
     "range_int32_type_negative_delta", "castlike_FLOAT_to_FLOAT16",
     "reduce_sum_empty_axes_input_noop", "constantofshape_float_ones", "basic_conv_with_padding",
-    "softmax_axis_1", "gather_0", "flexattention", "cast_FLOAT_to_INT4",
-    "castlike_no_saturate_FLOAT_to_FLOAT8E4M3FN", "dequantizelinear_float4e2m1",
-    "cast_UINT2_to_FLOAT", "max_int16", "range_float_type_positive_delta_expanded",
-    "top_k_smallest", "batchnorm_example", "constant_pad_axes", "dropout_default_ratio",
+    "softmax_axis_1", "gather_0", "flexattention", "causal_conv_with_state_kernel_size_one",
+    "cast_FLOAT_to_INT4", "castlike_no_saturate_FLOAT_to_FLOAT8E4M3FN",
+    "dequantizelinear_float4e2m1", "cast_UINT2_to_FLOAT", "max_int16",
+    "range_float_type_positive_delta_expanded", "top_k_smallest", "batchnorm_example",
+    "constant_pad_axes", "dropout_default_ratio",
 )  # fmt: skip
 
 

@@ -304,9 +304,50 @@ def test_elements_of_sequences_of_known_length_are_what_was_put_in(name: str) ->
     assert np.array_equal(got, want)
 
 
-def test_opsets_before_seven_are_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="opset 6"):
-        load(model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", 6), "old")
+def test_operators_that_changed_with_opset_seven_are_refused_before() -> None:
+    text = "g (float[2] x) => (float[2] y) { r = Relu (x) y = Add (r, x) }"
+    with pytest.raises(UnsupportedModel, match="older than 7, since which Add is another"):
+        load(model_of(text, 6), "old")
+    assert ops(load(model_of("g (float[2] x) => (float[2] y) { y = Relu (x) }", 6), "old"))
+
+
+NO_NUMBERS = {
+    "text": (
+        "g (string[2] x) => (float[2] y) { [parse] y = Cast <to = 1> (x) }",
+        "node 'parse' (Cast of ai.onnx) takes 'x', text",
+    ),
+    "sequences": (
+        "g (seq(float[2]) s, float[2] x) => (seq(float[2]) t) { t = SequenceInsert (s, x) }",
+        "node 'SequenceInsert_0' (SequenceInsert of ai.onnx) takes 's', a sequence; "
+        "node 'SequenceInsert_0' (SequenceInsert of ai.onnx) gives 't', a sequence",
+    ),
+    "in between": (
+        """g (float[3,4] x, int64 i) => (float[?,4] y) {
+             [cut] s = SplitToSequence <axis = 0> (x)
+             y = SequenceAt (s, i)
+           }""",
+        "node 'cut' (SequenceConstruct of ai.onnx) makes 'cut_SequenceConstruct__2', a sequence",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(NO_NUMBERS))
+def test_values_that_are_no_tensors_of_numbers_are_refused_with_who_has_them(name: str) -> None:
+    text, why = NO_NUMBERS[name]
+    with pytest.raises(UnsupportedModel) as caught:
+        load(model_of(text, 17), name)
+    rest = (
+        "machines compute with tensors of numbers; leave the rest to what prepares and reads data"
+    )
+    assert str(caught.value) == f"{name}: {why}; {rest}"
+
+
+def test_a_range_of_lists_of_one_number_is_one_of_numbers() -> None:
+    text = """g (float[1] x) => (float[3] y)
+        <int64[1] n = {3}, int64 zero = {0}, int64 one = {1}> {
+           r = Range (zero, n, one) f = Cast <to = 1> (r) y = Add (x, f)
+        }"""
+    assert ops(load(model_of(text, 17), "range")) == ["Add"]
 
 
 @pytest.mark.parametrize("name", ["light_resnet50", "light_vgg19", "light_densenet121"])
