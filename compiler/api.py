@@ -23,11 +23,11 @@ from compiler.errors import (
 from compiler.estimate import NetworkEstimate, estimate, expected
 from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
-from compiler.graph.body import Body, Tensor
+from compiler.graph.body import Body, Declined, Tensor
 from compiler.graph.by_definition import evaluated, evaluator
 from compiler.graph.defined import rewrite
 from compiler.graph.no_numbers import other_ports
-from compiler.graph.operators import Declined, OperatorFailed
+from compiler.graph.operators import OperatorFailed
 from compiler.graph.reference import compute_own, is_own
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
 from compiler.graph.runtime import lacks_kernel

@@ -47,6 +47,7 @@ from compiler.graph.subgraphs import forget_shapes, has_body, infer_body, why_op
 from compiler.graph.undefined import refuse_undefined
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
+from compiler.options import Count
 
 
 @dataclass(frozen=True)
@@ -55,17 +56,20 @@ class Load:
 
     limit: Bytes = FOLD_LIMIT
     """As of `fold_constants`, while shapes are inferred."""
+    unroll: Count = 128
+    """Steps into which a scan may unfold, as that of a recurrent network; with more it is left to
+    the host. Ten steps take a second or two to compile."""
 
     def apply(self, proto: onnx.ModelProto, name: str) -> ir.Model:
         """As `load`."""
-        return load(proto, name, self.limit)
+        return load(proto, name, self)
 
 
-def load(proto: onnx.ModelProto, name: str, limit: int = FOLD_LIMIT) -> ir.Model:
+def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.Model:
     """The graph of `proto`, called `name`: static, folded, inlined, of one form per operator.
 
     Every extent of every graph input must be a number. Nodes with constant inputs that make more
-    than `limit` bytes stay. Raises UnsupportedModel with the full list
+    than `options.limit` bytes stay. Raises UnsupportedModel with the full list
     of values whose shape stays unknown, or with the operator that contradicts its definition.
     """
     refuse_unknown_operators(proto, name)
@@ -86,7 +90,7 @@ def load(proto: onnx.ModelProto, name: str, limit: int = FOLD_LIMIT) -> ir.Model
     graph.sort()
     _name_nodes(graph)
     _forget_shapes(graph)
-    _walk(model, version, limit)
+    _walk(model, version, options or Load())
     remove_dead(graph)
     _refuse(name, other_values(graph))
     _refuse_unknown_shapes(graph)
@@ -151,13 +155,13 @@ def _forget_shapes(graph: ir.Graph) -> None:
         forget_shapes(node)
 
 
-def _walk(model: ir.Model, version: int, limit: int) -> None:
+def _walk(model: ir.Model, version: int, options: Load) -> None:
     graph = model.graph
     for node in graph:
         place = _at(node)
         try:
             with on(place):
-                _take_node(model, node, version, limit)
+                _take_node(model, node, version, options)
         except ValueError as error:
             raise Undecided(f"{graph.name}: {place}: {error}", deciders([node])) from error
 
@@ -169,7 +173,7 @@ def _at(node: ir.Node) -> str:
     )
 
 
-def _take_node(model: ir.Model, node: ir.Node, version: int, limit: int) -> None:
+def _take_node(model: ir.Model, node: ir.Node, version: int, options: Load) -> None:
     graph = model.graph
     if is_op(node, "Constant"):
         _replace_by_constants(node, (Folded(_constant(node)),))
@@ -184,7 +188,7 @@ def _take_node(model: ir.Model, node: ir.Node, version: int, limit: int) -> None
     if inline(node, version):
         return
     definition = definition_of(node)
-    if definition is not None and expand(node, definition):
+    if definition is not None and expand(node, definition, options.unroll):
         return
     upgrade(node, version)
     if node.graph is None:
@@ -198,7 +202,7 @@ def _take_node(model: ir.Model, node: ir.Node, version: int, limit: int) -> None
         return
     if not all(map(_is_static, node.outputs)):  # as they are where a definition made the node
         infer_node(node, graph.opset_imports)
-    values = folded(node, graph.opset_imports, limit=limit)
+    values = folded(node, graph.opset_imports, limit=options.limit)
     if values is not None:
         _replace_by_constants(node, values)
 

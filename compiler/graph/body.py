@@ -17,8 +17,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from compiler.graph.fold import folded
 from compiler.graph.infer import schema_of
-from compiler.graph.rewrite import AttrValue, Rewriter, const, static_shape
+from compiler.graph.rewrite import TERMS, AttrValue, Rewriter, const, static_shape
 from compiler.graph.types import SMALL
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -106,13 +107,19 @@ class _Place(Rewriter):
         self.graph.insert_after(self.made[-1] if self.made else self.anchor, node)
         self.made.append(node)
 
+    def remove_last(self) -> None:
+        """Take what was inserted last out of the graph again."""
+        self.graph.remove(self.made.pop(), safe=True)
+
 
 class Body:
     """Makes the nodes that stand for one node; operators of `domain=""` are those of opset 21, or
     of the model's own where that is newer."""
 
-    def __init__(self, node: ir.Node) -> None:
+    def __init__(self, node: ir.Node, unroll: int | None = None) -> None:
         self._make = _Place(node)
+        self._unroll = unroll
+        """Steps into which a scan may unfold; None: any number."""
         self._constants: dict[tuple[object, ...], Tensor] = {}
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
@@ -144,7 +151,7 @@ class Body:
         read = self._read(schema, inputs)
         said = {k: _spelled(v) for k, v in attributes.items() if v is not None}
         node = self._make.node(op_type, read, said, domain, outputs)
-        results = [Tensor(self, value) for value in node.outputs]
+        results = self._folded(node) or [Tensor(self, value) for value in node.outputs]
         return results[0] if outputs == 1 else results
 
     def one(self, op_type: str, *inputs: Operand | None, **attributes: Any) -> Tensor:
@@ -161,6 +168,17 @@ class Body:
         if key not in self._constants:
             self._constants[key] = Tensor(self, self._make.constant(array))
         return self._constants[key]
+
+    def _folded(self, node: ir.Node) -> list[Tensor] | None:
+        """Constants in place of `node`, which was made last, where it reads nothing else."""
+        found = folded(node, self._make.graph.opset_imports)
+        if found is None:
+            return None
+        self._make.remove_last()
+        made = [self._make.constant(each.values) for each in found]
+        for value, each in zip(made, found, strict=True):
+            value.meta[TERMS] = each.terms
+        return [Tensor(self, value) for value in made]
 
     def split(self, x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
         """Parts of `x` along `axis`, of these extents."""
@@ -182,9 +200,14 @@ class Body:
 
         Gives the last states, and each result of all steps stacked along `axis`. Elements have no
         such axis. `reverse` goes from the last position to the first; results stay in their places.
-        Steps are known by number: this is unfolded, not a loop of the program.
+        Steps are known by number: this is unfolded, not a loop of the program. Raises Declined
+        where there are more than the loader may unfold.
         """
         count = _steps(over, axis)
+        if self._unroll is not None and count > self._unroll:
+            raise Declined(
+                f"it has {count} steps, at most {self._unroll} are unfolded (load: unroll)"
+            )
         parts = [self.split(x, [1] * count, axis) for x in over]
         made: list[list[Tensor]] = []
         kept = list(states)
@@ -257,6 +280,10 @@ def _spelled(value: Any) -> AttrValue:
     if isinstance(value, np.dtype | type):
         return int(ir.DataType.from_numpy(np.dtype(value)))
     return value  # type: ignore[no-any-return]
+
+
+class Declined(Exception):
+    """A definition that does not cover this node; the text says why."""
 
 
 def _steps(over: Sequence[Tensor], axis: int) -> int:

@@ -13,13 +13,13 @@ from typing import Any
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.graph import microsoft
+from compiler.graph import microsoft, recurrent
 from compiler.graph.operators import Rewrite, rewrite_of
 from compiler.graph.signature import name_of
 from simmodel.registry import Registry
 
 DEFINED: dict[str, Rewrite] = Registry(
-    "defined operator", {each.name: each for each in microsoft.TABLE}
+    "defined operator", {each.name: each for each in (*microsoft.TABLE, *recurrent.TABLE)}
 )
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 

@@ -15,16 +15,12 @@ from typing import Any
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.graph.body import Body, Tensor
+from compiler.graph.body import Body, Declined, Tensor
 from compiler.graph.rewrite import replace_value
 from compiler.graph.signature import Signature, attributes_of, given_inputs
 
 REASON = "archgen.reason"
 """Key, in the metadata of a node, of why it is left to the host."""
-
-
-class Declined(Exception):
-    """A definition that does not cover this node; the text says why."""
 
 
 class OperatorFailed(Exception):
@@ -66,12 +62,13 @@ def rewrite_of(
     return defined
 
 
-def expand(node: ir.Node, definition: Rewrite) -> bool:
+def expand(node: ir.Node, definition: Rewrite, unroll: int | None = None) -> bool:
     """Put the body of `node` behind it and remove it; whether its definition covers it.
 
     Args:
         node: in a graph; types and shapes of its inputs are known.
         definition: of its operator.
+        unroll: steps into which a scan may unfold; None: any number.
 
     Raises:
         ValueError: the function does not suit the node.
@@ -80,7 +77,7 @@ def expand(node: ir.Node, definition: Rewrite) -> bool:
     graph = node.graph
     if graph is None:
         raise ValueError(f"{node.name} is in no graph")
-    body = Body(node)
+    body = Body(node, unroll)
     try:
         results = build(node, definition, body)
     except Declined as why:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
+from compiler.graph.operators import REASON
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
@@ -111,7 +112,8 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) 
     before = len(build.steps), set(build.tensors)
     try:
         if known is None:
-            raise NoNest(f"no nest for {operator_name(node.op_type, node.domain)}")
+            declined = node.metadata_props.get(REASON)
+            raise NoNest(declined or f"no nest for {operator_name(node.op_type, node.domain)}")
         _refuse_rounding(node)
         known(Node(node, build, limits))
     except NoNest as why:

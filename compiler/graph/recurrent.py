@@ -1,0 +1,336 @@
+"""RNN, GRU and LSTM as scans over the sequence.
+
+    p = X @ W + b                              of all steps at once
+    h = f(p[t] + h @ R)                        step by step, RNN
+
+The one idea: only what reads the state stands in the steps, the product with R and the gates. Gates
+of one activation are computed together. Sequences of different lengths keep their state behind
+their end, by masks: a reversed one begins at its own end that way. Values are limited to
+`clip` as ONNX Runtime does it: what the gates read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.graph.activations import Activation, activations_of
+from compiler.graph.body import Body, Tensor
+from compiler.graph.operators import rewrite_of
+
+States = Sequence[Tensor]
+Cell = Callable[..., list[Tensor]]
+"""The next states of a step, from the projected input and the states."""
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    """What the directions of one node have in common."""
+
+    b: Body
+    x: Tensor
+    """[steps, batch, size]"""
+    mask: Tensor | None
+    """[steps, batch, 1]: 1 within a sequence, 0 behind its end; None: all are whole."""
+    directions: tuple[bool, ...]
+    """Of each, whether it is reversed."""
+    hidden: int
+    batch_first: bool
+
+    def part(self, value: Tensor | None, direction: int) -> Tensor | None:
+        """Weights, biases or peepholes of one direction: [directions, ...] without the first."""
+        if value is None:
+            return None
+        one = self.b.split(value, [1] * len(self.directions), 0)[direction]
+        return self.b.reshape(one, value.shape[1:])
+
+    def matrix(self, value: Tensor, direction: int, rows: slice | None = None) -> Tensor:
+        """Weights [rows, size] of one direction, transposed: what a row is multiplied with."""
+        one = self.part(value, direction)
+        assert one is not None
+        if rows is not None:
+            begin, end, _ = rows.indices(one.shape[0])
+            one = self.b.one("Slice", one, [begin], [end], [0])
+        return self.b.one("Transpose", one, perm=[1, 0])
+
+    def initial(self, value: Tensor | None, direction: int) -> Tensor:
+        """A state before the first step: [batch, hidden]; zeros where none is given."""
+        if value is None:
+            zeros = np.zeros((self.x.shape[1], self.hidden))
+            return self.b.constant(zeros, self.x.dtype)
+        if self.batch_first:
+            value = self.b.one("Transpose", value, perm=[1, 0, 2])
+        state = self.part(value, direction)
+        assert state is not None
+        return state
+
+    def projected(self, w: Tensor, bias: Tensor | None, direction: int) -> Tensor:
+        """The input of all steps times the weights of one direction: [steps, batch, rows]."""
+        product = self.x @ self.matrix(w, direction)
+        return product if bias is None else product + bias
+
+    def run(self, cell: Cell, p: Tensor, states: States, direction: int) -> list[Tensor]:
+        """All steps of one direction: [steps, batch, hidden], and the last states."""
+
+        def step(*values: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+            before, now = values[: len(states)], values[len(states)]
+            after = cell(now, *before)
+            if self.mask is None:
+                return after, after[:1]
+            mask = values[-1]
+            kept = [self._kept(mask, new, old) for new, old in zip(after, before, strict=True)]
+            whole = mask.value is not None and mask.value.all()
+            return kept, [after[0] if whole else after[0] * mask]
+
+        over = [p] if self.mask is None else [p, self.mask]
+        last, (y,) = self.b.scan(step, states, over, reverse=self.directions[direction])
+        return [y, *last]
+
+    def _kept(self, mask: Tensor, new: Tensor, old: Tensor) -> Tensor:
+        """The new state within a sequence, the old one behind its end."""
+        if mask.value is not None and mask.value.all():
+            return new
+        return new * mask + old * (1.0 - mask)
+
+    def joined(self, made: Sequence[Sequence[Tensor]]) -> tuple[Tensor, ...]:
+        """Results of the directions as the node gives them: the sequence, and the last states."""
+        sequences, *states = zip(*made, strict=True)
+        y = self._stacked(sequences, 1)
+        last = [self._stacked(state, 0) for state in states]
+        if self.batch_first:
+            y = self.b.one("Transpose", y, perm=[2, 0, 1, 3])
+            last = [self.b.one("Transpose", state, perm=[1, 0, 2]) for state in last]
+        return y, *last
+
+    def _stacked(self, values: Sequence[Tensor], axis: int) -> Tensor:
+        wide = [self.b.reshape(v, (*v.shape[:axis], 1, *v.shape[axis:])) for v in values]
+        return wide[0] if len(wide) == 1 else self.b.one("Concat", *wide, axis=axis)
+
+
+_DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+def _sequence(
+    b: Body, x: Tensor, r: Tensor, lengths: Tensor | None, direction: str, layout: int
+) -> _Sequence:
+    if direction not in _DIRECTIONS:
+        known = ", ".join(_DIRECTIONS)
+        raise ValueError(f"direction {direction!r}, expected one of {known}")
+    if layout:
+        x = b.one("Transpose", x, perm=[1, 0, 2])
+    mask = _mask(b, x, lengths)
+    return _Sequence(b, x, mask, _DIRECTIONS[direction], r.shape[-1], bool(layout))
+
+
+def _mask(b: Body, x: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """1 at the steps that each sequence of the batch has, 0 behind: [steps, batch, 1]."""
+    steps, batch = x.shape[:2]
+    if lengths is None or (lengths.value is not None and (lengths.value >= steps).all()):
+        return None
+    real = b.reshape(b.one("Cast", lengths, to=x.dtype), (1, batch, 1))
+    positions = np.arange(steps).reshape(steps, 1, 1)
+    return b.one("Clip", real - b.constant(positions, x.dtype), 0.0, 1.0)
+
+
+def _biases(
+    sequence: _Sequence, bias: Tensor | None, direction: int
+) -> tuple[Tensor, Tensor] | None:
+    """Those of the input and of the state: [rows] each."""
+    both = sequence.part(bias, direction)
+    if both is None:
+        return None
+    of_input, of_state = sequence.b.split(both, [both.shape[0] // 2] * 2, 0)
+    return of_input, of_state
+
+
+def _limited(b: Body, clip: float | None) -> Callable[[Activation], Activation]:
+    """What an activation reads, limited to [-clip, clip]."""
+
+    def limit(activation: Activation) -> Activation:
+        if clip is None:
+            return activation
+        return lambda x: activation(b.one("Clip", x, -clip, clip))
+
+    return limit
+
+
+@rewrite_of("", "RNN")
+def rnn(
+    b: Body,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    hidden_size: int | None = None,
+    direction: str = "forward",
+    activations: Sequence[str] = ("Tanh", "Tanh"),
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    clip: float | None = None,
+    layout: int = 0,
+) -> tuple[Tensor, ...]:
+    """h = f(x @ W + h @ R + biases)."""
+    del hidden_size
+    sequence = _sequence(b, x, r, lengths, direction, layout)
+    count = len(sequence.directions)
+    chosen = activations_of(b, activations[:count], activation_alpha, activation_beta)
+    made = []
+    for each in range(count):
+        f, matrix = _limited(b, clip)(chosen[each]), sequence.matrix(r, each)
+        biases = _biases(sequence, bias, each)
+        p = sequence.projected(w, biases and biases[0] + biases[1], each)
+
+        def cell(now: Tensor, h: Tensor, f: Activation = f, m: Tensor = matrix) -> list[Tensor]:
+            return [f(now + h @ m)]
+
+        made.append(sequence.run(cell, p, [sequence.initial(h, each)], each))
+    return sequence.joined(made)
+
+
+@rewrite_of("", "GRU")
+def gru(
+    b: Body,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    *,
+    hidden_size: int | None = None,
+    direction: str = "forward",
+    activations: Sequence[str] = ("Sigmoid", "Tanh") * 2,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    clip: float | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Tensor, ...]:
+    """z, r = f(...); h = (1 - z) * g(x @ W + (r * h) @ R) + z * h."""
+    del hidden_size
+    sequence = _sequence(b, x, r, lengths, direction, layout)
+    chosen = activations_of(b, activations, activation_alpha, activation_beta)
+    made = []
+    for each in range(len(sequence.directions)):
+        f, g = map(_limited(b, clip), chosen[2 * each : 2 * each + 2])
+        cell, of_input = _gru_cell(sequence, r, _biases(sequence, bias, each), each, (f, g),
+                                   linear=bool(linear_before_reset))  # fmt: skip
+        p = sequence.projected(w, of_input, each)
+        made.append(sequence.run(cell, p, [sequence.initial(h, each)], each))
+    return sequence.joined(made)
+
+
+def _gru_cell(
+    sequence: _Sequence,
+    r: Tensor,
+    biases: tuple[Tensor, Tensor] | None,
+    direction: int,
+    activations: tuple[Activation, Activation],
+    *,
+    linear: bool,
+) -> tuple[Cell, Tensor | None]:
+    """The step of a GRU, and what is added to the product with its input. `linear`: the reset gate
+    multiplies the product with the state and its bias, not the state."""
+    b, n = sequence.b, sequence.hidden
+    f, g = activations
+    gates = sequence.matrix(r, direction, slice(0, 2 * n))
+    candidate = sequence.matrix(r, direction, slice(2 * n, 3 * n))
+    inner: Tensor | None = None
+    outer = None if biases is None else biases[0] + biases[1]
+    if biases is not None and linear:
+        of_gates, inner = b.split(biases[1], [2 * n, n], 0)
+        nothing = b.constant(np.zeros(n), inner.dtype)
+        outer = biases[0] + b.one("Concat", of_gates, nothing, axis=0)
+
+    def cell(now: Tensor, h: Tensor) -> list[Tensor]:
+        now_gates, now_candidate = b.split(now, [2 * n, n], 1)
+        z, reset = b.split(f(now_gates + h @ gates), [n, n], 1)
+        if linear:
+            product = h @ candidate
+            moved = reset * (product if inner is None else product + inner)
+        else:
+            moved = (reset * h) @ candidate
+        new = g(now_candidate + moved)
+        return [new + z * (h - new)]
+
+    return cell, outer
+
+
+@rewrite_of("", "LSTM")
+def lstm(
+    b: Body,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    peepholes: Tensor | None = None,
+    *,
+    hidden_size: int | None = None,
+    direction: str = "forward",
+    activations: Sequence[str] = ("Sigmoid", "Tanh", "Tanh") * 2,
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    clip: float | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[Tensor, ...]:
+    """i, o, f = f(...); c = f * c + i * g(...); h = o * h(c)."""
+    del hidden_size
+    sequence = _sequence(b, x, r, lengths, direction, layout)
+    chosen = activations_of(b, activations, activation_alpha, activation_beta)
+    made = []
+    for each in range(len(sequence.directions)):
+        biases = _biases(sequence, bias, each)
+        p = sequence.projected(w, biases and biases[0] + biases[1], each)
+        cell = _lstm_cell(
+            sequence,
+            sequence.matrix(r, each),
+            sequence.part(peepholes, each),
+            [*map(_limited(b, clip), chosen[3 * each : 3 * each + 2]), chosen[3 * each + 2]],
+            coupled=bool(input_forget),
+        )
+        states = [sequence.initial(state, each) for state in (h, c)]
+        made.append(sequence.run(cell, p, states, each))
+    return sequence.joined(made)
+
+
+def _lstm_cell(
+    sequence: _Sequence,
+    matrix: Tensor,
+    peepholes: Tensor | None,
+    activations: Sequence[Activation],
+    *,
+    coupled: bool,
+) -> Cell:
+    """The step of an LSTM. `coupled`: what is forgotten is what is not taken in."""
+    b, n = sequence.b, sequence.hidden
+    f, g, of_cell = activations
+    peep = None if peepholes is None else b.split(peepholes, [n, n, n], 0)
+
+    def cell(now: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
+        total = now + h @ matrix
+        if peep is None:
+            gates, candidate = b.split(total, [3 * n, n], 1)
+            taken, given, kept = b.split(f(gates), [n, n, n], 1)
+        else:
+            i, o, forget, candidate = b.split(total, [n] * 4, 1)
+            taken, kept = f(i + peep[0] * c), f(forget + peep[2] * c)
+        if coupled:
+            kept = 1.0 - taken
+        new = kept * c + taken * g(candidate)
+        if peep is not None:
+            given = f(o + peep[1] * new)
+        return [given * of_cell(new), new]
+
+    return cell
+
+
+TABLE = (rnn, gru, lstm)

@@ -1,0 +1,141 @@
+"""Recurrent networks as scans: the same numbers as ONNX Runtime's, whatever their options."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.check.reference import run_node, run_reference
+from compiler.driver import CompileOptions, compile_model
+from compiler.effort import stages_for
+from compiler.fuse.partition import Unfused
+from compiler.graph.evaluate import evaluate
+from compiler.load import Load, load
+from compiler.nest.interp import run
+from compiler.nest.ir import HostNode
+from compiler.ops.lower import lower
+from compiler.stages import Stages
+from simmodel.functional import run as execute
+from simmodel.verify import verify
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+FUNCTIONS = {"RNN": 1, "GRU": 2, "LSTM": 3}
+ACTIVATIONS = ("Tanh", "Sigmoid", "Relu", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh",
+               "HardSigmoid", "Elu", "Softsign", "Softplus")  # fmt: skip
+STEPS, BATCH, SIZE, HIDDEN = 4, 3, 5, 6
+
+
+@st.composite
+def recurrent(draw: st.DrawFn) -> onnx.ModelProto:
+    """A network of one recurrent node, with any of its options."""
+    kind = draw(st.sampled_from(sorted(GATES)))
+    attributes: dict[str, Any] = {"hidden_size": HIDDEN}
+    direction = draw(st.sampled_from(["forward", "reverse", "bidirectional"]))
+    count = 2 if direction == "bidirectional" else 1
+    attributes["direction"] = direction
+    if draw(st.booleans()):
+        names = st.sampled_from(ACTIVATIONS)
+        chosen = draw(st.lists(names, min_size=count * FUNCTIONS[kind],
+                               max_size=count * FUNCTIONS[kind]))  # fmt: skip
+        attributes["activations"] = chosen
+        attributes["activation_alpha"] = [0.3] * len(chosen)
+        attributes["activation_beta"] = [0.2] * len(chosen)
+    if draw(st.booleans()):
+        attributes["clip"] = 0.4
+    if kind == "GRU":
+        attributes["linear_before_reset"] = draw(st.integers(0, 1))
+    if kind == "LSTM":
+        attributes["input_forget"] = draw(st.integers(0, 1))
+    given = {name: draw(st.booleans()) for name in ("b", "lengths", "h", "c", "p")}
+    return network(kind, count, attributes, given, computed=draw(st.booleans()))
+
+
+def network(
+    kind: str, count: int, attributes: dict[str, Any], given: dict[str, bool], *, computed: bool
+) -> onnx.ModelProto:
+    """One node; its weights are inputs of the network where `computed`, else constants."""
+    random = np.random.default_rng(0)
+    rows = GATES[kind] * HIDDEN
+    shapes = {"w": (count, rows, SIZE), "r": (count, rows, HIDDEN), "b": (count, 2 * rows),
+              "h": (count, BATCH, HIDDEN), "c": (count, BATCH, HIDDEN),
+              "p": (count, 3 * HIDDEN)}  # fmt: skip
+    arrays = {n: random.normal(size=s).astype(np.float32) / 2 for n, s in shapes.items()}
+    arrays["lengths"] = np.array([STEPS, 2, 1], np.int32)
+    order = ["w", "r", "b", "lengths", "h", "c", "p"][: 7 if kind == "LSTM" else 5]
+    names = [name if given.get(name, True) else "" for name in order]
+    outputs = ["y", "last", "cell"][: 3 if kind == "LSTM" else 2]
+    node = helper.make_node(kind, ["x", *names], outputs, name="cell", **attributes)
+    free = ["w", "r"] if computed else []
+    kept = [name for name in names if name and name not in free]
+    graph = helper.make_graph(
+        [node],
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [STEPS, BATCH, SIZE])]
+        + [helper.make_tensor_value_info(n, TensorProto.FLOAT, shapes[n]) for n in free],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(arrays[name], name) for name in kept],
+    )
+    for value in graph.output:
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def samples(proto: onnx.ModelProto) -> dict[str, Any]:
+    random = np.random.default_rng(1)
+    return {
+        port.name: random.normal(
+            size=[dim.dim_value for dim in port.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        for port in proto.graph.input
+    }
+
+
+def agree(made: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, values in wanted.items():
+        assert made[name].shape == values.shape
+        finite = np.isfinite(values)  # ONNX Runtime's Softplus overflows where the sum is large
+        assert np.allclose(made[name][finite], values[finite], atol=2e-5, rtol=1e-4), name
+
+
+@given(recurrent())
+@settings(max_examples=60)
+def test_graph_and_nests_compute_what_onnx_runtime_does(proto: onnx.ModelProto) -> None:
+    feeds = samples(proto)
+    wanted = run_reference(proto, feeds)
+    model = load(proto, "net")
+    assert not {node.op_type for node in model.graph} & set(GATES)
+    agree(evaluate(model, feeds), wanted)
+    agree(run(lower(model, "fp32"), feeds, run_node), wanted)
+
+
+@pytest.mark.parametrize("kind", sorted(GATES))
+def test_programs_compute_what_onnx_runtime_does_without_the_host(kind: str) -> None:
+    """Both directions of sequences of several lengths, with every input."""
+    given = dict.fromkeys(["b", "lengths", "h", "c", "p"], True)
+    attributes = {"hidden_size": HIDDEN, "direction": "bidirectional"}
+    proto = network(kind, 2, attributes, given, computed=False)
+    arch = machine(local={"size": "1 MiB"})
+    options = CompileOptions("fp32", stages=stages_for(0, Stages(partition=Unfused())))
+    made = compile_model(proto, arch, options)
+    verify(made.program, arch)
+    assert not made.host
+    feeds = samples(proto)
+    agree(execute(made.program, feeds, arch, run_node).outputs, run_reference(proto, feeds))
+
+
+def test_more_steps_than_may_unfold_are_left_to_the_host_with_the_reason() -> None:
+    given = dict.fromkeys(["b", "lengths", "h", "c", "p"], False)
+    proto = network("LSTM", 1, {"hidden_size": HIDDEN}, given, computed=False)
+    model = load(proto, "net", Load(unroll=STEPS - 1))
+    (host,) = lower(model, "fp32").steps
+    assert isinstance(host, HostNode)
+    assert host.reason == "it has 4 steps, at most 3 are unfolded (load: unroll)"
+    feeds = samples(proto)
+    agree(run(lower(model, "fp32"), feeds, run_node), run_reference(proto, feeds))
