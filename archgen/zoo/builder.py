@@ -11,7 +11,7 @@ shape-inferred, not run, and building the largest network takes milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +20,29 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
-from archgen.zoo.moments import Moments
+from archgen.zoo.moments import Moments, Values
 
 OPSET = 17
 IR_VERSION = 10
 
 FloatArray = NDArray[np.float32]
+
+
+def _sigmoid(x: Values) -> Values:
+    return 1 / (1 + np.exp(-x))
+
+
+def _hard_sigmoid(x: Values) -> Values:
+    return np.clip(x / 6 + 0.5, 0, 1)
+
+
+ACTIVATIONS: dict[str, Callable[[Values], Values]] = {
+    "Relu": lambda x: np.maximum(x, 0),
+    "Sigmoid": _sigmoid,
+    "Swish": lambda x: x * _sigmoid(x),
+    "HardSigmoid": _hard_sigmoid,
+    "HardSwish": lambda x: x * _hard_sigmoid(x),
+}
 
 
 class ZooError(ValueError):
@@ -36,7 +53,7 @@ class ZooError(ValueError):
 class Tensor:
     """A value of the graph under construction: its name, shape, and moments by channel.
 
-    The channel axis is 1 for images (rank 4) and the last one otherwise.
+    The channel axis is 1 for images (rank 4) and what 1-D convolutions read, else the last one.
     """
 
     name: str
@@ -63,6 +80,11 @@ class Builder:
         self.graph.input.append(helper.make_tensor_value_info(name, dtype, shape))
         channels = shape[1] if len(shape) == 4 else shape[-1]
         return Tensor(name, tuple(shape), Moments.standard(channels))
+
+    def signal(self, name: str, channels: int, length: int, batch: int) -> Tensor:
+        """Declares a graph input (batch, channels, length) that 1-D convolutions read."""
+        x = self.input(name, (batch, channels, length))
+        return Tensor(name, x.shape, Moments.standard(channels))
 
     def output(self, name: str, value: Tensor) -> None:
         """Declares ``value`` as graph output ``name`` by renaming what its node writes."""
@@ -142,12 +164,14 @@ class Builder:
         groups: int = 1,
         bias: bool = True,
     ) -> Tensor:
-        """Conv over (N, C, H, W). With a bias its output is centred with unit variance;
-        without, it expects BatchNormalization to do that. ``padding`` defaults to kernel // 2.
+        """Conv over (N, C, H, W) or (N, C, L). With a bias its output is centred with unit
+        variance; without, it expects BatchNormalization to do that. ``padding`` defaults to
+        kernel // 2.
         """
         padding = kernel // 2 if padding is None else padding
         batch, given = x.shape[:2]
-        weight = self._filters((channels, given // groups, kernel, kernel))
+        rank = len(x.shape) - 2
+        weight = self._filters((channels, given // groups, *[kernel] * rank))
         moments = x.moments.through(weight, groups) if self.weights else Moments.standard(channels)
         scale = float(1 / np.sqrt(moments.variance.mean())) if bias else 1 / np.sqrt(weight[0].size)
         if self.weights:
@@ -161,11 +185,11 @@ class Builder:
             "Conv",
             name,
             inputs,
-            kernel_shape=[kernel] * 2,
-            strides=[stride] * 2,
-            pads=[padding] * 4,
+            kernel_shape=[kernel] * rank,
+            strides=[stride] * rank,
+            pads=[padding] * 2 * rank,
             group=groups,
-            dilations=[1, 1],
+            dilations=[1] * rank,
         )
         spatial = self._extents(name, x, kernel, stride, padding, False)
         return Tensor(name, (batch, channels, *spatial), moments)
@@ -211,6 +235,22 @@ class Builder:
             self.node("Relu", name, [x.name])
         return Tensor(name, x.shape, x.moments.rectified())
 
+    def activated(self, kind: str, x: Tensor) -> Tensor:
+        """One of ``ACTIVATIONS`` as exporters write it: an operator, or Swish as x * Sigmoid."""
+        name = f"{x.name}.{kind.lower()}"
+        if kind == "Swish":
+            (gate,) = self.node("Sigmoid", f"{x.name}.sigmoid", [x.name])
+            self.node("Mul", name, [x.name, gate])
+        else:
+            attributes: dict[str, Any] = {"alpha": 1 / 6} if kind == "HardSigmoid" else {}
+            self.node(kind, name, [x.name], **attributes)
+        return Tensor(name, x.shape, x.moments.mapped(ACTIVATIONS[kind]))
+
+    def multiply(self, name: str, left: Tensor, right: Tensor) -> Tensor:
+        """Elementwise product, where ``right`` may have one value per channel of ``left``."""
+        self.node("Mul", name, [left.name, right.name])
+        return Tensor(name, left.shape, left.moments.times(right.moments))
+
     def max_pool(
         self, name: str, x: Tensor, kernel: int, stride: int, padding: int = 0, ceil: bool = False
     ) -> Tensor:
@@ -227,11 +267,16 @@ class Builder:
 
     def global_average_pool(self, name: str, x: Tensor) -> Tensor:
         """GlobalAveragePool and Flatten: (N, C, H, W) -> (N, C)."""
+        averaged = self.averaged(name, x)
+        self.node("Flatten", f"{name}.flatten", [name], axis=1)
+        return Tensor(f"{name}.flatten", x.shape[:2], averaged.moments)
+
+    def averaged(self, name: str, x: Tensor) -> Tensor:
+        """GlobalAveragePool: (N, C, H, W) -> (N, C, 1, 1)."""
         batch, channels, height, width = x.shape
         self.node("GlobalAveragePool", name, [x.name])
-        self.node("Flatten", f"{name}.flatten", [name], axis=1)
         averaged = x.moments.averaged(height * width)
-        return Tensor(f"{name}.flatten", (batch, channels), averaged)
+        return Tensor(name, (batch, channels, 1, 1), averaged)
 
     def flatten(self, name: str, x: Tensor) -> Tensor:
         """(N, C, H, W) -> (N, C * H * W)."""
@@ -252,6 +297,14 @@ class Builder:
         shape = (parts[0].shape[0], channels, *parts[0].shape[2:])
         return Tensor(name, shape, Moments.joined([part.moments for part in parts]))
 
+    def split(self, name: str, x: Tensor, parts: int) -> list[Tensor]:
+        """Split of the channels of (N, C, H, W) into equal parts."""
+        channels = x.shape[1] // parts
+        names = self.node("Split", name, [x.name, self.integers([channels] * parts)], parts, axis=1)
+        shape = (x.shape[0], channels, *x.shape[2:])
+        moments = x.moments.split(parts)
+        return [Tensor(*part) for part in zip(names, [shape] * parts, moments, strict=True)]
+
     def _filters(self, shape: tuple[int, ...]) -> FloatArray:
         """Normal weights (outputs, inputs, ...), of zero sum over each output's inputs: what
         rectified inputs have in common, which grows with depth, then passes no layer."""
@@ -266,14 +319,15 @@ class Builder:
 
     def _extents(
         self, name: str, x: Tensor, kernel: int, stride: int, padding: int, ceil: bool
-    ) -> tuple[int, int]:
-        extents = [_extent(size, kernel, stride, padding, ceil) for size in x.shape[2:]]
+    ) -> tuple[int, ...]:
+        extents = tuple(_extent(size, kernel, stride, padding, ceil) for size in x.shape[2:])
         if min(extents) < 1:
+            window = "x".join([str(kernel)] * len(extents))
             raise ZooError(
-                f"{self.graph.name}: the image is too small: {name!r} would slide a "
-                f"{kernel}x{kernel} window over {x.shape[2]}x{x.shape[3]}"
+                f"{self.graph.name}: the input is too small: {name!r} would slide a "
+                f"{window} window over {'x'.join(map(str, x.shape[2:]))}"
             )
-        return extents[0], extents[1]
+        return extents
 
 
 def scaled_channels(channels: int, width: float, divisor: int = 8) -> int:

@@ -21,9 +21,13 @@ from archgen.zoo.decoder import llama
 from archgen.zoo.densenet import densenet121
 from archgen.zoo.googlenet import googlenet
 from archgen.zoo.mobilenet import mobilenet_v1, mobilenet_v2
+from archgen.zoo.mobilenet_v3 import efficientnet_b0, mobilenet_v3
 from archgen.zoo.plain import squeezenet, vgg16
 from archgen.zoo.resnet import resnet
+from archgen.zoo.shufflenet import shufflenet_v2
 from archgen.zoo.transformer import bert, vit
+from archgen.zoo.unet import unet
+from archgen.zoo.yolo import yolov8n
 
 __all__ = ["CATALOG", "Counts", "Entry", "Option", "ZooError", "build", "count"]
 
@@ -94,6 +98,31 @@ CATALOG: dict[str, Entry] = {
         parameters=3_504_872,
         source=_TORCHVISION,
     ),
+    "mobilenet_v3": Entry(
+        description="MobileNetV3-Large (`small=1`: -Small), gated inverted residuals",
+        build=mobilenet_v3,
+        options={**_IMAGE_WIDTH, "small": 0},
+        macs=216.6e6,
+        parameters=5_483_032,
+        source=_TORCHVISION,
+    ),
+    "efficientnet_b0": Entry(
+        description="EfficientNet-B0, gated inverted residuals with Swish",
+        build=efficientnet_b0,
+        options=_IMAGE_WIDTH,
+        macs=386e6,
+        parameters=5_288_548,
+        source=_TORCHVISION,
+        tolerance=2e-3,
+    ),
+    "shufflenet_v2": Entry(
+        description="ShuffleNetV2 1x, halves of channels computed, kept and shuffled",
+        build=shufflenet_v2,
+        options=_IMAGE_WIDTH,
+        macs=144.9e6,
+        parameters=2_278_604,
+        source=_TORCHVISION,
+    ),
     "squeezenet": Entry(
         description="SqueezeNet 1.1, fire modules",
         build=squeezenet,
@@ -117,6 +146,24 @@ CATALOG: dict[str, Entry] = {
         macs=1.498e9,
         parameters=6_624_904,
         source=_TORCHVISION,
+    ),
+    "unet": Entry(
+        description="U-Net, padded, with BatchNormalization, semantic segmentation",
+        build=unet,
+        options={"image": 256, "classes": 1, "width": 1.0},
+        macs=48.17e9,
+        parameters=31_037_633,
+        source="parameters: milesial/Pytorch-UNet; MACs: 54.6 G as profilers print, which count "
+        "each of the 2.147 G of transposed convolutions four times",
+    ),
+    "yolov8n": Entry(
+        description="A detector like YOLOv8n, BatchNormalization folded, boxes decoded",
+        build=yolov8n,
+        options={"image": 640, "classes": 80, "width": 1.0},
+        macs=8.7e9 / 2,
+        parameters=3_151_904,
+        source="Ultralytics' summary (fused) and, as constants, the places of 8 400 anchors",
+        tolerance=1e-2,
     ),
     "bert_base": Entry(
         description="BERT base encoder and pooler, 128 tokens",

@@ -8,7 +8,7 @@ can be followed through a network by arithmetic on its weights alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,11 @@ from numpy.typing import NDArray
 # Neighbouring pixels are alike: averaging n of them lowers the variance like n**0.5 independent
 # ones (measured on the networks of this zoo, fed with noise).
 _INDEPENDENCE = 0.5
+
+Values = NDArray[np.float64]
+# Places and weights by which functions of a standard normal variable are averaged.
+_NODES, _RAW_WEIGHTS = np.polynomial.hermite_e.hermegauss(33)
+_WEIGHTS = _RAW_WEIGHTS / _RAW_WEIGHTS.sum()
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,11 @@ class Moments:
             np.concatenate([part.mean for part in parts]),
             np.concatenate([part.variance for part in parts]),
         )
+
+    def split(self, parts: int) -> list[Moments]:
+        """Of equal ``parts`` of the channels, the inverse of ``joined``."""
+        pairs = zip(np.split(self.mean, parts), np.split(self.variance, parts), strict=True)
+        return [Moments(mean, variance) for mean, variance in pairs]
 
     def through(self, weight: NDArray[np.float32], groups: int = 1) -> Moments:
         """After a weighted sum with ``weight`` of shape (outputs, inputs / groups, ...)."""
@@ -70,6 +80,20 @@ class Moments:
         mean = self.mean * below + deviation * density
         square = (self.mean**2 + self.variance) * below + self.mean * deviation * density
         return Moments(mean, np.maximum(square - mean**2, 1e-3 * self.variance))
+
+    def mapped(self, function: Callable[[Values], Values]) -> Moments:
+        """After ``function`` of a normal distribution, by Gauss-Hermite quadrature."""
+        places = self.mean[:, np.newaxis] + np.sqrt(self.variance)[:, np.newaxis] * _NODES
+        values = function(places)
+        mean = values @ _WEIGHTS
+        square = values**2 @ _WEIGHTS
+        return Moments(mean, np.maximum(square - mean**2, 1e-3 * self.variance))
+
+    def times(self, other: Moments) -> Moments:
+        """Of a product of two independent tensors."""
+        mean = self.mean * other.mean
+        square = (self.variance + self.mean**2) * (other.variance + other.mean**2)
+        return Moments(mean, square - mean**2)
 
     def maximum(self, count: int) -> Moments:
         """Of the largest among ``count`` rectified neighbours, whose long tail keeps its spread."""

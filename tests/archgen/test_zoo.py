@@ -43,6 +43,19 @@ def test_counts_are_the_published_ones(name: str) -> None:
     assert counts.parameters == pytest.approx(entry.parameters, rel=entry.tolerance)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "macs", "parameters"),
+    [("mobilenet_v3", {"small": 1}, 56.5e6, 2_542_856)],
+)
+def test_other_published_sizes(
+    name: str, options: dict[str, Option], macs: float, parameters: int
+) -> None:
+    """torchvision's table of MobileNetV3-Small."""
+    counts = count(build(name, weights=False, **options))
+    assert counts.macs == pytest.approx(macs, rel=1e-3)
+    assert counts.parameters == parameters
+
+
 @pytest.mark.parametrize("name", CATALOG)
 def test_small_variant_is_valid_and_well_scaled(name: str) -> None:
     proto = build(name, **SMALL[name])
@@ -58,7 +71,8 @@ def test_small_variant_is_valid_and_well_scaled(name: str) -> None:
         assert stacked.std(axis=1).mean() > 0.03, "the same for all classes"
 
 
-_SIGNALS = {"Conv", "BatchNormalization", "Relu", "Clip", "Gemm", "LayerNormalization", "Concat"}
+_SIGNALS = {"Conv", "BatchNormalization", "Relu", "Clip", "Gemm", "LayerNormalization", "Concat",
+            "ConvTranspose"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -115,6 +129,8 @@ def test_building_a_large_network_takes_a_moment() -> None:
         ("resnet50", {"batch": 0}, "must be positive"),
         ("resnet50", {"width": float("nan")}, "must be positive"),
         ("squeezenet", {"image": 8}, "too small"),
+        ("unet", {"image": 40}, "not a multiple of 16"),
+        ("yolov8n", {"image": 100}, "not a multiple of 32"),
         ("vit_tiny", {"image": 30}, "not a multiple of patch"),
         ("bert_base", {"heads": 7}, "not a multiple of heads"),
         ("bert_base", {"sequence": 1024}, "over its 512 positions"),
