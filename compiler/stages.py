@@ -28,6 +28,7 @@ from compiler.graph.decompose_composites import DecomposeComposites
 from compiler.graph.decompose_fused import DecomposeFused
 from compiler.graph.decompose_losses import DecomposeLosses
 from compiler.graph.decompose_positions import DecomposePositions
+from compiler.graph.decompose_transforms import DecomposeTransforms
 from compiler.graph.decompose_windows import DecomposeWindows
 from compiler.graph.expand_qlinear import ExpandQlinear
 from compiler.graph.fold_affine import FoldAffine
@@ -58,6 +59,7 @@ from compiler.tile.choose_tiles import ChooseTiles
 
 GRAPH_PASSES: list[Pass[ir.Model]] = [
     ExpandQlinear(),  # first: one form of quantized models for everything below
+    DecomposeTransforms(),  # before convolutions are normalized, of which it makes some
     NormalizeConv(),  # padding must be explicit before any can be added to it
     DecomposeWindows(),  # behind its attributes, before padding and quantization look at windows
     FoldPad(),

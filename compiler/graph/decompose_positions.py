@@ -35,7 +35,7 @@ INDEX = ir.DataType.INT32
 
 @dataclass(frozen=True)
 class DecomposePositions(GraphPass):
-    """ArgMax, ArgMin, Hardmax, OneHot, GatherElements, CumSum, CumProd and Trilu by ramps.
+    """ArgMax, ArgMin, Hardmax, OneHot, CumSum, CumProd, Gather of short axes and Trilu by ramps.
 
        y = ArgMax <axis=1, keepdims=0> (x)          # x of [2, 3]
     =>
@@ -54,7 +54,7 @@ class DecomposePositions(GraphPass):
         if node.domain:
             return False
         expand = EXPANSIONS.get(node.op_type)
-        if expand is None or (node.op_type == "GatherElements" and self._too_many(node)):
+        if expand is None or (node.op_type.startswith("Gather") and self._too_many(node)):
             return False
         make = Rewriter(node, composite=node.name)
         made = expand(node, make)
@@ -64,9 +64,9 @@ class DecomposePositions(GraphPass):
         return True
 
     def _too_many(self, node: ir.Node) -> bool:
-        data, chosen = (static_shape(required(node, i)) for i in (0, 1))
-        compared = prod(chosen) * data[int_attr(node, "axis", 0)]
-        return compared > self.compared * (prod(data) + prod(chosen))
+        data, made = (static_shape(value) for value in (required(node, 0), node.outputs[0]))
+        compared = prod(made) * data[_axis(node, 0)]
+        return compared > self.compared * (prod(data) + prod(made))
 
 
 def ramp(
@@ -156,8 +156,6 @@ def _element(make: Rewriter, values: ir.Value, place: int) -> ir.Value:
 
 def _gather_elements(node: ir.Node, make: Rewriter) -> ir.Value | None:
     data, index = required(node, 0), required(node, 1)
-    if const(index) is not None:
-        return None
     axis, wanted = _axis(node, 0), static_shape(index)
     extent = static_shape(data)[axis]
     kept = [axis for axis, n in enumerate(wanted) if n < static_shape(data)[axis]]
@@ -171,6 +169,19 @@ def _gather_elements(node: ir.Node, make: Rewriter) -> ir.Value | None:
     source = make.op("Unsqueeze", [data, make.axes([axis])])
     picked = pick(make, _marked(make, rows, extent, axis + 1), source, axis + 1)
     return make.op("Reshape", [picked, make.axes(wanted)])
+
+
+def _gather(node: ir.Node, make: Rewriter) -> ir.Value | None:
+    """Computed places in a short axis; constant ones are views."""
+    data, index = required(node, 0), required(node, 1)
+    if const(index) is not None:
+        return None
+    shape, axis = static_shape(data), _axis(node, 0)
+    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
+    source = make.op("Reshape", [data, make.axes([before, 1, shape[axis], behind])])
+    places = make.op("Reshape", [index, make.axes([1, prod(static_shape(index)), 1, 1])])
+    picked = pick(make, _marked(make, places, shape[axis], 2), source, 2)
+    return make.op("Reshape", [picked, make.axes(static_shape(node.outputs[0]))])
 
 
 def _shifted(make: Rewriter, x: ir.Value, axis: int, by: int, fill: ir.Value) -> ir.Value:
@@ -241,6 +252,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "ArgMin": _arg,
     "CumProd": _running("Mul", 1),
     "CumSum": _running("Add", 0),
+    "Gather": _gather,
     "GatherElements": _gather_elements,
     "Hardmax": _hardmax,
     "OneHot": _one_hot,

@@ -80,14 +80,14 @@ def lowered(model: onnx.ModelProto) -> NestGraph:
     return graph
 
 
-def check(model: onnx.ModelProto, feeds: dict[str, Array]) -> None:
+def check(model: onnx.ModelProto, feeds: dict[str, Array], atol: float = 2e-6) -> None:
     got = run(lowered(model), feeds)
     want = reference(model, feeds)
     for values, expected in zip(got.values(), want, strict=True):
         expected = np.asarray(expected)
         assert values.shape == expected.shape and values.dtype == expected.dtype
         if expected.dtype.kind == "f":
-            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=2e-6)
+            np.testing.assert_allclose(values, expected, rtol=1e-5, atol=atol)
         else:
             np.testing.assert_array_equal(values, expected)
 

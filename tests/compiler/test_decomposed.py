@@ -48,6 +48,20 @@ WINDOWS = [
       for order in (0, 1)),
     case("MaxPool", (1, 1, 9), kernel_shape=[2], dilations=[2], outputs=2),
 ]  # fmt: skip
+TRANSFORMS = [
+    *(case("DFT", (2, 9, parts), None, np.array(1), inverse=inverse, onesided=half)
+      for parts, inverse, half in ((1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0), (1, 1, 0))),
+    case("DFT", (2, 8, 3, 2), np.array(5), np.array(1)),
+    case("DFT", (2, 5, 3, 1), np.array(8), np.array(1), onesided=1),
+    case("DFT", (3, 7, 2), axis=0, opset=17),
+    *(case("STFT", (2, 19, 1), np.array(3), window, length, onesided=half)
+      for window, length, half in ((real(8), np.array(8), 1), (None, np.array(5), 0))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("node", TRANSFORMS, ids=str)
+def test_transform(node: Case) -> None:
+    check(*model_of(node), atol=2e-5)  # as far as ONNX Runtime is off
 
 
 @pytest.mark.parametrize("node", [*POSITIONS, *WINDOWS], ids=str)
