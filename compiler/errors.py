@@ -53,8 +53,9 @@ def operator_name(op_type: str, domain: str = "") -> str:
 
 
 def at_node(name: str | None, operator: str) -> str:
-    """How every message names a node of the model: `node 'foo' (com.acme.Frobnicate)`."""
-    return f"node {name or ''!r} ({operator})"
+    """How every message names a node of the model: `node 'foo' (com.acme.Frobnicate)`, with the
+    domain also where it is ONNX's own: `node 'bar' (ai.onnx.Relu)`."""
+    return f"node {name or ''!r} ({operator if '.' in operator else f'ai.onnx.{operator}'})"
 
 
 def quantity(amount: int, unit: str) -> str:

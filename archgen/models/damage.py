@@ -82,7 +82,19 @@ def _graph_damages(graph: onnx.GraphProto, versions: Versions) -> Iterator[str]:
     for index, tensor in enumerate(graph.initializer):
         yield from _not_text(f"initializer {index}", name=tensor.name)
         yield from _tensor_damages(tensor, f"initializer {tensor.name!r}")
+    yield from _made_twice(graph)
     yield from _cycles(graph.node)
+
+
+def _made_twice(graph: onnx.GraphProto) -> Iterator[str]:
+    """Values of one name that two nodes make, or a node and the file."""
+    makers: dict[str, str] = {value.name: "the model's inputs" for value in graph.input}
+    makers |= {tensor.name: "the file's constants" for tensor in graph.initializer}
+    for node in graph.node:
+        for name in filter(None, node.output):
+            if name in makers:
+                yield f"{_called(node)} makes {name!r}, and so do {makers[name]}"
+            makers[name] = f"the results of {_called(node)}"
 
 
 def _tensor_damages(tensor: TensorProto, what: str) -> Iterator[str]:

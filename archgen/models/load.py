@@ -26,9 +26,12 @@ from archgen.models.errors import BatchError, ModelError
 from archgen.roles import Told
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_initializers
+from compiler.api import at_node, operator_name
 
 NEWEST_IR = int(onnx.IR_VERSION)
 NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
+_SHOWN = 8
+"""Nodes with operators that do not exist that are named."""
 _NEAR = 0.75
 """How much of a name a suggestion must share: `Concat` is not what `Frobnicate` stands for."""
 
@@ -195,17 +198,24 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
 def _check_operators(proto: onnx.ModelProto, label: str) -> None:
     """Names of the standard domain that no operator set has ever had; all of them at once."""
     local = {function.name for function in proto.functions}
-    used = {node.op_type for node in proto.graph.node if node.domain in ("", "ai.onnx")}
-    unknown = sorted(name for name in used - local if not onnx.defs.has(name))
+    unknown = [
+        (node, index)
+        for index, node in enumerate(proto.graph.node)
+        if node.domain in ("", "ai.onnx")
+        and node.op_type not in local
+        and not onnx.defs.has(node.op_type)
+    ]
     if not unknown:
         return
     names = {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}
-    guesses = (get_close_matches(name, names, 1, _NEAR) for name in unknown)
-    listed = (
-        f"{name!r}" + (f" (did you mean {close[0]!r}?)" if close else "")
-        for name, close in zip(unknown, guesses, strict=True)
-    )
-    raise ModelError(f"{label}: ONNX has no operator {', '.join(listed)}")
+    lines = []
+    for node, index in unknown[:_SHOWN]:
+        close = get_close_matches(node.op_type, names, 1, _NEAR)
+        guess = f" (did you mean {close[0]!r}?)" if close else ""
+        place = at_node(node.name or f"{node.op_type}_{index}", operator_name(node.op_type))
+        lines.append(f"{place}: ONNX has no such operator{guess}")
+    more = f"; and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else ""
+    raise ModelError(f"{label}: {'; '.join(lines)}{more}")
 
 
 def _check_wiring(graph: onnx.GraphProto, label: str) -> None:

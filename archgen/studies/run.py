@@ -150,13 +150,24 @@ class Models:
         with step(f"opening {point.model}"):
             source = open_model(point.model, point.batch, dict(point.dims), roles=dict(point.roles))
             check_sizes(source, point.arch, point.dtype)
-        made = prepare(source, point.dtype, load_calibration(point.calibration))
+        made = self._prepared(source, point, load_calibration(point.calibration))
         with step(f"loading {made.name}"):
             kept = Kept(made, self._load(made.proto, made.name, stages))
         self._kept[wanted] = kept
         if len(self._kept) > _KEPT_MODELS:
             self._kept.popitem(last=False)
         return kept
+
+    def _prepared(
+        self, source: SourceModel, point: Point, calibration: Mapping[str, Array] | None
+    ) -> Prepared:
+        """As `prepare`; what is wrong with the network itself is said by the compiler, which names
+        the node, rather than by a quantizer that stumbles over it."""
+        try:
+            return prepare(source, point.dtype, calibration)
+        except ModelError:
+            self._load(source.proto, source.name, point.scheduling.stages)
+            raise
 
 
 def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:

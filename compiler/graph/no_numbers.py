@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto
 
-from compiler.errors import at_node
+from compiler.errors import at_node, operator_name
 from compiler.graph.rewrite import ORIGIN
 
 REMEDY = "machines compute with tensors of numbers; leave the rest to what prepares and reads data"
@@ -45,8 +45,7 @@ def other_ports(graph: onnx.GraphProto) -> list[str]:
 def other_values(graph: ir.Graph) -> list[str]:
     """Nodes of `graph` that make such values."""
     lines = [
-        f"{_at(node.metadata_props.get(ORIGIN, node.name), node.op_type, node.domain)} makes "
-        f"{value.name!r}, {kind}"
+        f"{_placed(node)} makes {value.name!r}, {kind}"
         for node in graph
         for value in node.outputs
         if (kind := _kind_of(value))
@@ -55,12 +54,13 @@ def other_values(graph: ir.Graph) -> list[str]:
 
 
 def _shown(node: onnx.NodeProto, index: int) -> str:
-    return _at(node.name or f"{node.op_type}_{index}", node.op_type, node.domain)
+    label = node.name or f"{node.op_type}_{index}"
+    return at_node(label, operator_name(node.op_type, node.domain))
 
 
-def _at(name: str | None, op_type: str, domain: str) -> str:
-    """The operator with its domain, also where that is ONNX's own."""
-    return at_node(name, f"{op_type} of {domain or 'ai.onnx'}")
+def _placed(node: ir.Node) -> str:
+    name = node.metadata_props.get(ORIGIN, node.name)
+    return at_node(name, operator_name(node.op_type, node.domain))
 
 
 def _kind(given: onnx.TypeProto) -> str:

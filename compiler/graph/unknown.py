@@ -1,4 +1,5 @@
-"""Operators that nobody could give a meaning: found before anything is made of a model.
+"""Operators that nobody could give a meaning, or that are none of an accelerator's: found before
+anything is made of a model.
 
 Known is what ONNX defines, what the model's own functions define, what this compiler or a
 user has a rule for, and what ONNX Runtime, which the host runs, has a schema of.
@@ -13,41 +14,67 @@ import onnx
 from compiler.errors import UnsupportedModel, at_node, operator_name
 from compiler.graph.defined import is_defined
 from compiler.graph.infer import RULES
+from compiler.graph.outside import outside
 from compiler.graph.rewrite import ARCHGEN
 from compiler.graph.runtime import operators_of_runtime
 
 _REMEDY = "export it as standard operators or register it (docs/extending.md)"
+_SHOWN = 8
+"""Nodes that are refused for one and the same reason, and named."""
 
 
 def refuse_unknown_operators(proto: onnx.ModelProto, name: str) -> None:
-    """Raise UnsupportedModel for all nodes of `proto`, called `name`, that are unknown."""
+    """Raise UnsupportedModel for all nodes of `proto`, called `name`, that cannot be compiled
+    whatever the machine."""
     own = {(function.domain, function.name) for function in proto.functions}
     bodies = [function.node for function in proto.functions]
-    unknown = dict.fromkeys(
-        line for nodes in (proto.graph.node, *bodies) for line in _unknown(nodes, own)
+    found = dict.fromkeys(
+        each for nodes in (proto.graph.node, *bodies) for each in _refused(nodes, own)
     )
-    if unknown:
-        raise UnsupportedModel(f"{name}: " + "; ".join(unknown))
+    if found:
+        raise UnsupportedModel(f"{name}: " + "; ".join(_grouped(found)))
 
 
-def _unknown(nodes: Iterable[onnx.NodeProto], own: set[tuple[str, str]]) -> Iterator[str]:
+def _grouped(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """`node 'a' (ai.onnx.Relu), node 'b' (ai.onnx.Relu): why`, each reason once."""
+    places: dict[str, list[str]] = {}
+    for place, why in found:
+        places.setdefault(why, []).append(place)
+    for why, refused in places.items():
+        more = len(refused) - _SHOWN
+        shown = [*refused[:_SHOWN], *([f"{more} more nodes"] if more > 0 else [])]
+        yield f"{', '.join(shown)}: {why}"
+
+
+def _refused(
+    nodes: Iterable[onnx.NodeProto], own: set[tuple[str, str]]
+) -> Iterator[tuple[str, str]]:
+    """Nodes that are refused, as messages name them, and why."""
     for index, node in enumerate(nodes):
-        why = None if (node.domain, node.op_type) in own else _reason(node.op_type, node.domain)
-        if why is not None:
-            label = node.name or f"{node.op_type}_{index}"
-            yield f"{at_node(label, operator_name(node.op_type, node.domain))}: {why}"
+        if (node.domain, node.op_type) not in own:
+            why = _reason(node.op_type, node.domain)
+            if why is not None:
+                yield _called(node, index), why
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from _unknown(graph.node, own)
+                yield from _refused(graph.node, own)
+
+
+def _called(node: onnx.NodeProto, index: int) -> str:
+    label = node.name or f"{node.op_type}_{index}"
+    return at_node(label, operator_name(node.op_type, node.domain))
 
 
 def _reason(op_type: str, given: str) -> str | None:
-    """Why nothing is known of an operator, and what would help; None: something is."""
+    """Why an operator cannot be compiled, and what would help; None: it may be."""
     domain = "" if given == "ai.onnx" else given
+    if is_defined(op_type, domain):
+        return None
+    refused = outside(op_type, domain)
+    if refused is not None:
+        return refused
     known = operators_of_runtime()
     if op_type in RULES.get(domain, {}) or op_type in known.get(domain, ()):
-        return None
-    if is_defined(op_type, domain):
         return None
     if domain == ARCHGEN or onnx.defs.has(op_type, domain):
         return None

@@ -205,11 +205,25 @@ def _recursive() -> onnx.ModelProto:
     return proto
 
 
+def _made_twice() -> onnx.ModelProto:
+    proto = linear([1, 4])
+    proto.graph.node.append(helper.make_node("Relu", ["x"], ["a"], name="first"))
+    proto.graph.node.append(helper.make_node("Neg", ["x"], ["a"], name="second"))
+    return proto
+
+
 BROKEN = [
+    (_made_twice, r"'second' .* makes 'a', and so do the results of node 'first' \(ai.onnx.Relu"),
     (_short_data, "initializer 'w' holds 3 bytes of data, and its shape .4, 3. takes 48"),
     (_short_constant, "node 1: its 'value' holds 3 numbers of data, and its shape .3. takes 2"),
-    (_worded_axis, r"node 'soft' \(Softmax\): its attribute 'axis' holds one string where one int"),
-    (_circle, "in a circle: .*(node 'first' .Relu. > the Add that makes 'b'|'b' > node 'first')"),
+    (
+        _worded_axis,
+        r"node 'soft' \(ai.onnx.Softmax\): its attribute 'axis' holds one string where one int",
+    ),
+    (
+        _circle,
+        "in a circle: .*(node 'first' .ai.onnx.Relu. > the Add that makes 'b'|'b' > node 'first')",
+    ),
     (_circle_of_a_branch, "in a circle: .*(makes 'chosen' > |makes 'after' > )"),
     (_recursive, "may not call itself.*('d.F' > 'd.G' > 'd.F'|'d.G' > 'd.F' > 'd.G')"),
 ]
@@ -234,7 +248,10 @@ def _garbled(old: bytes, new: bytes) -> Callable[[Path], object]:
         (_proto(linear([1, 4], opset=99)), "operator set 99"),
         (_proto(linear([1, 4], ir=99)), "IR version 99"),
         (_proto(_dangling()), "reads 'w', which nothing produces"),
-        (_proto(_misspelt()), "no operator 'MatMull' .did you mean 'MatMul'"),
+        (
+            _proto(_misspelt()),
+            r"\(ai.onnx.MatMull\): ONNX has no such operator .did you mean 'MatMul'",
+        ),
         (_proto(_external("a" * 5000)), "a{5000}, which is not beside it"),
         (_proto(_external("a" * 200 + "\0")), "which is not beside it"),
         (_proto(_untyped()), "damaged: input 'x' has no element type"),
@@ -283,7 +300,7 @@ def test_all_broken_files_are_told_at_once(tmp_path: Path) -> None:
 def test_only_near_names_are_suggested(tmp_path: Path) -> None:
     proto = _misspelt()
     proto.graph.node[0].op_type = "Frobnicate"
-    with pytest.raises(ModelError, match=r"no operator 'Frobnicate'$"):
+    with pytest.raises(ModelError, match=r"\(ai.onnx.Frobnicate\): ONNX has no such operator$"):
         open_model(saved(proto, tmp_path))
     with pytest.raises(ModelError, match=r"met.onnx does not exist; did you mean .*net.onnx"):
         open_model(tmp_path / "met.onnx")

@@ -120,8 +120,8 @@ def test_an_unknown_domain_is_refused_with_all_its_nodes() -> None:
     more = helper.make_node("Defrobnicate", ["b"], ["y"], "bar", domain="com.acme")
     relu = helper.make_node("Relu", ["a"], ["b"], "relu")
     said = refused(network([strange, relu, more], [X], ["y"]))
-    for node, operator in (("foo", "Frobnicate"), ("bar", "Defrobnicate")):
-        assert f"node '{node}' (com.acme.{operator}): the domain is unknown here" in said
+    places = "node 'foo' (com.acme.Frobnicate), node 'bar' (com.acme.Defrobnicate)"
+    assert f"{places}: the domain is unknown here" in said
     assert "register it (docs/extending.md)" in said
     with pytest.raises(UnsupportedModel, match="node 'foo'"):  # before ONNX Runtime quantizes
         prepare(SourceModel("net", network([strange, relu, more], [X], ["y"])), "int8")
@@ -146,6 +146,29 @@ def test_an_unknown_operator_of_a_known_domain_is_refused() -> None:
     assert "node 'Nothing' (com.microsoft.Nothing): neither this compiler nor ONNX Runtime" in said
 
 
+OUTSIDE = {
+    "a tree": (
+        """g (float[1,8] x) => (float[1,1] y) {
+        [forest] y = ai.onnx.ml.TreeEnsembleRegressor <n_targets=1> (x)
+        }""",
+        "node 'forest' (ai.onnx.ml.TreeEnsembleRegressor): classical machine learning and ",
+    ),
+    "chance": (
+        "g (float[4] x) => (float[4] y) { [n] r = RandomNormalLike (x)  y = Add (x, r) }",
+        "node 'n' (ai.onnx.RandomNormalLike): it makes other values in each run, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_no_accelerator_is_given_is_refused_before_it_is_quantized(name: str) -> None:
+    text, said = OUTSIDE[name]
+    given = f'<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 1]> {text}'
+    with pytest.raises(UnsupportedModel) as caught:
+        prepare(SourceModel("net", onnx.parser.parse_model(given)), "int8")
+    assert str(caught.value).startswith(f"net: {said}")
+
+
 def test_an_operator_that_its_inputs_contradict_is_refused() -> None:
     said = refused(network([microsoft("FusedMatMul", ["x", "x"], ["y"])], [X], ["y"]))
     assert said.startswith("net: node 'FusedMatMul' (com.microsoft.FusedMatMul): ")
@@ -156,5 +179,5 @@ def test_an_operator_without_a_kernel_is_refused_before_it_runs() -> None:
     gru = helper.make_node("GRU", ["x", "w", "r"], ["y"], "cell", hidden_size=5, layout=1)
     weights = numbers("w", [1, 15, 32]), numbers("r", [1, 15, 5])
     said = refused(network([gru], [X], ["y"], *weights))
-    assert "node 'cell' (GRU): no nest for GRU" in said
+    assert "node 'cell' (ai.onnx.GRU): no nest for GRU" in said
     assert "ONNX Runtime" in said and "layout" in said

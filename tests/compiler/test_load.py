@@ -213,7 +213,7 @@ def test_unknown_shapes_are_counted_and_traced_to_their_causes() -> None:
     message = str(caught.value)
     assert message == (
         "unbound: 3 values have no static shape, because of: graph input 'w' [N]; "
-        "node 'NonZero_0' (NonZero): 'y' [1,?]; bind free dimensions (--dim name=size), "
+        "node 'NonZero_0' (ai.onnx.NonZero): 'y' [1,?]; bind free dimensions (--dim name=size), "
         "or export sizes that depend on data as constants"
     )
 
@@ -271,7 +271,7 @@ def test_parameters_without_a_meaning_are_refused_with_their_node(name: str) -> 
     model.graph.initializer.append(wrong)
     with pytest.raises(UnsupportedModel) as caught:
         load(model, "net")
-    assert str(caught.value).startswith(f"net: node 'here' ({operator}): {reason}")
+    assert str(caught.value).startswith(f"net: node 'here' (ai.onnx.{operator}): {reason}")
 
 
 def test_channels_without_weights_may_have_a_scale_of_zero() -> None:
@@ -314,19 +314,19 @@ def test_operators_that_changed_with_opset_seven_are_refused_before() -> None:
 NO_NUMBERS = {
     "text": (
         "g (string[2] x) => (float[2] y) { [parse] y = Cast <to = 1> (x) }",
-        "node 'parse' (Cast of ai.onnx) takes 'x', text",
+        "node 'parse' (ai.onnx.Cast) takes 'x', text",
     ),
     "sequences": (
         "g (seq(float[2]) s, float[2] x) => (seq(float[2]) t) { t = SequenceInsert (s, x) }",
-        "node 'SequenceInsert_0' (SequenceInsert of ai.onnx) takes 's', a sequence; "
-        "node 'SequenceInsert_0' (SequenceInsert of ai.onnx) gives 't', a sequence",
+        "node 'SequenceInsert_0' (ai.onnx.SequenceInsert) takes 's', a sequence; "
+        "node 'SequenceInsert_0' (ai.onnx.SequenceInsert) gives 't', a sequence",
     ),
     "in between": (
         """g (float[3,4] x, int64 i) => (float[?,4] y) {
              [cut] s = SplitToSequence <axis = 0> (x)
              y = SequenceAt (s, i)
            }""",
-        "node 'cut' (SequenceConstruct of ai.onnx) makes 'cut_SequenceConstruct__2', a sequence",
+        "node 'cut' (ai.onnx.SequenceConstruct) makes 'cut_SequenceConstruct__2', a sequence",
     ),
 }
 
