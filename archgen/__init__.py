@@ -28,6 +28,7 @@ __all__ = [
     "sensitivity",
     "simulate",
     "smallest_machine",
+    "states",
     "study",
 ]
 

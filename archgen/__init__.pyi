@@ -21,4 +21,5 @@ from archgen.api import open_study as open_study
 from archgen.api import sensitivity as sensitivity
 from archgen.api import simulate as simulate
 from archgen.api import smallest_machine as smallest_machine
+from archgen.api import states as states
 from archgen.api import study as study

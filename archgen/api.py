@@ -21,6 +21,7 @@ from archgen.check.reference import run_node
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
 from archgen.models.load import SourceModel, open_model
 from archgen.process.steps import step
+from archgen.roles import tell
 from archgen.scheduling import Choices, Scheduling, choice
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
@@ -60,6 +61,7 @@ __all__ = [
     "sensitivity",
     "simulate",
     "smallest_machine",
+    "states",
     "study",
 ]
 
@@ -146,6 +148,20 @@ def request_for(
     with step(f"loading {model.name}"):
         loaded = STANDARD.load(model.proto, model.name, scheduling.stages)
     return Request(model.name, loaded, arch, dtype, host, scheduling)
+
+
+def states(model: SourceModel) -> dict[str, str]:
+    """Inputs of `model` that are a state, each with the output that it is in the next inference.
+
+    A chain of inferences hands these on (docs/state.md):
+
+        outputs = execute(program, token | cache, arch)
+        cache = {given: outputs[made] for given, made in states(model).items()}
+
+    They are told as `archgen models FILE` shows: by what operators do with them, and by names.
+    """
+    roles = tell(model.proto).roles
+    return {name: role.becomes for name, role in roles.items() if role.becomes is not None}
 
 
 def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mapping[str, Array]:

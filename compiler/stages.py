@@ -36,6 +36,7 @@ from compiler.graph.fold_batch_norm import FoldBatchNorm
 from compiler.graph.fold_constants import FoldConstants
 from compiler.graph.fold_pad import FoldPad
 from compiler.graph.fuse_activations import FuseActivations
+from compiler.graph.group_heads import GroupHeads
 from compiler.graph.hoist_quantize import HoistQuantize
 from compiler.graph.integer_operators import IntegerOperators
 from compiler.graph.normalize_axes import NormalizeAxes
@@ -69,6 +70,7 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     HoistQuantize(),  # after sink-dequantize: what moves as it is need not be quantized again
     FoldConstants(keep=("DequantizeLinear",)),  # weights moved as integers are constants again
     IntegerOperators(),
+    GroupHeads(),  # after integer-operators, whose products it knows
     FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point
     FoldConstants(),  # the weights that stayed float
     FuseActivations(),  # before decompositions blur the spellings

@@ -199,20 +199,21 @@ _MARKS = re.compile(
 _STATEFUL = re.compile(r"(past|state|cache|hidden|memor|buffer|(^|_)[hc](_?0|x|_in|_prev)?($|_))")
 
 
-def state(net: Net, port: Port) -> str | None:
-    """The output that an input becomes, for the next inference."""
+def state(net: Net, port: Port) -> tuple[str, str] | None:
+    """The output that an input becomes, for the next inference, and the evidence."""
     pairs = [out for out in net.outputs.values() if _alike(port, out, net)]
     if not pairs or not port.dims or len(net.inputs) < 2:
         return None
-    speaks = _STATEFUL.search(port.name.lower()) is not None
+    activations = "hidden_states" in port.name  # of a layer to the next, whatever their name
+    speaks = not activations and _STATEFUL.search(port.name.lower()) is not None
     reached = _reached(net, port.name)
     linked = [out for out in pairs if out.name in reached]
     named = _by_name(port, linked or pairs)
     for out in [named] if named else linked:
         if out.name in reached and (speaks or named or _is_alone(net, port, out)):
-            return f"{reached[out.name]} makes output {out.name!r} of it"
+            return out.name, f"{reached[out.name]} makes output {out.name!r} of it"
     if named is not None and speaks:
-        return f"output {named.name!r} has its type, its shape and its name"
+        return named.name, f"output {named.name!r} has its type, its shape and its name"
     return None
 
 

@@ -33,6 +33,8 @@ class Role:
     low: int = 0
     """The least and the largest value of a sample, where `fill` is `range`."""
     high: int = 0
+    becomes: str | None = None
+    """Of a state, the output that it is in the next inference."""
 
     @property
     def shown(self) -> str:

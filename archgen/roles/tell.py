@@ -113,7 +113,7 @@ def _kind(net: Net, port: Port, limits: list[Limits]) -> Role:
         return flag
     becomes = state(net, port)
     if becomes is not None:
-        return _found("state", becomes, "small noise")
+        return replace(_found("state", becomes[1], "small noise"), becomes=becomes[0])
     if any(not each.divides for each in limits):
         low, high = range_of(limits)
         shown = "; ".join(dict.fromkeys(each.evidence for each in limits[:2]))

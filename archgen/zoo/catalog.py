@@ -209,6 +209,7 @@ CATALOG: dict[str, Entry] = {
             "groups": 4,
             "wide": 5632,
             "past": 0,
+            "room": 0,
         },
         macs=50.47e9,
         parameters=45_095_000,

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from onnx import TensorProto, helper
 
 from archgen.zoo.builder import Builder, Tensor, ZooError
 from archgen.zoo.moments import Moments
@@ -38,24 +39,37 @@ def llama(
     groups: int,
     wide: int,
     past: int,
+    room: int,
 ) -> None:
     """Appends decoder layers and the last normalization on hidden states (batch, sequence,
     hidden); ``groups`` key and value heads serve ``heads`` query heads, ``wide`` is the width of
-    the feed-forward layers, ``past`` the number of tokens whose keys and values are given."""
+    the feed-forward layers, ``past`` the number of tokens whose keys and values are given. With
+    ``room`` the caches have so many rows, of which the first `used` are in use: one network for
+    any number of tokens, spelled with GroupQueryAttention."""
     if hidden % heads or hidden // heads % 2:
         raise ZooError(f"{net.graph.name}: hidden={hidden} gives heads={heads} no even width")
     if heads % groups:
         raise ZooError(f"{net.graph.name}: heads={heads} is not a multiple of groups={groups}")
     x = net.input("hidden_states", (batch, sequence, hidden))
-    turn = _turn(net, past, sequence, hidden // heads)
-    mask = _causal(net, past, sequence) if sequence > 1 else None
+    if room and (past or room < sequence):
+        raise ZooError(
+            f"{net.graph.name}: room={room} is for all tokens, and past={past} is then 0"
+        )
+    turn = _turn(net, past, room or sequence, hidden // heads, halves=1 if room else 2)
+    mask = _causal(net, past, sequence) if sequence > 1 and not room else None
+    if room:
+        net.input("used", (batch,), TensorProto.INT32)
+        net.input("total", (1,), TensorProto.INT32)
+        net.model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     for index in range(layers):
         name = f"layers.{index}"
         y = _rms_norm(net, f"{name}.input_norm", x)
-        caches = [
-            _Cache(index, kind, (batch, groups, past, hidden // heads)) for kind in ("key", "value")
-        ]
-        y = _attention(net, f"{name}.attention", y, heads, caches, turn, mask)
+        shape = (batch, groups, room or past, hidden // heads)
+        caches = [_Cache(index, kind, shape) for kind in ("key", "value")]
+        if room:
+            y = _fused_attention(net, f"{name}.attention", y, heads, caches, turn)
+        else:
+            y = _attention(net, f"{name}.attention", y, heads, caches, turn, mask)
         x = net.add(f"{name}.attention.add", x, y)
         y = _rms_norm(net, f"{name}.mlp_norm", x)
         x = net.add(f"{name}.mlp.add", x, _gated(net, f"{name}.mlp", y, wide))
@@ -108,12 +122,13 @@ def _causal(net: Builder, past: int, sequence: int) -> str:
     return net.node("Where", "mask", [future, net.scalar(_MASKED), net.scalar(0.0)])[0]
 
 
-def _turn(net: Builder, past: int, sequence: int, width: int) -> tuple[str, str]:
-    """Cosines and sines of rotary positions from `past` on, (sequence, width) each."""
+def _turn(net: Builder, past: int, sequence: int, width: int, halves: int = 2) -> tuple[str, str]:
+    """Cosines and sines of rotary positions from `past` on, (sequence, width) each, or of one half
+    of the width."""
     waves = (_BASE ** (-np.arange(0, width, 2) / width)).astype(np.float32)
     places = _positions(net, "rotary", past, past + sequence, 1)
     (half,) = net.node("Mul", "rotary.half", [places, net.parameter("rotary.waves", waves)])
-    (angles,) = net.node("Concat", "rotary.angles", [half, half], axis=-1)
+    (angles,) = net.node("Concat", "rotary.angles", [half] * halves, axis=-1)
     cosine, sine = (net.node(kind, f"rotary.{kind}", [angles])[0] for kind in ("Cos", "Sin"))
     return cosine, sine
 
@@ -160,11 +175,42 @@ class _Cache:
         shape = batch, groups, past + tokens, width
         if not past:
             return new, shape
-        given = net.input(f"past_key_values.{self.layer}.{self.kind}", self.shape)
-        name = f"present.{self.layer}.{self.kind}"
-        net.node("Concat", name, [given.name, new], axis=2)
+        name = net.node("Concat", self.present, [self.given(net), new], axis=2)[0]
         net.output(name, Tensor(name, shape, Moments.standard(width)))
         return name, shape
+
+    @property
+    def present(self) -> str:
+        return f"present.{self.layer}.{self.kind}"
+
+    def given(self, net: Builder) -> str:
+        """The input."""
+        return net.input(f"past_key_values.{self.layer}.{self.kind}", self.shape).name
+
+
+def _fused_attention(
+    net: Builder,
+    name: str,
+    x: Tensor,
+    heads: int,
+    caches: Sequence[_Cache],
+    turn: tuple[str, str],
+) -> Tensor:
+    """The same as one operator of ONNX Runtime, on caches with room for all tokens."""
+    hidden, groups, width = x.shape[-1], caches[0].shape[1], caches[0].shape[3]
+    parts = (("query", heads, _PEAKED), ("key", groups, _PEAKED), ("value", groups, 1.0))
+    projected = [_projected(net, f"{name}.{kind}", x, n * width, gain) for kind, n, gain in parts]
+    given = [*(part.name for part in projected), *(cache.given(net) for cache in caches)]
+    made = [f"{name}.context", *(cache.present for cache in caches)]
+    net.graph.node.append(
+        helper.make_node(
+            "GroupQueryAttention", [*given, "used", "total", *turn], made, f"{name}.context",
+            domain="com.microsoft", num_heads=heads, kv_num_heads=groups, do_rotary=1,
+        )
+    )  # fmt: skip
+    for cache in caches:
+        net.output(cache.present, Tensor(cache.present, cache.shape, Moments.standard(width)))
+    return _projected(net, f"{name}.output", Tensor(made[0], x.shape, x.moments), hidden)
 
 
 def _attention(
