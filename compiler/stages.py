@@ -28,6 +28,8 @@ from compiler.graph.decompose_composites import DecomposeComposites
 from compiler.graph.decompose_fused import DecomposeFused
 from compiler.graph.decompose_losses import DecomposeLosses
 from compiler.graph.decompose_positions import DecomposePositions
+from compiler.graph.decompose_ranks import DecomposeRanks
+from compiler.graph.decompose_scatters import DecomposeScatters
 from compiler.graph.decompose_transforms import DecomposeTransforms
 from compiler.graph.decompose_windows import DecomposeWindows
 from compiler.graph.expand_qlinear import ExpandQlinear
@@ -78,6 +80,8 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     DecomposeFused(),
     DecomposeLosses(),  # before the operators that it is made of
     DecomposePositions(),
+    DecomposeRanks(),
+    DecomposeScatters(),
     DecomposeComposites(),
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants

@@ -81,10 +81,11 @@ def ramp(
 def pick(make: Rewriter, chosen: ir.Value, data: ir.Value, axis: int) -> ir.Value:
     """The element of `data` along `axis` that the mask `chosen` marks, or zero; the axis stays."""
     nothing = make.constant(np.zeros(()), data.dtype)
-    return _reduce(make, "ReduceSum", make.op("Where", [chosen, data, nothing]), axis)
+    return reduced(make, "ReduceSum", make.op("Where", [chosen, data, nothing]), axis)
 
 
-def _reduce(make: Rewriter, op_type: str, data: ir.Value, axis: int, keep: int = 1) -> ir.Value:
+def reduced(make: Rewriter, op_type: str, data: ir.Value, axis: int, keep: int = 1) -> ir.Value:
+    """`data` reduced along one axis, which stays with extent 1 unless `keep` is 0."""
     attributes = {"keepdims": keep, "noop_with_empty_axes": 0}
     return make.op(op_type, [data, make.axes([axis])], attributes)
 
@@ -98,11 +99,11 @@ def _best(node: ir.Node, make: Rewriter, axis: int, keep: int) -> ir.Value:
     x = required(node, 0)
     shape = static_shape(x)
     smallest, last = node.op_type == "ArgMin", bool(int_attr(node, "select_last_index", 0))
-    best = _reduce(make, "ReduceMin" if smallest else "ReduceMax", x, axis)
+    best = reduced(make, "ReduceMin" if smallest else "ReduceMax", x, axis)
     places = ramp(make, shape[axis], axis, len(shape), INDEX)
     nowhere = make.constant(np.asarray(-1 if last else shape[axis]), INDEX)
     found = make.op("Where", [make.op("Equal", [x, best]), places, nowhere])
-    return _reduce(make, "ReduceMax" if last else "ReduceMin", found, axis, keep)
+    return reduced(make, "ReduceMax" if last else "ReduceMin", found, axis, keep)
 
 
 def _arg(node: ir.Node, make: Rewriter) -> ir.Value:
@@ -120,7 +121,7 @@ def _hardmax(node: ir.Node, make: Rewriter) -> ir.Value:
     return make.op("Where", [chosen, one, zero])
 
 
-def _marked(make: Rewriter, index: ir.Value, extent: int, axis: int) -> ir.Value:
+def marked(make: Rewriter, index: ir.Value, extent: int, axis: int) -> ir.Value:
     """Whether `index`, of extent 1 along `axis`, stands for each of `extent` positions; negative
     ones count from the end."""
     if index.dtype is None:
@@ -143,7 +144,7 @@ def _one_hot(node: ir.Node, make: Rewriter) -> ir.Value | None:
         index = make.op("Cast", [index], {"to": int(INDEX)})
     apart = make.op("Reshape", [index, make.axes([*shape[:axis], 1, *shape[axis:]])])
     off, on = (_element(make, values, place) for place in (0, 1))
-    return make.op("Where", [_marked(make, apart, int(depth), axis), on, off])
+    return make.op("Where", [marked(make, apart, int(depth), axis), on, off])
 
 
 def _element(make: Rewriter, values: ir.Value, place: int) -> ir.Value:
@@ -164,10 +165,10 @@ def _gather_elements(node: ir.Node, make: Rewriter) -> ir.Value | None:
         bounds = ([0] * len(kept), [wanted[a] for a in kept], kept)
         data = make.op("Slice", [data, *map(make.axes, bounds)])
     if wanted[axis] == 1:
-        return pick(make, _marked(make, index, extent, axis), data, axis)
+        return pick(make, marked(make, index, extent, axis), data, axis)
     rows = make.op("Reshape", [index, make.axes([*wanted[: axis + 1], 1, *wanted[axis + 1 :]])])
     source = make.op("Unsqueeze", [data, make.axes([axis])])
-    picked = pick(make, _marked(make, rows, extent, axis + 1), source, axis + 1)
+    picked = pick(make, marked(make, rows, extent, axis + 1), source, axis + 1)
     return make.op("Reshape", [picked, make.axes(wanted)])
 
 
@@ -180,7 +181,7 @@ def _gather(node: ir.Node, make: Rewriter) -> ir.Value | None:
     before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
     source = make.op("Reshape", [data, make.axes([before, 1, shape[axis], behind])])
     places = make.op("Reshape", [index, make.axes([1, prod(static_shape(index)), 1, 1])])
-    picked = pick(make, _marked(make, places, shape[axis], 2), source, 2)
+    picked = pick(make, marked(make, places, shape[axis], 2), source, 2)
     return make.op("Reshape", [picked, make.axes(static_shape(node.outputs[0]))])
 
 

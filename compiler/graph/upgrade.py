@@ -269,6 +269,7 @@ UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "CastLike"): _cast,
     ("", "Clip"): _clip,
     ("", "DFT"): _dft,
+    ("", "Hardmax"): _softmax,
     ("", "Dropout"): _dropout,
     ("", "GridSample"): _grid_sample,
     ("", "GroupNormalization"): _group_norm,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from one_node import Case, case, check, model_of, real
+from one_node import Case, case, check, ints, model_of, real
 
 POSITIONS = [
     *(case(op, (3, 4, 5), axis=axis, keepdims=kept, select_last_index=last)
@@ -48,6 +48,20 @@ WINDOWS = [
       for order in (0, 1)),
     case("MaxPool", (1, 1, 9), kernel_shape=[2], dilations=[2], outputs=2),
 ]  # fmt: skip
+SCATTERS = [
+    *(case("TopK", (3, 9), ints(count), outputs=2, axis=axis, largest=largest)
+      for count, axis, largest in ((3, -1, 1), (1, 0, 0), (3, 0, 1))),
+    case("TopK", (4, 5), ints(5), outputs=2, dtype="i4"),
+    *(case("ScatterElements", (3, 5), np.array([[0, -1, 2], [1, 4, 3]]), (2, 3), axis=1,
+           reduction=how)
+      for how in ("none", "add", "mul", "max", "min")),
+    *(case("ScatterND", (3, 2, 5), np.array([[0, 1], [2, 0], [-1, -1]]), (3, 5), reduction=how)
+      for how in ("none", "add", "mul", "max", "min")),
+    case("GatherND", (3, 2, 5), np.array([[[0, 1]], [[-1, 0]]])),
+    case("GatherND", (3, 2, 5), np.array([[0], [1], [1]]), batch_dims=1),
+    case("GatherElements", (3, 5), np.array([[0, -1, 2], [1, 4, 3]]), axis=1),
+    case("Hardmax", (2, 3, 4), opset=11),
+]  # fmt: skip
 TRANSFORMS = [
     *(case("DFT", (2, 9, parts), None, np.array(1), inverse=inverse, onesided=half)
       for parts, inverse, half in ((1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0), (1, 1, 0))),
@@ -64,6 +78,6 @@ def test_transform(node: Case) -> None:
     check(*model_of(node), atol=2e-5)  # as far as ONNX Runtime is off
 
 
-@pytest.mark.parametrize("node", [*POSITIONS, *WINDOWS], ids=str)
+@pytest.mark.parametrize("node", [*POSITIONS, *WINDOWS, *SCATTERS], ids=str)
 def test_operator(node: Case) -> None:
     check(*model_of(node))

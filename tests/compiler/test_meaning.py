@@ -162,6 +162,13 @@ def classes(net: Net) -> str:
     return net.op("MatMul", net.op("Hardmax", x, axis=-1), net.weight(6, 7))
 
 
+def scattered(net: Net) -> str:
+    x = net.op("Relu", net.input(3, 7))
+    places = net.const([[0, 3, 6], [5, 1, 2], [4, 4, 0]], "i8")
+    y = net.op("ScatterElements", x, places, net.input(3, 3), axis=1, reduction="add")
+    return net.op("MatMul", y, net.weight(7, 5))
+
+
 NETWORKS: dict[str, Grow] = {
     "conv": conv((1, 5, 9, 8), (7, 5, 3, 3), pads=[1] * 4),
     "conv-odd": conv((2, 3, 11, 7), (13, 3, 5, 2), strides=[3, 2], pads=[2, 0, 1, 1]),
@@ -205,6 +212,7 @@ NETWORKS: dict[str, Grow] = {
     "bordered": bordered,
     "cropped": cropped,
     "running": running,
+    "scattered": scattered,
     "classes": classes,
     "own-transpose": own_transpose,
     "own-input": own_input,
