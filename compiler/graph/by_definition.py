@@ -15,12 +15,11 @@ import onnx
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 
+from compiler.graph.outside import CHANCE
+
 Array = NDArray[Any]
 
-NOT_A_FUNCTION = frozenset(
-    {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial",
-     "Bernoulli", "Dropout"}
-)  # fmt: skip
+NOT_A_FUNCTION = CHANCE | {"Dropout"}
 """Operators that give another value at each run."""
 
 

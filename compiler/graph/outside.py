@@ -12,7 +12,7 @@ _DOMAINS = {
     "ai.onnx.preview.training": "training is not compiled; export the model for inference",
     "ai.onnx.training": "training is not compiled; export the model for inference",
 }
-_CHANCE = frozenset(
+CHANCE = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
      "RandomUniformLike")
 )  # fmt: skip
@@ -25,7 +25,7 @@ def outside(op_type: str, domain: str) -> str | None:
     """
     if domain in _DOMAINS:
         return _DOMAINS[domain]
-    if not domain and op_type in _CHANCE:
+    if not domain and op_type in CHANCE:
         return (
             "it makes other values in each run, which nothing can be compared with; make what it "
             "draws an input of the model"
