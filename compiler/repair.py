@@ -128,7 +128,8 @@ def placed(
         fitter: the machine.
         gave_up: called with the position in `made` that is tried next, and why.
 
-    Raises DoesNotFit where a group does not fit with nothing else on chip.
+    Pieces of a group may need of what a core keeps another part than the whole did. Raises
+    DoesNotFit where a group does not fit with nothing else on chip.
     """
     whats = ("nothing lies in shared memory", "nothing is kept between groups")
     for position, (found, less, what) in enumerate(zip(made, made[1:], whats, strict=False)):
@@ -136,7 +137,7 @@ def placed(
             continue
         try:
             return tuple(_fitted(found, fitter))
-        except DoesNotFit as why:
+        except (DoesNotFit, Unwalkable, Unholdable) as why:
             gave_up(position + 1, f"{what}, because with it {why}")
     return tuple(_fitted(made[-1], fitter))
 
