@@ -35,7 +35,7 @@ INDEX = ir.DataType.INT32
 
 @dataclass(frozen=True)
 class DecomposePositions(GraphPass):
-    """ArgMax, ArgMin, Hardmax, OneHot, CumSum, CumProd, Gather of short axes and Trilu by ramps.
+    """ArgMax, ArgMin, Hardmax, OneHot, CumSum, CumProd, Trilu; Gather and others of short axes.
 
        y = ArgMax <axis=1, keepdims=0> (x)          # x of [2, 3]
     =>
@@ -54,7 +54,7 @@ class DecomposePositions(GraphPass):
         if node.domain:
             return False
         expand = EXPANSIONS.get(node.op_type)
-        if expand is None or (node.op_type.startswith("Gather") and self._too_many(node)):
+        if expand is None or (node.op_type in COMPARING and self._too_many(node)):
             return False
         make = Rewriter(node, composite=node.name)
         made = expand(node, make)
@@ -65,7 +65,8 @@ class DecomposePositions(GraphPass):
 
     def _too_many(self, node: ir.Node) -> bool:
         data, made = (static_shape(value) for value in (required(node, 0), node.outputs[0]))
-        compared = prod(made) * data[_axis(node, 0)]
+        reverses = node.op_type == "ReverseSequence"
+        compared = prod(made) * data[int_attr(node, "time_axis", 0) if reverses else _axis(node, 0)]
         return compared > self.compared * (prod(data) + prod(made))
 
 
@@ -218,6 +219,26 @@ def _running(op_type: str, neutral: int) -> Expansion:
     return expand
 
 
+def _reverse_sequence(node: ir.Node, make: Rewriter) -> ir.Value | None:
+    """The first so many elements of each sequence backwards, by where each comes from."""
+    x, lengths = required(node, 0), required(node, 1)
+    shape = static_shape(x)
+    time, batch = int_attr(node, "time_axis", 0), int_attr(node, "batch_axis", 1)
+    extent, kind = shape[time], lengths.dtype or ir.DataType.INT64
+    order = [batch, time, *range(2, len(shape))]
+    rows = make.op("Transpose", [x], {"perm": order})
+    source = make.op("Reshape", [rows, make.axes([shape[batch], 1, extent, -1])])
+    counts = make.op("Reshape", [lengths, make.axes([shape[batch], 1, 1, 1])])
+    places = ramp(make, extent, 1, 4, kind)
+    last = make.op("Sub", [counts, make.constant(np.asarray(1), kind)])
+    turned = make.op("Sub", [last, places])
+    taken = make.op("Where", [make.op("Less", [places, counts]), turned, places])
+    chosen = make.op("Equal", [taken, ramp(make, extent, 2, 4, kind)])
+    picked = pick(make, chosen, source, 2)
+    whole = make.op("Reshape", [picked, make.axes([shape[a] for a in order])])
+    return make.op("Transpose", [whole], {"perm": order})  # two axes at most change places
+
+
 def _trilu(node: ir.Node, make: Rewriter) -> ir.Value | None:
     """A triangle that begins at a computed diagonal."""
     x, start = required(node, 0), input_of(node, 1)
@@ -247,6 +268,9 @@ def _affine_grid(node: ir.Node, make: Rewriter) -> ir.Value | None:
     )
 
 
+COMPARING = frozenset({"Gather", "GatherElements", "ReverseSequence"})
+"""Operators whose every result is compared with a whole axis."""
+
 EXPANSIONS: dict[str, Expansion] = {
     "AffineGrid": _affine_grid,
     "ArgMax": _arg,
@@ -257,5 +281,6 @@ EXPANSIONS: dict[str, Expansion] = {
     "GatherElements": _gather_elements,
     "Hardmax": _hardmax,
     "OneHot": _one_hot,
+    "ReverseSequence": _reverse_sequence,
     "Trilu": _trilu,
 }

@@ -1,10 +1,11 @@
-"""Fourier transforms as products with constant waves.
+"""Fourier transforms as products with constant waves, columns that overlap as convolutions.
 
     y[k] = sum n: x[n] * exp(-2 pi i k n / N)
 
 A complex number is two elements side by side, so the waves are a matrix [n, part, k, part] of
 cosines and sines: real input has one part, and a one-sided transform fewer k. A short-time
 transform is a convolution by the waves, times the window, with the step between frames as stride.
+Columns that are added up to images are a transposed convolution by kernels of a single one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from compiler.graph.rewrite import (
     const,
     input_of,
     int_attr,
+    ints_attr,
     is_op,
     required,
     scalar,
@@ -31,7 +33,7 @@ from compiler.options import Count
 
 @dataclass(frozen=True)
 class DecomposeTransforms(GraphPass):
-    """DFT and STFT of constant lengths.
+    """DFT and STFT of constant lengths, and Col2Im.
 
        y = DFT (x, 4, 1)                                  # x of [2, 4, 1]
     =>
@@ -48,6 +50,8 @@ class DecomposeTransforms(GraphPass):
             made = self._dft(node)
         elif is_op(node, "STFT"):
             made = self._stft(node)
+        elif is_op(node, "Col2Im"):
+            made = _col2im(node)
         return made is not None
 
     def _dft(self, node: ir.Node) -> ir.Value | None:
@@ -94,6 +98,34 @@ class DecomposeTransforms(GraphPass):
         result = make.op("Reshape", [turned, make.axes(made)])
         make.replace(result)
         return result
+
+
+def _col2im(node: ir.Node) -> ir.Value | None:
+    """Each column has the pixels of a block, one channel after another."""
+    x, image, block = required(node, 0), const(required(node, 1)), const(required(node, 2))
+    if image is None or block is None:
+        return None
+    rank, taps = len(block), int(np.prod(block))
+    strides, dilations, pads = (
+        ints_attr(node, name, default) or []
+        for name, default in (
+            ("strides", [1] * rank), ("dilations", [1] * rank), ("pads", [0] * 2 * rank),
+        )
+    )  # fmt: skip
+    reach = [(int(k) - 1) * d + 1 for k, d in zip(block, dilations, strict=True)]
+    around = [int(n) + a + b for n, a, b in zip(image, pads[:rank], pads[rank:], strict=True)]
+    counts = [(n - r) // s + 1 for n, r, s in zip(around, reach, strides, strict=True)]
+    over = [(n - r) % s for n, r, s in zip(around, reach, strides, strict=True)]
+    batch, channels, _ = static_shape(x)
+    make = Rewriter(node, composite=node.name)
+    images = make.op("Reshape", [x, make.axes([batch, channels, *counts])])
+    single = np.tile(np.eye(taps).reshape(taps, 1, *block), (channels // taps, *(1,) * (rank + 1)))
+    result = make.op("ConvTranspose", [images, make.like(single, x)], {
+        "kernel_shape": [int(k) for k in block], "strides": strides, "dilations": dilations,
+        "pads": pads, "output_padding": over, "group": channels // taps,
+    })  # fmt: skip
+    make.replace(result)
+    return result
 
 
 def _waves_of(node: ir.Node, given: int, parts: int, made: tuple[int, int]) -> Array:

@@ -43,22 +43,32 @@ def transpose(node: Node) -> None:
 
 
 def slicing(node: Node) -> None:
-    """A box of the input, possibly with steps."""
+    """A box of the input, possibly with steps; where these go backwards, one copy per position."""
     x = node.tensor(0)
     rank = len(x.shape)
     starts, ends = node.constant(1), node.constant(2)
     axes = node.constant(3) if node.has(3) else np.arange(len(starts))
     steps = node.constant(4) if node.has(4) else np.ones(len(starts), np.int64)
-    offset, strides = x.storage.offset, list(x.storage.strides)
+    offset, strides, shape = x.storage.offset, list(x.storage.strides), list(x.shape)
+    backwards: dict[int, range] = {}
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         place = int(axis) % rank
-        first = slice(int(start), int(end), int(step)).indices(x.shape[place])[0]
-        offset += first * strides[place]
-        strides[place] *= int(step)
-    if min(steps, default=1) < 0:
-        raise NoNest("Slice with a negative step")
+        positions = range(*slice(int(start), int(end), int(step)).indices(x.shape[place]))
+        if step < 0 and len(positions) > 1:
+            backwards[place] = positions
+            continue
+        offset += positions.start * strides[place]
+        strides[place] *= abs(int(step))
+        shape[place] = len(positions)
     storage = Storage(x.storage.buffer, offset, tuple(strides))
-    node.build.view(node.out, node.shape(), storage, x)
+    name = f"{node.out}.forwards" if backwards else node.out
+    x = node.build.view(name, tuple(shape), storage, x)
+    node.build.composite = node.build.composite or (node.out if len(backwards) > 1 else None)
+    for left, (place, positions) in zip(
+        reversed(range(len(backwards))), backwards.items(), strict=True
+    ):
+        name = f"{node.out}.axis{place}" if left else node.out
+        x = take(node, x, place, np.array(positions), name)
 
 
 def split(node: Node) -> None:

@@ -18,6 +18,8 @@ POSITIONS = [
       for op in ("CumSum",) for axis in (0, -1) for back in (0, 1) for apart in (0, 1)),
     case("CumSum", (4, 1), np.array(1), exclusive=1),
     case("EyeLike", (4, 5), k=-1),
+    case("ReverseSequence", (5, 3, 2), ints(2, 5, 1)),
+    case("ReverseSequence", (3, 6), ints(6, 4, 1), time_axis=1, batch_axis=0),
     case("Trilu", (2, 4, 5), (), dtype="i8"),
 ]  # fmt: skip
 WINDOWS = [
@@ -63,6 +65,10 @@ SCATTERS = [
     case("Hardmax", (2, 3, 4), opset=11),
 ]  # fmt: skip
 TRANSFORMS = [
+    case("Col2Im", (2, 12, 6), ints(4, 5), ints(2, 2), strides=[2, 2],
+         pads=[0, 0, 0, 1]),
+    case("Col2Im", (1, 6, 6), ints(5, 7), ints(2, 3), dilations=[3, 1], pads=[1, 0, 0, 1],
+         strides=[2, 2]),
     *(case("DFT", (2, 9, parts), None, np.array(1), inverse=inverse, onesided=half)
       for parts, inverse, half in ((1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0), (1, 1, 0))),
     case("DFT", (2, 8, 3, 2), np.array(5), np.array(1)),

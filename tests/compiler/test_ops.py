@@ -160,6 +160,8 @@ MOVEMENT = [
     case("Transpose", (2, 3, 4), perm=[1, 2, 0]),
     case("Slice", (4, 9), ints(1, -7), ints(3, 1000), ints(0, 1), ints(1, 2)),
     case("Slice", (4, 9), ints(-3), ints(-1)),
+    case("Slice", (4, 9, 5), ints(9, 1, 3), ints(0, 4, -9), ints(1, 0, 2), ints(-3, 2, -1)),
+    case("Slice", (4, 9), ints(2), ints(0), ints(0), ints(-4)),
     case("Slice", (4, 9), starts=[1], ends=[7], axes=[1], opset=9),
     case("Split", (2, 7), ints(3, 4), axis=1, outputs=2),
     case("Split", (6, 2), num_outputs=3, outputs=3),
