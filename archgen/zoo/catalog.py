@@ -19,12 +19,16 @@ from archgen.zoo.builder import Builder, ZooError
 from archgen.zoo.counts import Counts, count
 from archgen.zoo.decoder import llama
 from archgen.zoo.densenet import densenet121
+from archgen.zoo.experts import moe
 from archgen.zoo.googlenet import googlenet
+from archgen.zoo.gpt2 import gpt2
 from archgen.zoo.mobilenet import mobilenet_v1, mobilenet_v2
 from archgen.zoo.mobilenet_v3 import efficientnet_b0, mobilenet_v3
 from archgen.zoo.plain import squeezenet, vgg16
+from archgen.zoo.recommend import dlrm
 from archgen.zoo.resnet import resnet
 from archgen.zoo.shufflenet import shufflenet_v2
+from archgen.zoo.speech import conformer, lstm_kws, whisper_encoder
 from archgen.zoo.transformer import bert, vit
 from archgen.zoo.unet import unet
 from archgen.zoo.yolo import yolov8n
@@ -197,6 +201,72 @@ CATALOG: dict[str, Entry] = {
         macs=1.2537e9,
         parameters=5_717_416,
         source="MACs: layers x (12 s d^2 + 2 s^2 d) and patches; parameters: timm's model card",
+    ),
+    "gpt2": Entry(
+        description="GPT-2 small, 1024 tokens (or behind `past`), logits of the last one",
+        build=gpt2,
+        options={
+            "sequence": 1024,
+            "past": 0,
+            "layers": 12,
+            "hidden": 768,
+            "heads": 12,
+            "vocabulary": 50257,
+            "positions": 1024,
+        },
+        macs=106.34e9,
+        parameters=124_439_808,
+        source="MACs: layers x (12 s d^2 + 2 s^2 d) + d v; parameters: transformers' GPT2Model",
+    ),
+    "whisper_encoder": Entry(
+        description="Whisper tiny's encoder, 30 seconds of log-mel spectrogram",
+        build=whisper_encoder,
+        options={"frames": 3000, "mels": 80, "layers": 4, "hidden": 384, "heads": 6},
+        macs=18.47e9,
+        parameters=8_208_384,
+        source="MACs: 3 d (80 t + d t / 2) + layers x (12 s d^2 + 2 s^2 d), t = 2 s = 3000; "
+        "parameters: transformers' WhisperEncoder",
+    ),
+    "conformer": Entry(
+        description="A block of Conformer-S, ten seconds of speech after subsampling",
+        build=conformer,
+        options={"sequence": 250, "layers": 1, "hidden": 144, "heads": 4, "kernel": 31},
+        macs=138.3e6,
+        parameters=485_568,
+        source="sizes: Gulati et al. 2020, table 1; MACs: s (23 d^2 + k d) + 2 s^2 d; "
+        "parameters: 23 d^2 + k d + 29 d",
+    ),
+    "lstm_kws": Entry(
+        description="Keyword spotting by one LSTM layer over a second of coefficients",
+        build=lstm_kws,
+        options={"frames": 49, "features": 10, "hidden": 118, "classes": 12},
+        macs=5.9e6 / 2,
+        parameters=63.3e3,
+        source="Zhang et al. 2017, basic LSTM S: 5.9 MOps, 63.3 KB with a byte per weight",
+        tolerance=1e-2,
+    ),
+    "dlrm": Entry(
+        description="DLRM's Criteo Kaggle model, tables cut to 10 000 rows",
+        build=dlrm,
+        options={"features": 13, "tables": 26, "rows": 10_000, "width": 16, "hidden": 512},
+        macs=486_032,
+        parameters=4_635_985,
+        source="sizes: Naumov et al. 2019 (bottom 13-512-256-64-16, top 367-512-256-1)",
+    ),
+    "moe": Entry(
+        description="Mixture of experts: 8 of 32 SwiGLU layers, all computed or `gathered=1`",
+        build=moe,
+        options={
+            "sequence": 128,
+            "hidden": 1024,
+            "wide": 512,
+            "experts": 32,
+            "active": 8,
+            "gathered": 0,
+        },
+        macs=6.446e9,
+        parameters=50_364_416,
+        source="sizes: Granite 3.0 1B-A400M's configuration; MACs: s e (3 d w + d)",
     ),
     "llama": Entry(
         description="Llama-style decoder, one layer, a prompt of 1024 tokens (or behind `past`)",

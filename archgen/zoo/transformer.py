@@ -33,7 +33,7 @@ def bert(
 ) -> None:
     """Appends a BERT encoder on token ids (batch, sequence); outputs ``last_hidden_state``
     (batch, sequence, hidden) and ``pooler_output`` (batch, hidden)."""
-    _check_heads(net, hidden, heads)
+    check_heads(net, hidden, heads)
     if sequence > positions:
         raise ZooError(f"{net.graph.name}: sequence={sequence} is over its {positions} positions")
     names = ("input_ids", "attention_mask", "token_type_ids")
@@ -72,7 +72,7 @@ def vit(
     classes: int,
 ) -> None:
     """Appends a ViT classifier with a class token on (batch, 3, image, image)."""
-    _check_heads(net, hidden, heads)
+    check_heads(net, hidden, heads)
     if image % patch:
         raise ZooError(f"{net.graph.name}: image={image} is not a multiple of patch={patch}")
     x = net.input("input", (batch, 3, image, image))
@@ -108,23 +108,34 @@ def layer_norm(net: Builder, name: str, x: Tensor) -> Tensor:
     return Tensor(name, x.shape, Moments.standard(x.shape[-1]))
 
 
-def linear(net: Builder, name: str, x: Tensor, features: int, gain: float = 1.0) -> Tensor:
-    """MatMul with a (inputs, features) weight and Add; unit-variance input gives a standard
-    deviation of ``gain``."""
+def linear(
+    net: Builder, name: str, x: Tensor, features: int, gain: float = 1.0, biased: bool = True
+) -> Tensor:
+    """MatMul with a (inputs, features) weight, and Add where it is ``biased``; unit-variance
+    input gives a standard deviation of ``gain``."""
     given = x.shape[-1]
     weight = net.normal((given, features), gain / math.sqrt(given))
-    bias = net.uniform(features, -0.1, 0.1)
-    net.node("MatMul", f"{name}.matmul", [x.name, net.parameter(f"{name}.weight", weight)])
-    net.node("Add", name, [f"{name}.matmul", net.parameter(f"{name}.bias", bias)])
+    product = f"{name}.matmul" if biased else name
+    bias = net.uniform(features, -0.1, 0.1) if biased else None
+    net.node("MatMul", product, [x.name, net.parameter(f"{name}.weight", weight)])
+    if bias is not None:
+        net.node("Add", name, [product, net.parameter(f"{name}.bias", bias)])
     return Tensor(name, (*x.shape[:-1], features), Moments.standard(features).scaled(gain))
 
 
-def attention(net: Builder, name: str, x: Tensor, heads: int, bias: str | None = None) -> Tensor:
+def attention(
+    net: Builder,
+    name: str,
+    x: Tensor,
+    heads: int,
+    bias: str | None = None,
+    biased_keys: bool = True,
+) -> Tensor:
     """Multi-head self-attention on (batch, tokens, hidden) and its output projection; ``bias``
     is added to the scores."""
     hidden = x.shape[2]
     query = _by_head(net, f"{name}.query", x, heads, [0, 2, 1, 3], 1.4)
-    key = _by_head(net, f"{name}.key", x, heads, [0, 2, 3, 1], 1.4)
+    key = _by_head(net, f"{name}.key", x, heads, [0, 2, 3, 1], 1.4, biased_keys)
     value = _by_head(net, f"{name}.value", x, heads, [0, 2, 1, 3], 1.0)
     net.node("MatMul", f"{name}.scores", [query, key])
     root = net.scalar(math.sqrt(hidden // heads))
@@ -142,18 +153,30 @@ def feed_forward(net: Builder, name: str, x: Tensor) -> Tensor:
     """Linear to four times the width, GELU by Erf, linear back."""
     hidden = x.shape[-1]
     wide = linear(net, f"{name}.expand", x, 4 * hidden)
-    net.node("Div", f"{name}.gelu.scaled", [wide.name, net.scalar(math.sqrt(2))])
-    net.node("Erf", f"{name}.gelu.erf", [f"{name}.gelu.scaled"])
-    net.node("Add", f"{name}.gelu.shifted", [f"{name}.gelu.erf", net.scalar(1.0)])
-    net.node("Mul", f"{name}.gelu.gated", [wide.name, f"{name}.gelu.shifted"])
-    net.node("Mul", f"{name}.gelu", [f"{name}.gelu.gated", net.scalar(0.5)])
-    active = Tensor(f"{name}.gelu", wide.shape, wide.moments)
-    return linear(net, f"{name}.project", active, hidden)
+    return linear(net, f"{name}.project", gelu(net, f"{name}.gelu", wide), hidden)
 
 
-def _by_head(net: Builder, name: str, x: Tensor, heads: int, order: list[int], gain: float) -> str:
+def gelu(net: Builder, name: str, x: Tensor) -> Tensor:
+    """x times the normal distribution's probability below x, by Erf."""
+    net.node("Div", f"{name}.scaled", [x.name, net.scalar(math.sqrt(2))])
+    net.node("Erf", f"{name}.erf", [f"{name}.scaled"])
+    net.node("Add", f"{name}.shifted", [f"{name}.erf", net.scalar(1.0)])
+    net.node("Mul", f"{name}.gated", [x.name, f"{name}.shifted"])
+    net.node("Mul", name, [f"{name}.gated", net.scalar(0.5)])
+    return Tensor(name, x.shape, x.moments)
+
+
+def _by_head(
+    net: Builder,
+    name: str,
+    x: Tensor,
+    heads: int,
+    order: list[int],
+    gain: float,
+    biased: bool = True,
+) -> str:
     batch, tokens, hidden = x.shape
-    y = linear(net, name, x, hidden, gain)
+    y = linear(net, name, x, hidden, gain, biased)
     shape = net.integers([batch, tokens, heads, hidden // heads])
     net.node("Reshape", f"{name}.split", [y.name, shape])
     return net.node("Transpose", f"{name}.heads", [f"{name}.split"], perm=order)[0]
@@ -175,6 +198,7 @@ def _mask_bias(net: Builder, mask: Tensor) -> str:
     return net.node("Mul", "mask.bias", ["mask.inverted", net.scalar(_MASKED)])[0]
 
 
-def _check_heads(net: Builder, hidden: int, heads: int) -> None:
+def check_heads(net: Builder, hidden: int, heads: int) -> None:
+    """Refuses heads of no whole width."""
     if hidden % heads:
         raise ZooError(f"{net.graph.name}: hidden={hidden} is not a multiple of heads={heads}")

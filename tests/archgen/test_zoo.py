@@ -23,6 +23,12 @@ _BERT: dict[str, Option] = {
 _LLAMA: dict[str, Option] = {
     "sequence": 16, "layers": 2, "hidden": 64, "heads": 4, "groups": 2, "wide": 96,
 }  # fmt: skip
+_GPT2: dict[str, Option] = {
+    "sequence": 16, "layers": 2, "hidden": 64, "heads": 4, "vocabulary": 100, "positions": 32,
+}  # fmt: skip
+_WHISPER: dict[str, Option] = {"frames": 32, "mels": 16, "layers": 1, "hidden": 64, "heads": 4}
+_CONFORMER: dict[str, Option] = {"sequence": 24, "hidden": 48, "heads": 4, "kernel": 7}
+_MOE: dict[str, Option] = {"sequence": 8, "hidden": 32, "wide": 48, "experts": 4, "active": 2}
 _OTHER: dict[str, dict[str, Option]] = {
     "vgg16": {**_CONV, "hidden": 64},
     "densenet121": {"image": 32, "classes": 10, "growth": 8},
@@ -30,6 +36,12 @@ _OTHER: dict[str, dict[str, Option]] = {
     "vit_tiny": _VIT,
     "bert_base": _BERT,
     "bert_large": _BERT,
+    "gpt2": _GPT2,
+    "whisper_encoder": _WHISPER,
+    "conformer": _CONFORMER,
+    "lstm_kws": {"frames": 12, "hidden": 24},
+    "dlrm": {"rows": 50, "hidden": 64, "tables": 5},
+    "moe": _MOE,
     "llama": _LLAMA,
 }
 SMALL = {name: _OTHER.get(name, _CONV) for name in CATALOG}
@@ -45,15 +57,22 @@ def test_counts_are_the_published_ones(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options", "macs", "parameters"),
-    [("mobilenet_v3", {"small": 1}, 56.5e6, 2_542_856)],
+    [
+        ("mobilenet_v3", {"small": 1}, 56.51e6, 2_542_856),
+        ("gpt2", {"sequence": 1, "past": 1023}, 142.4e6, 124_439_808),
+        ("whisper_encoder", {"layers": 6, "hidden": 512, "heads": 8}, 43.68e9, 20_590_592),
+        ("dlrm", {"rows": 33_762_577 // 26}, 486_032, 540e6),
+        ("moe", {"sequence": 1, "gathered": 1}, 12.616e6, 50_364_416),
+    ],
 )
 def test_other_published_sizes(
     name: str, options: dict[str, Option], macs: float, parameters: int
 ) -> None:
-    """torchvision's table of MobileNetV3-Small."""
+    """torchvision's table; one token behind 1 023; transformers' WhisperEncoder base; all rows of
+    Criteo Kaggle (Naumov et al. 2019: 540 M); the chosen experts only."""
     counts = count(build(name, weights=False, **options))
     assert counts.macs == pytest.approx(macs, rel=1e-3)
-    assert counts.parameters == parameters
+    assert counts.parameters == pytest.approx(parameters, rel=2e-3)
 
 
 @pytest.mark.parametrize("name", CATALOG)
@@ -68,7 +87,8 @@ def test_small_variant_is_valid_and_well_scaled(name: str) -> None:
     for output in proto.graph.output:
         stacked = np.stack([sample[output.name].ravel() for sample in samples])
         assert stacked.std(axis=0).mean() > 0.03, "the same for all inputs"
-        assert stacked.std(axis=1).mean() > 0.03, "the same for all classes"
+        if stacked.shape[1] > 1:
+            assert stacked.std(axis=1).mean() > 0.03, "the same for all classes"
 
 
 _SIGNALS = {"Conv", "BatchNormalization", "Relu", "Clip", "Gemm", "LayerNormalization", "Concat",
@@ -135,6 +155,8 @@ def test_building_a_large_network_takes_a_moment() -> None:
         ("bert_base", {"heads": 7}, "not a multiple of heads"),
         ("bert_base", {"sequence": 1024}, "over its 512 positions"),
         ("llama", {"heads": 64, "hidden": 64}, "no even width"),
+        ("gpt2", {"past": 1}, "over its 1024 positions"),
+        ("moe", {"active": 33}, "over experts=32"),
         ("llama", {"groups": 3}, "not a multiple of groups"),
     ],
 )
