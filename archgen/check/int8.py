@@ -42,6 +42,7 @@ from archgen.check.quantized_parts import (
     without_second_rounding,
 )
 from archgen.check.reference import ORT_ERRORS
+from archgen.check.state_scales import give_states_one_scale
 from archgen.models.load import ModelError
 from archgen.process.memory import is_refusal
 from archgen.zoo.shapes import known_shapes
@@ -148,6 +149,7 @@ def _by_recipe(
     made, failed = _without_failures(folded, kept, samples, attempt)
     if mixed:
         without_second_rounding(made, names)
+    give_states_one_scale(made, proto)
     return made, [*left_out, *failed]
 
 
