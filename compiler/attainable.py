@@ -33,7 +33,7 @@ from compiler.nest.ir import HostNode, Nest, NestGraph
 from compiler.nest.precede import Precedence
 from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
-from simmodel.dtype import product_type, size_of
+from simmodel.dtype import product_type
 from simmodel.isa.cycles import product_cycles
 from simmodel.isa.matrix import tile_limits
 
@@ -205,8 +205,7 @@ def _sizes(graph: NestGraph, least: Demanded) -> dict[str, int]:
         if nest.contraction and nest.sparse == 1 and whole:
             weights = graph.tensors[nest.operands[1].tensor]
             if weights.data is not None:
-                size = weights.elements * size_of(weights.dtype)
-                last[weights.storage.buffer] = nest.tensor, size
+                last[weights.storage.buffer] = nest.tensor, weights.stored
     return dict(last.values())
 
 

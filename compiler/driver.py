@@ -242,6 +242,8 @@ def _on_host(
     observe("place-on-host", graph)
     graph = stages.depthwise.apply(graph, arch)
     observe("group-depthwise", graph)
+    graph = stages.narrow.apply(graph, arch)
+    observe("keep-narrow", graph)
     return graph, fallback
 
 

@@ -234,7 +234,7 @@ def _constants(plan: LayerPlan, made: Decision) -> Iterator[Constants]:
             key = buffer.role, buffer.layer is None or (buffer.level == 0 and tiles == 1)
             sums[key] = sums.get(key, 0) + buffer.bytes * buffer.slots
     weights = {a.tensor for nest in plan.tiled.layer.nests for a in nest.reads}
-    whole = sum(data.nbytes for name in weights if (data := tensors[name].data) is not None)
+    whole = sum(tensors[name].stored for name in weights if tensors[name].data is not None)
     for (memory, stay), size in sums.items():
         if stay:
             again = f"{show_bytes((tiles - 1) * whole)} more to load" if tiles > 1 else ""

@@ -16,6 +16,7 @@ from compiler.alloc.on_chip import PlaceBuffers
 from compiler.bind.bind import Bind
 from compiler.bind.expand_functions import ExpandFunctions
 from compiler.bind.group_depthwise import GroupDepthwise
+from compiler.bind.keep_narrow import KeepNarrow
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.emit.multicast import ShareLoads
 from compiler.emit.order import OrderInstructions
@@ -117,6 +118,8 @@ class Stages:
     host: PlaceOnHost = field(default_factory=PlaceOnHost)
     depthwise: GroupDepthwise = field(default_factory=GroupDepthwise)
     """Channels that an array without a depthwise mode takes at once."""
+    narrow: KeepNarrow = field(default_factory=KeepNarrow)
+    """Constants that memory holds in fewer bytes than engines multiply."""
     join_host: JoinHost = field(default_factory=JoinHost)
     layout: tuple[Pass[NestGraph], ...] = LAYOUT_PASSES
     fuse: FuseTails = field(default_factory=FuseTails)

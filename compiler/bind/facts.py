@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler.bind.layout import innermost_axis, input_strides, role_of
+from compiler.bind.layout import (
+    innermost_axis,
+    input_strides,
+    loaded_of,
+    role_of,
+    room_of,
+)
 from compiler.bind.roles import roles
 from compiler.errors import CompilerError
 from compiler.geometry.cuts import cut_axes
@@ -17,7 +23,6 @@ from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Tensor, order_of
 from simmodel.arch import Arch
-from simmodel.dtype import size_of
 
 
 class Unholdable(CompilerError):
@@ -34,6 +39,9 @@ class Constant:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     bytes: int
+    """On chip."""
+    loaded: int
+    """Bytes that memory gives for it."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +111,10 @@ class LayerFacts:
                 continue
             region = regions[key]
             strides = input_strides(layer, key, region, self.arch)
-            size = size_of(tensor.dtype)
-            for extent in region.padded:
-                size *= extent
-            role = self.roles[key]
-            found.append(Constant(key, role, tensor.dtype, region.padded, strides, size))
+            size = int(room_of(layer, key, region.padded))
+            loaded = int(loaded_of(tensor, region.padded))
+            fields = key, self.roles[key], tensor.dtype, region.padded, strides, size, loaded
+            found.append(Constant(*fields))
         return tuple(found)
 
     def _following(self) -> dict[Key, bool]:

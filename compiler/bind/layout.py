@@ -6,9 +6,10 @@ Left operands of products lie as the engine walks them, constant weights packed,
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from compiler.bind.keep_narrow import row_of
 from compiler.bind.machine import adds_up_in_pieces
 from compiler.bind.mapping import worth_turning
 from compiler.bind.roles import roles
@@ -41,6 +42,23 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
     if product and key[2] and tensor.data is not None:
         order = packed_order(head)
     return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
+
+
+def room_of(layer: Layer, key: Key, sizes: Sequence[Any]) -> Any:
+    """Bytes on chip of a box of what `key` names: of weights that memory holds narrow also what is
+    there until they are wide. Sizes may be arrays over candidates."""
+    tensor = layer.tensors[key[0]]
+    item = size_of(tensor.dtype)
+    if tensor.narrow is None or not key[2]:
+        return math.prod(sizes) * item
+    return tensor.narrow.places(sizes, row_of(layer.head), item)[-1]
+
+
+def loaded_of(tensor: Tensor, sizes: Sequence[Any]) -> Any:
+    """Bytes that memory gives for a box of a constant. Sizes may be arrays over candidates."""
+    if tensor.narrow is None:
+        return math.prod(sizes) * size_of(tensor.dtype)
+    return tensor.narrow.loaded(sizes)
 
 
 PARTS = 4

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from compiler.bind.keep_narrow import fits_tiles, row_of
 from compiler.bind.layout import packed_order
 from compiler.bind.roles import Roles, roles
 from compiler.emit.tile import Places
 from compiler.geometry.ranges import Region, scaled, summed
 from compiler.geometry.walk import Walked
-from compiler.nest.ir import Access, Array
+from compiler.narrow import Narrow
+from compiler.nest.ir import Access, Array, Tensor
 from compiler.plan.ir import LayerPlan
 from compiler.schedule import TileLoop
-from simmodel.dtype import size_of
+from simmodel.dtype import pack as pack_elements
+from simmodel.dtype import per_byte, size_of
 from simmodel.region import Address, Operand, Terms
 
 
@@ -41,6 +44,22 @@ class Packed:
     k: int | None
     columns: tuple[tuple[int, int], ...]
     """Ranges of columns, each cut into tiles of its own; one behind the other."""
+    narrow: Narrow | None = None
+    """How DRAM holds them; None: in the type that engines multiply."""
+
+    @property
+    def values(self) -> Packed:
+        """Their narrow numbers, packed in the same order."""
+        assert self.narrow is not None
+        return replace(self, dtype=self.narrow.dtype)
+
+    def parameters(self, name: str, dtype: str) -> Packed:
+        """Scales or zero points, one for each block, packed in the same order."""
+        assert self.narrow is not None
+        shape = self.narrow.scales.shape
+        columns = ((0, 1),) if self.col is None or shape[self.col] == 1 else self.columns
+        buffer = f"{self.buffer}.{name}"
+        return replace(self, buffer=buffer, dtype=dtype, shape=shape, columns=columns)
 
     def operand(self, region: Region, places: Places) -> Operand:
         """The block of `region`, in the tensor's logical dimensions: contiguous within each
@@ -65,8 +84,9 @@ class Packed:
         for axis in self.taps:
             offset += region.ranges[axis].start * strides[axis] // size
             terms = summed(terms, scaled(region.ranges[axis].terms, strides[axis] // size))
-        base = places.dram[self.buffer]
-        address = Address(base + offset * size, scaled(terms, size))
+        base, shared = places.dram[self.buffer], per_byte(self.dtype)
+        terms = tuple((name, factor * size // shared) for name, factor in terms)
+        address = Address(base + offset * size // shared, terms)
         return Operand("dram", address, shape, tuple(strides), self.dtype)
 
     @property
@@ -109,7 +129,22 @@ def packed(plan: LayerPlan, walked: Sequence[Walked] = ()) -> Packed | None:
     axes = _axes(weights, found)
     name = f"{tensor.name}#{layer.index}"
     order = packed_order(head)
-    return Packed(tensor.name, name, tensor.dtype, tensor.shape, order, *axes, columns)
+    narrow = tensor.narrow if _in_blocks(plan, tensor, columns) else None
+    return Packed(tensor.name, name, tensor.dtype, tensor.shape, order, *axes, columns, narrow)
+
+
+def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int]]) -> bool:
+    """Whether every tile of narrow weights is whole blocks in whole bytes."""
+    narrow, head = tensor.narrow, plan.tiled.layer.head
+    if narrow is None:
+        return False
+    found, row = roles(head), row_of(head)
+    loops = () if plan.tiled.resident else plan.tiled.loops
+    deep = _step(loops, found.k, reduction=True) or tensor.shape[row]
+    depths = {high - low for low, high in _cuts(((0, tensor.shape[row]),), deep)}
+    wide = _step(loops, found.col, reduction=False)
+    widths = {high - low for low, high in _cuts(columns, wide)}
+    return all(fits_tiles(narrow, row, depth, width) for depth in depths for width in widths)
 
 
 def _columns(
@@ -142,15 +177,33 @@ def _axes(weights: Access, found: Roles) -> tuple[tuple[int, ...], int | None, i
     return batch, axis(found.col), axis(found.k)
 
 
-def packed_data(pack: Packed, plan: LayerPlan, data: Array) -> Array:
-    """The packed elements of `data`, one block after another."""
+def packed_bytes(pack: Packed, plan: LayerPlan, data: Array) -> Iterator[tuple[str, Array]]:
+    """Each buffer in DRAM, and what it holds of the weights `data`."""
+    narrow = pack.narrow
+    if narrow is None:
+        yield pack.buffer, packed_data(pack, plan, data)
+        return
+    yield pack.buffer, pack_elements(packed_data(pack, plan, narrow.values), narrow.dtype)
+    block = narrow.blocks[row_of(plan.tiled.layer.head)]
+    if narrow.scale is None:
+        scales = pack.parameters("scales", narrow.scale_type)
+        yield scales.buffer, packed_data(scales, plan, narrow.scales, block)
+    if narrow.zeros is not None:
+        zeros = pack.parameters("zeros", narrow.zero_type)
+        yield zeros.buffer, packed_data(zeros, plan, narrow.zeros, block)
+
+
+def packed_data(pack: Packed, plan: LayerPlan, data: Array, block: int = 1) -> Array:
+    """The packed elements of `data`, one block after another; of the reduction each is for
+    `block`."""
     ordered = data.transpose(pack.order)
     lead = len(pack.batch)
     loops = () if plan.tiled.resident else plan.tiled.loops
     found = roles(plan.tiled.layer.head)
     cols = list(_cuts(pack.columns, _step(loops, found.col, reduction=False)))
     depth = 1 if pack.k is None else data.shape[pack.k]
-    deep = list(_cuts(((0, depth),), _step(loops, found.k, reduction=True)))
+    step = _step(loops, found.k, reduction=True)
+    deep = list(_cuts(((0, depth),), None if step is None else max(1, step // block)))
     blocks = []
     for index in np.ndindex(ordered.shape[:lead]):
         matrix = ordered[index]

@@ -8,7 +8,7 @@ for o0: for o1:             tiles of the results, runs of equal ones as one hard
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -216,28 +216,32 @@ class _Core:
     def _constants(self, position: int, *, first: bool) -> list[Node]:
         """The one load of each constant of a layer that stays."""
         nodes: list[Node] = [
-            self._constant(self.plan.buffers[name], engine)
+            leaf
             for name, engine in self.plan.loads
             if self._is_constant(name) and self.plan.buffers[name].first == position
+            for leaf in self._constant(self.plan.buffers[name], engine)
         ]
         return nodes if first else [emptied(node) for node in nodes]
 
-    def _constant(self, buffer: Buffer, engine: str) -> Leaf:
+    def _constant(self, buffer: Buffer, engine: str) -> Iterator[Leaf]:
         layer = self.emitter.layers[buffer.first]
         assert buffer.key is not None
         tensor = self.plan.schedule.group.tensors[buffer.key[0]]
         made = layer.plan.tiled.layer
         whole = tuple(Range(0, extent) for extent in made.result.shape)
         region = needs(made, whole, {}).regions[buffer.key]
+        base = Address(self.around.places.chip[buffer.name][0])
+        target = Operand(buffer.role, base, region.padded, buffer.strides, buffer.dtype)
         if layer.packed is not None and buffer.key[2]:
+            if layer.packed.narrow is not None:
+                yield from layer.widened(buffer, engine, target, region)
+                return
             source = layer.packed.operand(region, self.around.places)
         else:
             source = far_operand(tensor, region.ranges, self.around.places)
-        base = Address(self.around.places.chip[buffer.name][0])
-        target = Operand(buffer.role, base, region.padded, buffer.strides, buffer.dtype)
         copy = Copy(engine=engine, origin=layer.origin, dst=target, src=source)
         items = legal_copy(copy, self.around.arch, self.around.names)
-        return Leaf(engine, tuple(items), self.around.uses((), (buffer,)), layer.origin)
+        yield Leaf(engine, tuple(items), self.around.uses((), (buffer,)), layer.origin)
 
     def _operand(
         self, buffer: Buffer, ranges: Sequence[Range], tensor: str, moving: Moving,

@@ -11,7 +11,7 @@ like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.segments import Segment, segments
 from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand, region_origin
 from compiler.emit.vector import VectorEmitter
+from compiler.emit.widen import Widening, narrowed
 from compiler.geometry.ranges import Range, Region, scaled, summed
 from compiler.hold.buffer import Buffer
 from compiler.nest.border import raw_value
@@ -109,7 +110,9 @@ class LayerEmitter:
             if plan.buffers[pair[0]].level == level and pair not in self.late
         ]
         here.sort(key=lambda pair: self._constant(plan.buffers[pair[0]]), reverse=True)
-        nodes: list[Node] = [self._load(plan.buffers[name], engine, tile) for name, engine in here]
+        nodes: list[Node] = [
+            leaf for name, engine in here for leaf in self._loads(plan.buffers[name], engine, tile)
+        ]
         if level and level == self.late_level:
             nodes += [self._late(plan.buffers[name], engine, tile) for name, engine in self.late]
         if level < depth:
@@ -175,6 +178,30 @@ class LayerEmitter:
                 for segment in found
             ),
         )
+
+    def _loads(self, buffer: Buffer, engine: str, tile: Tile) -> Iterator[Leaf]:
+        assert buffer.key is not None
+        if self.packed is None or self.packed.narrow is None or not buffer.key[2]:
+            yield self._load(buffer, engine, tile)
+            return
+        region = tile.needs.regions[buffer.key]
+        target = inner_operand(buffer, region, tile, self.around.places)
+        yield from self.widened(buffer, engine, target, region)
+
+    def widened(
+        self, buffer: Buffer, engine: str, target: Operand, region: Region
+    ) -> Iterator[Leaf]:
+        """The loads of weights that memory holds narrow, and what makes them wide."""
+        assert self.packed is not None
+        around, origin = self.around, self.origin
+        way = Widening(
+            around.arch, around.names, around.places, self.packed, self.plan.tiled.layer.head,
+            buffer, target, region, origin,
+        )  # fmt: skip
+        for items, span in way.loads(engine):
+            uses = (narrowed(use, span) for use in around.uses((), (buffer,)))
+            yield Leaf(engine, tuple(items), tuple(uses), origin)
+        yield Leaf("vector", tuple(way.widens()), around.uses((buffer,), (buffer,)), origin)
 
     def _load(self, buffer: Buffer, engine: str, tile: Tile) -> Leaf:
         assert buffer.key is not None

@@ -400,6 +400,8 @@ def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _Parts
     *ahead, whole = items or (None,)
     if not isinstance(whole, Copy) or not all(isinstance(item, Await) for item in ahead):
         return None
+    if whole.src.dtype != whole.dst.dtype or whole.dst.per_byte > 1:
+        return None
     # What is contiguous at both ends stays so in parts.
     joined = whole if whole.before else merged(whole)
     assert isinstance(joined, Copy)

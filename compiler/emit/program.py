@@ -15,7 +15,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from compiler.alloc.on_chip import Place
-from compiler.emit.constants import Packed, packed, packed_data
+from compiler.emit.constants import Packed, packed, packed_bytes
 from compiler.emit.group import GroupEmitter
 from compiler.emit.handover import with_handovers
 from compiler.emit.layer import Surroundings
@@ -168,7 +168,7 @@ class ProgramEmitter:
                 for name, weights in _read(step.plan, layer.position):
                     tensor = self.graph.tensors[name]
                     if pack is not None and weights and tensor.data is not None:
-                        data[pack.buffer] = packed_data(pack, layer, tensor.data)
+                        data |= packed_bytes(pack, layer, tensor.data)
                     else:
                         self._keep(data, tensor)
         for name in self.graph.outputs:

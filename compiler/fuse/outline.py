@@ -97,7 +97,8 @@ def _outline_of(tensor: Tensor) -> Outline:
     """Of a constant it matters that it is one, not its values."""
     storage = tensor.storage
     constant = tensor.data is not None
-    return tensor.shape, tensor.dtype, storage.offset, storage.strides, constant
+    narrow = None if tensor.narrow is None else tensor.narrow.outline
+    return tensor.shape, tensor.dtype, storage.offset, storage.strides, constant, narrow
 
 
 def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
 from compiler.graph.fold import FOLD_LIMIT, Bytes, folded
+from compiler.graph.narrow import NARROW, narrow_result
 from compiler.graph.rewrite import Rewriter, is_op
 
 
@@ -31,10 +32,12 @@ class FoldConstants(GraphPass):
         values = folded(node, node.graph.opset_imports, frozenset(self.keep), self.limit)
         if values is None:
             return False
-        make = Rewriter(node)
+        make, narrow = Rewriter(node), narrow_result(node)
         made = [
             make.like(value.values, output, value.terms)
             for output, value in zip(node.outputs, values, strict=False)
         ]
+        if narrow is not None:
+            made[0].meta[NARROW] = narrow
         make.replace(*made)
         return True

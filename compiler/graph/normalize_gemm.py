@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
+from compiler.graph.narrow import NARROW, narrow_of
 from compiler.graph.rewrite import (
     Rewriter,
     const,
@@ -53,7 +54,10 @@ def _transposed(make: Rewriter, value: ir.Value, needed: bool) -> ir.Value:
         return value
     numbers = const(value)
     if numbers is not None:
-        return make.constant(numbers.T)
+        made, narrow = make.constant(numbers.T), narrow_of(value)
+        if narrow is not None:
+            made.meta[NARROW] = narrow.transposed((1, 0))
+        return made
     return make.op("Transpose", [value], {"perm": [1, 0]})
 
 

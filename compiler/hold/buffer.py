@@ -56,12 +56,14 @@ def engine_between(source: str, target: str, arch: Arch, where: str) -> str:
 
 def make_buffer(
     arch: Arch, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-    **fields: int | bool | Key | None,
+    room: int | None = None, **fields: int | bool | Key | None,
 ) -> Buffer:  # fmt: skip
-    """A buffer whose slots are multiples of what its memory and its elements ask for."""
+    """A buffer whose slots are multiples of what its memory and its elements ask for, of `room`
+    bytes where more than its elements lies there for a time."""
     memory = arch.memories.on_chip()[role]
     grain = math.lcm(memory.alignment, size_of(dtype))
-    size = -(-math.prod(shape) * size_of(dtype) // grain) * grain
+    needed = math.prod(shape) * size_of(dtype) if room is None else room
+    size = -(-needed // grain) * grain
     return Buffer(name, role, dtype, shape, strides, size, **fields)  # type: ignore[arg-type]
 
 

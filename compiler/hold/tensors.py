@@ -110,7 +110,7 @@ class Holder:
                 buffer = make_buffer(
                     self.arch, unused(constant.key[0], self.buffers), constant.role,
                     constant.dtype, constant.shape, constant.strides, slots=1, level=0,
-                    key=constant.key, first=position, last=position,
+                    key=constant.key, first=position, last=position, room=constant.bytes,
                     lasting=bool(self.schedule.loops),
                 )  # fmt: skip
                 self.buffers[buffer.name] = buffer

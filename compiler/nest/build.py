@@ -15,6 +15,7 @@ from itertools import pairwise
 import ml_dtypes
 import numpy as np
 
+from compiler.narrow import Narrow
 from compiler.nest.ir import (
     ZERO,
     Access,
@@ -69,9 +70,10 @@ class Builder:
         data: Array,
         dtype: str | None = None,
         uncertain: Array | float = 0.0,
+        narrow: Narrow | None = None,
     ) -> Tensor:
         """A constant with `data`, converted to `dtype` (default: as stored in memory); `uncertain`
-        as in `Tensor`."""
+        and `narrow` as in `Tensor`, the latter where it stands for just these numbers."""
         dtype = dtype or self.stored(data.dtype)
         key = name if dtype == self.stored(data.dtype) else f"{name}:{dtype}"
         if key in self.tensors:
@@ -80,7 +82,11 @@ class Builder:
         raw = np.asarray(within(data, dtype), dtype=NUMPY[dtype], order="C")
         self.create(key, raw.shape, dtype)
         exact = data if rounds(data, raw) else None
-        self.tensors[key] = replace(self.tensors[key], data=raw, exact=exact, uncertain=uncertain)
+        if narrow is not None and not np.array_equal(narrow.wide(dtype), raw):
+            narrow = None
+        self.tensors[key] = replace(
+            self.tensors[key], data=raw, exact=exact, uncertain=uncertain, narrow=narrow
+        )
         return self.tensors[key]
 
     def view(self, name: str, shape: tuple[int, ...], storage: Storage, like: Tensor) -> Tensor:

@@ -114,8 +114,13 @@ def demanded(graph: NestGraph) -> Demanded:
 def _bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:
     """Bytes of the buffers of tensors `names` that are marked in both sets."""
     tensors = [graph.tensors[name] for name in names]
-    sizes = {tensor.storage.buffer: size_of(tensor.dtype) for tensor in tensors}
-    return sum(one.common(two, buffer) * size for buffer, size in sizes.items())
+    sizes = {tensor.storage.buffer: _each(tensor) for tensor in tensors}
+    return sum(math.ceil(one.common(two, buffer) * size) for buffer, size in sizes.items())
+
+
+def _each(tensor: Tensor) -> float:
+    """Bytes that memory holds for each element, its part of scales included."""
+    return tensor.stored / tensor.elements if tensor.narrow else size_of(tensor.dtype)
 
 
 def _whole(tensor: Tensor) -> Sets:

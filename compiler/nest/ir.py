@@ -18,6 +18,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from compiler.narrow import Narrow
+from simmodel.dtype import size_of
+
 Array = NDArray[Any]
 
 
@@ -173,11 +176,18 @@ class Tensor:
     is no wider: the machine does nothing, a reference in fp32 rounds."""
     converted: bool = field(default=False, compare=False)
     """Integers made of real values by a Cast: undefined where these do not fit."""
+    narrow: Narrow | None = field(default=None, compare=False, repr=False)
+    """How memory holds a constant of which engines make the wide numbers; None: as it is."""
 
     @property
     def elements(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    @property
+    def stored(self) -> int:
+        """Bytes that memory holds of it."""
+        return self.elements * size_of(self.dtype) if self.narrow is None else self.narrow.bytes
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,8 @@ class Words:
 
     def __init__(self, line: str) -> None:
         self.tokens: list[str] = []
+        if line.startswith("constant"):
+            line = line.rpartition("  # held as ")[0] or line  # a remark for the reader
         position = 0
         while position < len(line):
             found = _TOKEN.match(line, position)

@@ -20,8 +20,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
+from compiler.narrow import Narrow
 from compiler.nest.ir import Access, Affine, Array, HostNode, Nest, NestGraph, Step, Tensor
 from compiler.nest.parse import WORD, parse_graph
+from simmodel.dtype import NAMES
 
 __all__ = ["constants", "parse_graph", "payloads", "print_graph", "print_step", "spelled"]
 
@@ -71,7 +73,15 @@ def _port(dtype: str | None) -> str:
 def _tensor(t: Tensor) -> str:
     word = "tensor" if t.data is None else "constant"
     place = f"{spelled(t.storage.buffer)} + {t.storage.offset} by ({_list(t.storage.strides)})"
-    return f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}"
+    held = "" if t.narrow is None else _held(t.narrow)
+    return f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}{held}"
+
+
+def _held(narrow: Narrow) -> str:
+    """In what memory holds a constant; only for the reader, as the numbers are no text."""
+    zeros = " with zeros" if narrow.zeros is not None else ""
+    blocks, scales = _list(narrow.blocks), NAMES[narrow.scales.dtype]
+    return f"  # held as {narrow.dtype}, {scales} scales of ({blocks}){zeros}"
 
 
 def _list(numbers: Iterable[object]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.graph.narrow import narrow_of
 from compiler.nest.ir import (
     ZERO,
     Access,
@@ -89,7 +90,8 @@ def windows(
         out = _split_channels(node, out, groups, f"{out.name}.grouped")
         kernel = kernel.reshape(groups, width, channels, *kernel.shape[2:])
         name = f"{name}.{groups}groups"
-    w = node.build.constant(name, kernel, None, _uncertain(node))
+    narrow = None if groups > 1 else narrow_of(node.value(1))
+    w = node.build.constant(name, kernel, None, _uncertain(node), narrow)
     lead = 1 if groups > 1 else 0
     rank = len(out.shape)
     dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]

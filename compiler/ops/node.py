@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from compiler.graph.narrow import narrow_of
 from compiler.graph.rewrite import UNIT, terms_of
 from compiler.nest.build import Builder
 from compiler.nest.ir import Array, Tensor
@@ -80,7 +81,10 @@ class Node:
         data = self.data(position)
         if data is not None:
             data = data.astype(numpy_type(value), copy=False)
-            return self.build.constant(str(value.name), data, dtype, self.uncertain(position))
+            narrow = None if dtype is not None else narrow_of(value)
+            return self.build.constant(
+                str(value.name), data, dtype, self.uncertain(position), narrow
+            )
         return self.build.tensors[str(value.name)]
 
     def uncertain(self, position: int) -> Array | float:

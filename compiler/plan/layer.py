@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from compiler.bind.layout import input_strides, loaded_once, role_of, vector_steps
+from compiler.bind.layout import input_strides, loaded_once, role_of, room_of, vector_steps
 from compiler.bind.machine import temporary_type
 from compiler.bind.roles import roles
 from compiler.binding import Binding
@@ -124,6 +124,7 @@ class LayerPlanner:
             name, role_of(self.layer, key, self.arch), self.layer.tensors[key[0]].dtype,
             region.padded, input_strides(self.layer, key, region, self.arch),
             slots=self.slots if turns > 1 else 1, level=level, key=key,
+            room=int(room_of(self.layer, key, region.padded)),
         )  # fmt: skip
 
     def _region(self, key: Key) -> Region:
@@ -160,12 +161,12 @@ class LayerPlanner:
 
     def _add(
         self, name: str, role: str, dtype: str, shape: tuple[int, ...], strides: tuple[int, ...],
-        *, slots: int, level: int, key: Key | None = None,
+        *, slots: int, level: int, key: Key | None = None, room: int | None = None,
     ) -> Buffer:  # fmt: skip
         name = unused(name, self.buffers)
         buffer = make_buffer(
             self.arch, name, role, dtype, shape, strides, slots=slots, level=level, key=key,
-            layer=self.position, first=self.position, last=self.position,
+            layer=self.position, first=self.position, last=self.position, room=room,
         )  # fmt: skip
         self.buffers[name] = buffer
         return buffer

@@ -20,7 +20,6 @@ from compiler.schedule import Estimate
 from compiler.tile.price import Problem, in_one_piece, price, whole_product
 from compiler.tile.slabs import work_of
 from simmodel.arch import Arch
-from simmodel.dtype import size_of
 
 Sizes = tuple[int, ...]
 
@@ -45,7 +44,7 @@ class Bounds:
         vector = sum(work[2] for work in works) / cores
         tensors = group.tensors
         names = _moved(group) - {*group.shared}
-        size = sum(tensors[name].elements * size_of(tensors[name].dtype) for name in names)
+        size = sum(tensors[name].stored for name in names)
         moved = size + again
         memory = moved / self.arch.dram_bytes_per_cycle
         return Estimate(max(matrix, vector, memory), matrix, vector, memory, moved)

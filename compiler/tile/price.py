@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.bind.layout import left_order, loaded_once, vector_steps
+from compiler.bind.keep_narrow import fits_tiles, row_of, widening
+from compiler.bind.layout import left_order, loaded_of, loaded_once, room_of, vector_steps
 from compiler.bind.machine import product_startup, temporary_type
 from compiler.bind.mapping import block, joining, kernel_rows, pays, pieces
 from compiler.bind.roles import Roles
@@ -23,6 +24,7 @@ from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined, resting
 from compiler.cost.sharing import Cores
 from compiler.cost.transfer import Flow, Path, Transfer, traffic
+from compiler.geometry.ranges import keys_of
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
 from compiler.tile.choice import Choice
@@ -174,13 +176,13 @@ def price(problem: Problem, choice: Choice) -> Price:
     found = problem.found
     window = problem.covered(choice.y, found.y) * problem.covered(choice.x, found.x)
     a_size = choice.b * window * choice.k
-    w_bytes = problem.positions(choice) * choice.n * choice.k * size_of(problem.weight.dtype)
-    need, fits = _fits(problem, choice, turns, tail, (a_size, w_bytes))
+    need, fits = _fits(problem, choice, turns, tail, (a_size, _weight_room(problem, choice)))
     inner, gap = _product(problem, choice)
     inner = np.maximum(inner, _streamed(problem, choice, a_size, turns))
     tiles = problem.repeats * turns.tiles
     matrix = tiles * turns.deep * inner + gap
-    vector = tiles * tail.cycles
+    once_wide = _widened(problem, choice)
+    vector = tiles * tail.cycles + _weight_loads(problem, choice, turns) * once_wide
     flows = tuple(_flows(problem, choice, turns))
     moved = traffic(arch, problem.cores.count, flows)
     arrivals: Any = 1
@@ -188,7 +190,8 @@ def price(problem: Problem, choice: Choice) -> Price:
         arrivals = arrivals if flow.way.store else np.maximum(arrivals, flow.count)
     every, once = moved.load
     every = np.maximum(every, _passed_on(problem, flows, matrix))
-    stages = ((every, once), (matrix, inner + gap), (vector, tail.cycles), moved.store)
+    on_vector = tail.cycles + once_wide
+    stages = ((every, once), (matrix, inner + gap), (vector, on_vector), moved.store)
     total = pipelined(stages, moved.far.values())
     total = total + _held_back(problem, choice, turns, flows, np.maximum(inner, tail.cycles))
     load, store = every, moved.store[0]
@@ -284,9 +287,6 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
     repeats, tiles = problem.repeats, problem.repeats * turns.tiles
     inner = choice.order == 0
     rows_around, cols_around = _around(turns)
-    again = np.where(
-        problem.lead_moves_weights | (turns.weights > 1) & (turns.split | inner), repeats, 1
-    )
     lead = np.where((turns.cols > 1) & (problem.lead_moves_weights | inner), repeats, 1)
     if problem.loads_input:
         alike = problem.alike(left, True, cols_around)
@@ -298,7 +298,8 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
         alike = problem.alike(right, rows_around, True)
         way = Path.load(arch, cores, problem.home(right.tensor), arch.matrix.weights, alike)
         constant = problem.weight.data is not None
-        yield Flow(way, turns.weights * again, _moved(problem, choice, right, way), constant)
+        count = _weight_loads(problem, choice, turns)
+        yield Flow(way, count, _moved(problem, choice, right, way), constant)
     for access in _others(problem):
         follows, once = _follows(problem, access), _once(problem, choice, turns, access)
         rows_around = ~once & (follows | (inner & (turns.cols > 1)))
@@ -313,6 +314,37 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
         way = Path(arch, cores.count, home, "local", store=True)
         sizes = [_size(problem, choice, dim) for dim in range(problem.head.rank)]
         yield Flow(way, tiles, way.box(layer.result, sizes))
+
+
+def _weight_loads(problem: Problem, choice: Choice, turns: Turns) -> Any:
+    """How often weights are loaded."""
+    inner = choice.order == 0
+    every = problem.lead_moves_weights | (turns.weights > 1) & (turns.split | inner)
+    return turns.weights * np.where(every, problem.repeats, 1)
+
+
+def _weight_room(problem: Problem, choice: Choice) -> Any:
+    """Bytes on chip of a tile's weights."""
+    key = next(key for key in keys_of(problem.head) if key[2])
+    sizes = _box(problem, choice, problem.head.operands[1])
+    return room_of(problem.layer, key, sizes)
+
+
+def _widened(problem: Problem, choice: Choice) -> Any:
+    """Cycles of the vector engine for one load of weights that memory holds narrow."""
+    narrow, arch = problem.weight.narrow, problem.arch
+    if narrow is None or not problem.loads_weights:
+        return 0.0
+    sizes = _box(problem, choice, problem.head.operands[1])
+    elements = math.prod(sizes)
+    row, width = row_of(problem.head), choice.n
+    longest = width if arch.vector.max_extent is None else arch.vector.max_extent
+    # One instruction has rows of one block at most where it walks two dimensions.
+    rows = narrow.unit(row, sizes[row])
+    rows = rows if arch.vector.rank > 2 else np.minimum(rows, narrow.blocks[row])
+    pieces = -(-elements // (rows * np.minimum(width, longest)))
+    startup = arch.vector.startup.cycles(arch.clock)
+    return elements * widening(narrow, problem.weight.dtype, arch) + pieces * startup
 
 
 def _around(turns: Turns) -> tuple[Any, Any]:
@@ -369,7 +401,7 @@ def _moved(
     sizes = _box(problem, choice, access)
     if tensor.data is None:
         return way.box(tensor, sizes)
-    size = math.prod(sizes) * size_of(tensor.dtype)
+    size = loaded_of(tensor, sizes)
     return way.run(np.where(once, _whole(problem, access), size))
 
 
@@ -446,6 +478,9 @@ def _fits(
     shares[arch.matrix.weights] = shares[arch.matrix.weights] + w_space
     shares[problem.way.sums] = shares[problem.way.sums] + sums
     fits: Any = True
+    narrow = problem.weight.narrow
+    if narrow is not None and problem.loads_weights:
+        fits = fits_tiles(narrow, row_of(problem.head), choice.k, choice.n)
     for role, memory in arch.memories.on_chip().items():
         if role != "local":  # whoever asks knows how much of it there is
             fits = fits & (shares.get(role, 0) <= memory.size)

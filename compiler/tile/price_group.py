@@ -503,7 +503,7 @@ class _Candidate:
             sums, moved = dict[int, float](), 0.0
             for constant in pricer.facts.layer(pricer.group.layers[position]).constants:
                 way = Path.load(pricer.arch, cores, "dram", constant.role, cores.count)
-                once, engine = way.run(constant.bytes), id(way.engine)
+                once, engine = way.run(constant.loaded), id(way.engine)
                 sums[engine] = sums.get(engine, 0.0) + float(once.busy)
                 moved += cores.count * float(once.bytes)
             known = max(sums.values(), default=0.0), moved
