@@ -18,6 +18,11 @@ from compiler.nest.ir import Affine, Nest, NestGraph, Tensor
 from compiler.options import Omittable
 from simmodel.arch import Arch
 from simmodel.dtype import PACKED, size_of, widened
+from simmodel.isa.forms import cost_of, elementwise_form
+
+
+_SUB, _MUL = (elementwise_form(name, 2) for name in ("sub", "mul"))
+_MOVE = elementwise_form("move", 1)
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def _landed(narrow: Narrow, real: str, arch: Arch) -> Narrow | None:
         return None
     wanted = {real, *([narrow.scale_type] if narrow.scale is None else ())}
     wanted |= set() if narrow.zeros is None else {narrow.zero_type}
-    if not wanted <= set(vector.types):
+    if not wanted <= set(vector.types) or not all(map(arch.isa.has, _forms(narrow))):
         return None
     if narrow.dtype in vector.types and vector.max_extent != 1:
         return narrow
@@ -142,8 +147,13 @@ def _keeps_up(tensor: Tensor, narrow: Narrow, arch: Arch) -> bool:
 
 def widening(narrow: Narrow, real: str, arch: Arch) -> float:
     """Cycles of one core's vector engine for each element, start-ups aside."""
-    vector = arch.vector
-    widest = max(size_of(real), size_of(narrow.scale_type) if narrow.scale is None else 0)
-    cost = vector.cost.simple if narrow.scale is not None else vector.cost.multiply
-    both = 0.0 if narrow.zeros is None else vector.cost.simple / vector.elements(size_of(real))
-    return cost / vector.elements(widest) + both
+    scales = size_of(narrow.scale_type) if narrow.scale is None else 0
+    wide = arch.vector.elements(max(size_of(real), scales))
+    rates = {_SUB: arch.vector.elements(size_of(real))}
+    return sum(arch.factor(f, cost_of(f)) / rates.get(f, wide) for f in _forms(narrow))
+
+
+def _forms(narrow: Narrow) -> tuple[str, ...]:
+    """Forms of the vector engine that make the wide numbers."""
+    last = _MUL if narrow.scale is None else _MOVE
+    return (last,) if narrow.zeros is None else (_SUB, last)
