@@ -20,7 +20,6 @@ from simmodel.arch import Arch
 from simmodel.dtype import PACKED, size_of, widened
 from simmodel.isa.forms import cost_of, elementwise_form
 
-
 _SUB, _MUL = (elementwise_form(name, 2) for name in ("sub", "mul"))
 _MOVE = elementwise_form("move", 1)
 
