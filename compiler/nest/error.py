@@ -38,7 +38,7 @@ from compiler.nest.interp import (
     within_loops,
 )
 from compiler.nest.ir import Access, Array, Nest
-from simmodel.dtype import EPSILON, NAMES, real_limits
+from simmodel.dtype import EPSILON, NAMES, limits, real_limits
 from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction
 from simmodel.isa.functions import REDUCE, Function
@@ -138,29 +138,50 @@ def repeated(
 def _of_whole(
     nest: Nest, tensors: Mapping[str, Array], errors: Mapping[str, Array | None]
 ) -> Array | None:
-    """Largest change of exact results when their operands move by their errors; nothing is known
-    of one between whose ends the function jumps."""
+    """Largest change of exact results when their operands move by their errors; anything where the
+    function jumps in between, or where a result may wrap round."""
     read = dict.fromkeys(access.tensor for access in nest.operands)
     unsure = [name for name in read if errors.get(name) is not None]
     if not unsure:
         return None
     middle = exactly(nest, tensors).astype(np.float64)
     largest = np.zeros(middle.shape)
+    low, high = limits(NAMES[tensors[nest.tensor].dtype])
+    real = _without_bounds(nest, tensors)
     for signs in combinations((-1, 1), repeat=len(unsure)):
         moved = {n: _shifted(tensors[n], errors[n], s) for n, s in zip(unsure, signs, strict=True)}
-        change = np.abs(exactly(nest, {**tensors, **moved}).astype(np.float64) - middle)
-        largest = np.fmax(largest, change)
-    if nest.function in _JUMPING:
+        corner = {**tensors, **moved}
+        change = np.abs(exactly(nest, corner).astype(np.float64) - middle)
+        wide = _without_bounds(nest, corner)
+        wraps = (wide != real) & ((np.fmax(wide, real) > high) | (np.fmin(wide, real) < low))
+        largest = np.fmax(largest, np.where(wraps, np.inf, change))
+    truth = tensors[nest.tensor].dtype == np.bool_
+    if nest.function in _JUMPING or (truth and nest.function in ("move", "wrap")):
         for access in nest.operands:
             error = _error_of(access, nest, errors)
             if error is not None:
-                largest = np.where(error > 0, np.inf, largest)
+                largest = np.where(error > 0, 1 if truth else np.inf, largest)
     return largest.astype(np.float32) if largest.any() else None
+
+
+def _without_bounds(nest: Nest, tensors: Mapping[str, Array]) -> Array:
+    """What a nest of whole numbers would give, as doubles, if its type had no ends."""
+    function = function_of(nest)
+    if function.bits or not (function.wraps or nest.reduce):
+        return np.zeros(nest.shape)
+    wide = (tensors[access.tensor].astype(np.float64) for access in nest.operands)
+    operands = [over_loops(a, access, nest) for a, access in zip(wide, nest.operands, strict=True)]
+    values = np.asarray(function.apply(*operands, *nest.parameters), np.float64)
+    if nest.reduce is None:
+        return values
+    return np.asarray(
+        REDUCE[nest.reduce].apply(values, axis=tuple(range(nest.rank, len(nest.dims))))
+    )
 
 
 _JUMPING = frozenset({
     "mod", "fmod", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left",
-    "shift_right", "equal", "wrap", "xor",
+    "shift_right", "equal", "not", "and", "or", "xor", "div", "pow",
 })  # fmt: skip
 """Functions of whole numbers that may be anything between the ends of what an operand may be."""
 

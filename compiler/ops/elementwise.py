@@ -65,6 +65,8 @@ def gelu(node: Node) -> None:
 
 def binary(node: Node) -> None:
     """y = f(a, b); more than two inputs are joined one after another."""
+    if node.op in ("Mul", "Div") and is_float(node.dtype()) and _by_constant(node):
+        return
     count = len(node.node.inputs)
     total = node.tensor(0)
     if count == 1:
@@ -76,6 +78,35 @@ def binary(node: Node) -> None:
         shape = np.broadcast_shapes(*(t.shape for t in operands))
         name = node.out if last else f"{node.out}.{position}"
         total = node.build.elementwise(name, shape, BINARY[node.op], operands, node.dtype())
+
+
+def _by_constant(node: Node) -> bool:
+    """Lower a product with a constant, or a quotient by one, to what is cheaper; whether it did.
+
+    One positive number is a scale, with which the operand is read; others are reciprocals, where
+    memory has them as precisely as a division would be.
+    """
+    places = (1,) if node.op == "Div" else (1, 0)
+    place = next((p for p in places if node.data(p) is not None), None)
+    if place is None or node.data(1 - place) is not None or np.any(node.uncertain(place)):
+        return False
+    x, factors = node.tensor(1 - place), node.constant(place).astype(np.float64)
+    if node.op == "Div":
+        with np.errstate(all="ignore"):
+            factors = 1 / factors
+    make, kind, info = node.build.elementwise, node.dtype(), np.finfo(np.float32)
+    if not ((np.abs(factors) >= info.tiny) & (np.abs(factors) <= info.max)).all():
+        return False
+    if _single(factors) and factors.item() > 0 and x.shape == node.shape():
+        make(node.out, x.shape, "move", [x], kind, (factors.item(), 0))
+        return True
+    stored = factors.astype(NUMPY[node.build.real])
+    if node.op == "Mul" or (node.build.real != "fp32" and (stored != factors).any()):
+        return False
+    name = f"{node.value(place).name}.reciprocal"
+    reciprocals = node.build.constant(name, factors.astype(np.float32))
+    make(node.out, node.shape(), "mul", [x, reciprocals], kind)
+    return True
 
 
 def modulo(node: Node) -> None:

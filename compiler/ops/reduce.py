@@ -39,8 +39,8 @@ def reduction(node: Node) -> None:
 
 def composed(node: Node) -> None:
     """The sum of a function of each element, and a function of that."""
-    x, axes = _real_input(node)
     before, after = COMPOSED[node.op]
+    x, axes = _input(node, whole=after is None)
     if before is not None:
         x = node.build.elementwise(f"{node.out}.each", x.shape, before, [x], node.dtype())
     name = _kept_name(node)
@@ -52,7 +52,7 @@ def composed(node: Node) -> None:
 
 def log_sum_exp(node: Node) -> None:
     """log(sum(exp(x))), safe from overflow: the largest element is taken out first."""
-    x, axes = _real_input(node)
+    x, axes = _input(node, whole=False)
     make, out, kind = node.build.elementwise, node.out, node.dtype()
     top = _total(node, x, axes, f"{out}.top", "max")
     powers = make(f"{out}.below", x.shape, "sub", [x, top], kind)
@@ -63,9 +63,10 @@ def log_sum_exp(node: Node) -> None:
     _dropped(node, result, axes)
 
 
-def _real_input(node: Node) -> tuple[Tensor, set[int]]:
+def _input(node: Node, *, whole: bool) -> tuple[Tensor, set[int]]:
+    """What is reduced, and over which axes; integers only if their result is one, `whole`."""
     x = node.tensor(0)
-    if x.elements == 0 or not is_float(node.dtype()):
+    if x.elements == 0 or not (whole or is_float(node.dtype())):
         raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
     node.build.composite = node.build.composite or node.out
     return x, _axes(node, len(x.shape))

@@ -99,6 +99,18 @@ def squares() -> NestGraph:
     return lower(prepared(net.model(net.op("Exp", net.op("Neg", net.input(2, 3)))), "net"), "fp32")
 
 
+@pytest.mark.parametrize(("op", "number", "scale"), [("Div", 8.0, 0.125), ("Mul", 0.3, 0.3)])
+def test_a_constant_factor_is_a_scale_of_what_follows(op: str, number: float, scale: float) -> None:
+    net = Net()
+    scores = net.op(op, net.op("MatMul", net.input(4, 8), net.input(8, 6)), net.const(number, "f4"))
+    model = net.model(net.op("Softmax", scores, axis=-1))
+    graph = rewritten(FoldConversions(), lower(prepared(model, "net"), "fp32"))
+    nests = [step for step in graph.steps if isinstance(step, Nest)]
+    assert op not in {nest.kind for nest in nests[:-1]}  # the last one multiplies by a reciprocal
+    scales = {nest.kind: nest.operands[0].scale for nest in nests}
+    assert scales["ReduceMax"] == scales["Sub"] == pytest.approx(scale)
+
+
 INTEGERS = machine(types=("int8",), vector={"types": ("int8", "int32")})
 
 

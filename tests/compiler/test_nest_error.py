@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from archgen.check.verify import differences
-from compiler.nest.error import against_order, forward_error
+from compiler.nest.error import AGAINST_REFERENCE, against_order, forward_error
 from compiler.nest.interp import run_nest
 from compiler.nest.ir import Access, Array, Dim, Nest, at
-from simmodel.dtype import NUMPY
+from simmodel.dtype import NUMPY, limits
+from simmodel.isa.functions import BINARY, UNARY
 
 EXACT = against_order("fp32")
 
@@ -84,3 +85,48 @@ def test_what_operands_may_be_the_result_may_be(
     bounds = [np.abs(m - v) for m, v in zip(moved, values, strict=True)]
     change = differences(stored(nest, moved, kind), stored(nest, values, kind))
     assert (change <= excused(nest, values, bounds, kind)).all()
+
+
+WHOLE = [name for table in (UNARY, BINARY) for name in table if table[name].whole]
+
+
+@given(
+    function=st.sampled_from(sorted(WHOLE)),
+    kinds=st.sampled_from([("int8", "int8"), ("int32", "int32"), ("uint8", "uint8"),
+                           ("int32", "int8"), ("int16", "bool")]),
+    seed=st.integers(0, 2**32 - 1),
+)  # fmt: skip
+@settings(max_examples=300, deadline=None)
+def test_whole_numbers_move_with_their_operands(
+    function: str, kinds: tuple[str, str], seed: int
+) -> None:
+    rng, (kind, to) = np.random.default_rng(seed), kinds
+    operands = 1 if function in UNARY else 2
+    nest = element_wise(function, 256, operands)
+    low, high = limits(kind)
+    spread = int(rng.choice([4, 200]))
+    values = [
+        rng.integers(max(low, -spread), min(high, spread), 256, NUMPY[kind], endpoint=True)
+        for _ in range(operands)
+    ]
+    errors: list[Array | None] = [rng.integers(0, 4, 256).astype(np.float32) for _ in values]
+    errors[0] = None if operands == 2 and seed % 2 else errors[0]
+    steps = [
+        np.zeros(256, int) if e is None else np.rint(e * rng.uniform(-1, 1, 256)).astype(int)
+        for e in errors
+    ]
+    moved = [
+        np.clip(v + step, low, high).astype(v.dtype)
+        for v, step in zip(values, steps, strict=True)
+    ]  # fmt: skip
+    change = differences(stored(nest, moved, to), stored(nest, values, to))
+    assert (change <= excused(nest, values, errors, to)).all()
+
+
+def test_sums_of_whole_numbers_that_may_wrap_round_may_be_anything() -> None:
+    read = Access("x0", (at(0), at(1)))
+    nest = Nest("y", (Dim("i", 2), Dim("k", 3)), 1, "move", (read,), "sum")
+    tensors = {"x0": np.array([[100, 20, 5], [1, 2, 3]], np.int8), "y": np.zeros(2, np.int8)}
+    found = forward_error(nest, tensors, {"x0": np.ones((2, 3), np.float32)}, EXACT)
+    assert found is not None and found.tolist() == [np.inf, 3]
+    assert forward_error(nest, tensors, {}, AGAINST_REFERENCE) is None
