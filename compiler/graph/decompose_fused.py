@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
+from compiler.graph.decompose_n_bits import matmul_n_bits
 from compiler.graph.rewrite import (
     MICROSOFT,
     Rewriter,
@@ -29,7 +30,8 @@ Expansion = Callable[[ir.Node, Rewriter], Results | None]
 
 @dataclass(frozen=True)
 class DecomposeFused(GraphPass):
-    """Skip(Simplified)LayerNormalization, EmbedLayerNormalization, FusedMatMul and QuickGelu.
+    """Skip(Simplified)LayerNormalization, EmbedLayerNormalization, FusedMatMul, MatMulNBits and
+    QuickGelu.
 
        y, _, _, sum = SkipLayerNormalization(x, skip, gamma, beta)
     =>
@@ -121,6 +123,7 @@ def _quick_gelu(node: ir.Node, make: Rewriter) -> Results:
 
 
 EXPANSIONS: dict[str, Expansion] = {
+    "MatMulNBits": matmul_n_bits,
     "EmbedLayerNormalization": _embeddings,
     "FusedMatMul": _fused_product,
     "QuickGelu": _quick_gelu,

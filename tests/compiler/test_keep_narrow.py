@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from machines import NAMED, machine, machines
 from networks import Net, check, refused
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler.api import CompileOptions
 from compiler.bind.keep_narrow import KeepNarrow
@@ -187,3 +187,34 @@ def test_a_slow_vector_engine_leaves_weights_as_they_are() -> None:
     model = perceptron("int8", axis=1)
     seen = check(model, slow, "fp16")
     assert seen.trace.traffic["dram.read"] >= 2 * (64 * 96 + 96 * 32)
+
+
+@pytest.mark.parametrize(("bits", "deep", "points"), [
+    (4, 64, False), (4, 64, True), (8, 64, False), (8, 64, True), (4, 70, True), (4, 70, False),
+])  # fmt: skip
+def test_products_with_packed_weights_of_onnx_runtime(bits: int, deep: int, points: bool) -> None:
+    wide, block, rng = 48, 16, np.random.default_rng(bits + deep)
+    blocks = -(-deep // block)
+    packed = rng.integers(0, 256, (wide, blocks, block * bits // 8), np.uint8)
+    scales = rng.uniform(0.001, 0.003, (wide, blocks)).astype(np.float32)
+    names, inits = ["x0", "b", "s"], {"b": packed, "s": scales}
+    if points:
+        size = -(-blocks * bits // 8)
+        inits["z"] = rng.integers(0, 256, (wide, size), np.uint8)
+        names.append("z")
+    node = helper.make_node(
+        "MatMulNBits", names, ["y"], name="mm", domain="com.microsoft", K=deep, N=wide, bits=bits,
+        block_size=block,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node], "net",
+        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, (3, deep))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, wide))],
+        [numpy_helper.from_array(values, name) for name, values in inits.items()],
+    )  # fmt: skip
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, ir_version=10, opset_imports=sets)
+    seen = check(model, able(NAMED["plain"]), "fp16")
+    assert not seen.compiled.host
+    sizes = [c.data.nbytes for c in seen.compiled.program.constants if c.name.endswith("#0")]
+    assert sizes == [wide * deep * (2 if deep % block else bits / 8)]
