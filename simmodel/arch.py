@@ -388,11 +388,13 @@ class FrontEnd(Part):
     """Fetch and issue of one core's instruction stream."""
 
     issue_width: PositiveInt = 1
-    """Instructions issued per cycle."""
+    """Instructions issued per cycle; with `bundle`, words of them."""
+    bundle: PositiveInt = 1
+    """Most instructions of one word, each for another engine: fetched and issued as one."""
     queue_depth: PositiveInt | dict[str, PositiveInt] = 8
     """Entries of each engine's queue: one number, or by engine name."""
     instruction_bytes: Bytes = 16
-    """Size of one instruction, for fetching and for the size of programs."""
+    """Size of one instruction, or of one word, for fetching and for the size of programs."""
     fetch_bandwidth: Bandwidth | None = None
     """Default: never a limit."""
     sync: Literal["tokens", "interlock"] = "tokens"

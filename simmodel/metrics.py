@@ -17,6 +17,7 @@ from simmodel.errors import Impossible
 from simmodel.isa import Item, Loop, MatrixInstruction
 from simmodel.program import Buffer, Port, Program
 from simmodel.trace import CAUSES, Trace
+from simmodel.words import words
 
 
 @dataclass(frozen=True)
@@ -181,13 +182,8 @@ def _covered(buffers: Iterable[Buffer]) -> int:
 
 
 def program_bytes(program: Program, arch: Arch) -> int:
-    """Bytes of all instruction streams; each instruction and each loop counts once."""
-    size = arch.front_end.instruction_bytes
-    return size * sum(_static(stream) for stream in program.cores)
-
-
-def _static(items: tuple[Item, ...]) -> int:
-    return sum(1 + (_static(item.body) if isinstance(item, Loop) else 0) for item in items)
+    """Bytes of all instruction streams; each word of instructions and each loop counts once."""
+    return arch.front_end.instruction_bytes * words(program, arch.front_end.bundle)
 
 
 def _dtype(program: Program, arch: Arch) -> str:

@@ -7,7 +7,9 @@ stands in tests/simmodel/test_laws.py.
     insertion, so two runs of a program give the same trace.
 2.  ISSUE. The front end issues instructions in stream order. The first is issued in cycle 0, each
     next one `interval` cycles later, where interval = max(1 / issue_width, instruction_bytes per
-    instruction / fetch bandwidth). Fractions add up exactly; an instruction is issued in the cycle
+    instruction / fetch bandwidth). With `bundle` neighbours of different engines in straight-line
+    code are one word: they are issued in one cycle, and intervals lie between words. Fractions add
+    up exactly; an instruction is issued in the cycle
     that its time falls into (rounded down), and may start in that cycle.
 3.  QUEUES. Each engine has a queue of `queue_depth` slots, the host one for the chip. An
     instruction takes a slot when it is issued and frees it when it starts. The front end waits for

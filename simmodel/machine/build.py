@@ -17,7 +17,7 @@ from simmodel.machine.clock import Clock
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine
 from simmodel.machine.fabric import Fabric
-from simmodel.machine.front_end import FrontEnd, issue_interval
+from simmodel.machine.front_end import FrontEnd, Issued, issue_interval
 from simmodel.machine.link import Links
 from simmodel.machine.memory import Memories
 from simmodel.machine.recorder import Recorder
@@ -25,6 +25,7 @@ from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.token import Barrier, Token
 from simmodel.machine.work import Work
 from simmodel.program import Origin, Program
+from simmodel.words import joined
 
 
 class Machine:
@@ -82,7 +83,9 @@ class Machine:
         if self.arch.front_end.sync == "interlock":
             scoreboard = Scoreboard(self.env)
         interval = issue_interval(self.arch)
-        front_end = FrontEnd(self.env, interval, works, stream.order.tolist(), scoreboard)
+        beside = joined(stream.sites, self.arch.front_end.bundle)
+        issued = Issued(interval, works, stream.order.tolist(), beside)
+        front_end = FrontEnd(self.env, issued, scoreboard)
         self.works.append(works)
         self.front_ends.append(front_end)
 

@@ -7,6 +7,7 @@ stops it. Its clock counts ticks, a fraction of a cycle, so that the issue inter
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -33,23 +34,29 @@ Blocking = Generator[Queue[Any], None, None]
 """Yields each full queue that it has to wait for."""
 
 
+@dataclass(frozen=True)
+class Issued:
+    """What one core's front end issues."""
+
+    interval: Fraction
+    """Cycles from one word to the next."""
+    works: list[Work]
+    order: list[int]
+    """Position in `works` of every occurrence, in program order."""
+    joined: list[bool]
+    """Of each of `works`, whether it is in the word of the one before it."""
+
+
 class FrontEnd:
     """Walks one core's stream."""
 
-    def __init__(
-        self,
-        env: Clock,
-        interval: Fraction,
-        works: list[Work],
-        order: list[int],
-        scoreboard: Scoreboard | None,
-    ) -> None:
+    def __init__(self, env: Clock, issued: Issued, scoreboard: Scoreboard | None) -> None:
         self._env = env
+        interval = issued.interval
         self._interval, self._per_cycle = interval.numerator, interval.denominator
         self._ticks = 0
         """When the next instruction can be issued."""
-        self._works = works
-        self._order = order
+        self._issued = issued
         self._scoreboard = scoreboard
         self.stuck: Work | None = None
         """The instruction that has no free slot."""
@@ -61,9 +68,13 @@ class FrontEnd:
 
     def _issue_all(self) -> Blocking:
         interval, per_cycle = self._interval, self._per_cycle
-        works, scoreboard = self._works, self._scoreboard
-        for index in self._order:
+        works, scoreboard = self._issued.works, self._scoreboard
+        joined, before = self._issued.joined, -1
+        for index in self._issued.order:
             work = works[index]
+            if joined[index] and before == index - 1:
+                self._ticks -= interval  # in the word of the one before it
+            before = index
             queue = work.engine.queue
             if queue.room:
                 queue.room -= 1

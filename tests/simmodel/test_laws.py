@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from programs import KIB, box, gemm, load, machine, memories, nop, program, relu, spans, store
 
+from simmodel.arch import Arch
 from simmodel.errors import Deadlock
-from simmodel.isa import Arrive, Await, Copy, HostCall, Loop, Splat, Sync
+from simmodel.isa import Arrive, Await, Copy, HostCall, Item, Loop, Splat, Sync
+from simmodel.metrics import measure
 from simmodel.simulate import simulate
 
 
@@ -28,6 +30,27 @@ def test_02_issue_follows_width_and_fetch() -> None:
     # 16 bytes each at 6 B/cycle: 0, 2.67, 5.33, 8, rounded down.
     slow = machine(front_end={"fetch_bandwidth": "6 B/cycle"})
     assert sorted(start for _, start, _ in spans(program(stream), slow)) == [0, 2, 5, 8]
+
+
+def test_02_a_word_is_issued_as_one() -> None:
+    # Words of at most three: [load vector scalar] [store]: starts 0, 0, 0, 1.
+    stream = (load(160), relu(160), nop(10), store(160, at=KIB))
+    three = machine(front_end={"bundle": 3})
+    assert sorted(start for _, start, _ in spans(program(stream), three)) == [0, 0, 0, 1]
+    assert measured(stream, three) == 2 * 16
+    # An engine has one place in a word: [load] [load vector], and a loop begins another.
+    twice = (load(16), load(16), relu(16), Loop("i", 2, (nop(1), store(16, at=KIB))), nop(1))
+    assert measured(twice, three) == (2 + 1 + 1 + 1) * 16
+    starts = {name: start for name, start, _ in spans(program(twice[:3]), three)}
+    assert starts == {"load": 1, "vector": 1}
+    # A full queue holds up the rest of its word: the queue of one is free at 10.
+    shallow = machine(front_end={"bundle": 2, "queue_depth": 1})
+    blocked = (nop(10), nop(10), nop(10), load(16))
+    assert ("load", 10, 11) in spans(program(blocked), shallow)
+
+
+def measured(stream: tuple[Item, ...], arch: Arch) -> int:
+    return measure(simulate(program(stream), arch), program(stream), arch).program_bytes
 
 
 def test_03_a_full_queue_blocks_the_load_behind_it() -> None:
