@@ -22,7 +22,7 @@ import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
-from compiler.nest.interp import Host, views
+from compiler.nest.interp import Host, feed_one, shown, views
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
 from compiler.nest.memo import Memo
 from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
@@ -180,8 +180,8 @@ class _Recomputation:
         graph = self.recipe.graph
         given: dict[str, Array] = {}
         for name in graph.inputs:
-            self.machine.tensors[name][...] = inputs[name]
-            given[name] = self.machine.tensors[name].astype(inputs[name].dtype)
+            feed_one(graph, name, inputs[name], self.machine.tensors)
+            given[name] = shown(graph, name, self.machine.tensors).astype(inputs[name].dtype)
             self.model.tensors[name][...] = self.machine.tensors[name]
         seen = _seen(self.recipe)
         for stage in self.recipe.stages:
@@ -493,7 +493,7 @@ def _seen(recipe: Recipe) -> dict[str, list[str]]:
         last[buffer] = name
         missing.update(() if recipe.known.get(name) else (buffer,))
     for name, values in recipe.known.items():
-        if not values or name not in graph.tensors:
+        if not values or name not in graph.tensors or name in graph.codes:
             continue
         buffer = graph.tensors[name].storage.buffer
         if buffer in missing and _covers(graph, name):

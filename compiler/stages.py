@@ -56,6 +56,7 @@ from compiler.nest.fold_conversions import FoldConversions
 from compiler.nest.ir import NestGraph
 from compiler.nest.join_concat import JoinConcat
 from compiler.nest.join_host import JoinHost
+from compiler.nest.store_encoded import StoreEncoded
 from compiler.ops.lower import Lower
 from compiler.passes import Pass
 from compiler.plan.make_plan import MakePlan
@@ -98,7 +99,10 @@ NEST_PASSES: tuple[Pass[NestGraph], ...] = (
 )
 """Rewrites of nest graphs."""
 
-LAYOUT_PASSES: tuple[Pass[NestGraph], ...] = (JoinConcat(),)
+LAYOUT_PASSES: tuple[Pass[NestGraph], ...] = (
+    JoinConcat(),
+    StoreEncoded(),  # after join-concat, by which a state lies in what it becomes
+)
 """Where tensors lie; after it is known what the host runs, which writes whole buffers."""
 
 

@@ -326,7 +326,8 @@ def _as_given(compiled: Compiled, name: str, values: Array) -> Made:
         return Made(values, None)
     unsure = np.any(tensor.uncertain)
     error = np.broadcast_to(tensor.uncertain, values.shape) if unsure else None
-    return Made(values, error, tensor.dtype)
+    rounded = None if name in compiled.recipe.graph.codes else tensor.dtype
+    return Made(values, error, rounded)
 
 
 def _verdict_row(verdict: Comparison) -> Row:

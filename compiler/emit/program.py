@@ -154,6 +154,9 @@ class ProgramEmitter:
         tensor = self.graph.tensors[name]
         whole = tuple(Range(0, extent) for extent in tensor.shape)
         operand = far_operand(tensor, whole, self._places({}, 0))
+        if name in self.graph.codes:
+            scale, zero = self.graph.codes[name]
+            operand = replace(operand, scale=scale, zero=zero)
         return Port(name, operand, tensor.shape, self.graph.ports.get(name, tensor.dtype))
 
     def _constants(self) -> dict[str, Array]:

@@ -57,13 +57,28 @@ def feed(graph: NestGraph, inputs: Mapping[str, Array], tensors: Mapping[str, Ar
         given = np.asarray(inputs[name]) if name in inputs else None
         if given is None or given.shape != graph.tensors[name].shape:
             raise ValueError(f"input {name} needs an array of {graph.tensors[name].shape}")
+        feed_one(graph, name, given, tensors)
+
+
+def feed_one(graph: NestGraph, name: str, given: Array, tensors: Mapping[str, Array]) -> None:
+    """Put one input into the graph's `tensors`, as it is stored."""
+    known = graph.codes.get(name)
+    if known is None:
         tensors[name][...] = given
+    else:
+        encode(given.astype(np.float32), code(*known), tensors[name])
 
 
 def outputs(graph: NestGraph, tensors: Mapping[str, Array]) -> dict[str, Array]:
     """The graph's outputs among its `tensors`, in the element types of its ports."""
     kinds = {n: graph.ports.get(n, graph.tensors[n].dtype) for n in graph.outputs}
-    return {name: tensors[name].astype(NUMPY[kind]) for name, kind in kinds.items()}
+    return {name: shown(graph, name, tensors).astype(NUMPY[k]) for name, k in kinds.items()}
+
+
+def shown(graph: NestGraph, name: str, tensors: Mapping[str, Array]) -> Array:
+    """What stands for the user in an input or output among `tensors`."""
+    known = graph.codes.get(name)
+    return tensors[name] if known is None else decode(tensors[name], code(*known))
 
 
 def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:

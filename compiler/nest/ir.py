@@ -219,6 +219,8 @@ class NestGraph:
     outputs: tuple[str, ...]
     ports: dict[str, str] = field(default_factory=dict)
     """Input or output name -> element type that the model's user sees."""
+    codes: dict[str, tuple[float, int]] = field(default_factory=dict)
+    """Input or output name -> scale and zero of the integers that stand for real values there."""
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

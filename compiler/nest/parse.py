@@ -143,6 +143,7 @@ class _Parts:
         self.inputs: list[str] = []
         self.outputs: list[str] = []
         self.ports: dict[str, str] = {}
+        self.codes: dict[str, tuple[float, int]] = {}
 
     def take(self, words: Words) -> None:
         """Read one line."""
@@ -183,6 +184,9 @@ class _Parts:
         ports.append(words.name())
         if words.skip(":"):
             self.ports[ports[-1]] = words.name()
+        scale = words.option("scale", words.number, None)
+        if scale is not None:
+            self.codes[ports[-1]] = scale, words.option("zero", words.integer, 0)
 
     def _host(self, words: Words) -> HostNode:
         words.expect("host")
@@ -206,6 +210,7 @@ class _Parts:
             tuple(self.inputs),
             tuple(self.outputs),
             self.ports,
+            self.codes,
         )
 
 

@@ -50,7 +50,11 @@ def print_graph(graph: NestGraph) -> str:
     lines += [f"buffer {spelled(name)} {size}" for name, size in graph.buffers.items()]
     lines += [_tensor(tensor) for tensor in graph.tensors.values()]
     for word, names in (("input", graph.inputs), ("output", graph.outputs)):
-        lines += [f"{word} {spelled(name)}{_port(graph.ports.get(name))}" for name in names]
+        lines += [
+            f"{word} {spelled(name)}{_port(graph.ports.get(name))}"
+            f"{_code(*graph.codes.get(name, (None, 0)))}"
+            for name in names
+        ]
     lines += [print_step(step) for step in graph.steps]
     return "\n".join(lines) + "\n"
 

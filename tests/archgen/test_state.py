@@ -97,6 +97,10 @@ def test_a_quantized_cache_is_rounded_once() -> None:
     arch = archgen.load_arch("soma-edge")
     model = archgen.load_model(SMALL.format(tokens=1, past=3))
     program, states = archgen.compile_model(model, arch, effort=0), archgen.states(model)
+    seen = ports(program)
+    for name, after in states.items():
+        past, present = seen[name].operand, seen[after].operand
+        assert (past.dtype, past.address, past.scale) == ("int8", present.address, present.scale)
     given = sample_inputs(model.proto)
     for name in states:
         given[name] *= 3  # beyond what the calibration has seen of inputs
