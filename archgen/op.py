@@ -11,6 +11,6 @@ docs/extending.md says what each level can do. An extension file is named by `--
 
 from __future__ import annotations
 
-from compiler.api import Body, Declined, Tensor, rewrite
+from compiler.api import Body, Declined, Tensor, expression, rewrite
 
-__all__ = ["Body", "Declined", "Tensor", "rewrite"]
+__all__ = ["Body", "Declined", "Tensor", "expression", "rewrite"]

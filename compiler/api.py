@@ -25,7 +25,7 @@ from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
 from compiler.graph.body import Body, Declined, Tensor
 from compiler.graph.by_definition import evaluated, evaluator
-from compiler.graph.defined import rewrite
+from compiler.graph.defined import expression, rewrite
 from compiler.graph.no_numbers import other_ports
 from compiler.graph.operators import OperatorFailed
 from compiler.graph.reference import compute_own, is_own
@@ -130,6 +130,7 @@ __all__ = [  # noqa: RUF022
     "static_shape",
     "replace_value",
     "rewrite",  # decorator: an operator as a function that builds its body
+    "expression",  # decorator: an operator as a function that gives a tensor expression
     "Body",  # the builder that it is handed
     "Tensor",  # and the values of a body
     "Declined",  # what it raises for a node that it does not cover

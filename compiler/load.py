@@ -29,7 +29,7 @@ from compiler.graph.fold import FOLD_LIMIT, Bytes, Folded, folded
 from compiler.graph.infer import infer_node, schema_of
 from compiler.graph.inline import inline
 from compiler.graph.no_numbers import other_ports, other_values
-from compiler.graph.operators import expand
+from compiler.graph.operators import Expressed, expand, infer_expressed
 from compiler.graph.rewrite import (
     ARCHGEN,
     ORIGIN,
@@ -188,6 +188,9 @@ def _take_node(model: ir.Model, node: ir.Node, version: int, options: Load) -> N
     if inline(node, version):
         return
     definition = definition_of(node)
+    if isinstance(definition, Expressed):
+        infer_expressed(node, definition)
+        return
     if definition is not None and expand(node, definition, options.unroll):
         return
     upgrade(node, version)

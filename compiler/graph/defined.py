@@ -14,8 +14,9 @@ import onnx_ir as ir
 
 from compiler.errors import operator_name
 from compiler.graph import microsoft, recurrent
-from compiler.graph.operators import Rewrite, rewrite_of
-from compiler.graph.signature import name_of
+from compiler.graph.expression import TEMPLATES
+from compiler.graph.operators import Expressed, Rewrite, rewrite_of
+from compiler.graph.signature import Signature, name_of
 from simmodel.registry import Registry
 
 DEFINED: dict[str, Rewrite] = Registry(
@@ -46,6 +47,36 @@ def rewrite(
     def register(function: Function) -> Function:
         made = rewrite_of(domain, op_type, reference)(function)
         enter(made, replace)
+        return function
+
+    return register
+
+
+def expression(
+    domain: str,
+    op_type: str,
+    *,
+    template: str | None = None,
+    reference: Function | None = None,
+    replace: bool = False,
+) -> Callable[[Function], Function]:
+    """Decorator: register a function that gives the text of a tensor expression as an operator.
+
+    Args:
+        domain, op_type, replace: as of `rewrite`.
+        template: the kind of schedule that it has to suit (contraction, window, reduction,
+            movement, elementwise); default: whichever follows.
+        reference: as of `rewrite`; default: the expression, evaluated in numpy.
+
+    The function gets the inputs, of which it may ask the `shape`, and the attributes by keyword; in
+    its text, inputs are called like its parameters. Raises ValueError as `rewrite`.
+    """
+    if template not in (None, *TEMPLATES):
+        raise ValueError(f"template {template!r}, expected one of {', '.join(TEMPLATES)}")
+
+    def register(function: Function) -> Function:
+        signature = Signature.of(function, 0)
+        enter(Expressed(domain, op_type, function, signature, reference, template), replace)
         return function
 
     return register

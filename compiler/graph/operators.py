@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from compiler.errors import operator_name
 from compiler.graph.body import Body, Declined, Tensor
-from compiler.graph.rewrite import replace_value
+from compiler.graph.expression import Expression, expression
+from compiler.graph.rewrite import replace_value, static_shape
 from compiler.graph.signature import Signature, attributes_of, given_inputs
 
 REASON = "archgen.reason"
@@ -49,6 +50,63 @@ class Rewrite:
         """File and line of the function."""
         code = self.function.__code__
         return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+@dataclass(frozen=True)
+class Expressed(Rewrite):
+    """An operator as a function that gives the text of a tensor expression."""
+
+    template: str | None = None
+    """The kind of schedule that it has to suit; None: whichever follows."""
+
+
+def expressed(node: ir.Node, definition: Expressed) -> Expression:
+    """The expression of `node`. Raises as `expand`."""
+    inputs = given_inputs(node)
+    shapes = {
+        name: static_shape(value)
+        for name, value in zip(definition.signature.names, inputs, strict=False)
+        if value is not None
+    }
+    try:
+        definition.signature.check_inputs(inputs)
+        attributes = definition.signature.bound(attributes_of(node))
+    except ValueError as mistake:
+        raise ValueError(f"{mistake} (defined at {definition.place})") from None
+    try:
+        text = definition.function(*(Shaped(n, s) for n, s in shapes.items()), **attributes)
+    except Exception as mistake:  # whatever a user's function does
+        raise OperatorFailed(
+            f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
+        ) from mistake
+    try:
+        made = expression(text, shapes)
+        if definition.template not in (None, made.template):
+            raise ValueError(f"{text!r} is a {made.template}, not a {definition.template}")
+    except ValueError as mistake:
+        raise ValueError(f"{mistake} (defined at {definition.place})") from None
+    return made
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """An operand of an expression, as its function sees it."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+def infer_expressed(node: ir.Node, definition: Expressed) -> None:
+    """Set type and shape of the result of `node`. Raises as `expand`."""
+    made = expressed(node, definition)
+    for value in node.inputs:
+        if value is None or value.dtype is None or not value.dtype.is_floating_point():
+            raise ValueError(f"{definition.name} is an expression of real numbers; cast its inputs")
+    if len(node.outputs) != 1:
+        raise ValueError(f"{definition.name} gives 1 result, the node has {len(node.outputs)}")
+    first = node.inputs[0]
+    assert first is not None and first.dtype is not None
+    node.outputs[0].dtype, node.outputs[0].shape = first.dtype, ir.Shape(made.shape)
 
 
 def rewrite_of(

@@ -16,7 +16,15 @@ from onnx import helper, numpy_helper
 
 from compiler.errors import at_node, operator_name
 from compiler.graph.defined import DEFINED, definition_of
-from compiler.graph.operators import OperatorFailed, Rewrite, expand
+from compiler.graph.expression import evaluate
+from compiler.graph.operators import (
+    Expressed,
+    OperatorFailed,
+    Rewrite,
+    expand,
+    expressed,
+    infer_expressed,
+)
 from compiler.graph.rewrite import ORIGIN, Array, static_shape
 from compiler.graph.runtime import operators_of_runtime
 from compiler.graph.signature import attributes_of
@@ -53,7 +61,11 @@ def compute_own(
     """
     model, feeds = _alone(node, inputs, constant)
     definition = DEFINED[operator_name(node.op_type, node.domain)]
-    if definition.reference is None:
+    if isinstance(definition, Expressed):
+        infer_expressed(model.graph.node(0), definition)
+        if definition.reference is None:
+            return [_evaluated(model.graph.node(0), definition, inputs)]
+    elif definition.reference is None:
         _expand_all(model)
         return list(run(ir.to_proto(model).SerializeToString(), feeds))
     first = model.graph.node(0)
@@ -62,6 +74,15 @@ def compute_own(
     _expand_all(model)
     values = model.graph.outputs
     return [_suiting(definition, a, v) for a, v in zip(made, values, strict=False)]
+
+
+def _evaluated(node: ir.Node, definition: Expressed, inputs: Sequence[Array | None]) -> Array:
+    """The expression of `node` in numpy, in the type of its result."""
+    given = zip(definition.signature.names, inputs, strict=False)
+    tensors = {name: array for name, array in given if array is not None}
+    dtype = node.outputs[0].dtype
+    assert dtype is not None
+    return evaluate(expressed(node, definition), tensors).astype(dtype.numpy())
 
 
 def _alone(
@@ -93,7 +114,11 @@ def _expand_all(model: ir.Model) -> None:
     """Bodies in place of all nodes that functions define and ONNX Runtime does not know."""
     for node in model.graph:
         definition = definition_of(node)
-        if definition is not None and is_own(ir.to_proto(node)):
+        if (
+            definition is not None
+            and not isinstance(definition, Expressed)
+            and is_own(ir.to_proto(node))
+        ):
             expand(node, definition)
 
 

@@ -29,6 +29,8 @@ _KINDS = inspect.Parameter
 class Signature:
     """What a function takes behind its first `skipped` parameters."""
 
+    names: tuple[str, ...]
+    """Of the inputs."""
     required: int
     """Inputs that every node has to give."""
     most: int | None
@@ -54,6 +56,7 @@ class Signature:
         kinds = {p.kind for p in parameters}
         taken = inputs[skipped:]
         return cls(
+            names=tuple(p.name for p in taken),
             required=sum(p.default is p.empty for p in taken),
             most=None if _KINDS.VAR_POSITIONAL in kinds else len(taken),
             attributes={p.name: p.default for p in parameters if p.kind == _KINDS.KEYWORD_ONLY},

@@ -1,0 +1,151 @@
+"""Tensor expressions: the text, its nests, its program and its form for the host agree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machines import machine
+from onnx import TensorProto, helper
+
+from archgen.check.reference import run_node
+from compiler.driver import CompileOptions, compile_model
+from compiler.effort import stages_for
+from compiler.graph.defined import DEFINED
+from compiler.graph.defined import expression as registered
+from compiler.graph.expression import evaluate, expression
+from compiler.load import load
+from compiler.nest.build import Builder
+from compiler.nest.interp import run
+from compiler.nest.ir import HostNode, Nest
+from compiler.ops.lower import host_node, lower
+from simmodel.functional import run as execute
+from simmodel.verify import verify
+
+SHAPES = {"x": (3, 10), "w": (4, 5), "v": (10,)}
+
+
+@pytest.fixture(autouse=True)
+def none_stays() -> Iterator[None]:
+    """What a test registers is gone behind it."""
+    before = dict(DEFINED)
+    yield
+    DEFINED.clear()
+    DEFINED.update(before)
+
+
+@pytest.mark.parametrize(
+    ("text", "template", "shape"),
+    [
+        ("y[b, o, i] = sum(k, x[b, i + k] * w[o, k])", "window", (3, 4, 6)),
+        ("y[b, i:5] = max(k[3], pad(x[b, 2 * i + k - 1], -9))", "window", (3, 5)),
+        ("y[b] = mean(i, x[b, i])", "reduction", (3,)),
+        ("y[i, b] = x[b, i]", "movement", (10, 3)),
+        ("y[b, i:6, j:7] = x[b, i] + v[j]", "elementwise", (3, 6, 7)),
+        ("y[b, c] = sum(i, x[b, i] * x[c, i])", "contraction", (3, 3)),
+    ],
+)
+def test_extents_and_templates_follow(text: str, template: str, shape: tuple[int, ...]) -> None:
+    made = expression(text, SHAPES)
+    assert (made.template, made.shape) == (template, shape)
+
+
+def test_numpy_says_the_same() -> None:
+    x, w = (np.random.default_rng(0).normal(size=SHAPES[n]).astype(np.float32) for n in "xw")
+    window = np.lib.stride_tricks.sliding_window_view(x, 5, axis=1)
+    made = evaluate(expression("y[b, o, i] = sum(k, x[b, i + k] * w[o, k])", SHAPES),
+                    {"x": x, "w": w})  # fmt: skip
+    assert np.allclose(made, np.einsum("bik,ok->boi", window, w), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("y[i] = ", "is no expression"),
+        ("y = x[i, j]", r"write y\[i, j\] = ..."),
+        ("y[i] = x[i]", "x has 2 dimensions, 1 positions are given"),
+        ("y[i] = z[i]", "'z' is no input; there are x, w, v"),
+        ("y[i, j] = x[i, j + 1] + x[i, j]", "x is read at 1 to 10 along axis 1, which has 10; pad"),
+        ("y[i, j, k] = x[i, j]", "the extent of 'k' does not follow; write k:8"),
+        ("y[i] = x[i, j]", "index 'j' is neither of the result nor reduced over"),
+        ("y[i] = sum(k, v[i])", "sum over 'k', on which nothing in it depends"),
+        ("y[i] = frob(v[i])", "the vector engine has no function 'frob' of 1 values"),
+        ("y[i] = v[i * i]", "no whole number, nor a sum of indices"),
+        ("y[i] = v[i] if 1 else v[i]", "is no value of a tensor expression"),
+        ("y[2] = v[2]", "'2' is no index"),
+    ],
+)
+def test_what_is_wrong_with_a_text_is_said_in_words(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        expression(text, SHAPES)
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> str:
+    """Expressions over `SHAPES` of every template."""
+    step, tap, taps = (draw(st.integers(1, n)) for n in (2, 2, 4))
+    shift = draw(st.integers(-2, 2))
+    reach = (10 - 1 - (taps - 1) * tap - max(shift, 0)) // step + 1
+    position = f"{step} * i + {tap} * k + {shift}"
+    read = f"pad(x[b, {position}], {draw(st.sampled_from(['0', '-2.5']))})"
+    function = draw(st.sampled_from(["tanh", "abs", "relu", "square"]))
+    how = draw(st.sampled_from(["sum", "max", "min", "mean"]))
+    return draw(
+        st.sampled_from([
+            f"y[b, o, i:{reach}] = sum(k[{taps}], {read} * w[o, k])",
+            f"y[b, i:{reach}] = {how}(k[{taps}], {read})",
+            f"y[b, i:{reach}] = {how}(k[{taps}], {function}({read}) - 0.5)",
+            f"y[b, i:{reach}, k:{taps}] = {read}",
+            f"y[i, b] = {function}(x[b, i] * v[i]) / (1 + exp(-v[i]))",
+            "y[b, i] = exp(x[b, i]) / sum(j, exp(x[b, j]))",
+            f"y[o, b] = {function}(sum(k, w[o, k] * x[b, {step} * k]))",
+            "y[b, i] = max(x[b, i], v[i]) - min(x[b, 3], 0.25)",
+        ])
+    )  # fmt: skip
+
+
+def network(text: str) -> onnx.ModelProto:
+    @registered("my", "Own", replace=True)
+    def own(x: Any, w: Any, v: Any) -> str:
+        return text
+
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in SHAPES.items()]
+    shape = expression(text, SHAPES).shape
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
+    node = helper.make_node("Own", list(SHAPES), ["y"], "own", domain="my")
+    graph = helper.make_graph([node], "net", inputs, [output])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("my", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+FEEDS = {n: np.random.default_rng(len(n)).normal(size=s).astype(np.float32)
+         for n, s in SHAPES.items()}  # fmt: skip
+
+
+@given(texts())
+@settings(max_examples=60)
+def test_nests_and_the_host_compute_the_expression(text: str) -> None:
+    wanted = evaluate(expression(text, SHAPES), FEEDS)
+    model = load(network(text), "net")
+    graph = lower(model, "fp32")
+    assert all(isinstance(step, Nest) for step in graph.steps)
+    assert np.allclose(run(graph, FEEDS)["y"], wanted, atol=1e-5, rtol=1e-5)
+    host: HostNode = host_node(model.graph.node(0), Builder("net", "fp32"), model, "asked")
+    (made,) = run_node(host.payload, [FEEDS[name] for name in host.inputs])
+    assert np.allclose(made, wanted, atol=1e-5, rtol=1e-5)
+
+
+@given(texts())
+@settings(max_examples=15)
+def test_programs_compute_the_expression(text: str) -> None:
+    arch = machine(local={"size": "1 MiB"})
+    made = compile_model(network(text), arch, CompileOptions("fp32", stages=stages_for(0)))
+    verify(made.program, arch)
+    outputs = execute(made.program, FEEDS, arch, run_node).outputs
+    wanted = evaluate(expression(text, SHAPES), FEEDS)
+    assert np.allclose(outputs["y"], wanted, atol=1e-5, rtol=1e-5)
