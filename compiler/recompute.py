@@ -158,6 +158,7 @@ class _Recomputation:
         self.memo = memo
         self.host = host
         self.inner = _read_within(recipe)
+        self.kept = {recipe.graph.tensors[name].storage.buffer for name in self.inner}
         self.bypassed = _bypassed(recipe)
         self.unfed: dict[str, tuple[Array, Array | None]] = {}
         """By buffer, what was made there before its readers got what the program had."""
@@ -256,7 +257,7 @@ class _Recomputation:
             name = access.tensor
             tensor = self.recipe.graph.tensors[name]
             unfed = self.unfed.get(tensor.storage.buffer)
-            if unfed is None or self.inner[tensor.storage.buffer] not in origin.split("+"):
+            if unfed is None or self.inner.get(name) not in origin.split("+"):
                 found[name], errors[name] = self.model.tensors[name], self.model.error_of(name)
                 continue
             found[name] = _view(tensor, unfed[0])
@@ -318,7 +319,7 @@ class _Recomputation:
             if not self.recipe.known[name] or name in self.bypassed:
                 continue
             buffer = self.recipe.graph.tensors[name].storage.buffer
-            if buffer in self.inner and values.size:
+            if buffer in self.kept and values.size:
                 self.unfed[buffer] = self.model.copied(name)
             self._hand_on(name)
 
@@ -380,28 +381,34 @@ def _equal(left: Array, right: Array) -> bool:
 
 
 def _read_within(recipe: Recipe) -> dict[str, str]:
-    """Buffers that operators made from one node of the model hand on, and that node."""
+    """Tensors that operators made from one node of the model hand on, and that node.
+
+    What nobody makes by its name is a view of what others make in its buffer.
+    """
     graph = recipe.graph
 
     def buffer(name: str) -> str:
         return graph.tensors[name].storage.buffer
 
     makers: dict[str, dict[str, None]] = {}
+    in_buffer: dict[str, dict[str, None]] = {}
     for stage in recipe.stages:
-        for nest in stage.nests:
-            makers.setdefault(buffer(nest.tensor), {})[nest.origin] = None
-        for name in () if stage.host is None else stage.host.outputs:
-            makers.setdefault(buffer(name), {}).update(_origins(stage.host))
+        made_here = [(nest.tensor, {nest.origin: None}) for nest in stage.nests]
+        if stage.host is not None:
+            made_here += [(name, _origins(stage.host)) for name in stage.host.outputs]
+        for name, nodes in made_here:
+            makers.setdefault(name, {}).update(nodes)
+            in_buffer.setdefault(buffer(name), {}).update(nodes)
     found: dict[str, str] = {}
     for stage in recipe.stages:
         reads = [(a.tensor, nest.origin) for nest in stage.nests for a in nest.reads]
         if stage.host is not None:
             reads += [(name, stage.host.origin) for name in stage.host.inputs]
         for name, origin in reads:
-            made = makers.get(buffer(name), {})
+            made = makers.get(name) or in_buffer.get(buffer(name), {})
             own = next((maker for maker in made if maker in origin.split("+")), None)
             if own is not None:
-                found[buffer(name)] = own
+                found[name] = own
     return found
 
 

@@ -91,6 +91,28 @@ def test_parts_of_a_concatenation_give_the_whole() -> None:
     np.testing.assert_allclose(result.made[joined].values, result.observed[joined], 1e-5, 1e-6)
 
 
+def test_a_part_of_a_concatenation_reads_another_as_it_was_stored() -> None:
+    """Sums in one buffer, each of the one before: every node starts from what the program had."""
+    net = Net(quantized=False)
+    x = net.input(1, 8, 4, 4)
+    parts = [net.op("Conv", x, net.weight(8, 8, 1, 1))]
+    for _ in range(2):
+        y = net.op("Sigmoid", net.op("Conv", parts[-1], net.weight(8, 8, 1, 1)))
+        parts.append(net.op("Add", parts[-1], y))
+    model = net.model(net.op("Conv", net.op("Concat", *parts, axis=1), net.weight(4, 24, 1, 1)))
+    arch = NAMED["plain"]
+    compiled = compile_model(model, arch, CompileOptions(dtype="fp16", stages=Stages()))
+    feeds = feeds_of(model)
+    done = run(compiled.program, feeds, arch, run_node, probes=compiled.probes)
+    assert compiled.recipe is not None
+    assert len({compiled.recipe.graph.tensors[part].storage.buffer for part in parts}) == 1
+    result = recompute(compiled.recipe, feeds, done.probed)
+    for node in model.graph.node:
+        if node.op_type == "Add":
+            left, right = (result.observed[name].astype(np.float32) for name in node.input)
+            np.testing.assert_array_equal(result.made[node.output[0]].values, left + right)
+
+
 def test_hidden_values_are_those_that_would_be_stored() -> None:
     recipe, feeds, stored = made("residual", NAMED["plain"], "int8")
     nests = tuple(nest for stage in recipe.stages for nest in stage.nests)
