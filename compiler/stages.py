@@ -30,6 +30,7 @@ from compiler.graph.decompose_fused import DecomposeFused
 from compiler.graph.decompose_losses import DecomposeLosses
 from compiler.graph.decompose_positions import DecomposePositions
 from compiler.graph.decompose_ranks import DecomposeRanks
+from compiler.graph.decompose_samples import DecomposeSamples
 from compiler.graph.decompose_scatters import DecomposeScatters
 from compiler.graph.decompose_transforms import DecomposeTransforms
 from compiler.graph.decompose_windows import DecomposeWindows
@@ -84,6 +85,7 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     DecomposePositions(),
     DecomposeRanks(),
     DecomposeScatters(),
+    DecomposeSamples(),
     DecomposeComposites(),
     NormalizeGemm(),  # after integer-operators, which takes a Gemm whole
     FoldConstants(),  # what the decompositions computed from constants

@@ -79,9 +79,18 @@ TRANSFORMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("node", TRANSFORMS, ids=str)
+SAMPLES = [
+    case("GridSample", (2, 3, 5, 4), (2, 3, 2, 2), mode=mode, padding_mode=border,
+         align_corners=corners)
+    for mode in ("linear", "nearest", "cubic")
+    for border in ("zeros", "border", "reflection")
+    for corners in (0, 1)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("node", [*TRANSFORMS, *SAMPLES], ids=str)
 def test_transform(node: Case) -> None:
-    check(*model_of(node), atol=2e-5)  # as far as ONNX Runtime is off
+    check(*model_of(node), atol=2e-5)  # as far as ONNX Runtime is off, or positions are
 
 
 @pytest.mark.parametrize("node", [*POSITIONS, *WINDOWS, *SCATTERS], ids=str)

@@ -111,9 +111,9 @@ def test_layer_normalization_gives_its_statistics(axis: int) -> None:
 
 
 def test_double_values_reach_the_host_as_such() -> None:
-    text = (
-        "g (double[1,2,4,3] x, double[1,5,2,2] p) => (double[1,2,5,2] y) { y = GridSample (x, p) }"
-    )
+    text = """g (double[1,1,40,40] x, double[1,40,40,2] p) => (double[1,1,40,40] y) {
+                y = GridSample (x, p)
+              }"""
     assert checked(text, 20).host
 
 

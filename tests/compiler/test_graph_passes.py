@@ -157,7 +157,7 @@ def test_an_error_within_a_graph_pass_names_the_node() -> None:
     text = "g (float[2] x) => (float[2] y) { a = Relu (x) [minus] y = Neg (a) }"
     with pytest.raises(PassFailed) as caught:
         run_passes([Stumble()], load(parse(text), "g"))
-    said = "stumble (apply) on node 'minus' (Neg): KeyError: 'z'; ran before it: nothing"
+    said = "stumble (apply) on node 'minus' (ai.onnx.Neg): KeyError: 'z'; ran before it: nothing"
     assert str(caught.value) == said
 
 
