@@ -189,9 +189,9 @@ def _take_node(model: ir.Model, node: ir.Node, version: int, options: Load) -> N
         return
     definition = definition_of(node)
     if isinstance(definition, Expressed):
-        infer_expressed(node, definition)
-        return
-    if definition is not None and expand(node, definition, options.unroll):
+        if infer_expressed(node, definition):
+            return
+    elif definition is not None and expand(node, definition, options.unroll):
         return
     upgrade(node, version)
     if node.graph is None:

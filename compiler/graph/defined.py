@@ -13,14 +13,15 @@ from typing import Any
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.graph import microsoft, recurrent
+from compiler.graph import einsum, microsoft, recurrent
 from compiler.graph.expression import TEMPLATES
-from compiler.graph.operators import Expressed, Rewrite, rewrite_of
+from compiler.graph.operators import REASON, Expressed, Rewrite, rewrite_of
 from compiler.graph.signature import Signature, name_of
 from simmodel.registry import Registry
 
 DEFINED: dict[str, Rewrite] = Registry(
-    "defined operator", {each.name: each for each in (*microsoft.TABLE, *recurrent.TABLE)}
+    "defined operator",
+    {each.name: each for each in (*microsoft.TABLE, *recurrent.TABLE, *einsum.TABLE)},
 )
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 
@@ -98,6 +99,12 @@ def enter(made: Rewrite, replace: bool) -> None:
 def definition_of(node: ir.Node) -> Rewrite | None:
     """What defines the operator of `node`, None where no function does."""
     return DEFINED.get(name_of(node))
+
+
+def expression_in(node: ir.Node) -> Expressed | None:
+    """The definition of `node` as a tensor expression, which has not declined it."""
+    found = definition_of(node)
+    return found if isinstance(found, Expressed) and REASON not in node.metadata_props else None
 
 
 def is_defined(op_type: str, domain: str) -> bool:

@@ -305,7 +305,12 @@ def _extents(term: Term, shapes: Shapes, stated: Mapping[str, int]) -> dict[str,
     ]
     for position, extent, _ in places:
         if len(position.terms) == 1 and position.terms[0][1] == 1 and not position.constant:
-            found.setdefault(position.terms[0][0], extent)
+            index = position.terms[0][0]
+            if found.setdefault(index, extent) != extent and index not in stated:
+                raise ValueError(
+                    f"index {index!r} goes along {found[index]} and along {extent} elements; "
+                    f"write {index}:{min(found[index], extent)}"
+                )
     for _ in places:
         for position, extent, inside in places:
             unknown = [each for each in position.terms if each[0] not in found]

@@ -63,18 +63,18 @@ class Expressed(Rewrite):
 def expressed(node: ir.Node, definition: Expressed) -> Expression:
     """The expression of `node`. Raises as `expand`."""
     inputs = given_inputs(node)
-    shapes = {
-        name: static_shape(value)
-        for name, value in zip(definition.signature.names, inputs, strict=False)
-        if value is not None
-    }
     try:
         definition.signature.check_inputs(inputs)
         attributes = definition.signature.bound(attributes_of(node))
     except ValueError as mistake:
         raise ValueError(f"{mistake} (defined at {definition.place})") from None
+    named = zip(definition.signature.names(len(inputs)), inputs, strict=True)
+    seen = [None if v is None else Shaped(n, static_shape(v), _real(v)) for n, v in named]
+    shapes = {each.name: each.shape for each in seen if each is not None}
     try:
-        text = definition.function(*(Shaped(n, s) for n, s in shapes.items()), **attributes)
+        text = definition.function(*seen, **attributes)
+    except Declined:
+        raise
     except Exception as mistake:  # whatever a user's function does
         raise OperatorFailed(
             f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
@@ -94,19 +94,40 @@ class Shaped:
 
     name: str
     shape: tuple[int, ...]
+    real: bool
+    """Whether its elements are real numbers."""
 
 
-def infer_expressed(node: ir.Node, definition: Expressed) -> None:
-    """Set type and shape of the result of `node`. Raises as `expand`."""
-    made = expressed(node, definition)
+def _real(value: ir.Value) -> bool:
+    return value.dtype is not None and value.dtype.is_floating_point()
+
+
+def infer_expressed(node: ir.Node, definition: Expressed) -> bool:
+    """Set type and shape of the result of `node`; whether its definition covers it. Raises as
+    `expand`."""
+    try:
+        made = expressed(node, definition)
+    except Declined as why:
+        node.metadata_props[REASON] = str(why)
+        return False
     for value in node.inputs:
-        if value is None or value.dtype is None or not value.dtype.is_floating_point():
+        if value is not None and not _real(value):
             raise ValueError(f"{definition.name} is an expression of real numbers; cast its inputs")
     if len(node.outputs) != 1:
         raise ValueError(f"{definition.name} gives 1 result, the node has {len(node.outputs)}")
     first = node.inputs[0]
     assert first is not None and first.dtype is not None
     node.outputs[0].dtype, node.outputs[0].shape = first.dtype, ir.Shape(made.shape)
+    return True
+
+
+def expression_of(domain: str, op_type: str) -> Callable[[Callable[..., Any]], Expressed]:
+    """Decorator: the function of inputs and attributes that gives a text as an operator."""
+
+    def defined(function: Callable[..., Any]) -> Expressed:
+        return Expressed(domain, op_type, function, Signature.of(function, 0))
+
+    return defined
 
 
 def rewrite_of(

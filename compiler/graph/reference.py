@@ -78,7 +78,7 @@ def compute_own(
 
 def _evaluated(node: ir.Node, definition: Expressed, inputs: Sequence[Array | None]) -> Array:
     """The expression of `node` in numpy, in the type of its result."""
-    given = zip(definition.signature.names, inputs, strict=False)
+    given = zip(definition.signature.names(len(inputs)), inputs, strict=True)
     tensors = {name: array for name, array in given if array is not None}
     dtype = node.outputs[0].dtype
     assert dtype is not None

@@ -29,8 +29,10 @@ _KINDS = inspect.Parameter
 class Signature:
     """What a function takes behind its first `skipped` parameters."""
 
-    names: tuple[str, ...]
-    """Of the inputs."""
+    named: tuple[str, ...]
+    """The inputs that have a name of their own."""
+    rest: str
+    """Name of all further ones; empty: there are none."""
     required: int
     """Inputs that every node has to give."""
     most: int | None
@@ -56,12 +58,18 @@ class Signature:
         kinds = {p.kind for p in parameters}
         taken = inputs[skipped:]
         return cls(
-            names=tuple(p.name for p in taken),
+            named=tuple(p.name for p in taken),
+            rest=next((p.name for p in parameters if p.kind == _KINDS.VAR_POSITIONAL), ""),
             required=sum(p.default is p.empty for p in taken),
             most=None if _KINDS.VAR_POSITIONAL in kinds else len(taken),
             attributes={p.name: p.default for p in parameters if p.kind == _KINDS.KEYWORD_ONLY},
             open=_KINDS.VAR_KEYWORD in kinds,
         )
+
+    def names(self, count: int) -> tuple[str, ...]:
+        """Names of the first `count` inputs; further ones are numbered."""
+        more = range(max(count - len(self.named), 0))
+        return (*self.named[:count], *(f"{self.rest}{index}" for index in more))
 
     def check_inputs(self, inputs: Sequence[object]) -> None:
         """Raise ValueError where so many inputs, None for those left out, do not suit it."""

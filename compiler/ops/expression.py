@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.graph.defined import definition_of
+from compiler.graph.defined import expression_in
 from compiler.graph.expression import (
     Apply,
     Expression,
@@ -19,7 +19,7 @@ from compiler.graph.expression import (
     Term,
     free,
 )
-from compiler.graph.operators import Expressed, expressed
+from compiler.graph.operators import expressed
 from compiler.nest.ir import Access, Affine, Dim, Nest
 from compiler.ops.node import Node, NoNest
 from simmodel.dtype import is_float
@@ -27,11 +27,13 @@ from simmodel.dtype import is_float
 
 def lower_expression(node: Node) -> None:
     """Nests of a node whose operator is a tensor expression."""
-    definition = definition_of(node.node)
-    assert isinstance(definition, Expressed)
+    definition = expression_in(node.node)
+    assert definition is not None
     if not is_float(node.dtype()):
         raise NoNest(f"{node.op} of integers")
-    _Lowering(node, expressed(node.node, definition), definition.signature.names).result()
+    _Lowering(
+        node, expressed(node.node, definition), definition.signature.names(len(node.node.inputs))
+    ).result()
 
 
 class _Lowering:

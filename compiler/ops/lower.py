@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
-from compiler.graph.defined import definition_of
-from compiler.graph.operators import REASON, Expressed
+from compiler.graph.defined import expression_in
+from compiler.graph.operators import REASON
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
@@ -95,7 +95,7 @@ def _output(value: ir.Value, build: Builder) -> str:
 
 
 def _lowering(node: ir.Node) -> Lowering | None:
-    if isinstance(definition_of(node), Expressed):
+    if expression_in(node) is not None:
         return lower_expression
     return TABLE.get(node.op_type) if node.domain in ("", "archgen") else None
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from compiler.graph.defined import definition_of
+from compiler.graph.defined import expression_in
 from compiler.graph.integer_operators import WINDOW
-from compiler.graph.operators import Expressed
 from compiler.graph.rewrite import ARCHGEN, static_shape
 from compiler.nest.ir import Array
 from compiler.ops.write_expression import write_expression
@@ -99,8 +99,8 @@ class _Writer:
 
 def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
     """`node` as nodes of ONNX's own operators, and the constants that these read."""
-    definition = definition_of(node)
-    if isinstance(definition, Expressed):
+    definition = expression_in(node)
+    if definition is not None and not onnx.defs.has(node.op_type, node.domain):
         return write_expression(node, definition)
     if node.domain != ARCHGEN:
         return [ir.to_proto(node)], []

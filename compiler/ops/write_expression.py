@@ -37,7 +37,9 @@ class _Writer:
 
     def __init__(self, node: ir.Node, definition: Expressed) -> None:
         self.node, self.made = node, expressed(node, definition)
-        self.inputs = dict(zip(definition.signature.names, node.inputs, strict=False))
+        self.inputs = dict(
+            zip(definition.signature.names(len(node.inputs)), node.inputs, strict=True)
+        )
         self.out = str(node.outputs[0].name)
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []

@@ -73,6 +73,7 @@ def test_numpy_says_the_same() -> None:
         ("y[i, j] = x[i, j + 1] + x[i, j]", "x is read at 1 to 10 along axis 1, which has 10; pad"),
         ("y[i, j, k] = x[i, j]", "the extent of 'k' does not follow; write k:8"),
         ("y[i] = x[i, j]", "index 'j' is neither of the result nor reduced over"),
+        ("y[i] = v[i] + w[0, i]", "index 'i' goes along 10 and along 5 elements; write i:5"),
         ("y[i] = sum(k, v[i])", "sum over 'k', on which nothing in it depends"),
         ("y[i] = frob(v[i])", "the vector engine has no function 'frob' of 1 values"),
         ("y[i] = v[i * i]", "no whole number, nor a sum of indices"),
@@ -83,6 +84,40 @@ def test_numpy_says_the_same() -> None:
 def test_what_is_wrong_with_a_text_is_said_in_words(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         expression(text, SHAPES)
+
+
+EINSUMS = {
+    "bij,bjk->bik": ((2, 3, 4), (2, 4, 5)),
+    "ij,kj": ((3, 4), (5, 4)),
+    "i,j,k->kij": ((2,), (3,), (4,)),
+    "abc->cb": ((2, 3, 4),),
+    "ij,jk->ik": ((3, 1), (4, 5)),
+    "ii->i": ((4, 4),),
+    "...i,i->...": ((2, 3, 4), (4,)),
+}
+
+
+@pytest.mark.parametrize("equation", EINSUMS)
+def test_einsum_is_an_expression_or_is_left_to_the_host(equation: str) -> None:
+    shapes = EINSUMS[equation]
+    names = [f"t{index}" for index in range(len(shapes))]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+              for n, s in zip(names, shapes, strict=True)]  # fmt: skip
+    node = helper.make_node("Einsum", names, ["y"], "e", equation=equation)
+    random = np.random.default_rng(0)
+    feeds = {n: random.normal(size=s).astype(np.float32)
+             for n, s in zip(names, shapes, strict=True)}  # fmt: skip
+    wanted = np.einsum(equation, *feeds.values())
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, wanted.shape)
+    graph = helper.make_graph([node], "net", inputs, [output])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    lowered = lower(load(proto, "net"), "fp32")
+    made = run(lowered, feeds, run_node)["y"]
+    assert np.allclose(made, wanted, atol=1e-5)
+    host = [step.reason for step in lowered.steps if isinstance(step, HostNode)]
+    left = {"ij,jk->ik": "it repeats an extent of 1", "ii->i": "its equation takes a diagonal",
+            "...i,i->...": "its equation has an ellipsis"}  # fmt: skip
+    assert host == ([left[equation]] if equation in left else [])
 
 
 @st.composite
@@ -103,7 +138,7 @@ def texts(draw: st.DrawFn) -> str:
             f"y[b, i:{reach}, k:{taps}] = {read}",
             f"y[i, b] = {function}(x[b, i] * v[i]) / (1 + exp(-v[i]))",
             "y[b, i] = exp(x[b, i]) / sum(j, exp(x[b, j]))",
-            f"y[o, b] = {function}(sum(k, w[o, k] * x[b, {step} * k]))",
+            f"y[o, b] = {function}(sum(k[5], w[o, k] * x[b, {step} * k]))",
             "y[b, i] = max(x[b, i], v[i]) - min(x[b, 3], 0.25)",
         ])
     )  # fmt: skip
