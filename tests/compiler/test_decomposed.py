@@ -45,7 +45,7 @@ WINDOWS = [
       for p in (1, 2, 3)),
     case("LpPool", (1, 2, 9), kernel_shape=[3], dilations=[2], opset=18),
     case("LpPool", (1, 2, 4, 5, 3), kernel_shape=[2, 3, 2], opset=18),
-    *(case("MaxPool", (1, 1, 6, 5), kernel_shape=[3, 2], outputs=2, storage_order=order,
+    *(case("MaxPool", (2, 3, 6, 5), kernel_shape=[3, 2], outputs=2, storage_order=order,
            pads=[1, 0, 1, 1], strides=[2, 2])
       for order in (0, 1)),
     case("MaxPool", (1, 1, 9), kernel_shape=[2], dilations=[2], outputs=2),
