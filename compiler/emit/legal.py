@@ -115,9 +115,6 @@ def legal_vector(instruction: VectorFamily, arch: Arch, names: Names) -> list[It
     A reduction in several pieces joins each to what the ones before it left in the result.
     """
     rank, limit = arch.reach(instruction.form)
-    shared = max(operand.per_byte for operand in _operands(instruction).values())
-    if limit is not None and shared > 1:  # pieces of a row begin at whole bytes
-        limit = limit // shared * shared
     if isinstance(instruction, Window):
         return _peeled(instruction, Window.RANK, limit, names)
     whole = _sorted_axes(instruction)
