@@ -192,6 +192,7 @@ def _run(
             "OpTypesToExcludeOutputQuantization": ["MatMul"],
             "TensorQuantOverrides": {
                 **{name: [_UNUSED_SCALE] for name in unscaled},
+                **{name: [{"axis": axis}] for name, axis in _channels_of_products(proto).items()},
                 **{name: [{"symmetric": True}] for name in _by_tensor(proto)},
             },
         },
@@ -210,6 +211,20 @@ def _by_tensor(proto: onnx.ModelProto) -> list[str]:
         and any(a.name == "group" and a.i > 1 for a in node.attribute)
     )
     return [node.input[1] for node in grouped if len(node.input) > 2 and node.input[1] in constants]
+
+
+def _channels_of_products(proto: onnx.ModelProto) -> dict[str, int]:
+    """Constants of a MatMul whose outputs are not on axis 1, which ONNX Runtime takes, and the axis
+    that they are on: stacks of weights, and weights on the left. Scales along the axis that is
+    summed up would leave no integer product."""
+    ranks = {tensor.name: len(tensor.dims) for tensor in proto.graph.initializer}
+    axes: dict[str, int] = {}
+    for node in proto.graph.node:
+        for name, back in zip(node.input, (2, 1), strict=False):
+            axis = ranks.get(name, 0) - back
+            if node.op_type == "MatMul" and axis >= 0 and axis != 1:
+                axes[name] = axis
+    return axes
 
 
 class _Samples(CalibrationDataReader):  # type: ignore[misc]

@@ -209,6 +209,20 @@ def test_a_transposed_convolution_may_have_groups_and_a_bias(tmp_path: Path) -> 
     assert "left float" not in result.note
 
 
+@pytest.mark.parametrize(
+    ("given", "weight", "left", "axis"),
+    [([2, 8], (3, 8, 5), False, 2), ([8, 6], (4, 8), True, 0), ([2, 8], (8, 5), False, 1)],
+)
+def test_scales_of_a_products_weights_lie_along_its_outputs(
+    tmp_path: Path, given: list[int], weight: tuple[int, ...], left: bool, axis: int
+) -> None:
+    """Also those of a stack of weights, as of experts, and of weights on the left."""
+    nodes = [node("MatMul", ["w", "x"] if left else ["x", "w"], ["y"])]
+    result = made(network(given, nodes, {"w": reals(*weight)}), tmp_path)
+    (scales,) = (n for n in result.proto.graph.node if n.input[0] == "w_quantized")
+    assert [a.i for a in scales.attribute if a.name == "axis"] == [axis]
+
+
 def test_an_operator_that_cannot_be_quantized_stays_float(tmp_path: Path) -> None:
     nodes = [
         node("MatMul", ["x", "w"], ["a"]),
