@@ -66,6 +66,9 @@ MODELS = {
         }""",
 }
 
+HALF = WIDE.replace("fp32: 1", "fp16: 1").replace("types: [fp32]\n", "types: [fp16]\n")
+"""Keeps what it computes in fp16."""
+
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_answer_is_that_of_the_reference(name: str, tmp_path: Path) -> None:
@@ -75,4 +78,24 @@ def test_the_answer_is_that_of_the_reference(name: str, tmp_path: Path) -> None:
     onnx.save(parser.parse_model(text), model)
     row = study([tmp_path / "wide.yaml"], [model], 1, "fp32", effort=0).frame.iloc[0]
     assert row["status"] == "ok", row["reason"]
+    assert row["verified"], row["note"]
+
+
+def test_a_part_of_a_concatenation_that_another_part_copies_is_as_it_was_stored(
+    tmp_path: Path,
+) -> None:
+    """Angles of rotary positions: both halves lie in one buffer, and the first is read again."""
+    (tmp_path / "half.yaml").write_text(HALF)
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+      net (int64[1, 1] at) => (float[1, 8] y)
+      <float[1, 4] rate = {1.0, 0.3, 0.1, 0.03}> {
+        place = Cast <to = 1> (at)
+        angle = Mul (place, rate)
+        both = Concat <axis = 1> (angle, angle)
+        y = Cos (both)
+      }"""
+    onnx.save(parser.parse_model(text), tmp_path / "net.onnx")
+    row = study([tmp_path / "half.yaml"], [tmp_path / "net.onnx"], 1, "fp16", effort=0).frame.iloc[
+        0
+    ]
     assert row["verified"], row["note"]
