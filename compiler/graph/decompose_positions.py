@@ -79,10 +79,20 @@ def ramp(
     return make.constant(np.arange(first, first + extent).reshape(shape), dtype)
 
 
+_UNSUMMED = frozenset(
+    (ir.DataType.BOOL, ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+)
+"""Types that ONNX's sums do not take."""
+
+
 def pick(make: Rewriter, chosen: ir.Value, data: ir.Value, axis: int) -> ir.Value:
     """The element of `data` along `axis` that the mask `chosen` marks, or zero; the axis stays."""
+    kind = data.dtype
+    if kind in _UNSUMMED:
+        data = make.op("Cast", [data], {"to": int(ir.DataType.INT32)})
     nothing = make.constant(np.zeros(()), data.dtype)
-    return reduced(make, "ReduceSum", make.op("Where", [chosen, data, nothing]), axis)
+    picked = reduced(make, "ReduceSum", make.op("Where", [chosen, data, nothing]), axis)
+    return make.op("Cast", [picked], {"to": int(kind)}) if kind in _UNSUMMED else picked
 
 
 def reduced(make: Rewriter, op_type: str, data: ir.Value, axis: int, keep: int = 1) -> ir.Value:

@@ -42,6 +42,9 @@ MODELS = {
         <int32[1] big = {77771}> {
           a = Mul (x, big) y = Cast <to = 3> (a) z = Cast <to = 2> (a)
         }""",
+    "bytes are picked by a computed index": """
+        net (int64[1, 5] at) => (int8[1, 5, 4] y)
+        <int8[2, 4] table = {1, -2, 3, 127, -128, 5, 6, 7}> { y = Gather (table, at) }""",
     "a clip ends with its upper bound": """
         net (float[1, 64] x, float high) => (float[1, 64] y)
         <float low = {0.5}, float zero = {0.0}> { h = Mul (high, zero) y = Clip (x, low, h) }""",
