@@ -31,7 +31,7 @@ from compiler.graph.operators import OperatorFailed
 from compiler.graph.reference import compute_own, is_own
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
 from compiler.graph.runtime import lacks_kernel
-from compiler.graph.unknown import refuse_unknown_operators
+from compiler.graph.unknown import is_known, refuse_unknown_operators
 from compiler.host_error import host_error
 from compiler.judge_groups import Trial
 from compiler.load import load
@@ -86,6 +86,7 @@ __all__ = [  # noqa: RUF022
     "DoesNotFit",  # the sum that exceeds a memory, and what would make it fit
     "UnsupportedModel",  # operators or types that can run nowhere
     "Undecided",  # one that constants in the place of inputs may settle
+    "is_known",  # whether anybody defines an operator
     "refuse_unknown_operators",  # raises one for what no ONNX has
     "other_ports",  # inputs and outputs that are no tensors of numbers, in words
     "at_node",  # how messages name a node

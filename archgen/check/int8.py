@@ -315,7 +315,10 @@ def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
     """``proto`` in an operator set that has quantization by channel."""
     opsets = [opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")]
     if opsets and opsets[0] < _PER_CHANNEL_OPSET:
-        return version_converter.convert_version(proto, _PER_CHANNEL_OPSET)
+        given = onnx.ModelProto()
+        given.CopyFrom(proto)
+        given.ir_version = max(given.ir_version, _FREE_INITIALIZERS)  # or it takes inputs alone
+        return version_converter.convert_version(given, _PER_CHANNEL_OPSET)
     return proto
 
 

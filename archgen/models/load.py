@@ -26,7 +26,7 @@ from archgen.models.errors import BatchError, ModelError
 from archgen.roles import Told
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_initializers
-from compiler.api import at_node, operator_name
+from compiler.api import at_node, is_known, operator_name
 
 NEWEST_IR = int(onnx.IR_VERSION)
 NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
@@ -191,19 +191,25 @@ def check_proto(proto: onnx.ModelProto, label: str) -> None:
                 f"{label} uses operator set {opset.version}; the newest supported is "
                 f"{NEWEST_OPSET}. Export it with an older one, e.g. opset_version=17"
             )
+    if graph.sparse_initializer:
+        names = ", ".join(repr(tensor.values.name) for tensor in graph.sparse_initializer[:_SHOWN])
+        raise ModelError(
+            f"{label} keeps {names} as sparse constants, which are not compiled; export dense ones"
+        )
     _check_operators(proto, label)
     _check_wiring(graph, label)
 
 
 def _check_operators(proto: onnx.ModelProto, label: str) -> None:
-    """Names of the standard domain that no operator set has ever had; all of them at once."""
+    """Names of the standard domain that neither an operator set nor ONNX Runtime has; all at
+    once."""
     local = {function.name for function in proto.functions}
     unknown = [
         (node, index)
         for index, node in enumerate(proto.graph.node)
         if node.domain in ("", "ai.onnx")
         and node.op_type not in local
-        and not onnx.defs.has(node.op_type)
+        and not is_known(node.op_type)
     ]
     if not unknown:
         return

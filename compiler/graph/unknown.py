@@ -73,11 +73,16 @@ def _reason(op_type: str, given: str) -> str | None:
     refused = outside(op_type, domain)
     if refused is not None:
         return refused
-    known = operators_of_runtime()
-    if op_type in RULES.get(domain, {}) or op_type in known.get(domain, ()):
+    if domain == ARCHGEN or is_known(op_type, domain):
         return None
-    if domain == ARCHGEN or onnx.defs.has(op_type, domain):
-        return None
-    if domain not in known and not domain.startswith("ai.onnx"):
+    if domain not in operators_of_runtime() and not domain.startswith("ai.onnx"):
         return f"the domain is unknown here and to ONNX Runtime; {_REMEDY}"
     return f"neither this compiler nor ONNX Runtime has this operator; {_REMEDY}"
+
+
+def is_known(op_type: str, domain: str = "") -> bool:
+    """Whether ONNX, this compiler or ONNX Runtime defines an operator; `domain` is empty for
+    ONNX's own."""
+    if onnx.defs.has(op_type, domain) or op_type in RULES.get(domain, {}):
+        return True
+    return op_type in operators_of_runtime().get(domain, ())

@@ -156,6 +156,9 @@ def _resize(node: ir.Node, version: int) -> None:
 
 
 def _batch_norm(node: ir.Node, version: int) -> None:
+    """Statistics that training leaves, which nobody reads in inference, are no results."""
+    if not any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
+        node.resize_outputs(1)
     if version >= 9 or int_attr(node, "spatial", 1):
         node.attributes.pop("spatial", None)
         return

@@ -198,6 +198,14 @@ def test_a_gemm_may_have_a_bias_of_any_shape(tmp_path: Path, shape: tuple[int, .
     assert "left float" not in result.note
 
 
+def test_an_old_file_may_keep_weights_apart_from_its_inputs(tmp_path: Path) -> None:
+    """Which the first version of the format did not know, and ONNX's converter does not take."""
+    source = network([3, 8], [node("MatMul", ["x", "w"], ["y"])], {"w": reals(8, 8)})
+    source.proto.ir_version = 3
+    source.proto.opset_import[0].version = 7
+    assert operands(quantize(source, None, tmp_path).proto, "MatMul") == [BOTH]
+
+
 def test_a_transposed_convolution_may_have_groups_and_a_bias(tmp_path: Path) -> None:
     nodes = [
         node("Conv", ["x", "w"], ["a"]),

@@ -332,6 +332,24 @@ def test_an_empty_input_is_refused_in_words(tmp_path: Path) -> None:
     assert input_shape(open_model(path, dims={"x:1": 3})) == [1, 3, 4]
 
 
+def test_operators_that_onnx_runtime_adds_to_the_standard_domain_are_opened(
+    tmp_path: Path,
+) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+      g (float[1, 4] x, float[4] s) => (float[1, 4] y)
+      { y = SimplifiedLayerNormalization (x, s) }"""
+    open_model(saved(onnx.parser.parse_model(text), tmp_path))
+
+
+def test_sparse_constants_are_refused_by_name(tmp_path: Path) -> None:
+    proto = linear([1, 4])
+    values = helper.make_tensor("table", onnx.TensorProto.FLOAT, [1], [2.0])
+    places = helper.make_tensor("at", onnx.TensorProto.INT64, [1], [3])
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [4, 3]))
+    with pytest.raises(ModelError, match="keeps 'table' as sparse constants"):
+        open_model(saved(proto, tmp_path))
+
+
 def test_an_error_of_our_own_hides_no_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,13 @@ def test_old_forms_keep_their_meaning(name: str) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_statistics_that_training_left_are_no_results() -> None:
+    text = """g (float[1, 2, 3] x, float[2] s) => (float[1, 2, 3] y) {
+      y, mean, var, saved_mean, saved_var = BatchNormalization (x, s, s, s, s) }"""
+    (node,) = load(model_of(text, 8), "g").graph
+    assert [value.name for value in node.outputs] == ["y"]
+
+
 def test_shape_chain_folds_to_a_constant() -> None:
     model = load(
         model_of(
