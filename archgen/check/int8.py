@@ -65,7 +65,7 @@ _UNSCALED = "not finite, or so large that no scale fits them"
 _UNUSED_SCALE = {"scale": np.array(1, np.float32), "zero_point": np.array(0, np.int8)}
 """Keeps the quantizer from computing one, which it does also for what it shall leave alone."""
 _QUANTIZER_ERRORS = (
-    *(*ORT_ERRORS, ValueError, RuntimeError, NotImplementedError),
+    *(*ORT_ERRORS, version_converter.ConvertError, ValueError, RuntimeError, NotImplementedError),
     *(AssertionError, LookupError, TypeError, AttributeError),
 )
 """What ONNX Runtime's quantizer is known to end in; the latter where it meets its own bugs."""

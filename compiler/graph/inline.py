@@ -17,8 +17,9 @@ from compiler.graph.rewrite import COMPOSITE, ORIGIN, const, fresh_name, origin_
 from compiler.graph.types import type_proto
 
 BY_DEFINITION = frozenset(
-    {"Attention", "CenterCropPad", "MeanVarianceNormalization", "RotaryEmbedding", "Shrink"}
-)
+    {"Attention", "CausalConvWithState", "CenterCropPad", "MeanVarianceNormalization",
+     "RotaryEmbedding", "Shrink", "SwiGLU"}
+)  # fmt: skip
 """Operators that are compiled as what defines them."""
 
 SIZED = frozenset({"CenterCropPad"})

@@ -141,3 +141,14 @@ def test_an_old_operator_set_is_lifted(tmp_path: Path) -> None:
     result = quantize(source, None, tmp_path)
     assert result.proto.opset_import[0].version >= 13
     assert agreement(source.proto, result.proto, 9) > 0.99
+
+
+def test_what_cannot_be_lifted_is_said(tmp_path: Path) -> None:
+    """Before IR version 4, a constant that is no input is read from nowhere."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.BOOL, [3, 4]) for name in "xz"]
+    constant = numpy_helper.from_array(np.ones((3, 4), bool), "y")
+    node = helper.make_node("And", ["x", "y"], ["z"])
+    graph = helper.make_graph([node], "old", ports[:1], ports[1:], [constant])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 7)], ir_version=3)
+    with pytest.raises(ModelError, match="old cannot be quantized: ConvertError: Input y is undef"):
+        quantize(SourceModel("old", proto), None, tmp_path)

@@ -142,6 +142,7 @@ def test_functions_are_inlined() -> None:
         (13, "MeanVarianceNormalization <axes = [0,2]> (r)"),
         (24, "Swish <alpha = 1.5> (r)"),
         (24, "Swish (r)"),
+        (28, "SwiGLU (r, x)"),
         (19, "CastLike (r, x)"),
     ],
 )
