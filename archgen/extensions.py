@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import runpy
 import sys
 import traceback
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,8 @@ class Extension:
     """Absolute."""
     content: str
     """SHA-256 (hex) of it and of the files beside it that it imports."""
+    distribution: str = ""
+    """Name and version of the installed package that it is of, which are in `content` too."""
 
 
 class _Here:
@@ -50,13 +55,38 @@ class _Here:
     before: tuple[list[dict[str, Any]], list[Any]] | None = None
 
 
+GROUP = "archgen.extensions"
+"""Entry points of installed packages that are extensions: each names a module."""
+
+
 def extension(path: str | PathLike[str]) -> Extension:
-    """The extension in the file `path`. Raises ExtensionError."""
-    absolute = Path(fspath(path)).absolute()
-    digest = hashlib.sha256()
-    for source in _sources(absolute, set()):
+    """The extension in the file `path`, or that of an installed package by the name of its entry
+    point. Raises ExtensionError."""
+    named = None if os.sep in fspath(path) else _entry_point(fspath(path))
+    if named is None:
+        absolute, distribution = Path(fspath(path)).absolute(), ""
+    else:
+        absolute, distribution = named
+    return Extension(str(absolute), _content(absolute, distribution), distribution)
+
+
+def _entry_point(name: str) -> tuple[Path, str] | None:
+    """File, name and version of an installed extension; None: no package has such a one."""
+    found = entry_points(group=GROUP, name=name)
+    for each in found:
+        spec = find_spec(each.module)
+        if spec is None or spec.origin is None:
+            raise ExtensionError(f"extension {name}: its module {each.module} has no file")
+        owner = each.dist
+        return Path(spec.origin), f"{owner.name} {owner.version}" if owner is not None else name
+    return None
+
+
+def _content(path: Path, distribution: str) -> str:
+    digest = hashlib.sha256(distribution.encode())
+    for source in _sources(path, set()):
         digest.update(f"{source.name}\0".encode() + source.read_bytes())
-    return Extension(str(absolute), digest.hexdigest())
+    return digest.hexdigest()
 
 
 def _sources(path: Path, seen: set[Path]) -> Iterator[Path]:
@@ -132,7 +162,7 @@ def _restore() -> None:
 
 
 def _run(wanted: Extension) -> None:
-    if extension(wanted.path).content != wanted.content:
+    if _content(Path(wanted.path), wanted.distribution) != wanted.content:
         raise ExtensionError(f"extension {wanted.path}: is not what it was when the study began")
     folder = str(Path(wanted.path).parent)
     sys.path.insert(0, folder)

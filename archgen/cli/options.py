@@ -155,7 +155,8 @@ extension_option = click.option(
     "extensions",
     multiple=True,
     type=click.Path(dir_okay=False),
-    help="Python file that registers operators, functions or passes. May be repeated.",
+    help="Python file that registers operators, functions or passes, or the name of an "
+    "installed one. May be repeated.",
 )
 calibration_option = click.option(
     "--calibration",

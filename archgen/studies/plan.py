@@ -261,7 +261,9 @@ class Maker:
 
     def _extensions(self, file: StudyFile) -> Iterator[Extension]:
         for index, name in enumerate(file.extensions or ()):
-            found, wrong = extended([os.path.normpath(self.path.parent / name)])
+            is_path = name.endswith(".py") or "/" in name
+            place = os.path.normpath(self.path.parent / name) if is_path else name
+            found, wrong = extended([place])
             self.say(self._item(("extensions",), index), wrong)
             yield from found
 

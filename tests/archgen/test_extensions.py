@@ -95,6 +95,24 @@ def test_what_an_extension_imports_from_beside_it_is_part_of_it(tmp_path: Path) 
     assert extension(path).content != before.content
 
 
+def test_an_installed_package_gives_an_extension_by_the_name_of_its_entry_point(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    (tmp_path / "mine" / "sinh.py").write_text(SINH.format(cost="special"))
+    info = tmp_path / "mine-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[archgen.extensions]\nmy-sinh = mine.sinh\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    one = extension("my-sinh")
+    assert (one.path, one.distribution) == (str(tmp_path / "mine" / "sinh.py"), "mine 1.0")
+    assert host(run(model, Path("my-sinh"))) == [0, 0]
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.1\n")
+    assert extension("my-sinh").content != one.content
+
+
 def test_extensions_here_are_those_of_the_study_and_no_others(tmp_path: Path) -> None:
     one = extension(written(tmp_path))
     activate((one,))
@@ -153,8 +171,8 @@ GRAPH_PASSES.insert(0, Mine())
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (LOWERING, r":5, in lowered, failed on node 'Sinh_1' \(Sinh\): KeyError: 'Sinh'"),
-        (PASS, r":8, in rewrite, failed on node 'Sinh_1' \(Sinh\): KeyError: 7"),
+        (LOWERING, r":5, in lowered, failed on node 'Sinh_1' \(ai.onnx.Sinh\): KeyError: 'Sinh'"),
+        (PASS, r":8, in rewrite, failed on node 'Sinh_1' \(ai.onnx.Sinh\): KeyError: 7"),
     ],
 )
 def test_an_error_in_a_function_of_an_extension_is_its_own(
