@@ -168,8 +168,9 @@ def _vector_lacks(
         return f"the vector engine has no {', '.join(missing)}"
     if not finishing and (form := _missing(nest, arch)) is not None:
         return f"{arch.name} has no {form}"
-    between = not finishing and _between(nest, tensors, arch)
-    if between and temporary_type(arch) not in arch.vector.types:
+    wide = temporary_type(arch)
+    held = is_float(wide) and wide in arch.vector.types
+    if not finishing and not held and _between(nest, tensors, arch):
         return "the vector engine has no type for real values between its instructions"
     return None
 

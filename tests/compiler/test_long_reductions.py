@@ -10,7 +10,7 @@ from machines import machine
 from networks import Net, check, feeds_of, reference
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, nests, prepared
+from compiler.driver import CompileOptions, compile_model, nests, prepared
 from compiler.nest.interp import run
 from compiler.ops.lower import Lower
 from compiler.stages import Stages
@@ -63,3 +63,15 @@ def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
     feeds = feeds_of(model)
     (want,), (got,) = reference(model, feeds).values(), run(graph, feeds, run_node).values()
     np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+
+
+def test_integers_do_not_hold_real_values_between_pieces_of_a_mean() -> None:
+    """An engine of integers alone has nowhere to keep scaled sums of rows: the host adds up."""
+    net = Net(quantized=True)
+    model = net.model(net.op("GlobalAveragePool", net.input(1, 4, 12, 12)))
+    arch = machine(
+        types=("int8",), vector={"types": ("int8", "uint8", "int32"), "rank": 1, "max_extent": 16}
+    )
+    result = compile_model(prepared(model, "net"), arch)
+    reasons = "; ".join(call.reason for call in result.host)
+    assert "no type for real values between its instructions" in reasons
