@@ -10,7 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from archgen.check.reference import run_reference, sample_inputs
+from archgen.zoo.builder import ACTIVATIONS
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build, count
+from archgen.zoo.moments import Moments
 from archgen.zoo.shapes import known_shapes
 
 _CONV: dict[str, Option] = {"image": 64, "classes": 10, "width": 0.25}
@@ -75,9 +77,16 @@ def test_other_published_sizes(
     assert counts.parameters == pytest.approx(parameters, rel=2e-3)
 
 
-@pytest.mark.parametrize("name", CATALOG)
-def test_small_variant_is_valid_and_well_scaled(name: str) -> None:
-    proto = build(name, **SMALL[name])
+_VARIANTS = [
+    ("mobilenet_v3", {**_CONV, "small": 1}),
+    ("gpt2", {**_GPT2, "sequence": 1, "past": 15}),
+    ("moe", {**_MOE, "gathered": 1}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), [*SMALL.items(), *_VARIANTS])
+def test_small_variant_is_valid_and_well_scaled(name: str, options: dict[str, Option]) -> None:
+    proto = build(name, **options)
     onnx.checker.check_model(proto, full_check=True)
     values = [node.output[0] for node in proto.graph.node if node.op_type in _SIGNALS]
     samples = [run_reference(proto, sample_inputs(proto, seed), values) for seed in range(4)]
@@ -131,6 +140,20 @@ def test_running_statistics_match_what_the_network_does() -> None:
     variance = sample[node.input[0]].var(axis=(0, 2, 3))
     assert np.corrcoef(mean, tensors[node.input[3]])[0, 1] > 0.5
     assert np.median(variance / tensors[node.input[4]]) == pytest.approx(1, abs=0.5)
+
+
+def test_moments_of_activations_and_products_are_those_of_samples() -> None:
+    random = np.random.default_rng(0)
+    moments = Moments(np.array([-1.0, 0.5]), np.array([0.5, 4.0]))
+    values = moments.mean + np.sqrt(moments.variance) * random.standard_normal((100_000, 2))
+    other = random.standard_normal((100_000, 2)) + 1
+    for function in ACTIVATIONS.values():
+        made, found = moments.mapped(function), function(values)
+        np.testing.assert_allclose(made.mean, found.mean(axis=0), atol=0.03)
+        np.testing.assert_allclose(made.variance, found.var(axis=0), rtol=0.05)
+    product = moments.times(Moments(np.ones(2), np.ones(2)))
+    np.testing.assert_allclose(product.mean, (values * other).mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(product.variance, (values * other).var(axis=0), rtol=0.05)
 
 
 def test_building_a_large_network_takes_a_moment() -> None:
