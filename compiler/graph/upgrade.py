@@ -266,6 +266,12 @@ def _range(node: ir.Node, version: int) -> None:
         node.replace_input_with(index, known or make.op("Reshape", [value, make.axes([])]))
 
 
+def _quantize(node: ir.Node, version: int) -> None:
+    """ONNX Runtime had 16-bit ones before ONNX, which now has the same."""
+    del version
+    node.domain = ""
+
+
 UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "BatchNormalization"): _batch_norm,
     ("", "Cast"): _cast,
@@ -291,6 +297,8 @@ UPGRADES: dict[tuple[str, str], Upgrade] = {
     ("", "Unsqueeze"): _axes_input,
     ("", "Upsample"): _upsample,
     **{("", op_type): _axes_input for op_type in REDUCTIONS},
+    ("com.microsoft", "DequantizeLinear"): _quantize,
+    ("com.microsoft", "QuantizeLinear"): _quantize,
 }
 
 

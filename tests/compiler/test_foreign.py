@@ -59,10 +59,6 @@ def numbers(name: str, shape: list[int], kind: int = FLOAT) -> onnx.TensorProto:
 
 X = ("x", FLOAT, [1, 4, 32])
 FOREIGN = {
-    "MatMulNBits": network(
-        [microsoft("MatMulNBits", ["x", "b", "s"], ["y"], K=32, N=16, bits=4, block_size=32)],
-        [X], ["y"], numbers("b", [16, 1, 16], UINT8), numbers("s", [16]),
-    ),
     "Inverse": network(
         [microsoft("Inverse", ["x"], ["y"])], [("x", FLOAT, [1, 3, 3])], ["y"],
     ),
@@ -112,6 +108,22 @@ def refused(proto: onnx.ModelProto) -> str:
     with pytest.raises(UnsupportedModel) as caught:
         compile_model(load(proto, "net"), load_arch("soma-edge"))
     return str(caught.value)
+
+
+def test_quantizations_of_onnx_runtime_are_those_of_onnx() -> None:
+    """As its quantizer writes them for 16-bit activations in old operator sets."""
+    nodes = [
+        microsoft("DequantizeLinear", ["w", "s", "z"], ["wide"]),
+        helper.make_node("MatMul", ["x", "wide"], ["m"]),
+        microsoft("QuantizeLinear", ["m", "t", "v"], ["y"]),
+    ]
+    constants = numbers("w", [32, 4], onnx.TensorProto.INT8), numbers("s", []), numbers("t", [])
+    zeros = (
+        helper.make_tensor("z", onnx.TensorProto.INT8, [], [0]),
+        helper.make_tensor("v", onnx.TensorProto.UINT8, [], [0]),
+    )
+    made = load(network(nodes, [X], ["y"], *constants, *zeros), "net")
+    assert {node.domain for node in made.graph} == {""}
 
 
 def test_an_unknown_domain_is_refused_with_all_its_nodes() -> None:
