@@ -66,8 +66,9 @@ class DecomposePositions(GraphPass):
     def _too_many(self, node: ir.Node) -> bool:
         data, made = (static_shape(value) for value in (required(node, 0), node.outputs[0]))
         reverses = node.op_type == "ReverseSequence"
-        compared = prod(made) * data[int_attr(node, "time_axis", 0) if reverses else _axis(node, 0)]
-        return compared > self.compared * (prod(data) + prod(made))
+        along = data[int_attr(node, "time_axis", 0) if reverses else _axis(node, 0)]
+        compared = prod(made) * along
+        return along > LONGEST or compared > self.compared * (prod(data) + prod(made))
 
 
 def ramp(
@@ -280,6 +281,9 @@ def _affine_grid(node: ir.Node, make: Rewriter) -> ir.Value | None:
 
 COMPARING = frozenset({"Gather", "GatherElements", "ReverseSequence"})
 """Operators whose every result is compared with a whole axis."""
+
+LONGEST = 1024
+"""Of their axes: of a longer one, as of a table of words, the host reads the chosen rows alone."""
 
 EXPANSIONS: dict[str, Expansion] = {
     "AffineGrid": _affine_grid,
