@@ -23,6 +23,7 @@ from onnx_ir.passes.common import (
 )
 
 from compiler.errors import Undecided, UnsupportedModel, at_node, on, operator_name
+from compiler.graph.body import Unfolding
 from compiler.graph.deciders import deciders
 from compiler.graph.defined import definition_of
 from compiler.graph.fold import FOLD_LIMIT, Bytes, Folded, folded
@@ -56,9 +57,9 @@ class Load:
 
     limit: Bytes = FOLD_LIMIT
     """As of `fold_constants`, while shapes are inferred."""
-    unroll: Count = 128
-    """Steps into which a scan may unfold, as that of a recurrent network; with more it is left to
-    the host. Ten steps take a second or two to compile."""
+    unroll: Count = 64
+    """Steps into which the scans of a network may unfold, as those of recurrent layers; one for
+    which too few are left is the host's. Ten take a second or two to compile."""
 
     def apply(self, proto: onnx.ModelProto, name: str) -> ir.Model:
         """As `load`."""
@@ -90,7 +91,8 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     graph.sort()
     _name_nodes(graph)
     _forget_shapes(graph)
-    _walk(model, version, options or Load())
+    options = options or Load()
+    _walk(model, version, options, Unfolding(options.unroll))
     remove_dead(graph)
     _refuse(name, other_values(graph))
     _refuse_unknown_shapes(graph)
@@ -155,13 +157,13 @@ def _forget_shapes(graph: ir.Graph) -> None:
         forget_shapes(node)
 
 
-def _walk(model: ir.Model, version: int, options: Load) -> None:
+def _walk(model: ir.Model, version: int, options: Load, unfolding: Unfolding) -> None:
     graph = model.graph
     for node in graph:
         place = _at(node)
         try:
             with on(place):
-                _take_node(model, node, version, options)
+                _take_node(model, node, version, options, unfolding)
         except ValueError as error:
             raise Undecided(f"{graph.name}: {place}: {error}", deciders([node])) from error
 
@@ -173,7 +175,9 @@ def _at(node: ir.Node) -> str:
     )
 
 
-def _take_node(model: ir.Model, node: ir.Node, version: int, options: Load) -> None:
+def _take_node(
+    model: ir.Model, node: ir.Node, version: int, options: Load, unfolding: Unfolding
+) -> None:
     graph = model.graph
     if is_op(node, "Constant"):
         _replace_by_constants(node, (Folded(_constant(node)),))
@@ -191,7 +195,7 @@ def _take_node(model: ir.Model, node: ir.Node, version: int, options: Load) -> N
     if isinstance(definition, Expressed):
         if infer_expressed(node, definition):
             return
-    elif definition is not None and expand(node, definition, options.unroll):
+    elif definition is not None and expand(node, definition, unfolding):
         return
     upgrade(node, version)
     if node.graph is None:

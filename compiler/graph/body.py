@@ -11,6 +11,7 @@ constants of the type that the operator's definition asks for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -112,14 +113,35 @@ class _Place(Rewriter):
         self.graph.remove(self.made.pop(), safe=True)
 
 
+@dataclass
+class Unfolding:
+    """Steps into which the scans of one network may unfold, all together."""
+
+    most: int
+
+    def __post_init__(self) -> None:
+        self.left = self.most
+
+    def take(self, steps: int) -> None:
+        """Count `steps` of one scan; Declined where they are too many."""
+        if steps > self.left:
+            rest = "" if self.left == self.most else f", of which {self.left} are left"
+            raise Declined(
+                f"it has {steps} steps, a network's scans unfold into at most {self.most}{rest} "
+                "(load: unroll)"
+            )
+        self.left -= steps
+
+
 class Body:
     """Makes the nodes that stand for one node; operators of `domain=""` are those of opset 21, or
     of the model's own where that is newer."""
 
-    def __init__(self, node: ir.Node, unroll: int | None = None) -> None:
+    def __init__(self, node: ir.Node, unfolding: Unfolding | None = None) -> None:
         self._make = _Place(node)
-        self._unroll = unroll
-        """Steps into which a scan may unfold; None: any number."""
+        self._unfolding = unfolding
+        """Steps into which scans may unfold; None: any number."""
+        self._unfolded = 0
         self._constants: dict[tuple[object, ...], Tensor] = {}
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
@@ -204,10 +226,9 @@ class Body:
         where there are more than the loader may unfold.
         """
         count = _steps(over, axis)
-        if self._unroll is not None and count > self._unroll:
-            raise Declined(
-                f"it has {count} steps, at most {self._unroll} are unfolded (load: unroll)"
-            )
+        if self._unfolding is not None:
+            self._unfolding.take(count)
+            self._unfolded += count
         parts = [self.split(x, [1] * count, axis) for x in over]
         made: list[list[Tensor]] = []
         kept = list(states)
@@ -223,6 +244,8 @@ class Body:
 
     def undo(self) -> None:
         """Remove all nodes that were made."""
+        if self._unfolding is not None:
+            self._unfolding.left += self._unfolded
         self._make.graph.remove(reversed(self._make.made), safe=True)
         self._make.made.clear()
 

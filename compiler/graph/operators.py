@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.graph.body import Body, Declined, Tensor
+from compiler.graph.body import Body, Declined, Tensor, Unfolding
 from compiler.graph.expression import Expression, expression
 from compiler.graph.rewrite import replace_value, static_shape
 from compiler.graph.signature import Signature, attributes_of, given_inputs
@@ -141,13 +141,13 @@ def rewrite_of(
     return defined
 
 
-def expand(node: ir.Node, definition: Rewrite, unroll: int | None = None) -> bool:
+def expand(node: ir.Node, definition: Rewrite, unfolding: Unfolding | None = None) -> bool:
     """Put the body of `node` behind it and remove it; whether its definition covers it.
 
     Args:
         node: in a graph; types and shapes of its inputs are known.
         definition: of its operator.
-        unroll: steps into which a scan may unfold; None: any number.
+        unfolding: steps into which its scans may unfold; None: any number.
 
     Raises:
         ValueError: the function does not suit the node.
@@ -156,7 +156,7 @@ def expand(node: ir.Node, definition: Rewrite, unroll: int | None = None) -> boo
     graph = node.graph
     if graph is None:
         raise ValueError(f"{node.name} is in no graph")
-    body = Body(node, unroll)
+    body = Body(node, unfolding)
     try:
         results = build(node, definition, body)
     except Declined as why:

@@ -136,6 +136,21 @@ def test_more_steps_than_may_unfold_are_left_to_the_host_with_the_reason() -> No
     model = load(proto, "net", Load(unroll=STEPS - 1))
     (host,) = lower(model, "fp32").steps
     assert isinstance(host, HostNode)
-    assert host.reason == "it has 4 steps, at most 3 are unfolded (load: unroll)"
+    assert host.reason == ("it has 4 steps, a network's scans unfold into at most 3 (load: unroll)")
     feeds = samples(proto)
     agree(run(lower(model, "fp32"), feeds, run_node), run_reference(proto, feeds))
+
+
+def test_scans_of_a_network_share_what_may_unfold() -> None:
+    """Two directions of four steps each: with seven in all neither is begun in part."""
+    given = dict.fromkeys(["b", "lengths", "h", "c", "p"], False)
+    attributes = {"hidden_size": HIDDEN, "direction": "bidirectional"}
+    proto = network("LSTM", 2, attributes, given, computed=False)
+    model = load(proto, "net", Load(unroll=2 * STEPS - 1))
+    (host,) = lower(model, "fp32").steps
+    assert isinstance(host, HostNode)
+    assert "at most 7, of which 3 are left" in host.reason
+    assert not any(
+        isinstance(step, HostNode)
+        for step in lower(load(proto, "net", Load(unroll=2 * STEPS)), "fp32").steps
+    )
