@@ -18,11 +18,11 @@ def plain_table(show_footer: bool = False) -> Table:
 
 
 def show(tables: Iterable[RenderableType], lines: Iterable[str]) -> None:
-    """Print `tables`, then `lines`, each as it stands."""
-    console = Console(highlight=False)
+    """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup."""
+    console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console.width = _WIDE
     for table in tables:
         console.print(table)
     for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)

@@ -85,16 +85,21 @@ class Expression:
         return tuple(self.extents[index] for index in self.indices)
 
     @property
-    def template(self) -> str:
-        """The kind of schedule that suits it, one of `TEMPLATES`."""
-        if isinstance(self.term, Read):
-            return "movement"
+    def templates(self) -> tuple[str, ...]:
+        """The kinds of schedules that its parts suit, of `TEMPLATES`: a window and what is added
+        to its sums are a window and elementwise."""
+        made = {"window"} if any(map(_slides, reads(self.term))) else set[str]()
+        for part in reductions(self.term):
+            product = isinstance(part.body, Apply) and part.body.function == "mul"
+            made |= {"reduction", "contraction"} if product and part.how == "sum" else {"reduction"}
         if not isinstance(self.term, Reduce):
-            return "elementwise"
-        slides = any(len(p.terms) > 1 for read in reads(self.term) for p in read.at)
-        body = self.term.body
-        product = isinstance(body, Apply) and body.function == "mul" and self.term.how == "sum"
-        return "window" if slides else "contraction" if product else "reduction"
+            made.add("movement" if isinstance(self.term, Read) else "elementwise")
+        return tuple(kind for kind in TEMPLATES if kind in made)
+
+
+def _slides(read: Read) -> bool:
+    """Whether neighbouring results read along one axis what others have read."""
+    return any(len(p.terms) > 1 or (p.terms and p.constant) for p in read.at)
 
 
 def expression(text: str, shapes: Shapes) -> Expression:
@@ -131,6 +136,16 @@ def reads(term: Term) -> Iterator[Read]:
     elif isinstance(term, Apply):
         for operand in term.operands:
             yield from reads(operand)
+
+
+def reductions(term: Term) -> Iterator[Reduce]:
+    """All reductions in `term`, outer ones first."""
+    if isinstance(term, Reduce):
+        yield term
+        yield from reductions(term.body)
+    elif isinstance(term, Apply):
+        for operand in term.operands:
+            yield from reductions(operand)
 
 
 def evaluate(made: Expression, tensors: Mapping[str, Array]) -> Array:

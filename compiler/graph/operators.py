@@ -80,9 +80,12 @@ def expressed(node: ir.Node, definition: Expressed) -> Expression:
             f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"
         ) from mistake
     try:
+        if not isinstance(text, str):
+            raise ValueError(f"its function gives {type(text).__name__!r}, expected a text")
         made = expression(text, shapes)
-        if definition.template not in (None, made.template):
-            raise ValueError(f"{text!r} is a {made.template}, not a {definition.template}")
+        if definition.template not in (None, *made.templates):
+            kinds = " and ".join(made.templates)
+            raise ValueError(f"{text!r} has no {definition.template} in it: it is {kinds}")
     except ValueError as mistake:
         raise ValueError(f"{mistake} (defined at {definition.place})") from None
     return made

@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
 from archgen.cli.results import results
+from archgen.cli.terminal import plain_table, show
 from archgen.files import DamagedFile, write_sealed
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import typed_frame
@@ -148,3 +149,11 @@ def test_json_is_what_a_program_reads(folder: Path) -> None:
 def test_no_study_is_an_error_with_those_nearby(folder: Path) -> None:
     with pytest.raises(StudyError, match=r"holds no study.*there are studies in .*out"):
         CliRunner().invoke(results, [str(folder.parent)], catch_exceptions=False)
+
+
+def test_brackets_in_a_reason_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    table = plain_table()
+    table.add_column("reason")
+    table.add_row("'y[n, c] = x[c]' is no window")
+    show([table], ["x[c]"])
+    assert "'y[n, c] = x[c]' is no window" in capsys.readouterr().out

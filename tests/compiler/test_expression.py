@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from archgen.check.reference import run_node
 from compiler.driver import CompileOptions, compile_model
 from compiler.effort import stages_for
+from compiler.errors import UnsupportedModel
 from compiler.graph.defined import DEFINED
 from compiler.graph.defined import expression as registered
 from compiler.graph.expression import evaluate, expression
@@ -40,19 +41,22 @@ def none_stays() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("text", "template", "shape"),
+    ("text", "templates", "shape"),
     [
-        ("y[b, o, i] = sum(k, x[b, i + k] * w[o, k])", "window", (3, 4, 6)),
-        ("y[b, i:5] = max(k[3], pad(x[b, 2 * i + k - 1], -9))", "window", (3, 5)),
+        ("y[b, o, i] = sum(k, x[b, i + k] * w[o, k])", "contraction window reduction", (3, 4, 6)),
+        ("y[b, i:5] = max(k[3], pad(x[b, 2 * i + k - 1], -9))", "window reduction", (3, 5)),
         ("y[b] = mean(i, x[b, i])", "reduction", (3,)),
         ("y[i, b] = x[b, i]", "movement", (10, 3)),
         ("y[b, i:6, j:7] = x[b, i] + v[j]", "elementwise", (3, 6, 7)),
-        ("y[b, c] = sum(i, x[b, i] * x[c, i])", "contraction", (3, 3)),
+        ("y[b, i:9] = sum(k[2], x[b, i + k]) + v[i]", "window reduction elementwise", (3, 9)),
+        ("y[b, i] = x[b, i] / sum(k, abs(x[b, k]))", "reduction elementwise", (3, 10)),
+        ("y[b, i:9] = x[b, i + 1] - x[b, i]", "window elementwise", (3, 9)),
+        ("y[b, c] = sum(i, x[b, i] * x[c, i])", "contraction reduction", (3, 3)),
     ],
 )
-def test_extents_and_templates_follow(text: str, template: str, shape: tuple[int, ...]) -> None:
+def test_extents_and_templates_follow(text: str, templates: str, shape: tuple[int, ...]) -> None:
     made = expression(text, SHAPES)
-    assert (made.template, made.shape) == (template, shape)
+    assert (made.templates, made.shape) == (tuple(templates.split()), shape)
 
 
 def test_numpy_says_the_same() -> None:
@@ -84,6 +88,36 @@ def test_numpy_says_the_same() -> None:
 def test_what_is_wrong_with_a_text_is_said_in_words(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         expression(text, SHAPES)
+
+
+def expressed_model(template: str, gives: object) -> onnx.ModelProto:
+    """y = my.Own(x), whose function gives `gives`."""
+    registered("my", "Own", template=template)(lambda x: gives)
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [3, 10]) for n in "xy"]
+    nodes = [helper.make_node("Own", ["x"], ["y"], domain="my")]
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("my", 1)]
+    graph = helper.make_graph(nodes, "own", ports[:1], ports[1:])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+WINDOW = "y[b, i:10] = sum(k[3], pad(x[b, i + k - 1], 0)) + 1"
+
+
+@pytest.mark.parametrize("template", ["window", "elementwise"])
+def test_a_template_is_one_of_those_of_the_parts(template: str) -> None:
+    assert load(expressed_model(template, WINDOW), "own").graph.outputs
+
+
+@pytest.mark.parametrize(
+    ("template", "gives", "said"),
+    [
+        ("contraction", WINDOW, "has no contraction in it: it is window and reduction and elem"),
+        ("window", None, "its function gives 'NoneType', expected a text"),
+    ],
+)
+def test_a_text_of_another_kind_is_refused(template: str, gives: object, said: str) -> None:
+    with pytest.raises(UnsupportedModel, match=said):
+        load(expressed_model(template, gives), "own")
 
 
 EINSUMS = {
