@@ -89,7 +89,7 @@ class _Shown:
 @click.command()
 @click.argument("arch", metavar="ARCH", required=False)
 @click.option("-m", "--model", help="Network: zoo name or .onnx file.")
-@click.option("-b", "--batch", type=click.IntRange(1), default=1, show_default=True)
+@click.option("-b", "--batch", type=click.IntRange(1), help="Default: what the file fixes, else 1.")
 @dtype_option
 @host_option
 @dim_option
@@ -123,7 +123,7 @@ class _Shown:
 def compile(
     arch: str | None,
     model: str | None,
-    batch: int,
+    batch: int | None,
     dtype: str | None,
     host: bool,
     dims: Sequence[tuple[str, int]],
@@ -174,7 +174,7 @@ def compile(
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         point = Point(
-            "", machine, model, batch, dtype or machine.types[0], tuple(sizes.items()),
+            "", machine, model, batch or network.batch, dtype or machine.types[0], tuple(sizes.items()),
             tuple(said.items()), calibration, host=host, scheduling=scheduling,
         )  # fmt: skip
         _answer(network, point, shown)

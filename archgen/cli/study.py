@@ -55,9 +55,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
     "--batch",
     "batches",
     type=Batches(),
-    default="1",
-    show_default=True,
-    help="Batch sizes, separated by commas.",
+    help="Batch sizes, separated by commas; default: what the file fixes, else 1.",
 )
 @dtype_option
 @click.option(

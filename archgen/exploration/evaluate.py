@@ -97,7 +97,7 @@ class Judge:
     def __init__(self, design: Design, means: Means, expected: int) -> None:
         """`expected`: machines that may be asked for, for those who watch."""
         self.design, self.means = design, means
-        self.expected = expected * sum(len(load.batches) for load in design.workloads)
+        self.expected = expected * sum(max(1, len(load.batches)) for load in design.workloads)
         self.full: dict[str, Judged] = {}
         """Machines that were run in full, by name."""
         self.guessed: dict[str, Judged] = {}

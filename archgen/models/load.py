@@ -23,7 +23,7 @@ from onnx import TensorProto, checker, external_data_helper
 from archgen.models.binding import bind, seen
 from archgen.models.damage import damage, data_damage
 from archgen.models.errors import BatchError, ModelError
-from archgen.roles import Told
+from archgen.roles import Told, tell
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_initializers
 from compiler.api import at_node, is_known, operator_name
@@ -44,6 +44,16 @@ class SourceModel:
 
     name: str
     proto: onnx.ModelProto = field(repr=False)
+
+    @cached_property
+    def batch(self) -> int:
+        """Samples in one inference: the size of the batch axes of its inputs, 1 where they have
+        none or several sizes."""
+        told = tell(self.proto)
+        axes = ((told.inputs[name], role.axis) for name, role in told.roles.items())
+        sizes = {port.dims[axis] for port, axis in axes if axis is not None}
+        (size, *others) = sizes or (1,)
+        return size if isinstance(size, int) and not others else 1
 
     @cached_property
     def content_key(self) -> str:

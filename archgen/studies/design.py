@@ -51,7 +51,8 @@ class Workload:
 
     model: str
     """Zoo name with options, or path of an ONNX file."""
-    batches: tuple[int, ...] = (1,)
+    batches: tuple[int, ...] = ()
+    """None: the batch that its file fixes, else 1."""
     dims: tuple[tuple[str, int], ...] = ()
     """Sizes of free input dimensions, by name."""
     roles: tuple[tuple[str, str], ...] = ()
@@ -106,17 +107,19 @@ class Design:
 def designed(
     archs: Several[Named | Arch | Variant],
     models: Several[Named | Workload],
-    batches: Several[int] = (1,),
+    batches: Several[int] | None = None,
     dtype: str | None = None,
     options: StudyOptions = StudyOptions(),
 ) -> Design:
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
-    archs, models, batches = _listed(archs), _listed(models), _listed(batches)
+    archs, models = _listed(archs), _listed(models)
+    sampled = None if batches is None else _listed(batches)
     machines, mistakes = _machines(archs)
-    for what, given in (("architecture", archs), ("model", models), ("batch size", batches)):
-        if not given:
+    for what, given in (("architecture", archs), ("model", models), ("batch size", sampled)):
+        if given is not None and not given:
             mistakes.append(f"no {what} given")
-    mistakes += [f"batch {size}: must be a positive whole number" for size in batches if size < 1]
+    wrong_sizes = [size for size in sampled or () if size < 1]
+    mistakes += [f"batch {size}: must be a positive whole number" for size in wrong_sizes]
     ways, unknown = choices(
         _listed(options.fusion),
         _listed(options.halo),
@@ -128,7 +131,7 @@ def designed(
     samples = fspath(options.calibration) if options.calibration else None
     sizes = tuple(sorted((options.dims or {}).items()))
     said = tuple(sorted((options.roles or {}).items()))
-    good = tuple(size for size in dict.fromkeys(batches) if size > 0) or (1,)
+    good = tuple(size for size in dict.fromkeys(sampled or ()) if size > 0)
     workloads = [
         spec if isinstance(spec, Workload) else Workload(fspath(spec), good, sizes, said, samples)
         for spec in dict.fromkeys(models)
@@ -203,8 +206,18 @@ def _no_samples(workloads: Sequence[Workload]) -> list[str]:
     return list(found)
 
 
-Contents = Mapping[tuple[Workload, int], str]
-"""Content key of each network at each batch."""
+@dataclass(frozen=True)
+class Content:
+    """A network that has been opened."""
+
+    key: str
+    """Of its content."""
+    batch: int
+    """The batch that was asked for, else its own."""
+
+
+Contents = Mapping[tuple[Workload, int | None], Content]
+"""What each network is at each batch; at None: at its own."""
 
 
 def contents_of(design: Design) -> Contents:
@@ -243,9 +256,9 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
     if unknown:
         raise StudyError(unknown)
     found = [
-        _point(design, machine, workload, batch, contents[workload, batch], dtype, way)
+        _point(design, machine, workload, contents[workload, batch], dtype, way)
         for workload in design.workloads
-        for batch in workload.batches
+        for batch in workload.batches or (None,)
         for machine in design.machines
         for dtype in design.dtypes or (machine.arch.types[0],)
         for way in design.ways
@@ -317,22 +330,22 @@ def _idle(design: Design, place: str, pattern: Pattern, rows: Sequence[Row]) -> 
 
 def _contents(
     workloads: Sequence[Workload], timeout: float | None
-) -> tuple[dict[tuple[Workload, int], str], list[str]]:
-    """Content key of each network at each batch, and what is wrong with those that have none."""
-    keys: dict[tuple[Workload, int], str] = {}
+) -> tuple[dict[tuple[Workload, int | None], Content], list[str]]:
+    """What each network is at each batch, and what is wrong with those that cannot be opened."""
+    found: dict[tuple[Workload, int | None], Content] = {}
     mistakes: dict[str, None] = {}
     for workload in workloads:
-        for batch in workload.batches:
+        for batch in workload.batches or (None,):
             try:
-                keys[workload, batch] = _content(workload, batch, timeout)
+                found[workload, batch] = _content(workload, batch, timeout)
             except ModelError as mistake:
                 mistakes |= dict.fromkeys(map(workload.wrong, mistake.mistakes))
-    return keys, list(mistakes)
+    return found, list(mistakes)
 
 
-def _content(workload: Workload, batch: int, timeout: float | None) -> str:
-    """Content key of a network; of the file alone where opening it takes too much or ends in an
-    error of archgen's own, which will be said of each of its points. Raises ModelError."""
+def _content(workload: Workload, batch: int | None, timeout: float | None) -> Content:
+    """What a network is; by its file alone where opening it takes too much or ends in an error of
+    archgen's own, which will be said of each of its points. Raises ModelError."""
     path = Path(workload.model)
     if not path.is_file():
         return _opened(workload, batch)
@@ -341,26 +354,26 @@ def _content(workload: Workload, batch: int, timeout: float | None) -> str:
     except ModelError:
         raise
     except Exception:  # Exceeded, or what the points will fail with, each with a report
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return Content(hashlib.sha256(path.read_bytes()).hexdigest(), batch or 1)
 
 
-def _opened(workload: Workload, batch: int) -> str:
-    """Content key of a network at a batch. Where only the batch is refused it is that of the
-    network as it is: the points there say why, and the others go on."""
+def _opened(workload: Workload, batch: int | None) -> Content:
+    """A network at a batch. Where only the batch is refused it is the network as it is: the points
+    there say why, and the others go on."""
     dims, roles = dict(workload.dims), dict(workload.roles)
     with step(f"opening {workload.model}"):
         try:
-            return open_model(workload.model, batch, dims, roles=roles).content_key
+            model = open_model(workload.model, batch, dims, roles=roles)
         except BatchError:
-            return open_model(workload.model, None, dims, roles=roles).content_key
+            model = open_model(workload.model, None, dims, roles=roles)
+        return Content(model.content_key, model.batch if batch is None else batch)
 
 
 def _point(
     design: Design,
     machine: Variant,
     workload: Workload,
-    batch: int,
-    content: str,
+    content: Content,
     dtype: str,
     way: Scheduling,
 ) -> Point:
@@ -369,8 +382,8 @@ def _point(
         "code": code_version(),
         "arch": machine.arch.model_dump(mode="json", by_alias=True),
         "spec": workload.model,
-        "model": content,
-        "batch": batch,
+        "model": content.key,
+        "batch": content.batch,
         "dtype": dtype,
         "dims": dict(workload.dims),
         "roles": dict(workload.roles),
@@ -384,7 +397,7 @@ def _point(
         key=content_hash(parts),
         arch=machine.arch,
         model=workload.model,
-        batch=batch,
+        batch=content.batch,
         dtype=dtype,
         dims=workload.dims,
         roles=workload.roles,

@@ -46,7 +46,7 @@ Observer = Callable[[Outcome, int, int], None]
 def study(
     archs: Several[Named | Arch | Variant],
     models: Several[Named | Workload],
-    batches: Several[int] = (1,),
+    batches: Several[int] | None = None,
     dtype: str | None = None,
     *,
     options: StudyOptions = StudyOptions(),
@@ -60,7 +60,7 @@ def study(
     Args:
         archs: architecture files, patterns, names or loaded `Arch`; one or a list, as all below.
         models: zoo names (`resnet50`, `resnet50:image=160`) or paths of ONNX files.
-        batches: samples in one inference.
+        batches: samples in one inference; default: what each model's file fixes, else 1.
         dtype: element type; default: the first of each architecture.
         options: schedules to compare, checks, extensions, sizes and roles of inputs.
         running: worker processes, the folder for results, bounds, plots and traces.

@@ -395,3 +395,23 @@ def test_wrong_specifications_are_explained(spec: str, words: str) -> None:
 def test_wrong_dimensions_are_explained(tmp_path: Path, dims: dict[str, int], words: str) -> None:
     with pytest.raises(ModelError, match=words):
         open_model(saved(linear(["n", "seq", 4]), tmp_path), dims=dims)
+
+
+def test_the_batch_of_a_model_is_the_one_that_its_file_fixes(tmp_path: Path) -> None:
+    """Samples that a file fixes are what is run where none are asked for."""
+    weights = numpy_helper.from_array(np.ones((8, 4), np.float32), "w")
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [10, width])
+        for name, width in (("x", 8), ("y", 4))
+    ]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:], [weights])
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "ten.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    assert open_model(path).batch == 10
+    (point,) = points(designed("mcu-npu", path))
+    assert point.batch == 10
+    (asked,) = points(designed("mcu-npu", path, batches=1))
+    assert asked.batch == 1
+    assert open_model("squeezenet:image=64").batch == 1
