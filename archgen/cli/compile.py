@@ -174,8 +174,9 @@ def compile(
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         point = Point(
-            "", machine, model, batch or network.batch, dtype or machine.types[0], tuple(sizes.items()),
-            tuple(said.items()), calibration, host=host, scheduling=scheduling,
+            "", machine, model, batch or network.batch, dtype or machine.types[0],
+            tuple(sizes.items()), tuple(said.items()), calibration, host=host,
+            scheduling=scheduling,
         )  # fmt: skip
         _answer(network, point, shown)
 

@@ -112,8 +112,8 @@ def test_a_call_to_the_host_may_read_on_what_memory_rounds(tmp_path: Path) -> No
     rng = np.random.default_rng(0)
     data = {name: rng.normal(0, 0.5, (16, 16)).astype(np.float32) for name in ("u", "v", "w")}
     nodes = [
-        helper.make_node("Einsum", ["x", "u"], ["first"], equation="ij,jk->ik"),
-        helper.make_node("Einsum", ["first", "v"], ["second"], equation="ij,jk->ik"),
+        helper.make_node("Einsum", ["x", "u"], ["first"], equation="...j,jk->...k"),
+        helper.make_node("Einsum", ["first", "v"], ["second"], equation="...j,jk->...k"),
         helper.make_node("Neg", ["second"], ["turned"]),
         helper.make_node("Add", ["turned", "first"], ["y"]),
     ]

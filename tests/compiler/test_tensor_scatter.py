@@ -56,10 +56,7 @@ def feeds_of(proto: onnx.ModelProto, seed: int, last: int) -> dict[str, np.ndarr
 @given(st.data())
 def test_rows_lie_where_onnx_puts_them(data: st.DataObject) -> None:
     heads = data.draw(st.sampled_from([(), (2,), (1, 3)]))
-    length, rows = (
-        data.draw(st.integers(2, 6)),
-        data.draw(st.integers(1, 3).filter(lambda n: n < 3)),
-    )
+    length, rows = data.draw(st.integers(2, 6)), data.draw(st.integers(1, 2))
     circular = data.draw(st.booleans())
     attributes: dict[str, Any] = {"mode": "circular"} if circular else {}
     if not heads and data.draw(st.booleans()):
