@@ -101,7 +101,7 @@ class StudyFile(Part):
     archs: Several[str | Machines]
     """Files, patterns and shipped names, or families with sweeps."""
     models: Several[str | Network]
-    batches: Several[PositiveInt] | None = None
+    batches: Several[PositiveInt] = ()
     """Samples in one inference; default: what each model's file fixes, else 1."""
     dtypes: Several[ElementType] | None = None
     """Element types of the networks; default: each machine's first."""

@@ -252,7 +252,7 @@ class Maker:
         given = network.calibration or file.calibration
         return Workload(
             self._model(network.model),
-            tuple(dict.fromkeys(network.batches or file.batches or ())),
+            tuple(dict.fromkeys(network.batches or file.batches)),
             tuple(sorted({**file.dims, **network.dims}.items())),
             tuple(sorted(network.roles.items())),
             os.path.normpath(self.path.parent / given) if given else None,
