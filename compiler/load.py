@@ -204,6 +204,7 @@ def _take_node(
     if resolve_sequence(node):
         return
     if has_body(node):
+        node.version = version
         if not infer_body(node, {**graph.opset_imports, "": version}):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)
         return

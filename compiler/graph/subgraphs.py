@@ -277,27 +277,32 @@ def _goes_on(body: ir.Graph) -> bool:
 
 
 def _scan(node: ir.Node, opsets: Opsets) -> None:
+    """Before opset 9 lengths come first, and each value has an axis of samples in front."""
+    batched = opsets.get("", 9) < 9
+    given = node.inputs[1:] if batched else node.inputs
+    samples = (_dims(given[0]) or (None,))[:1] if batched else ()
     body = node.attributes["body"].as_graph()
     scanned = int_attr(node, "num_scan_inputs", 0)
-    count = len(node.inputs) - scanned
+    count = len(given) - scanned
     axes = ints_attr(node, "scan_input_axes", [0] * scanned) or []
     rounds: int | None = None
-    _type(body.inputs, node.inputs)
-    for index, (value, outer) in enumerate(zip(body.inputs, node.inputs, strict=True)):
+    _type(body.inputs, given)
+    for index, (value, outer) in enumerate(zip(body.inputs, given, strict=True)):
         dims = _dims(outer)
+        dims = None if dims is None else dims[len(samples) :]
         if index >= count and dims is not None:
             axis = axes[index - count] % len(dims)
             rounds, dims = dims[axis], dims[:axis] + dims[axis + 1 :]
         _give(value, dims)
     _walk(body, opsets)
-    for value, outer, inner in zip(node.outputs, node.inputs[:count], body.outputs, strict=False):
+    for value, outer, inner in zip(node.outputs, given[:count], body.outputs, strict=False):
         _take(value, inner, _dims(outer), "")
     to = ints_attr(node, "scan_output_axes", [0] * (len(node.outputs) - count)) or []
     for value, inner, axis in zip(node.outputs[count:], body.outputs[count:], to, strict=True):
         dims = _dims(inner)
         if dims is not None:
             axis = axis % (len(dims) + 1)
-            dims = (*dims[:axis], rounds, *dims[axis:])
+            dims = (*samples, *dims[:axis], rounds, *dims[axis:])
         _take(value, inner, dims, "")
 
 

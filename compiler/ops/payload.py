@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from compiler.graph.rewrite import ARCHGEN
-from compiler.graph.subgraphs import reads
+from compiler.graph.subgraphs import has_body, reads
 from compiler.ops.node import static_shape
 from compiler.ops.standard import standard
 
@@ -45,7 +45,6 @@ def payload_of(
         found, more = standard(node)
         protos += found
         initializers += more
-    opset = dict(model.opset_imports)
     ports = [_Port(value) for value in inputs.values()]
     results = [_Port(value) for value in outputs]
     protos = [cast for port in ports for cast in port.read()] + protos
@@ -58,10 +57,18 @@ def payload_of(
             [port.info() for port in results],
             initializers,
         ),
-        opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opset.items() if d != ARCHGEN],
+        opset_imports=_opsets(nodes, model),
         ir_version=10,
     )
     return proto.SerializeToString(), tuple(inputs)
+
+
+def _opsets(nodes: Sequence[ir.Node], model: ir.Model) -> list[onnx.OperatorSetIdProto]:
+    """Of a payload; what stands in the bodies of a node has the forms that the file gave it."""
+    versions = {domain: v for domain, v in model.opset_imports.items() if domain != ARCHGEN}
+    if len(nodes) == 1 and has_body(nodes[0]):
+        versions[""] = nodes[0].version or versions[""]
+    return [onnx.helper.make_opsetid(domain, version) for domain, version in versions.items()]
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from simmodel.functional import execute
 ON = "co = Identity (c)"
 
 
-def model_of(text: str) -> onnx.ModelProto:
-    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]>\n{text}')
+def model_of(text: str, opset: int = 18) -> onnx.ModelProto:
+    return onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
 
 
 def loop(results: str, body: str, *, of: str = "n, t, x", takes: str = "float[1,8] v") -> str:
@@ -30,7 +30,8 @@ def loop(results: str, body: str, *, of: str = "n, t, x", takes: str = "float[1,
 
 CONSTANTS = "<int64 n = {3}, bool t = {1}, int64[1] zero = {0}, float two = {2}, float far = {100}>"
 GROWS = f"{ON} k = Identity (v) vo = Concat <axis = 0> (k, x)"
-SHAPES = {
+Shapes = dict[str, tuple[int, ...]]
+SHAPES: dict[str, tuple[str, str, Shapes]] = {
     "counted": (
         "g (float[1,8] x) => (float[1,8] y, float[3,1,8] s)",
         loop("y, s", f"{ON} vo = Mul (v, two) so = Tanh (vo)"),
@@ -78,7 +79,35 @@ SHAPES = {
 def test_results_of_bodies_have_shapes_and_run(name: str) -> None:
     head, nodes, expected = SHAPES[name]
     proto = model_of(f"{head} {CONSTANTS} {{ {nodes} }}")
-    loaded = load(proto, name)
+    assert_shapes_and_results(proto, expected)
+
+
+OLD: dict[str, tuple[int, str, str, Shapes]] = {
+    "attributes in a body": (
+        11,
+        "g (float[1,8] x) => (float[1,8] y)",
+        loop("y", f"{ON} e = Unsqueeze <axes = [0]> (v) f = Squeeze <axes = [0]> (e) "
+                  "vo = Tanh (f)"),
+        {"y": (1, 8)},
+    ),
+    "samples in front of a scan": (
+        8,
+        "g (float[2,8] z, float[2,4,8] x) => (float[2,8] h, float[2,4,8] y)",
+        'h, y = Scan ("", z, x) <num_scan_inputs = 1, body = b (float[8] s, float[8] e) '
+        "=> (float[8] so, float[8] o) { so = Add (s, e) o = Sigmoid (so) }>",
+        {"h": (2, 8), "y": (2, 4, 8)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_bodies_keep_the_forms_of_their_operator_set(name: str) -> None:
+    opset, head, nodes, expected = OLD[name]
+    assert_shapes_and_results(model_of(f"{head} {CONSTANTS} {{ {nodes} }}", opset), expected)
+
+
+def assert_shapes_and_results(proto: onnx.ModelProto, expected: Shapes) -> None:
+    loaded = load(proto, "old")
     found = {str(v.name): v.shape.numpy() for node in loaded.graph for v in node.outputs if v.shape}
     assert {value: found[value] for value in expected} == expected
 
