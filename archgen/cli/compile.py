@@ -153,8 +153,7 @@ def compile(
 
     Where --effort allows several programs, the best as simulated is shown, also by --after.
 
-    Exit code 0: there is a program. 1: there is none, the model does not fit or is not supported.
-    2: wrong input.
+    Exit code 0: there is a program. 1: it does not fit or is not supported. 2: wrong input.
     """  # fmt: skip
     if after == "list":
         click.echo("\n".join(FORMS))

@@ -83,7 +83,7 @@ class Optimal(PartitionStrategy):
         for first, start in enumerate(places):
             for reach in _doubled(len(places) - 1 - first):
                 end = places[first + reach]
-                if end - start <= self.max_layers:
+                if end - start <= self.max_layers and path.possible(start, end):
                     path.take(start, end)
 
     @property

@@ -415,3 +415,13 @@ def test_what_is_dearer_together_is_not_joined() -> None:
 
     groups = Optimal(lengths=2).apply(parts, graph, cycles)
     assert shown(groups) == "{t1 t2} {t3 t4} {t5 t6} {t7 t8}"
+
+
+def test_calls_behind_each_other_are_no_group_to_be_bounded() -> None:
+    def bound(group: Group) -> float:
+        assert group.layers
+        return 0.0
+
+    text = ("a = x", "b = a", "host g = b", "host h = g", "c = h", "d = c")
+    parts, graph = network(*text)
+    assert shown(Optimal().apply(parts, graph, price(), bound)) == "{a b} g h {c d}"
