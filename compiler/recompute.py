@@ -301,11 +301,9 @@ class _Recomputation:
 
     def _name(self, names: Sequence[str], *, as_stored: bool = False) -> None:
         """The model's values that `names` hold are complete: their readers get what the program
-        had. Several may be the same bytes."""
-        buffers = {name: self.recipe.graph.tensors[name].storage.buffer for name in names}
-        whole = {b: self.model.copied(name) for name, b in buffers.items() if b in self.kept}
-        complete = [(name, self.model.tensors[name].copy(), self._unsure(name)) for name in names]
-        for name, values, error in complete:
+        had."""
+        for name in names:
+            values, error = self.model.tensors[name], self.model.error_of(name)
             stored = self.recipe.graph.tensors[name].dtype
             for position, (known, dtype) in enumerate(self.recipe.known[name]):
                 kind = NUMPY[dtype]
@@ -320,14 +318,10 @@ class _Recomputation:
                 self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
             if not self.recipe.known[name] or name in self.bypassed:
                 continue
-            if buffers[name] in whole and values.size:
-                self.unfed[buffers[name]] = whole[buffers[name]]
+            buffer = self.recipe.graph.tensors[name].storage.buffer
+            if buffer in self.kept and values.size:
+                self.unfed[buffer] = self.model.copied(name)
             self._hand_on(name)
-
-    def _unsure(self, name: str) -> Array | None:
-        """What a value of the model may be off by now."""
-        error = self.model.error_of(name)
-        return None if error is None else error.copy()
 
     def _hand_on(self, name: str) -> None:
         """Readers of a value that the model names start from it as the reference's readers do:
@@ -494,7 +488,7 @@ def lost_constants(graph: NestGraph) -> Iterator[str]:
 
 def _seen(recipe: Recipe) -> dict[str, list[str]]:
     """For each tensor that is made, those to look at then: itself, as far as the model names it;
-    and where a part of a buffer is no value of the model, those that cover the buffer, as soon as
+    and where a part of a buffer is no value of the model, one that covers the buffer, as soon as
     all of it is made."""
     graph = recipe.graph
     made = [name for stage in recipe.stages for name in stage.made]
@@ -509,7 +503,8 @@ def _seen(recipe: Recipe) -> dict[str, list[str]]:
         if not values or name not in graph.tensors or name in graph.codes:
             continue
         buffer = graph.tensors[name].storage.buffer
-        if buffer in missing and name not in seen and _covers(graph, name):
+        if buffer in missing and _covers(graph, name):
+            missing.remove(buffer)
             seen[last[buffer]].append(name)
     return seen
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from machines import NAMED, machine
 from networks import Net, feeds_of
-from onnx import TensorProto, helper, numpy_helper
 from test_meaning import NETWORKS, QUANTIZED
 
 from archgen.check.deviation import deviation
@@ -182,34 +181,3 @@ def test_results_are_remembered_by_content() -> None:
     memo = Memo(limit=100)
     recompute(recipe, feeds, stored, memo)
     assert memo.held <= 100
-
-
-def test_every_name_of_the_same_bytes_may_be_off_by_what_they_may() -> None:
-    """A recurrent layer gives its last state under two names: neither is exact."""
-    random = np.random.default_rng(0)
-    shapes = {"w": (1, 12, 4), "r": (1, 12, 4)}
-    weights = [
-        numpy_helper.from_array(random.standard_normal(shape).astype(np.float32), name)
-        for name, shape in shapes.items()
-    ]
-    ports = {"x": [1, 1, 4], "z": [1, 1, 1, 4], "last": [1, 1, 4]}
-    (x, *results) = (
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in ports.items()
-    )
-    nodes = [
-        helper.make_node("GRU", ["x", "w", "r"], ["y", "last"], hidden_size=4),
-        helper.make_node("Neg", ["y"], ["z"]),
-    ]
-    graph = helper.make_graph(nodes, "g", [x], results, weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
-    options = CompileOptions(dtype="fp32")
-    compiled = compile_model(model, machine(types=("fp32",)), options)
-    feeds = feeds_of(model)
-    done = run(compiled.program, feeds, machine(), run_node, probes=compiled.probes)
-    assert compiled.recipe is not None
-    found = recompute(compiled.recipe, feeds, done.probed)
-    for name in ("y", "last"):
-        error = found.made[name].error
-        assert error is not None
-        assert error.max() > 0
