@@ -173,6 +173,7 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
         arch: the machine.
 
     Raises:
-        ValueError: an input is missing or has another shape.
+        ValueError: an input is missing or has another shape; or an index in the data names a row
+            that there is not (`simmodel.errors.NoSuchRow`, with the node).
     """
     return STANDARD.execute(program, inputs, arch, run_node, ()).outputs

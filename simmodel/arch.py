@@ -362,6 +362,9 @@ class CopyEngine(Part):
     widens: tuple[NarrowType, ...] = ()
     """Element types that it makes wider ones of while it copies, without another cycle: memory
     gives the narrow bytes, and the engine's bandwidth is that of the wide ones."""
+    indirect: Annotated[float, Field(ge=0)] | None = 4.0
+    """Cycles for each row of a transfer whose rows a list of numbers in memory names (gather,
+    scatter): to look the number up and to ask for the row; null: it knows no such transfer."""
     broadcast: bool = False
     """One transfer may write the same data to several cores."""
     peer: bool = False

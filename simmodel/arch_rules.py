@@ -263,7 +263,8 @@ def _forms_lacking(arch: Arch) -> Iterator[Problem]:
         if needed:
             message = f"the compiler finishes results with {', '.join(needed)}; keep it"
             yield Problem(at, message)
-        yield from _of_vector(at, pattern, meant)
+        if not any(forms()[name].removable for name in meant):
+            yield from _of_vector(at, pattern, meant)
 
 
 def _forms_limited(arch: Arch) -> Iterator[Problem]:

@@ -20,5 +20,16 @@ class Impossible(RuntimeError):
     """A run did less than its outputs take: it or the demand is wrong, and so are all figures."""
 
 
+class NoSuchRow(ValueError):
+    """An index in a program's data names a row that its table does not have."""
+
+    def __init__(self, index: int, rows: int, node: str = "") -> None:
+        self.index, self.rows = index, rows
+        where = f"{node}: " if node else ""
+        super().__init__(
+            f"{where}index {index} is out of range, expected {-rows} .. {rows - 1} ({rows} rows)"
+        )
+
+
 class HostFailed(ValueError):
     """A payload gave other results than the host call has places for."""

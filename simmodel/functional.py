@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from simmodel.arch import Arch
 from simmodel.dtype import NUMPY, PACKED, is_float, pack, unpack
-from simmodel.errors import HostFailed, NotRunnable
-from simmodel.isa import Arrive, HostCall, Instruction, View
+from simmodel.errors import HostFailed, NoSuchRow, NotRunnable
+from simmodel.isa import Arrive, HostCall, Indirect, Instruction, View
 from simmodel.isa.base import decode, encode
 from simmodel.order import Choose, Clocks, Dependencies, Timeline, dependencies, sequence, timeline
 from simmodel.overlap import Accesses, accesses, conflicts
@@ -74,6 +74,7 @@ def run(
         Stuck: nothing can go on; the message says who waits for what.
         NotRunnable: an instruction breaks its contract or reaches beyond a memory.
         HostFailed: a payload's results do not fit the host call.
+        NoSuchRow: an index in the data names no row of what it is to pick from.
         ValueError: inputs do not match the ports.
     """
     line = timeline(program)
@@ -179,7 +180,11 @@ def _step(
     spots = [places(arch, operand, core) for operand in operands]
     views = [_bound(o, memories[s[0]]) for o, s in zip(operands, spots, strict=True)]
     rows = list(zip(*(a.tolist() for a in line.sites[site].addresses), strict=True))
-    effect = _host_effect(instruction, line.program, host) or instruction.execute
+    effect = (
+        _host_effect(instruction, line.program, host)
+        or _named_effect(instruction, line.program)
+        or instruction.execute
+    )
     keys = [id(operand) for operand in operands]
     reads = len(instruction.reads())
     packed = [i for i in range(reads, len(operands)) if operands[i].dtype in PACKED]
@@ -247,6 +252,23 @@ def _host_effect(
             )
         for target, values in zip(targets, given, strict=True):
             target[...] = values.reshape(target.shape).astype(target.dtype)
+
+    return effect
+
+
+def _named_effect(instruction: Instruction, program: Program) -> Callable[[View], None] | None:
+    """The effect of what may stop at the numbers that it finds: then it says whose they are."""
+    if not isinstance(instruction, Indirect):
+        return None
+    known = instruction.origin < len(program.origins)
+    origin = program.origins[instruction.origin] if known else None
+    node = "" if origin is None else f"{origin.node} ({origin.kind})"
+
+    def effect(view: View) -> None:
+        try:
+            instruction.execute(view)
+        except NoSuchRow as wrong:
+            raise NoSuchRow(wrong.index, wrong.rows, node) from None
 
     return effect
 

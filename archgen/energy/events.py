@@ -66,4 +66,4 @@ def _count(item: Instruction, times: int, core: int, arch: Arch, own: Events) ->
     elif isinstance(item, Copy):
         for name in crossed(arch, item):
             lanes = len(crossings(arch, name, item, core))
-            own.links[name] += times * item.src.distinct * lanes
+            own.links[name] += times * item.moved * lanes

@@ -70,7 +70,7 @@ def traffic_row(trace: Trace, program: Program, arch: Arch) -> Row:
         for site, count in zip(expansion.sites, counts.tolist(), strict=True):
             made = site.instruction
             if isinstance(made, Copy):
-                each = made.dst.distinct * max(1, len(made.dst.cores))
+                each = made.filled * max(1, len(made.dst.cores))
                 copied[made.engine] += count * site.times * each
     row: Row = {f"copied_{engine}_bytes": moved for engine, moved in copied.items()}
     return row | {f"link_{name}_bytes": trace.traffic[f"link.{name}"] for name in arch.links}

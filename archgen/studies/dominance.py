@@ -21,7 +21,9 @@ MORE = (
     "front_end.tokens", "front_end.fetch_bandwidth", "host.compute", "host.bandwidth",
 )  # fmt: skip
 """Fields of which more never takes anything away."""
-LESS = ("*.latency", "*.startup", "memories.*.conflict_penalty", "front_end.signal")
+LESS = (
+    "*.latency", "*.startup", "memories.*.conflict_penalty", "front_end.signal", "copy.*.indirect",
+)  # fmt: skip
 """Fields of which less never does: delays."""
 _SILENT = ("name", "description", "energy", "energy.*")
 """Fields that no cycle depends on."""

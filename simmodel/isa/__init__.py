@@ -2,6 +2,7 @@
 
 from simmodel.isa.base import Flow, Instruction, Item, Loop, View
 from simmodel.isa.copy import Copy, Fill
+from simmodel.isa.indirect import Gather, Indirect, Scatter
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
 from simmodel.isa.scalar import (
     HOST,
@@ -26,7 +27,7 @@ from simmodel.isa.vector import (
 )
 
 INSTRUCTIONS: tuple[type[Instruction], ...] = (
-    Copy, Fill,
+    Copy, Gather, Scatter, Fill,
     Tile, Gemm, Conv, DepthwiseConv,
     Splat, Unary, Binary, Ternary, Reduce, Window,
     ScalarNop, ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce, HostCall,
@@ -46,8 +47,10 @@ __all__ = [
     "DepthwiseConv",
     "Fill",
     "Flow",
+    "Gather",
     "Gemm",
     "HostCall",
+    "Indirect",
     "Instruction",
     "Item",
     "Loop",
@@ -59,6 +62,7 @@ __all__ = [
     "ScalarReduce",
     "ScalarTernary",
     "ScalarUnary",
+    "Scatter",
     "Splat",
     "Sync",
     "Ternary",

@@ -19,7 +19,8 @@ from simmodel.isa.contract import Breaches, distinct, storable, typed
 from simmodel.region import Operand, walk
 
 
-def _engine_of(instruction: Instruction, arch: Arch) -> CopyEngine:
+def engine_of(instruction: Instruction, arch: Arch) -> CopyEngine:
+    """The copy engine of `instruction`; ValueError: there is none of its name."""
     engine = arch.copy_.get(instruction.engine)
     if engine is None:
         raise ValueError(f"{arch.name} has no copy engine {instruction.engine!r}")
@@ -32,7 +33,7 @@ def link_latency(arch: Arch, source: str, target: str) -> int:
     return sum(link.latency.cycles(arch.clock) for link in crossed)
 
 
-def _unreachable(name: str, engine: CopyEngine, dst: Operand, remote: bool) -> str | None:
+def unreachable(name: str, engine: CopyEngine, dst: Operand, remote: bool) -> str | None:
     """Why engine `name` does not reach the cores of an operand, or None when it does."""
     if len(dst.cores) > 1:
         return None if engine.broadcast else f"{name} cannot broadcast"
@@ -69,6 +70,16 @@ class Copy(Instruction):
     fill: float = 0.0
     """Raw value of the border."""
 
+    @property
+    def moved(self) -> int:
+        """Bytes that leave the source, each once."""
+        return self.src.distinct
+
+    @property
+    def filled(self) -> int:
+        """Bytes that arrive in the target of one core."""
+        return self.dst.distinct
+
     def reads(self) -> tuple[Operand, ...]:
         return (self.src,)
 
@@ -76,12 +87,12 @@ class Copy(Instruction):
         return (self.dst,)
 
     def startup(self, arch: Arch) -> int:
-        own = _engine_of(self, arch).startup.cycles(arch.clock)
+        own = engine_of(self, arch).startup.cycles(arch.clock)
         links = link_latency(arch, self.src.memory, self.dst.memory)
         return own + access_latency(arch, (self.src, self.dst)) + links
 
     def cycles(self, arch: Arch) -> int:
-        engine = _engine_of(self, arch)
+        engine = engine_of(self, arch)
         rate = engine.bandwidth.at(arch.clock)
         latency = access_latency(arch, (self.src, self.dst))
         if latency:
@@ -115,7 +126,7 @@ class Copy(Instruction):
         target[(slice(None),) * skip + inner] = source
 
     def unencodable(self, arch: Arch) -> str | None:
-        engine = _engine_of(self, arch)
+        engine = engine_of(self, arch)
         if self.src.memory not in engine.from_ or self.dst.memory not in engine.to:
             return f"{self.engine} has no path {self.src.memory} -> {self.dst.memory}"
         if len(walk((self.dst, self.src))) > engine.rank:
@@ -125,7 +136,7 @@ class Copy(Instruction):
         if self.src.dtype != self.dst.dtype and self.src.dtype not in engine.widens:
             return f"{self.engine} does not widen {self.src.dtype}"
         remote = bool(self.src.cores or self.dst.cores)
-        return _unreachable(self.engine, engine, self.dst, remote)
+        return unreachable(self.engine, engine, self.dst, remote)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,10 +156,10 @@ class Fill(Instruction):
         return (self.dst,)
 
     def startup(self, arch: Arch) -> int:
-        return _engine_of(self, arch).startup.cycles(arch.clock) + access_latency(arch, (self.dst,))
+        return engine_of(self, arch).startup.cycles(arch.clock) + access_latency(arch, (self.dst,))
 
     def cycles(self, arch: Arch) -> int:
-        return math.ceil(self.dst.distinct / _engine_of(self, arch).bandwidth.at(arch.clock))
+        return math.ceil(self.dst.distinct / engine_of(self, arch).bandwidth.at(arch.clock))
 
     def contract(self) -> Breaches:
         yield from storable("value", self.value, self.dst.dtype)
@@ -158,9 +169,9 @@ class Fill(Instruction):
         target[...] = np.asarray(self.value).astype(target.dtype)
 
     def unencodable(self, arch: Arch) -> str | None:
-        engine = _engine_of(self, arch)
+        engine = engine_of(self, arch)
         if self.dst.memory not in engine.to:
             return f"{self.engine} has no path to {self.dst.memory}"
         if len(self.dst.collapsed) > engine.rank:
             return f"{self.engine} walks {engine.rank} dimensions"
-        return _unreachable(self.engine, engine, self.dst, bool(self.dst.cores))
+        return unreachable(self.engine, engine, self.dst, bool(self.dst.cores))

@@ -19,6 +19,7 @@ from simmodel.arch import Arch
 from simmodel.isa import INSTRUCTIONS, Instruction, MatrixInstruction, VectorFamily
 from simmodel.isa.copy import Copy, Fill
 from simmodel.isa.functions import Function
+from simmodel.isa.indirect import Indirect
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm
 from simmodel.isa.scalar import HostCall, ScalarFamily, ScalarNop
 from simmodel.isa.vector import Splat, VectorInstruction, Window
@@ -48,6 +49,11 @@ class Form:
         if self.kind is Splat:
             return "simple"
         return None if self.function is None else self.function.cost
+
+    @property
+    def removable(self) -> bool:
+        """Whether a machine may lack it by name: what others are built of is not."""
+        return self.function is not None or issubclass(self.kind, Indirect)
 
     @property
     def meaning(self) -> str:
@@ -120,6 +126,11 @@ def absent(form: Form, arch: Arch) -> str | None:
         return "vector.window: false"
     if issubclass(form.kind, DepthwiseConv) and not arch.matrix.depthwise:
         return "matrix.depthwise: false"
+    if issubclass(form.kind, Indirect):
+        if not arch.isa.has(form.name):
+            return "isa.without"
+        if all(engine.indirect is None for engine in arch.copy_.values()):
+            return "copy.*.indirect: null"
     if _finer(form.kind, arch.matrix.granularity):
         return f"matrix.granularity: {arch.matrix.granularity}"
     if form.engine == "scalar" and form.function is not None and not arch.scalar.types:

@@ -99,7 +99,7 @@ def _moved(work: Work, arch: Arch) -> Bytes:
     if isinstance(work.instruction, Copy):
         for name in crossed(arch, work.instruction):
             lanes = len(crossings(arch, name, work.instruction, work.core))
-            total[f"link.{name}"] += work.times * work.instruction.src.distinct * lanes
+            total[f"link.{name}"] += work.times * work.instruction.moved * lanes
     return total
 
 

@@ -76,7 +76,7 @@ class Links:
     def moved(self, copy: Copy, core: int) -> Usage:
         """Bytes of one `copy` issued by `core` through each lane that it crosses."""
         lanes = {
-            self._lanes[name, index, outward]: float(copy.src.distinct)
+            self._lanes[name, index, outward]: float(copy.moved)
             for name in crossed(self._arch, copy)
             for index, outward in crossings(self._arch, name, copy, core)
         }

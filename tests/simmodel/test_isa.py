@@ -31,6 +31,7 @@ from simmodel.isa import (
     Copy,
     DepthwiseConv,
     Fill,
+    Gather,
     Gemm,
     HostCall,
     Instruction,
@@ -41,6 +42,7 @@ from simmodel.isa import (
     ScalarReduce,
     ScalarTernary,
     ScalarUnary,
+    Scatter,
     Splat,
     Sync,
     Ternary,
@@ -124,6 +126,21 @@ FACTORS = at("local", 4096, (6,), "fp32")
 IMAGE, IMAGES = at("local", 0, (7, 5, 4)), at("local", 0, (2, 7, 5, 4))
 
 CASES = [
+    # What they do stands in test_indirect: their index may not be anything.
+    Case(
+        Gather(
+            engine="load", dst=at("local", 0, (3, 6)), src=at("dram", 0, (10, 6), strides=(16, 1)),
+            index=at("dram", 512, (3,), "int32"),
+        ),
+        12, 3 * 64 + 32 + 64,
+    ),
+    Case(
+        Scatter(
+            engine="store", dst=at("dram", 0, (10, 6), strides=(16, 1)), src=at("local", 0, (3, 6)),
+            index=at("local", 512, (3,), "int64"),
+        ),
+        12, 3 * 64 + 32 + 32,
+    ),
     Case(
         Copy(
             engine="load", dst=at("local", 0, (4, 6)), src=at("dram", 64, (4, 6), strides=(16, 1)),
