@@ -34,7 +34,7 @@ from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
 from compiler.priced import added
-from compiler.recompute import Known, Recipe
+from compiler.recompute import Known, Named, Recipe
 from compiler.repair import TOKENS, Emitted, Parts, Way, emitted, placed, ways
 from compiler.schedule import Schedule
 from compiler.seen import Seen
@@ -124,8 +124,9 @@ def prepared(
     model = stages.load.apply(proto, name)
     observe("load", model)
     model = run_passes(stages.graph, model, _named(observe)).ir
-    names = [name for node in proto.graph.node for name in node.output]
-    model.meta[_SOURCE] = {name: position for position, name in enumerate(names)}
+    model.meta[_SOURCE] = {
+        name: number for number, node in enumerate(proto.graph.node) for name in node.output
+    }
     return model
 
 
@@ -205,10 +206,11 @@ def _named(observe: Observer) -> Callable[[Pass[Any], Result[Any]], None]:
 def _known(model: ir.Model) -> Known:
     """Each value's names in the source model, in its order, and its element type."""
     source: dict[str, int] = model.meta.get(_SOURCE, {})
+    order = {name: position for position, name in enumerate(source)}
     return {
         str(value.name): [
-            (name, NAMES[value.dtype.numpy()])
-            for name in sorted(source.keys() & set(names_of(value)), key=source.__getitem__)
+            Named(name, NAMES[value.dtype.numpy()], source[name])
+            for name in sorted(source.keys() & set(names_of(value)), key=order.__getitem__)
         ]
         for node in model.graph
         for value in node.outputs

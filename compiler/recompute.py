@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -27,8 +29,19 @@ from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
 from compiler.nest.memo import Memo
 from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
 
-Known = Mapping[str, Sequence[tuple[str, str]]]
-"""Tensor -> (name, element type) of each value of the model that it holds, in the model's order."""
+
+class Named(NamedTuple):
+    """A value of the model."""
+
+    name: str
+    dtype: str
+    """Element type in the model."""
+    node: int
+    """Which of the model's nodes makes it: several values of one node may be the same bytes."""
+
+
+Known = Mapping[str, Sequence[Named]]
+"""Tensor -> each value of the model that it holds, in the model's order."""
 
 
 @dataclass(frozen=True)
@@ -301,33 +314,45 @@ class _Recomputation:
 
     def _name(self, names: Sequence[str], *, as_stored: bool = False) -> None:
         """The model's values that `names` hold are complete: their readers get what the program
-        had."""
-        for name in names:
-            values, error = self.model.tensors[name], self.model.error_of(name)
-            stored = self.recipe.graph.tensors[name].dtype
-            for position, (known, dtype) in enumerate(self.recipe.known[name]):
-                kind = NUMPY[dtype]
-                if name in self.bypassed:
-                    self.made[known] = Made(values.astype(kind), _in_type(values, error, kind))
-                    continue
-                self.observed[known] = self.machine.tensors[name].astype(kind)
-                if position:  # made of the first by an operator that changes nothing
-                    self.made[known] = Made(self.observed[known], None)
-                    continue
-                rounded = stored if as_stored else None
-                self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
-            if not self.recipe.known[name] or name in self.bypassed:
+        had, once all that the same node made is told: it may be the same bytes."""
+        for _, same in groupby(names, self._maker):
+            held = list(same)
+            for name in held:
+                self._tell(name, as_stored=as_stored)
+            handed = [name for name in held if name not in self.bypassed]
+            for name in handed:
+                buffer = self.recipe.graph.tensors[name].storage.buffer
+                if buffer in self.kept and self.model.tensors[name].size:
+                    self.unfed[buffer] = self.model.copied(name)
+            for name in handed:
+                self._hand_on(name)
+
+    def _maker(self, name: str) -> int:
+        """The model's node that makes what a tensor holds; others may hand it on."""
+        return self.recipe.known[name][0].node
+
+    def _tell(self, name: str, *, as_stored: bool) -> None:
+        """What the model's values that a tensor holds are, and should be."""
+        values, error = self.model.tensors[name], self.model.error_of(name)
+        stored = self.recipe.graph.tensors[name].dtype
+        for known, dtype, node in self.recipe.known[name]:
+            kind = NUMPY[dtype]
+            if name in self.bypassed:
+                self.made[known] = Made(values.astype(kind), _in_type(values, error, kind))
                 continue
-            buffer = self.recipe.graph.tensors[name].storage.buffer
-            if buffer in self.kept and values.size:
-                self.unfed[buffer] = self.model.copied(name)
-            self._hand_on(name)
+            self.observed[known] = self.machine.tensors[name].astype(kind)
+            if node != self._maker(name):  # made of the first by an operator that changes nothing
+                self.made[known] = Made(self.observed[known], None)
+                continue
+            rounded = stored if as_stored else None
+            self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
 
     def _hand_on(self, name: str) -> None:
         """Readers of a value that the model names start from it as the reference's readers do:
         in the model's element type, and unsure by a cast that the machine has no use for."""
         values = self.model.tensors[name]
-        given = [self.observed[known].astype(values.dtype) for known, _ in self.recipe.known[name]]
+        names = (known.name for known in self.recipe.known[name])
+        given = [self.observed[known].astype(values.dtype) for known in names]
         values[...] = given[0]
         self.model.set_error(name, None)
         with np.errstate(invalid="ignore"):
@@ -369,7 +394,7 @@ def _as_on_machine(recipe: Recipe) -> dict[str, Array]:
 
 def _reference_arithmetic(recipe: Recipe) -> Arithmetic:
     """Roundings of a reference that computes in the model's own element types."""
-    kinds = {kind for values in recipe.known.values() for _, kind in values if kind in FLOATS}
+    kinds = {value.dtype for values in recipe.known.values() for value in values} & set(FLOATS)
     if not kinds or "fp32" in kinds or "fp64" in kinds:
         return AGAINST_REFERENCE
     unit = max(EPSILON[kind] for kind in kinds)
@@ -434,7 +459,7 @@ def _rounded_behind_a_reader(recipe: Recipe) -> Iterator[str]:
     for host in _hosts(recipe):
         for name in read_on(host):
             stored = recipe.graph.tensors[name].dtype
-            if any(kind != stored for _, kind in recipe.known.get(name, ())):
+            if any(known.dtype != stored for known in recipe.known.get(name, ())):
                 yield name
 
 
@@ -488,13 +513,14 @@ def lost_constants(graph: NestGraph) -> Iterator[str]:
 
 def _seen(recipe: Recipe) -> dict[str, list[str]]:
     """For each tensor that is made, those to look at then: itself, as far as the model names it;
-    and where a part of a buffer is no value of the model, one that covers the buffer, as soon as
-    all of it is made."""
+    and where a part of a buffer is no value of the model, the first one that covers the buffer and
+    others of the same node, as soon as all of it is made."""
     graph = recipe.graph
     made = [name for stage in recipe.stages for name in stage.made]
     seen = {name: [name] if recipe.known.get(name) else [] for name in made}
     last: dict[str, str] = {}
     missing: set[str] = set()
+    makers: dict[str, int] = {}
     for name in made:
         buffer = graph.tensors[name].storage.buffer
         last[buffer] = name
@@ -503,9 +529,9 @@ def _seen(recipe: Recipe) -> dict[str, list[str]]:
         if not values or name not in graph.tensors or name in graph.codes:
             continue
         buffer = graph.tensors[name].storage.buffer
-        if buffer in missing and _covers(graph, name):
-            missing.remove(buffer)
-            seen[last[buffer]].append(name)
+        if buffer in missing and name not in seen and _covers(graph, name):
+            maker = makers.setdefault(buffer, values[0].node)
+            seen[last[buffer]] += [name] if values[0].node == maker else []
     return seen
 
 
