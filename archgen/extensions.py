@@ -131,6 +131,19 @@ def checked(extensions: Iterable[Extension], timeout: float | None) -> list[str]
         return [f"extensions: {mistake}"]
 
 
+@contextmanager
+def known(extensions: Iterable[Extension], timeout: float | None = None) -> Iterator[None]:
+    """Within, files may speak of what these register (forms of instructions). One that fails says
+    so where extensions are checked."""
+    wanted, before = tuple(extensions), _Here.active
+    if wanted and not checked(wanted, timeout):
+        activate(wanted)
+    try:
+        yield
+    finally:
+        activate(before)
+
+
 def activate(extensions: tuple[Extension, ...]) -> None:
     """Let exactly these be registered in this process, beside what its own script registered.
 

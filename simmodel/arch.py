@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
 
+from simmodel.registry import Registry
 from simmodel.units import (
     Area,
     Bandwidth,
@@ -278,6 +279,8 @@ class FormLimits(Part):
 
 
 NO_LIMITS = FormLimits()
+FORM_LIMITS: dict[str, FormLimits] = Registry("limits of the form", {})
+"""By form: what narrows it on whatever machine; those of forms that users add."""
 
 
 class Isa(Part):
@@ -296,9 +299,7 @@ class Isa(Part):
 
     def limits_of(self, form: str) -> FormLimits:
         """What narrows the form of this name."""
-        if not self.limits:
-            return NO_LIMITS
-        found = NO_LIMITS
+        found = FORM_LIMITS.get(form, NO_LIMITS)
         for pattern, limits in self.limits.items():
             if fnmatchcase(form, pattern):
                 said = {name: getattr(limits, name) for name in FormLimits.model_fields}

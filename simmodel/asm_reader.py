@@ -22,9 +22,6 @@ from simmodel.dtype import NAMES, NUMPY
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
 
-_BY_MNEMONIC = {cls.MNEMONIC: cls for cls in INSTRUCTIONS}
-
-
 APART = frozenset({"engine", "waits", "signals", "notifies", "origin"})
 """Fields of instructions that have a place of their own in the line."""
 
@@ -116,10 +113,10 @@ def _notice(line: Line) -> tuple[str, int, tuple[int, ...]]:
 
 def _instruction(line: Line) -> Instruction:
     mnemonic = line.take("name", "an instruction")
-    if mnemonic not in _BY_MNEMONIC:
+    if mnemonic not in INSTRUCTIONS:
         line.at -= 1
-        raise line.error(f"loop, {', '.join(_BY_MNEMONIC)}")
-    cls = _BY_MNEMONIC[mnemonic]
+        raise line.error(f"loop, {', '.join(INSTRUCTIONS)}")
+    cls = INSTRUCTIONS[mnemonic]
     engine = line.name("an engine")
     values = _fields(line, cls, ("wait", "signal", "notify"))
     values |= {"waits": _counted(line, "wait"), "signals": _counted(line, "signal")}

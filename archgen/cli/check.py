@@ -14,9 +14,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from archgen.cli.options import extension_option
 from archgen.energy import Costs, costs_of
 from archgen.energy.ranges import Range
 from archgen.energy.sources import MissingSource
+from archgen.extensions import activate, extension
 from archgen.schema import Mistake, load_all
 from archgen.schema.mistakes import Position
 from archgen.schema.peaks import Peaks, peaks
@@ -31,7 +33,8 @@ _LEAST_WIDTH = 118
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--energy", is_flag=True, help="Also print what each event and each part costs.")
-def check(files: tuple[str, ...], energy: bool) -> None:
+@extension_option
+def check(files: tuple[str, ...], energy: bool, extensions: tuple[str, ...]) -> None:
     """Check architecture files and print what each machine could do at best.
 
     FILE is a path, a pattern or the name of a shipped architecture. Prints peak operations by
@@ -39,6 +42,7 @@ def check(files: tuple[str, ...], energy: bool) -> None:
     technology node and the estimated area; with --energy the figures behind it. Every mistake of
     every file is reported; the exit code is then 2.
     """
+    activate(tuple(map(extension, extensions)))
     archs, mistakes = load_all(files)
     costs: dict[str, Costs] = {}
     for arch in archs:

@@ -160,15 +160,15 @@ def compile(
         return
     shown = _Shown(after, report or as_json, as_json, output, trace, tree)
     mistakes = _wrong(arch, model, shown)
-    machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
     scheduling = _scheduling(given, tree, mistakes)
-    mistakes += _unknown_type(dtype, machine)
     if model is None:
+        _machine(arch, dtype, mistakes)
         raise OptionError(mistakes)
     sizes, said = as_dims(dims), as_roles(roles)
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
+        machine = _machine(arch, dtype, mistakes)
         network = _tried(lambda: load_model(model, batch=batch, dims=sizes, roles=said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
@@ -180,6 +180,13 @@ def compile(
         _answer(network, point, shown)
 
     printed(work, Bounds(timeout, memory))
+
+
+def _machine(arch: str | None, dtype: str | None, mistakes: list[str]) -> Arch | None:
+    """The machine; adds to `mistakes` what is wrong with it, or with its element type."""
+    machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
+    mistakes += _unknown_type(dtype, machine)
+    return machine
 
 
 def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:

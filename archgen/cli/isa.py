@@ -7,7 +7,7 @@ with the limits of this machine, so the table is the instruction set and no desc
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from archgen.cli.options import extension_option
+from archgen.extensions import activate, extension
 from archgen.schema import load_arch
 from simmodel.arch import Arch
 from simmodel.isa import Tile
@@ -30,16 +32,20 @@ _LEAST_WIDTH = 118
 @click.option("--engine", help="Only forms of this kind of engine: matrix, vector, copy, ...")
 @click.option("--all", "every", is_flag=True, help="Also forms that this machine lacks.")
 @click.option("--json", "as_json", is_flag=True, help="As JSON, one object for each form.")
-def isa(arch: str, engine: str | None, every: bool, as_json: bool) -> None:
+@extension_option
+def isa(
+    arch: str, engine: str | None, every: bool, as_json: bool, extensions: Sequence[str]
+) -> None:
     """List the instruction forms of a machine with their limits and costs.
 
     ARCH is a file or the name of a shipped architecture. Forms are what `isa.without` and
     `isa.limits` of its file speak of; with --all also those that it lacks, and the field that
-    says so.
+    says so, and with --extension those that it adds.
 
     \b
     archgen isa soma-edge --engine vector
     """
+    activate(tuple(map(extension, extensions)))
     machine = load_arch(arch)
     known = sorted({form.engine for form in forms().values()})
     if engine is not None and engine not in known:

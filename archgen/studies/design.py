@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from archgen.cache import code_version, content_hash
-from archgen.extensions import Extension, ExtensionError, checked, extension
+from archgen.extensions import Extension, ExtensionError, checked, extension, known
 from archgen.models.load import BatchError, ModelError, open_model
 from archgen.outcomes.point import Point, Row
 from archgen.process.guard import Bounds, guarded
@@ -114,7 +114,9 @@ def designed(
     """A design from the arguments of `archgen.study`; StudyError with every mistake in them."""
     archs, models = _listed(archs), _listed(models)
     sampled = None if batches is None else _listed(batches)
-    machines, mistakes = _machines(archs)
+    files, wrong = extended(_listed(options.extensions))
+    with known(files):
+        machines, mistakes = _machines(archs)
     for what, given in (("architecture", archs), ("model", models), ("batch size", sampled)):
         if given is not None and not given:
             mistakes.append(f"no {what} given")
@@ -137,9 +139,7 @@ def designed(
         for spec in dict.fromkeys(models)
     ]
     dtypes = (dtype,) if dtype else ()
-    mistakes += [*_no_dtypes(machines, dtypes), *_no_samples(workloads)]
-    files, wrong = extended(_listed(options.extensions))
-    mistakes += wrong
+    mistakes += [*_no_dtypes(machines, dtypes), *_no_samples(workloads), *wrong]
     if mistakes:
         _, unopened = _contents(workloads, None)
         raise StudyError([*mistakes, *unopened])

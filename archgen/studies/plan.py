@@ -12,7 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
-from archgen.extensions import Extension
+from archgen.extensions import Extension, known
 from archgen.knobs import combinations_of
 from archgen.scheduling import Scheduling, choices
 from archgen.schema.load import load_all
@@ -86,15 +86,11 @@ class Maker:
         """The machines, networks and options."""
         if {"/", "\\"} & {*file.name} or file.name in (".", ".."):
             self.say(("name",), [f"{file.name!r} cannot name the folder of results"])
-        machines: list[Variant] = []
-        for index, entry in enumerate(file.archs):
-            path = self._item(("archs",), index)
-            known = {machine.arch.name: machine for machine in machines}
-            found = [m for m in self._machines(entry, path) if known.get(m.arch.name) != m]
-            self._distinct(machines, found, path)
-            machines += found
+        extensions = tuple(self._extensions(file))
+        with known(extensions, file.timeout):
+            machines = tuple(self._all_machines(file))
         return Design(
-            machines=tuple(machines),
+            machines=machines,
             workloads=tuple(
                 self._workload(entry, file, self._item(("models",), index))
                 for index, entry in enumerate(file.models)
@@ -106,13 +102,24 @@ class Maker:
             isolated=file.isolated,
             only=tuple(file.only),
             skip=tuple(file.skip),
-            extensions=tuple(self._extensions(file)),
+            extensions=extensions,
             timeout=file.timeout,
             name=file.name or self.path.stem,
             description=file.description,
             source=self.text,
             places=dict(self._places(file)),
         )
+
+    def _all_machines(self, file: StudyFile) -> list[Variant]:
+        """Those of all entries, each once."""
+        machines: list[Variant] = []
+        for index, entry in enumerate(file.archs):
+            path = self._item(("archs",), index)
+            before = {machine.arch.name: machine for machine in machines}
+            found = [m for m in self._machines(entry, path) if before.get(m.arch.name) != m]
+            self._distinct(machines, found, path)
+            machines += found
+        return machines
 
     def _places(self, file: StudyFile) -> Iterator[tuple[str, str]]:
         """Where element types and filters stand, each filter, and the columns that it names."""

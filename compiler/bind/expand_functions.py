@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -27,72 +26,7 @@ from compiler.passes import ensured
 from simmodel.arch import Arch
 from simmodel.dtype import NUMPY, is_float
 from simmodel.isa.forms import cost_of, definition, elementwise_form
-
-Term = str | float | tuple["Term", ...]
-"""An operand or parameter by its name, a number, or a function of terms, its name first."""
-
-
-def _f(name: str, *terms: Term) -> Term:
-    return (name, *terms)
-
-
-_X, _Y, _ALPHA, _BETA, _GAMMA = "x", "y", "alpha", "beta", "gamma"
-_NEGATIVE, _POSITIVE = _f("min", _X, 0.0), _f("max", _X, 0.0)
-
-EXPANSIONS: Mapping[str, tuple[Term, ...]] = {
-    "relu": (_POSITIVE,),
-    "neg": (_f("mul", _X, -1.0),),
-    "abs": (_f("max", _X, _f("mul", _X, -1.0)),),
-    "square": (_f("mul", _X, _X),),
-    "ceil": (_f("neg", _f("floor", _f("neg", _X))),),
-    "floor": (_f("neg", _f("ceil", _f("neg", _X))),),
-    "sub": (_f("add", _X, _f("mul", _Y, -1.0)),),
-    "div": (_f("mul", _X, _f("reciprocal", _Y)),),
-    "reciprocal": (_f("div", 1.0, _X), _f("square", _f("rsqrt", _X))),
-    "rsqrt": (_f("reciprocal", _f("sqrt", _X)),),
-    "max": (_f("neg", _f("min", _f("neg", _X), _f("neg", _Y))),),
-    "min": (_f("neg", _f("max", _f("neg", _X), _f("neg", _Y))),),
-    "less": (_f("greater", _Y, _X), _f("not", _f("greater_equal", _X, _Y))),
-    "greater": (_f("less", _Y, _X), _f("not", _f("less_equal", _X, _Y))),
-    "less_equal": (_f("greater_equal", _Y, _X),),
-    "greater_equal": (_f("less_equal", _Y, _X),),
-    "leaky_relu": (_f("add", _POSITIVE, _f("mul", _NEGATIVE, _ALPHA)),),
-    "prelu": (_f("add", _POSITIVE, _f("mul", _NEGATIVE, _Y)),),
-    "hard_sigmoid": (
-        _f("min", _f("max", _f("add", _f("mul", _X, _ALPHA), _BETA), 0.0), 1.0),
-    ),
-    "hard_swish": (
-        _f("mul", _X, _f("min", _f("max", _f("add", _f("mul", _X, 1 / 6), 0.5), 0.0), 1.0)),
-    ),
-    "sigmoid": (
-        _f("add", _f("mul", _f("tanh", _f("mul", _X, 0.5)), 0.5), 0.5),
-        _f("reciprocal", _f("add", _f("exp", _f("neg", _X)), 1.0)),
-    ),
-    "tanh": (
-        _f("sub", _f("mul", _f("sigmoid", _f("mul", _X, 2.0)), 2.0), 1.0),
-        _f("sub", 1.0, _f("div", 2.0, _f("add", _f("exp", _f("mul", _X, 2.0)), 1.0))),
-    ),
-    "silu": (_f("mul", _X, _f("sigmoid", _X)),),
-    "gelu": (
-        _f("mul", _f("mul", _X, 0.5), _f("add", _f("erf", _f("mul", _X, math.sqrt(0.5))), 1.0)),
-    ),
-    "gelu_tanh": (
-        _f("mul", _X, _f("sigmoid", _f("mul", 2 * math.sqrt(2 / math.pi), _f(
-            "add", _X, _f("mul", 0.044715, _f("mul", _X, _f("square", _X))))))),
-    ),
-    "softplus": (
-        _f("add", _POSITIVE, _f("log", _f("add", _f("exp", _f("neg", _f("abs", _X))), 1.0))),
-    ),
-    "mish": (_f("mul", _X, _f("tanh", _f("softplus", _X))),),
-    "elu": (_f("add", _POSITIVE, _f("mul", _ALPHA, _f("sub", _f("exp", _NEGATIVE), 1.0))),),
-    "selu": (
-        _f("mul", _GAMMA, _f("add", _POSITIVE, _f(
-            "mul", _ALPHA, _f("sub", _f("exp", _NEGATIVE), 1.0)))),
-    ),
-    "cos": (_f("sin", _f("add", _X, math.pi / 2)),),
-    "sin": (_f("cos", _f("add", _X, -math.pi / 2)),),
-}  # fmt: skip
-"""Function -> what it may be made of; operands are x and y. The machine's costs choose."""
+from simmodel.isa.terms import Term
 
 
 @dataclass(frozen=True)
@@ -138,9 +72,9 @@ class _Made:
             yield step
             return
         assert isinstance(step, Nest)
-        names = definition(step.function, len(step.operands)).parameters
-        numbers = dict(zip(names, step.parameters, strict=True))
-        reads = dict(zip((_X, _Y), step.operands, strict=False))
+        meant = definition(step.function, len(step.operands))
+        numbers = dict(zip(meant.parameters, step.parameters, strict=True))
+        reads = dict(zip(meant.operands, step.operands, strict=False))
         leaves = {**reads, **{name: self._number(value) for name, value in numbers.items()}}
         found: dict[Term, Access] = {}
         inner = list(dict.fromkeys(_inside(whole)))
@@ -158,7 +92,8 @@ class _Made:
         form = elementwise_form(nest.function, len(nest.operands)) if nest.elementwise else ""
         if not form or self.arch.isa.has(form) or not all(map(self._real, nest.operands)):
             return None
-        found = self._made_of((nest.function, *(_X, _Y)[: len(nest.operands)]), frozenset())
+        names = definition(nest.function, len(nest.operands)).operands[: len(nest.operands)]
+        found = self._made_of((nest.function, *names), frozenset())
         return found if isinstance(found, tuple) else None
 
     def _real(self, access: Access) -> bool:
@@ -175,8 +110,10 @@ class _Made:
             return None
         if self.arch.isa.has(elementwise_form(name, len(inner))):
             return (name, *(each for each in operands if each is not None))
-        known = dict(zip((_X, _Y), (each for each in operands if each is not None), strict=False))
-        tried = (_replaced(each, known) for each in EXPANSIONS.get(name, ()))
+        meant = definition(name, len(inner))
+        given = (each for each in operands if each is not None)
+        known = dict(zip(meant.operands, given, strict=False))
+        tried = (_replaced(each, known) for each in meant.terms)
         made = (self._made_of(each, seen | {name}) for each in tried)
         return min((each for each in made if each is not None), key=self._cost, default=None)
 

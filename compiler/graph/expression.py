@@ -21,6 +21,7 @@ import numpy as np
 
 from compiler.graph.rewrite import Array
 from simmodel.isa.functions import BINARY, REDUCE, TERNARY, UNARY
+from simmodel.isa.terms import SIGNS
 
 Shapes = Mapping[str, tuple[int, ...]]
 TEMPLATES = ("contraction", "window", "reduction", "movement", "elementwise")
@@ -199,11 +200,6 @@ def positions(
     return tuple(grids), inside
 
 
-_SIGNS: dict[type[ast.AST], str] = {
-    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow",
-}  # fmt: skip
-
-
 class _Parser:
     """From Python's syntax tree."""
 
@@ -232,8 +228,8 @@ class _Parser:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             inner = self.term(node.operand)
             return Number(-inner.value) if isinstance(inner, Number) else Apply("neg", (inner,))
-        if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
-            return Apply(_SIGNS[type(node.op)], (self.term(node.left), self.term(node.right)))
+        if isinstance(node, ast.BinOp) and type(node.op) in SIGNS:
+            return Apply(SIGNS[type(node.op)], (self.term(node.left), self.term(node.right)))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return self._call(node.func.id, node.args)
         raise ValueError(f"{ast.unparse(node)!r} is no value of a tensor expression")

@@ -25,15 +25,19 @@ from simmodel.isa.vector import (
     VectorInstruction,
     Window,
 )
+from simmodel.registry import Registry
 
-INSTRUCTIONS: tuple[type[Instruction], ...] = (
+_FAMILIES: tuple[type[Instruction], ...] = (
     Copy, Gather, Scatter, Fill,
     Tile, Gemm, Conv, DepthwiseConv,
     Splat, Unary, Binary, Ternary, Reduce, Window,
     ScalarNop, ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce, HostCall,
     Sync, Arrive, Await, Claim,
 )  # fmt: skip
-"""Every instruction class, by family."""
+INSTRUCTIONS: dict[str, type[Instruction]] = Registry(
+    "instruction", {kind.MNEMONIC: kind for kind in _FAMILIES}
+)
+"""Every instruction class by its mnemonic, family by family; users add theirs."""
 
 __all__ = [
     "HOST",

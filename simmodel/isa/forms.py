@@ -82,13 +82,13 @@ _ENGINES: Mapping[type, str] = {
 }
 
 _TABLES = {
-    kind.MNEMONIC: kind.TABLE for kind in INSTRUCTIONS if issubclass(kind, VectorInstruction)
+    name: kind.TABLE for name, kind in INSTRUCTIONS.items() if issubclass(kind, VectorInstruction)
 }
 
 
 def forms() -> dict[str, Form]:
     """Every form by its name, in the order of `INSTRUCTIONS` and of the tables of functions."""
-    return {form.name: form for kind in INSTRUCTIONS for form in _of(kind)}
+    return {form.name: form for kind in INSTRUCTIONS.values() for form in _of(kind)}
 
 
 def _of(kind: type[Instruction]) -> Iterator[Form]:

@@ -16,6 +16,7 @@ import numpy as np
 from simmodel.arch import VectorCost
 from simmodel.dtype import NUMPY
 from simmodel.isa.base import Array
+from simmodel.isa.terms import Term, term_of
 from simmodel.isa.whole import (
     Whole,
     divided,
@@ -50,11 +51,22 @@ class Function:
     """Whether whole results keep their low bits where they leave their type; else they saturate."""
     bits: bool = False
     """Whether it is about the bits of whole numbers, and means nothing for others."""
+    does: tuple[str, ...] = ()
+    """The same in other functions (`simmodel.isa.terms`); of several the machine's costs choose."""
+    operands: tuple[str, ...] = ("x", "y", "z")
+    """What `does` calls them."""
+    place: str = ""
+    """File and line of one that an extension added (`simmodel.isa.own`)."""
 
     def __post_init__(self) -> None:
         if self.cost not in COSTS:
             known = ", ".join(COSTS)
             raise ValueError(f"no cost class {self.cost!r} of the vector engine; there are {known}")
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """What it does, in other functions of operands and parameters by name."""
+        return tuple(map(term_of, self.does))
 
     def meaning(self, *, exact: bool) -> Callable[..., Array]:
         """What it computes: with whole numbers where it is `exact`, else with fp32."""
@@ -129,16 +141,23 @@ def _rsqrt(x: Array) -> Array:
     return result
 
 
-def _truth(function: Callable[..., Any]) -> Function:
+def _truth(function: Callable[..., Any], *does: str) -> Function:
     """A function that tells true from false."""
-    return Function("simple", lambda *xs: function(*xs).astype(np.float32), whole=function)
+    return Function(
+        "simple", lambda *xs: function(*xs).astype(np.float32), whole=function, does=does
+    )
 
 
 def _alike(
-    cost: str, function: Callable[..., Any], exactly: Whole | None = None, *, wraps: bool = True
+    cost: str,
+    function: Callable[..., Any],
+    exactly: Whole | None = None,
+    *,
+    wraps: bool = True,
+    does: tuple[str, ...] = (),
 ) -> Function:
     """A function that numpy has for real and whole numbers alike, or `exactly` for the latter."""
-    return Function(cost, function, whole=exactly or function, wraps=wraps)
+    return Function(cost, function, whole=exactly or function, wraps=wraps, does=does)
 
 
 def _bitwise(function: Callable[..., Any]) -> Function:
@@ -159,17 +178,21 @@ def _rounded(dtype: str) -> Callable[[Array], Array]:
     return lambda x: x.astype(NUMPY[dtype]).astype(np.float32)
 
 
+_GELU = f"(x * 0.5) * (erf(x * {math.sqrt(0.5)!r}) + 1)"
+_GELU_TANH = f"x * sigmoid({2 * math.sqrt(2 / math.pi)!r} * (x + 0.044715 * (x * square(x))))"
+_BELOW = "(exp(min(x, 0)) - 1)"
+
 UNARY: dict[str, Function] = Registry(
     "function of one operand",
     {
         "move": _alike("simple", _same, wraps=False),
         "wrap": _alike("simple", _same),
-        "relu": _alike("simple", lambda x: np.maximum(x, 0)),
-        "abs": _alike("simple", np.abs),
-        "neg": _alike("simple", np.negative),
+        "relu": _alike("simple", lambda x: np.maximum(x, 0), does=("max(x, 0)",)),
+        "abs": _alike("simple", np.abs, does=("max(x, x * -1)",)),
+        "neg": _alike("simple", np.negative, does=("x * -1",)),
         "sign": _alike("simple", np.sign),
-        "floor": _alike("simple", np.floor, _same),
-        "ceil": _alike("simple", np.ceil, _same),
+        "floor": _alike("simple", np.floor, _same, does=("-ceil(-x)",)),
+        "ceil": _alike("simple", np.ceil, _same, does=("-floor(-x)",)),
         "round": _alike("simple", np.rint, _same),
         "trunc": _alike("simple", np.trunc, _same),
         "not": _truth(np.logical_not),
@@ -178,27 +201,43 @@ UNARY: dict[str, Function] = Registry(
         "is_inf": Function("simple", _is_infinite, ("negative", "positive")),
         "round_fp16": Function("simple", _rounded("fp16"), rounds_to="fp16"),
         "round_bf16": Function("simple", _rounded("bf16"), rounds_to="bf16"),
-        "square": _alike("multiply", np.square),
-        "leaky_relu": Function("multiply", _leaky_relu, ("alpha",)),
-        "hard_sigmoid": Function("multiply", _hard_sigmoid, ("alpha", "beta")),
-        "hard_swish": Function("multiply", lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5)),
-        "reciprocal": Function("divide", np.reciprocal),
+        "square": _alike("multiply", np.square, does=("x * x",)),
+        "leaky_relu": Function(
+            "multiply", _leaky_relu, ("alpha",), does=("max(x, 0) + min(x, 0) * alpha",)
+        ),
+        "hard_sigmoid": Function(
+            "multiply", _hard_sigmoid, ("alpha", "beta"), does=("min(max(x * alpha + beta, 0), 1)",)
+        ),
+        "hard_swish": Function(
+            "multiply",
+            lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5),
+            does=("x * min(max(x * (1 / 6) + 0.5, 0), 1)",),
+        ),
+        "reciprocal": Function("divide", np.reciprocal, does=("1 / x", "square(rsqrt(x))")),
         "sqrt": Function("divide", np.sqrt),
-        "rsqrt": Function("divide", _rsqrt),
+        "rsqrt": Function("divide", _rsqrt, does=("reciprocal(sqrt(x))",)),
         "exp": Function("special", np.exp),
         "log": Function("special", np.log),
         "erf": Function("special", erf),
-        "tanh": Function("special", np.tanh),
-        "sigmoid": Function("special", _sigmoid),
-        "silu": Function("special", lambda x: x * _sigmoid(x)),
-        "gelu": Function("special", _gelu),
-        "gelu_tanh": Function("special", _gelu_tanh),
-        "softplus": Function("special", _softplus),
-        "mish": Function("special", lambda x: x * np.tanh(_softplus(x))),
-        "elu": Function("special", _elu, ("alpha",)),
-        "selu": Function("special", _selu, ("alpha", "gamma")),
-        "sin": Function("special", np.sin),
-        "cos": Function("special", np.cos),
+        "tanh": Function(
+            "special", np.tanh, does=("sigmoid(x * 2) * 2 - 1", "1 - 2 / (exp(x * 2) + 1)")
+        ),
+        "sigmoid": Function(
+            "special", _sigmoid, does=("tanh(x * 0.5) * 0.5 + 0.5", "reciprocal(exp(-x) + 1)")
+        ),
+        "silu": Function("special", lambda x: x * _sigmoid(x), does=("x * sigmoid(x)",)),
+        "gelu": Function("special", _gelu, does=(_GELU,)),
+        "gelu_tanh": Function("special", _gelu_tanh, does=(_GELU_TANH,)),
+        "softplus": Function("special", _softplus, does=("max(x, 0) + log(exp(-abs(x)) + 1)",)),
+        "mish": Function(
+            "special", lambda x: x * np.tanh(_softplus(x)), does=("x * tanh(softplus(x))",)
+        ),
+        "elu": Function("special", _elu, ("alpha",), does=(f"max(x, 0) + alpha * {_BELOW}",)),
+        "selu": Function(
+            "special", _selu, ("alpha", "gamma"), does=(f"gamma * (max(x, 0) + alpha * {_BELOW})",)
+        ),
+        "sin": Function("special", np.sin, does=(f"cos(x - {math.pi / 2!r})",)),
+        "cos": Function("special", np.cos, does=(f"sin(x + {math.pi / 2!r})",)),
         "tan": Function("special", np.tan),
         "asin": Function("special", np.arcsin),
         "acos": Function("special", np.arccos),
@@ -214,20 +253,24 @@ BINARY: dict[str, Function] = Registry(
     "function of two operands",
     {
         "add": _alike("simple", np.add),
-        "sub": _alike("simple", np.subtract),
-        "max": _alike("simple", np.maximum),
-        "min": _alike("simple", np.minimum),
+        "sub": _alike("simple", np.subtract, does=("x + y * -1",)),
+        "max": _alike("simple", np.maximum, does=("-min(-x, -y)",)),
+        "min": _alike("simple", np.minimum, does=("-max(-x, -y)",)),
         "mul": _alike("multiply", np.multiply),
-        "div": _alike("divide", np.divide, divided),
+        "div": _alike("divide", np.divide, divided, does=("x * reciprocal(y)",)),
         "mod": _alike("divide", np.mod, modulo),
         "fmod": _alike("divide", np.fmod, remainder),
         "pow": _alike("special", np.power, power),
-        "prelu": Function("multiply", lambda x, slope: np.where(x >= 0, x, slope * x)),
+        "prelu": Function(
+            "multiply",
+            lambda x, slope: np.where(x >= 0, x, slope * x),
+            does=("max(x, 0) + min(x, 0) * y",),
+        ),
         "equal": _truth(np.equal),
-        "less": _truth(np.less),
-        "less_equal": _truth(np.less_equal),
-        "greater": _truth(np.greater),
-        "greater_equal": _truth(np.greater_equal),
+        "less": _truth(np.less, "greater(y, x)", "not greater_equal(x, y)"),
+        "less_equal": _truth(np.less_equal, "greater_equal(y, x)"),
+        "greater": _truth(np.greater, "less(y, x)", "not less_equal(x, y)"),
+        "greater_equal": _truth(np.greater_equal, "less_equal(y, x)"),
         "and": _truth(np.logical_and),
         "or": _truth(np.logical_or),
         "xor": _truth(np.logical_xor),
