@@ -309,6 +309,10 @@ class Declined(Exception):
     """A definition that does not cover this node; the text says why."""
 
 
+class Contradicted(Exception):
+    """A node that is none of its operator's, for anybody; the text says why."""
+
+
 def _steps(over: Sequence[Tensor], axis: int) -> int:
     """How many elements all of `over` have along `axis`."""
     counts = {x.shape[axis] for x in over}

@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.graph import einsum, microsoft, recurrent
+from compiler.graph import determinant, einsum, linear_attention, microsoft, recurrent
 from compiler.graph.expression import TEMPLATES
 from compiler.graph.operators import REASON, Expressed, Rewrite, rewrite_of
 from compiler.graph.signature import Signature, name_of
@@ -21,7 +21,11 @@ from simmodel.registry import Registry
 
 DEFINED: dict[str, Rewrite] = Registry(
     "defined operator",
-    {each.name: each for each in (*microsoft.TABLE, *recurrent.TABLE, *einsum.TABLE)},
+    {
+        each.name: each
+        for table in (microsoft, recurrent, einsum, determinant, linear_attention)
+        for each in table.TABLE
+    },
 )
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.graph.body import Body, Declined, Tensor, Unfolding
+from compiler.graph.body import Body, Contradicted, Declined, Tensor, Unfolding
 from compiler.graph.expression import Expression, expression
 from compiler.graph.rewrite import replace_value, static_shape
 from compiler.graph.signature import Signature, attributes_of, given_inputs
@@ -189,6 +189,8 @@ def build(node: ir.Node, definition: Rewrite, body: Body) -> list[Tensor]:
         made = definition.function(body, *values, **attributes)
     except Declined:
         raise
+    except Contradicted as mistake:
+        raise ValueError(str(mistake)) from None
     except Exception as mistake:  # whatever a user's function does
         raise OperatorFailed(
             f"{definition.name}, defined at {definition.place}: {type(mistake).__name__}: {mistake}"

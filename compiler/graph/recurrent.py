@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.graph.activations import Activation, activations_of
-from compiler.graph.body import Body, Tensor
+from compiler.graph.body import Body, Contradicted, Tensor
 from compiler.graph.operators import rewrite_of
 
 States = Sequence[Tensor]
@@ -117,7 +117,7 @@ def _sequence(
 ) -> _Sequence:
     if direction not in _DIRECTIONS:
         known = ", ".join(_DIRECTIONS)
-        raise ValueError(f"direction {direction!r}, expected one of {known}")
+        raise Contradicted(f"direction {direction!r}, expected one of {known}")
     if layout:
         x = b.one("Transpose", x, perm=[1, 0, 2])
     mask = _mask(b, x, lengths)

@@ -308,7 +308,7 @@ _ROUNDINGS = 4.0
 
 _THROUGH_ONE = frozenset({
     "sigmoid", "tanh", "erf", "softplus", "elu", "selu", "sin", "cos", "tan", "asin", "acos",
-    "atan", "cosh", "asinh", "acosh", "atanh",
+    "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
 })  # fmt: skip
 _THROUGH_OPERAND = frozenset({"silu", "gelu", "gelu_tanh", "mish", "hard_swish", "add", "sub"})
 """Functions that libraries compute through values of the size of 1, or of an operand, which cancel:

@@ -22,7 +22,7 @@ UNARY = Registry("operator", {
     "Cos": "cos", "Softplus": "softplus", "Mish": "mish", "HardSwish": "hard_swish",
     "Silu": "silu", "Swish": "silu", "Not": "not", "BitwiseNot": "bitwise_not",
     "IsNaN": "is_nan", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
-    "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
+    "Sinh": "sinh", "Cosh": "cosh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh",
 })  # fmt: skip
 BINARY = Registry("operator", {
     "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min",

@@ -242,6 +242,7 @@ UNARY: dict[str, Function] = Registry(
         "asin": Function("special", np.arcsin),
         "acos": Function("special", np.arccos),
         "atan": Function("special", np.arctan),
+        "sinh": Function("special", np.sinh),
         "cosh": Function("special", np.cosh),
         "asinh": Function("special", np.arcsinh),
         "acosh": Function("special", np.arccosh),

@@ -24,7 +24,9 @@ from networks import Net, feeds_of
 
 import simmodel.functional
 from archgen.check.reference import run_node
+from compiler.bind.place_on_host import PlaceOnHost
 from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.asm import ParseError, constant_data, parse_program, print_program
 from simmodel.dtype import SIZES
@@ -56,7 +58,7 @@ def subjects() -> list[Subject]:
         for machine, dtype in ON[kind]:
             net = Net(quantized=dtype == "int8")
             model = net.model(build(net))
-            options = CompileOptions(dtype=dtype)
+            options = CompileOptions(dtype, stages=Stages(host=PlaceOnHost(kept="Sinh")))
             made = compile_model(prepared(model, kind), NAMED[machine], options)
             name = f"{kind} on {machine}, {dtype}"
             found.append(Subject(name, made.program, NAMED[machine], feeds_of(model)))
