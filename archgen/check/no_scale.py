@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 from archgen.check.quantized_parts import PRODUCTS
-from archgen.check.reference import detached, run_detached
+from archgen.check.reference import Detached, detached
 from archgen.zoo.shapes import without_data
 
 Array = NDArray[Any]
@@ -45,8 +45,9 @@ def without_scale(
             helper.make_tensor_value_info(_sum(position), TensorProto.FLOAT, [])
         )
     found: set[str] = set()
+    runner = Detached(light, proto)
     for sample in samples:
-        sums = run_detached(light, proto, sample)
+        sums = runner.run(sample)
         found.update(n for p, n in enumerate(names) if np.isnan(sums[_sum(p)]))
     return found
 

@@ -18,9 +18,10 @@ import onnx
 import onnxruntime
 from numpy.typing import NDArray
 
+from archgen.check.chains import calibration_sets
 from archgen.check.int8 import LeftOut, quantized_model
 from archgen.check.quantized_parts import has_quantized_parts, products
-from archgen.check.reference import content_key, sample_inputs, sample_sets
+from archgen.check.reference import content_key, sample_inputs
 from archgen.check.widen import widened
 from archgen.files import read_sealed, write_sealed
 from archgen.models.load import ModelError, SourceModel
@@ -29,7 +30,7 @@ from archgen.process.locks import alone
 Array = NDArray[Any]
 
 # Changes when the recipe does, so that cached models of an older one are not used.
-_RECIPE = 6
+_RECIPE = 7
 _SEEDED_SAMPLES = 4
 _LEFT_FLOAT = "archgen.left_float"
 """Where a stored model says which of its operators could not be quantized."""
@@ -64,8 +65,8 @@ def quantize(
         total = done + len(left)
         facts.append(f"what was quantized already stays so ({done} of {total} products)")
     if calibration is None:
-        samples = sample_sets(proto, range(_SEEDED_SAMPLES))
-        origin = f"{len(samples)} seeded random samples, not real data"
+        samples, origin = calibration_sets(proto, range(_SEEDED_SAMPLES))
+        origin += ", not real data"
     else:
         samples = _split(proto, calibration)
         origin = f"{len(samples)} given samples"

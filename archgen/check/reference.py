@@ -106,21 +106,36 @@ def run_detached(
 
     Raises ``ModelError`` when it refuses the model or the values.
     """
-    if has_own(light):
-        return run_in_parts(
-            light, proto, feeds, lambda part, given: run_detached(part, proto, given), run_node
-        )
-    names = [value.name for value in light.graph.output]
-    try:
-        results = _detached_session(light, proto).run(names, dict(feeds))
-    except (*ORT_ERRORS, ValueError) as mistake:
-        if is_refusal(mistake):
-            raise MemoryError(str(mistake)) from mistake
-        why = f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}"
-        if not lacks_kernel(mistake):
-            raise ModelError(why) from mistake
-        results = _by_definition(_attached(light, proto), names, feeds, why)
-    return dict(zip(names, results, strict=True))
+    return Detached(light, proto).run(feeds)
+
+
+class Detached:
+    """What `detached` made of ``proto``, to be run more than once; arguments and errors as of
+    `run_detached`."""
+
+    def __init__(self, light: onnx.ModelProto, proto: onnx.ModelProto) -> None:
+        self._light, self._proto = light, proto
+        self._session: onnxruntime.InferenceSession | None = None
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """All outputs by name."""
+        light, proto = self._light, self._proto
+        if has_own(light):
+            return run_in_parts(
+                light, proto, feeds, lambda part, given: run_detached(part, proto, given), run_node
+            )
+        names = [value.name for value in light.graph.output]
+        try:
+            self._session = self._session or _detached_session(light, proto)
+            results = self._session.run(names, dict(feeds))
+        except (*ORT_ERRORS, ValueError) as mistake:
+            if is_refusal(mistake):
+                raise MemoryError(str(mistake)) from mistake
+            why = f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}"
+            if not lacks_kernel(mistake):
+                raise ModelError(why) from mistake
+            results = _by_definition(_attached(light, proto), names, feeds, why)
+        return dict(zip(names, results, strict=True))
 
 
 def _attached(light: onnx.ModelProto, proto: onnx.ModelProto) -> onnx.ModelProto:

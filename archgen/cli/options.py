@@ -143,7 +143,8 @@ role_option = click.option(
     "roles",
     multiple=True,
     type=InputRole(),
-    help="What an input is: batch:AXIS, data, state, index, mask or parameter.",
+    help="What an input is: batch:AXIS, data, state, index, mask or parameter; state::OUTPUT says "
+    "which output it is in the next inference.",
 )
 dtype_option = click.option(
     "--dtype",

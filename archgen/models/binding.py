@@ -110,7 +110,8 @@ def checked_roles(
     """The roles of a model with ``roles`` written into it; ``ModelError`` with ``mistakes`` and
     everything that is wrong with these or with those that the file states."""
     ranks = {name: len(port) for name, port in input_dims(given.graph, label).items()}
-    wrong = [*mistakes, *(f"--{said} ({label})" for said in parse_roles(roles, ranks)[1])]
+    outputs = [value.name for value in given.graph.output]
+    wrong = [*mistakes, *(f"--{said} ({label})" for said in parse_roles(roles, ranks, outputs)[1])]
     if wrong:
         raise ModelError(*wrong)
     state_roles(given, roles)

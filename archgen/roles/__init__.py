@@ -12,7 +12,7 @@ models FILE` shows all of it.
     axes.py       how far each axis of each input goes: which is the batch, and why not
     indices.py    which values the operators that index can take
     kinds.py      what an input is, by who reads it
-    stated.py     what users say: NAME=state, NAME=batch:1
+    stated.py     what users say: NAME=state, NAME=batch:1, NAME=state::OUTPUT
     tell.py       all of it together: one `Role` for each input
 """
 

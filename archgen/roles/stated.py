@@ -1,4 +1,4 @@
-"""What users say of inputs: `NAME=state`, `NAME=batch:1`, `NAME=mask:none`.
+"""What users say of inputs: `NAME=state`, `NAME=batch:1`, `NAME=mask:none`, `NAME=state::OUTPUT`.
 
 The one idea: what is said is written into the model, as a metadata property for each input, so
 that it travels with the model wherever that goes and is part of what the model is. A file may
@@ -7,7 +7,7 @@ carry such properties of its own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -28,16 +28,18 @@ class StatedRole:
     axis: int | None
     has_axis: bool
     """Whether `axis` is said; None is then: there is no batch."""
+    becomes: str | None = None
+    """Of a state, the output that it is in the next inference."""
 
 
 def parse_roles(
-    given: Mapping[str, str], ranks: Mapping[str, int]
+    given: Mapping[str, str], ranks: Mapping[str, int], outputs: Collection[str]
 ) -> tuple[dict[str, StatedRole], list[str]]:
     """Roles by input, and everything that is wrong with them; `ranks`: of all inputs."""
     found: dict[str, StatedRole] = {}
     mistakes: list[str] = []
     for name, text in given.items():
-        role, wrong = _parsed(text, ranks.get(name))
+        role, wrong = _parsed(text, ranks.get(name), outputs)
         if name not in ranks:
             known = f" (inputs: {', '.join(ranks) or 'none'})"
             wrong = [f"there is no such input{guess(name, ranks)}{known}", *wrong]
@@ -47,15 +49,21 @@ def parse_roles(
     return found, mistakes
 
 
-def _parsed(text: str, rank: int | None) -> tuple[StatedRole, list[str]]:
-    word, colon, place = text.partition(":")
+def _parsed(text: str, rank: int | None, outputs: Collection[str]) -> tuple[StatedRole, list[str]]:
+    word, colon, rest = text.partition(":")
+    place, pair, becomes = rest.partition(":")
     axis = int(place) if place.isascii() and place.isdigit() else None
-    has_axis = bool(colon) or word == BATCH
+    has_axis = bool(place or (colon and not pair)) or word == BATCH
     wrong: list[str] = []
     if word != BATCH and word not in KINDS:
         known = (BATCH, *KINDS)
         wrong.append(f"unknown role {word!r}{guess(word, known)}; known: {listed(known, 'and')}")
-    if colon and axis is None and place != NONE:
+    if pair and word != "state":
+        wrong.append(f"only a state becomes an output, such as state::{becomes or 'OUTPUT'}")
+    elif pair and becomes not in outputs:
+        known = f"{guess(becomes, outputs)} (outputs: {', '.join(outputs)})"
+        wrong.append(f"there is no output {becomes!r}{known}")
+    if colon and axis is None and place != NONE and not (pair and not place):
         wrong.append(f"{place!r} is no axis: expected a number or {NONE}, such as batch:1")
     if axis is not None and word == "parameter":
         wrong.append("a parameter has no batch axis")
@@ -65,7 +73,7 @@ def _parsed(text: str, rank: int | None) -> tuple[StatedRole, list[str]]:
         axis = 0
         wrong += ["a scalar has no axis for the batch"] if rank == 0 else []
     kind = next((kind for kind in KINDS if kind == word), None)
-    return StatedRole(kind, axis, has_axis or kind == "parameter"), wrong
+    return StatedRole(kind, axis, has_axis or kind == "parameter", becomes or None), wrong
 
 
 def state_roles(proto: onnx.ModelProto, given: Mapping[str, str]) -> None:

@@ -57,7 +57,8 @@ def tell(proto: onnx.ModelProto) -> Told:
     """The roles of the inputs of `proto`, whose dimensions may be free."""
     net = read_net(proto)
     words = written_roles(proto, list(net.inputs))
-    stated, mistakes = parse_roles(words, {name: len(p.dims) for name, p in net.inputs.items()})
+    ranks = {name: len(port.dims) for name, port in net.inputs.items()}
+    stated, mistakes = parse_roles(words, ranks, net.outputs)
     indexing = limits_of(net)
     kind = {name: _kind(net, port, indexing.get(name, [])) for name, port in net.inputs.items()}
     kind = {name: _as_stated(role, stated.get(name)) for name, role in kind.items()}
@@ -187,6 +188,12 @@ _FILLS: dict[Kind, Fill] = {
 def _as_stated(found: Role, stated: StatedRole | None) -> Role:
     """`found` with what is said instead; samples follow the evidence where both are of one kind."""
     kind = None if stated is None else stated.kind
+    if stated is not None and stated.becomes is not None:
+        made = replace(
+            _found("state", f"as stated, it becomes output {stated.becomes!r}", "small noise"),
+            becomes=stated.becomes,
+        )
+        return replace(made, low=found.low, high=found.high)
     if kind is None and stated is not None and stated.axis is not None:
         kind = "data" if found.kind == "parameter" else found.kind
     if kind is None or kind == found.kind:

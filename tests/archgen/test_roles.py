@@ -21,6 +21,7 @@ from role_nets import (
     saved,
 )
 
+from archgen.api import states
 from archgen.check.quantize import quantize
 from archgen.check.reference import run_reference, sample_inputs
 from archgen.models.load import BatchError, ModelError, SourceModel, open_model, roles_of
@@ -240,6 +241,35 @@ def test_everything_wrong_with_roles_and_dims_is_said_at_once(tmp_path: Path) ->
         f"--role x=mask:one: there is no such input{inputs} (net.onnx)",
         "--role x=mask:one: 'one' is no axis: expected a number or none, such as batch:1 "
         "(net.onnx)",
+    ]
+
+
+RENAMED = """
+renamed (float[1, 4] x, float[1, 4] a, float[1, 4] b)
+  => (float[1, 4] y, float[1, 4] p, float[1, 4] q)
+{ p = Add (x, b)
+  q = Mul (x, a)
+  y = Add (p, q) }
+"""
+"""Nothing tells that `a` is `p` in the next inference and `b` is `q`."""
+
+
+def test_what_a_state_becomes_may_be_said(tmp_path: Path) -> None:
+    path = saved(net(RENAMED), tmp_path)
+    assert states(open_model(path)) == {}
+    said = open_model(path, roles={"a": "state::p", "b": "state:0:q"})
+    assert states(said) == {"a": "p", "b": "q"}
+    roles = tell(said.proto).roles
+    assert (roles["a"].shown, roles["a"].evidence) == (
+        "state:0",
+        "as stated, it becomes output 'p'",
+    )
+    with pytest.raises(ModelError) as caught:
+        open_model(path, roles={"a": "state::pp", "b": "data:0:q"})
+    assert [line.replace(str(path), "net.onnx") for line in caught.value.mistakes] == [
+        "--role a=state::pp: there is no output 'pp'; did you mean 'p'? (outputs: y, p, q) "
+        "(net.onnx)",
+        "--role b=data:0:q: only a state becomes an output, such as state::q (net.onnx)",
     ]
 
 
