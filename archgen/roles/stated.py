@@ -61,8 +61,8 @@ def _parsed(text: str, rank: int | None, outputs: Collection[str]) -> tuple[Stat
     if pair and word != "state":
         wrong.append(f"only a state becomes an output, such as state::{becomes or 'OUTPUT'}")
     elif pair and becomes not in outputs:
-        known = f"{guess(becomes, outputs)} (outputs: {', '.join(outputs)})"
-        wrong.append(f"there is no output {becomes!r}{known}")
+        there = f"{guess(becomes, outputs)} (outputs: {', '.join(outputs)})"
+        wrong.append(f"there is no output {becomes!r}{there}")
     if colon and axis is None and place != NONE and not (pair and not place):
         wrong.append(f"{place!r} is no axis: expected a number or {NONE}, such as batch:1")
     if axis is not None and word == "parameter":
