@@ -167,7 +167,8 @@ def compile_model(
         search, made, notes = _made(graph, arch, options.stages, observe, decisions)
     else:
         search, made, notes = _told(options.tree, graph, arch, options.stages, observe)
-    host = tuple(step for step in before.steps if isinstance(step, HostNode))
+    calls = (step for step in before.steps if isinstance(step, HostNode))
+    host = tuple(step for step in calls if step.pick is None)
     return _result(made, search, host, _known(model), notes)
 
 

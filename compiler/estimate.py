@@ -33,7 +33,7 @@ def estimate(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEst
     graph = nests(model, arch, options.dtype or arch.types[0], options)
     fitter = Fitter(arch, options.stages)
     *_, groups = grouped(Search(graph, layers(graph, arch, options.stages), fitter))
-    host = sum(isinstance(part, HostNode) for part in groups)
+    host = sum(isinstance(part, HostNode) and part.pick is None for part in groups)
     chosen = [fitter.schedules(part)[0] for part in groups if not isinstance(part, HostNode)]
     return NetworkEstimate(_whole([made.estimate for made in chosen], graph, arch), host)
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
-from compiler.nest.interp import Host, feed_one, shown, views
-from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
+from compiler.nest.interp import Host, feed_one, rows_of, shown, views
+from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Tensor
 from compiler.nest.memo import Memo
 from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
 
@@ -60,7 +60,8 @@ class Stage:
     @property
     def made(self) -> tuple[str, ...]:
         """Every tensor that it computes, in order."""
-        return tuple(nest.tensor for nest in self.nests) or self.stored
+        picked = self.host.outputs if self.host is not None and self.host.pick is not None else ()
+        return tuple(nest.tensor for nest in self.nests) or picked or self.stored
 
 
 @dataclass(frozen=True)
@@ -204,6 +205,10 @@ class _Recomputation:
                     self._compute(nest, stage, stored)
                     self._name(seen.get(nest.tensor, ()))
                 continue
+            if stage.host is not None and stage.host.pick is not None:
+                self._take_rows(stage.host.outputs[0], stage.host.pick)
+                self._name(seen.get(stage.host.outputs[0], ()))
+                continue
             again = self._take_host(stage, stored)
             for name in stage.stored:
                 self._name(seen.get(name, ()), as_stored=not again)
@@ -276,6 +281,17 @@ class _Recomputation:
             found[name] = _view(tensor, unfed[0])
             errors[name] = None if unfed[1] is None else _view(tensor, unfed[1])
         return found, errors
+
+    def _take_rows(self, name: str, pick: Pick) -> None:
+        """Rows as they lie in their table, in both arithmetics; anything where it is not sure which
+        rows they are."""
+        for values in (self.machine, self.model):
+            values.tensors[name][...] = rows_of(pick, values.tensors)
+            error, unsure = values.error_of(pick.table), values.error_of(pick.index)
+            found = None if error is None else rows_of(pick, {**values.tensors, pick.table: error})
+            if unsure is not None and unsure.any():
+                found = np.full(values.tensors[name].shape, np.inf, np.float32)
+            values.set_error(name, found)
 
     def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
         """What the host made; whether it is made again, because it read or made what the program

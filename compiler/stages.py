@@ -57,6 +57,7 @@ from compiler.nest.fold_conversions import FoldConversions
 from compiler.nest.ir import NestGraph
 from compiler.nest.join_concat import JoinConcat
 from compiler.nest.join_host import JoinHost
+from compiler.nest.read_rows import ReadRows
 from compiler.nest.store_encoded import StoreEncoded
 from compiler.ops.lower import Lower
 from compiler.passes import Pass
@@ -104,6 +105,7 @@ NEST_PASSES: tuple[Pass[NestGraph], ...] = (
 LAYOUT_PASSES: tuple[Pass[NestGraph], ...] = (
     JoinConcat(),
     StoreEncoded(),  # after join-concat, by which a state lies in what it becomes
+    ReadRows(),  # last: where tables and lists of rows lie is known
 )
 """Where tensors lie; after it is known what the host runs, which writes whole buffers."""
 

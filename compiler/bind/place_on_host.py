@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.bind.machine import unsupported
+from compiler.bind.rows import lacks
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.base import check_nests
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step, Tensor
@@ -48,6 +49,9 @@ class PlaceOnHost:
         refused: list[str] = []
         for number, step in enumerate(graph.steps):
             if isinstance(step, HostNode):
+                step = steps[number] = self._picked_or_called(step, graph.tensors, arch)
+                if step.pick is not None:
+                    continue
                 reason = _refused_by_host(step, refusal) if self.allowed else step.reason
                 if reason is not None:
                     refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
@@ -73,9 +77,21 @@ class PlaceOnHost:
             )
         return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))
 
+    def _picked_or_called(self, node: HostNode, tensors: dict[str, Tensor], arch: Arch) -> HostNode:
+        """`node`, without its pick where that stays with the host."""
+        if node.pick is None:
+            return node
+        why = f"{node.kind} is kept on the host" if self._keeps(node.kind) else None
+        why = why or lacks(node, tensors, arch)
+        return node if why is None else replace(node, pick=None, reason=why)
+
+    def _keeps(self, kind: str) -> bool:
+        """Whether operators of this type stay with the host."""
+        return bool(kind) and kind in (name.strip() for name in self.kept.split(","))
+
     def _reason(self, nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
         """Why `nest` does not stay on the machine; None: it does."""
-        if nest.kind and nest.kind in (name.strip() for name in self.kept.split(",")):
+        if self._keeps(nest.kind):
             return f"{nest.kind} is kept on the host"
         return unsupported(nest, tensors, arch)
 

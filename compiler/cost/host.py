@@ -14,7 +14,9 @@ from simmodel.region import Address, Operand
 
 
 def host_cycles(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> int:
-    """Cycles of the core's clock from the call to its last byte."""
+    """Cycles of the core's clock from the call to its last byte; none where nobody is called."""
+    if node.pick is not None:
+        return 0
 
     def whole(names: Iterable[str]) -> tuple[Operand, ...]:
         found = (tensors[name] for name in names)

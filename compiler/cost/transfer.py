@@ -92,7 +92,9 @@ class Path:
             order: of its axes on chip, slowest first; default as in far memory.
             buffer: positions that it has room for there; default just these.
         """
-        inside = [np.minimum(n, extent) for n, extent in zip(sizes, tensor.shape, strict=True)]
+        if tensor.picked is not None:
+            return self._rows(tensor, sizes, order, buffer or sizes)
+        inside = _inside(tensor, sizes)
         strides = tensor.storage.strides
         far = order_of(tensor.shape, strides)
         there = Joint.of([(inside[a], strides[a], strides[a]) for a in reversed(far)])
@@ -103,6 +105,39 @@ class Path:
         moved = rounded(self.arch, size, there.run * item, self.far)
         times = self._times(near, far if self.store else [*near][::-1])
         return self._timed(size, moved, joint.pieces, times, space)
+
+    def _rows(
+        self, tensor: Tensor, sizes: Sequence[Any], order: Sequence[int], buffer: Sequence[Any]
+    ) -> Transfer:
+        """A box of rows that lie anywhere in a table; nobody shares what others pick."""
+        assert tensor.picked is not None
+        arch, engine, picked, sizes = self.arch, self.engine, tensor.picked, _inside(tensor, sizes)
+        steps = pitches(buffer, order or range(len(sizes)))
+        inside = dict(zip(picked.along, picked.strides, strict=True))
+        fastest = sorted(inside, key=lambda axis: inside[axis])
+        row = [(sizes[axis], inside[axis], steps[axis]) for axis in fastest]
+        counted = [*zip(picked.counted, picked.index.storage.strides, strict=True)][::-1]
+        ahead = Joint.of([(sizes[axis], stride, steps[axis]) for axis, stride in counted])
+        listed = Joint.of([(sizes[axis], stride, stride) for axis, stride in counted])
+        there, joint = Joint.of([(n, s, s) for n, s, _ in row]), Joint.of(row)
+        item, number = size_of(picked.table.dtype), size_of(picked.index.dtype)
+        each, names = there.elements * item, listed.elements * number
+        requests = there.pieces * np.ceil(there.run * item / engine.request)
+        waits = requests * far_latency(arch, self.far) / engine.outstanding
+        handled = np.maximum(np.maximum(joint.pieces, engine.indirect or 0.0), waits)
+        own = np.maximum(
+            ahead.elements * each / engine.bandwidth.at(arch.clock), ahead.elements * handled
+        )
+        moved = ahead.elements * rounded(arch, each, there.run * item, self.far)
+        moved = moved + rounded(arch, names, listed.run * number, self.far)
+        times: Any = 1
+        for axis in sorted(row, key=lambda axis: -axis[1]):
+            over = ahead.dims + Joint.of(row).dims > engine.rank
+            times, row = times * np.where(over, axis[0], 1), [a for a in row if a is not axis]
+        once = engine.startup.cycles(arch.clock) + 2 * far_latency(arch, self.far)
+        rate = far_rate(arch, self.far, self.cores)
+        space = ahead.elements * each
+        return Transfer(times * once + np.maximum(own, moved / rate), moved, space)
 
     def rearranged(self, tensor: Tensor, sizes: Sequence[Any], steps: Sequence[Any]) -> Transfer:
         """A box of `tensor` from or to a buffer where neighbours along its axes lie any `steps`
@@ -154,6 +189,11 @@ class Path:
             over = Joint.of(tuple(rest.values())).dims > self.engine.rank
             times = times * np.where(over, rest.pop(axis)[0], 1)
         return times
+
+
+def _inside(tensor: Tensor, sizes: Sequence[Any]) -> list[Any]:
+    """As many positions of each axis as there are."""
+    return [np.minimum(n, extent) for n, extent in zip(sizes, tensor.shape, strict=True)]
 
 
 Axis = tuple[Any, Any, Any]

@@ -15,6 +15,7 @@ from functools import cached_property
 from compiler.emit.constants import Packed
 from compiler.emit.layer import LayerEmitter, Surroundings
 from compiler.emit.legal import legal_copy, legal_vector
+from compiler.emit.loads import computed, load
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
 from compiler.emit.tile import Tile, Turn, far_operand, slot_address
 from compiler.geometry.ranges import Range, Region, needs, scaled, summed
@@ -266,7 +267,7 @@ class _Core:
         tensor = self.plan.schedule.group.tensors[name]
         origin = self.emitter.layers[buffer.first].origin
         uses = self.around.uses((), (buffer,))
-        read = frozenset({tensor.storage.buffer})
+        read = computed([tensor])
         hold = moving.moment.holds.get(name)
         before = moving.run.first - 1
         known = before >= 0 and self.walked.moments[before].holds.get(name) == hold
@@ -280,13 +281,14 @@ class _Core:
             Range(span.start - b, size, span.terms)
             for span, b, size in zip(ranges, hold.before, region.padded, strict=True)
         )
+        target = self._operand(buffer, outside, name, moving, turns)
         copy = Copy(
-            engine=engine, origin=origin, dst=self._operand(buffer, outside, name, moving, turns),
-            src=far_operand(tensor, ranges, self.around.places),
+            engine=engine, origin=self.around.picks.get(name, origin), dst=target, src=target,
             before=hold.before if bordered else (),
             fill=self._raw_border(name) if bordered else 0.0,
         )  # fmt: skip
-        items = legal_copy(copy, self.around.arch, self.around.names)
+        around = self.around
+        items = load(copy, tensor, region, around.places, around.arch, around.names)
         return Leaf(engine, tuple(items), uses, origin, read)
 
     def _raw_border(self, name: str) -> float:

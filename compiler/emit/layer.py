@@ -11,12 +11,13 @@ like any other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.emit.constants import Packed
 from compiler.emit.legal import Names, legal_copy
+from compiler.emit.loads import computed, load
 from compiler.emit.matrix import MatrixEmitter
 from compiler.emit.nodes import Leaf, Node, Use, Walk
 from compiler.emit.nodes import Segment as Iterations
@@ -49,6 +50,8 @@ class Surroundings:
     """The program's barriers with their arrivals."""
     awaited: Callable[[str], Iterable[str]]
     """Barriers behind which a DRAM buffer holds what this group reads."""
+    picks: Mapping[str, int] = field(default_factory=dict)
+    """Origin index of the node that picks a tensor of which this group reads the rows."""
 
     def uses(self, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> tuple[Use, ...]:
         """What a step touches on chip."""
@@ -208,21 +211,20 @@ class LayerEmitter:
         tensor = tile.tensor(buffer.key[0])
         region = tile.needs.regions[buffer.key]
         target = inner_operand(buffer, region, tile, self.around.places)
-        if self.packed is not None and buffer.key[2]:
-            source = self.packed.operand(region, self.around.places)
-        else:
-            source = far_operand(tensor, region.ranges, self.around.places)
         fill = raw_border(buffer, self.plan) if region.bordered else 0.0
         copy = Copy(
-            engine=engine, origin=self.origin, dst=target, src=source,
+            engine=engine, origin=self.around.picks.get(tensor.name, self.origin), dst=target,
+            src=target,
             before=region.before if region.bordered else (), fill=fill,
         )  # fmt: skip
-        items = legal_copy(copy, self.around.arch, self.around.names)
-        read = None if tensor.data is not None else tensor.storage.buffer
-        return Leaf(
-            engine, tuple(items), self.around.uses((), (buffer,)), self.origin,
-            frozenset({read} if read else ()),
-        )  # fmt: skip
+        arch, names, places = self.around.arch, self.around.names, self.around.places
+        if self.packed is not None and buffer.key[2]:
+            packed = replace(copy, src=self.packed.operand(region, places))
+            items = legal_copy(packed, arch, names)
+        else:
+            items = load(copy, tensor, region, places, arch, names)
+        uses = self.around.uses((), (buffer,))
+        return Leaf(engine, tuple(items), uses, self.origin, computed([tensor]))
 
     def _compute(self, compute: Compute, tile: Tile, engine: str) -> Leaf:
         """One nest on `engine`; a product that its own engine cannot finish takes two."""

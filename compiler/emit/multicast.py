@@ -45,7 +45,7 @@ from compiler.emit.nodes import Leaf, Node, Segment, Walk, instructions
 from compiler.hold.spans import GRAIN
 from compiler.options import Omittable, Share, Within
 from simmodel.arch import Arch
-from simmodel.isa import Await, Claim, Copy, Instruction, Item, Sync
+from simmodel.isa import Await, Claim, Copy, Indirect, Instruction, Item, Sync
 from simmodel.isa.base import granule
 from simmodel.region import Address, Operand, contiguous
 
@@ -399,6 +399,8 @@ def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _Parts
     what that waits for."""
     *ahead, whole = items or (None,)
     if not isinstance(whole, Copy) or not all(isinstance(item, Await) for item in ahead):
+        return None
+    if isinstance(whole, Indirect):  # rows that lie anywhere are in no parts of one box
         return None
     if whole.src.dtype != whole.dst.dtype or whole.dst.per_byte > 1:
         return None

@@ -32,7 +32,7 @@ def recipe(graph: NestGraph, steps: Sequence[Step], known: Known) -> Recipe:
 def stage(step: Step) -> Stage:
     """What `step` computes, and what it stores."""
     if not isinstance(step, Placed):
-        return Stage((), step.outputs, host=step)
+        return Stage((), step.outputs if step.pick is None else (), host=step)
     group = step.plan.schedule.group
     nests = tuple(nest for layer in group.layers for nest in layer.nests)
     kinds = {

@@ -20,6 +20,7 @@ from compiler.emit.group import GroupEmitter
 from compiler.emit.handover import with_handovers
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
+from compiler.emit.loads import sources
 from compiler.emit.multicast import ShareLoads, Stage, tokens_between
 from compiler.emit.nodes import Leaf, Node, instructions
 from compiler.emit.order import OrderInstructions
@@ -164,7 +165,7 @@ class ProgramEmitter:
         data: dict[str, Array] = {}
         for step, packs in zip(self.steps, self.packs, strict=True):
             if isinstance(step, HostNode):
-                for name in step.inputs:
+                for name in _touched(step):
                     self._keep(data, self.graph.tensors[name])
                 continue
             for layer, pack in zip(step.plan.layers, packs, strict=True):
@@ -173,7 +174,8 @@ class ProgramEmitter:
                     if pack is not None and weights and tensor.data is not None:
                         data |= packed_bytes(pack, layer, tensor.data)
                     else:
-                        self._keep(data, tensor)
+                        for source in sources(tensor):
+                            self._keep(data, source)
         for name in self.graph.outputs:
             self._keep(data, self.graph.tensors[name])
         return data
@@ -277,7 +279,7 @@ class ProgramEmitter:
 
         around = Surroundings(
             self.arch, self._places(step.places, 0), self.names, number,
-            len(plan.schedule.loops), self.barriers, awaited,
+            len(plan.schedule.loops), self.barriers, awaited, self._picks(number, plan),
         )  # fmt: skip
         emitter = GroupEmitter(around, plan, packs, origins)
         trees = []
@@ -291,6 +293,16 @@ class ProgramEmitter:
         whole = with_handovers(shared, plan, around, origins[-1][-1])
         for core, nodes in enumerate(whole):
             self._add(core, number, nodes)
+
+    def _picks(self, number: int, plan: Plan) -> dict[str, int]:
+        """Origins of what step `number` reads in tables, by tensor."""
+        nodes = {step.outputs[0]: step for step in self.steps if isinstance(step, HostNode)}
+        found = {}
+        for name in plan.schedule.group.inputs:
+            if self.graph.tensors[name].picked is not None:
+                found[name] = len(self.origins)
+                self.origins.append(Origin(nodes[name].origin, number, nodes[name].kind))
+        return found
 
     def _add(self, core: int, number: int, nodes: Sequence[Node]) -> None:
         """`nodes` of one step, each behind what other steps must have done off chip."""
@@ -427,6 +439,8 @@ class ProgramEmitter:
                 )  # fmt: skip
 
     def _host(self, number: int, node: HostNode) -> None:
+        if node.pick is not None:
+            return
         origin = len(self.origins)
         self.origins.append(Origin(node.origin, number, node.kind))
         places = self._places({}, 0)
@@ -482,11 +496,15 @@ def _read(plan: Plan, position: int) -> tuple[tuple[str, bool], ...]:
 
 
 def _writes(step: Step) -> tuple[str, ...]:
-    return step.outputs if isinstance(step, HostNode) else step.plan.schedule.group.stored
+    if isinstance(step, HostNode):
+        return step.outputs if step.pick is None else ()
+    return step.plan.schedule.group.stored
 
 
 def _touched(step: Step) -> tuple[str, ...]:
+    """Tensors that it reads or writes off chip: of those that lie in a table, that and the list."""
     if isinstance(step, HostNode):
-        return (*step.inputs, *step.outputs)
+        return (*step.inputs, *step.outputs) if step.pick is None else ()
     group = step.plan.schedule.group
-    return (*(name for name in group.inputs if name not in group.kept), *group.stored)
+    read = (group.tensors[name] for name in group.inputs if name not in group.kept)
+    return (*(source.name for tensor in read for source in sources(tensor)), *group.stored)

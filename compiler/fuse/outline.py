@@ -98,7 +98,11 @@ def _outline_of(tensor: Tensor) -> Outline:
     storage = tensor.storage
     constant = tensor.data is not None
     narrow = None if tensor.narrow is None else tensor.narrow.outline
-    return tensor.shape, tensor.dtype, storage.offset, storage.strides, constant, narrow
+    own = tensor.shape, tensor.dtype, storage.offset, storage.strides, constant, narrow
+    if tensor.picked is None:
+        return own
+    picked = tensor.picked
+    return (*own, _outline_of(picked.table), _outline_of(picked.index), picked.axis)
 
 
 def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:

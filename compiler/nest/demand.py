@@ -103,6 +103,7 @@ def demanded(graph: NestGraph) -> Demanded:
                 wanted.add(graph.tensors[name], _whole(graph.tensors[name]))
     given = set(graph.inputs)
     given |= {name for name, tensor in graph.tensors.items() if tensor.data is not None}
+    given |= {name for name, tensor in graph.tensors.items() if tensor.picked is not None}
     own = Marks(graph)  # a cache is read with the rows that the network itself has written there
     for name in graph.inputs:
         own.add(graph.tensors[name], _whole(graph.tensors[name]))

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from compiler.nest.bounds import clipped, needed
 from compiler.nest.exact import code, computes_exactly, function_of
-from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Tensor
+from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Tensor
 from simmodel.dtype import NAMES, NUMPY, is_float, limits
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
@@ -115,12 +115,21 @@ def _view(tensor: Tensor, buffer: Array) -> Array:
 
 
 def run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -> None:
-    """Let the host compute `step` into its outputs among `tensors`."""
+    """Let the host compute `step` into its outputs among `tensors`, or pick its rows."""
+    if step.pick is not None:
+        tensors[step.outputs[0]][...] = rows_of(step.pick, tensors)
+        return
     if host is None:
         raise ValueError(f"{step.origin} ({step.kind}) runs on the host, and none is given")
     results = host(step.payload, [tensors[name] for name in step.inputs])
     for name, values in zip(step.outputs, results, strict=True):
         tensors[name][...] = values
+
+
+def rows_of(pick: Pick, tensors: Mapping[str, Array]) -> Array:
+    """The rows of a table that its index names; IndexError where there is none."""
+    found: Array = np.take(tensors[pick.table], tensors[pick.index], axis=pick.axis)
+    return found
 
 
 def run_nest(nest: Nest, tensors: Mapping[str, Array]) -> None:

@@ -157,6 +157,35 @@ class Storage:
 
 
 @dataclass(frozen=True)
+class Picked:
+    """Rows of another tensor, which lie there and nowhere else: whoever reads them copies each from
+    its place, once it is known."""
+
+    table: Tensor
+    index: Tensor
+    """Numbers of rows; below 0: from the end."""
+    axis: int
+    """Of the table, along which the numbers count; the index has its dimensions in their place."""
+
+    @property
+    def counted(self) -> range:
+        """Axes of what is picked that are the index's."""
+        return range(self.axis, self.axis + len(self.index.shape))
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        """Axes of what is picked that are the table's, in its order, but the one picked from."""
+        rank = len(self.table.shape) + len(self.index.shape) - 1
+        return tuple(a for a in range(rank) if a not in self.counted)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours in the table, along each of `along`."""
+        strides = self.table.storage.strides
+        return (*strides[: self.axis], *strides[self.axis + 1 :])
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A value between operators."""
 
@@ -178,6 +207,8 @@ class Tensor:
     """Integers made of real values by a Cast: undefined where these do not fit."""
     narrow: Narrow | None = field(default=None, compare=False, repr=False)
     """How memory holds a constant of which engines make the wide numbers; None: as it is."""
+    picked: Picked | None = None
+    """Where its elements lie, if it is nothing but rows of another tensor."""
 
     @property
     def elements(self) -> int:
@@ -191,6 +222,15 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Pick:
+    """rows = table[.., index, ..]: what copy engines can do that take a list of rows."""
+
+    table: str
+    index: str
+    axis: int
+
+
+@dataclass(frozen=True)
 class HostNode:
     """An operator without a nest: it runs on the host through a payload."""
 
@@ -201,6 +241,8 @@ class HostNode:
     kind: str
     reason: str
     operations: int = 0
+    pick: Pick | None = None
+    """Given: no host is called; whoever reads the result picks its rows himself."""
 
 
 Step = Nest | HostNode

@@ -32,7 +32,7 @@ class JoinHost:
     @ensured
     def apply(self, graph: NestGraph, make: Join) -> NestGraph:
         """`graph` with fewer host nodes, its other steps in the same order where they can be."""
-        if not self.join or not any(isinstance(step, HostNode) for step in graph.steps):
+        if not self.join or not any(_called(step) for step in graph.steps):
             return graph
         needs = _needs(graph)
         steps: list[Step] = []
@@ -67,15 +67,20 @@ def _batches(graph: NestGraph, needs: list[set[int]]) -> Iterator[list[Step]]:
         for number, step in enumerate(graph.steps):
             if number in done or not needs[number] <= done:
                 continue
-            if not isinstance(step, HostNode):
+            if not _called(step):
                 done.add(number)
                 yield [step]
         for number, step in enumerate(graph.steps):
-            if number not in done and needs[number] <= done and isinstance(step, HostNode):
+            if number not in done and needs[number] <= done and _called(step):
                 done.add(number)
                 batch.append(step)
         if batch:
             yield batch
+
+
+def _called(step: Step) -> bool:
+    """Whether the host computes `step`."""
+    return isinstance(step, HostNode) and step.pick is None
 
 
 def _joined(batch: list[Step], graph: NestGraph, make: Join) -> HostNode | None:

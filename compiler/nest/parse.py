@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from compiler.nest.ir import (
@@ -18,6 +19,8 @@ from compiler.nest.ir import (
     HostNode,
     Nest,
     NestGraph,
+    Pick,
+    Picked,
     Step,
     Storage,
     Tensor,
@@ -178,7 +181,12 @@ class _Parts:
         words.expect("by")
         strides = tuple(words.list("(", words.integer, ")"))
         data = self.data[name] if constant else None
-        self.tensors[name] = Tensor(name, shape, dtype, Storage(buffer, offset, strides), data)
+        made = Tensor(name, shape, dtype, Storage(buffer, offset, strides), data)
+        pick = _pick(words)
+        if pick is not None:
+            table, index = self.tensors[pick.table], self.tensors[pick.index]
+            made = replace(made, picked=Picked(table, index, pick.axis))
+        self.tensors[name] = made
 
     def _port(self, words: Words, ports: list[str]) -> None:
         ports.append(words.name())
@@ -199,7 +207,10 @@ class _Parts:
         words.expect("operations")
         operations = words.integer()
         origin = words.option("origin", words.name, "")
-        return HostNode(inputs, outputs, self.payload[outputs[0]], origin, kind, reason, operations)
+        return HostNode(
+            inputs, outputs, self.payload[outputs[0]], origin, kind, reason, operations,
+            _pick(words),
+        )  # fmt: skip
 
     def finished(self) -> NestGraph:
         return NestGraph(
@@ -212,6 +223,17 @@ class _Parts:
             self.ports,
             self.codes,
         )
+
+
+def _pick(words: Words) -> Pick | None:
+    """`picks table by index along 0`, if that comes next."""
+    if not words.skip("picks"):
+        return None
+    table = words.name()
+    words.expect("by")
+    index = words.name()
+    words.expect("along")
+    return Pick(table, index, words.integer())
 
 
 def parse_nest(words: Words) -> Nest:

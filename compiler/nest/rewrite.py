@@ -53,6 +53,8 @@ def with_steps(graph: NestGraph, steps: Iterable[Step | None]) -> NestGraph:
     for step in kept:
         used.update(reads_of(step))
         used.update(writes_of(step))
+        if isinstance(step, HostNode) and step.pick is not None:
+            used |= {step.pick.table, step.pick.index}
     buffers = {graph.tensors[name].storage.buffer for name in used}
     tensors = {n: t for n, t in graph.tensors.items() if t.storage.buffer in buffers}
     sizes = {name: size for name, size in graph.buffers.items() if name in buffers}

@@ -10,6 +10,7 @@
         mul(x[n, c, 2*h + i - 1, 2*w + j - 1] pad 0.0 zero 3, w[o, c, i, j])
         + b[o] * f[o], -inf, 6.0) as scale 0.1 zero 3 origin conv_1 kind Conv
     host (p, q) = TopK(y) reason "no nest" origin topk_1 operations 64
+    host (e) = Gather(i) reason "rows" operations 0 origin words picks w by i along 0
 
 A name is written bare where it is a word, in quotes otherwise. Numbers of constants and payloads
 of host nodes are no text: `constants` and `payloads` take them out, `parse_graph` takes them back.
@@ -21,7 +22,18 @@ import json
 from collections.abc import Iterable
 
 from compiler.narrow import Narrow
-from compiler.nest.ir import Access, Affine, Array, HostNode, Nest, NestGraph, Step, Tensor
+from compiler.nest.ir import (
+    Access,
+    Affine,
+    Array,
+    HostNode,
+    Nest,
+    NestGraph,
+    Pick,
+    Picked,
+    Step,
+    Tensor,
+)
 from compiler.nest.parse import WORD, parse_graph
 from simmodel.dtype import NAMES
 
@@ -30,7 +42,7 @@ __all__ = ["constants", "parse_graph", "payloads", "print_graph", "print_step", 
 _RESERVED = frozenset(
     {"graph", "buffer", "tensor", "constant", "input", "output", "host", "clip", "over", "of",
      "inf", "nan", "pad", "scale", "zero", "origin", "kind", "composite",
-     "sparse"}
+     "sparse", "picks"}
 )  # fmt: skip
 
 
@@ -78,7 +90,9 @@ def _tensor(t: Tensor) -> str:
     word = "tensor" if t.data is None else "constant"
     place = f"{spelled(t.storage.buffer)} + {t.storage.offset} by ({_list(t.storage.strides)})"
     held = "" if t.narrow is None else _held(t.narrow)
-    return f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}{held}"
+    return (
+        f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}{held}{_pick(t.picked)}"
+    )
 
 
 def _held(narrow: Narrow) -> str:
@@ -145,5 +159,15 @@ def _host(node: HostNode) -> str:
     inputs = ", ".join(map(spelled, node.inputs))
     return (
         f"host ({results}) = {spelled(node.kind)}({inputs}) reason {json.dumps(node.reason)}"
-        f" operations {node.operations}{_source(node.origin, '', None)}"
+        f" operations {node.operations}{_source(node.origin, '', None)}{_pick(node.pick)}"
     )
+
+
+def _pick(pick: Pick | Picked | None) -> str:
+    if pick is None:
+        return ""
+    names = (pick.table, pick.index) if isinstance(pick, Pick) else (
+        pick.table.name, pick.index.name
+    )  # fmt: skip
+    table, index = map(spelled, names)
+    return f" picks {table} by {index} along {pick.axis}"

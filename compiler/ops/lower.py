@@ -157,4 +157,5 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
         kind=operator_name(node.op_type, node.domain),
         reason=reason,
         operations=operations(node),
+        pick=movement.pick_of(Node(node, build, Limits())),
     )
