@@ -47,6 +47,7 @@ from compiler.rejected import Option
 from compiler.report import Choice, Constants, GroupReport, LayerReport, report
 from compiler.search import Best, Tried, Wanted, alternatives, best_program
 from compiler.stages import GRAPH_PASSES, Stages
+from compiler.standard_form import hides_products, in_standard_operators
 from compiler.tree.ir import Tree
 from compiler.tree.text import TreeError, parse_tree, print_tree
 
@@ -126,6 +127,8 @@ __all__ = [  # noqa: RUF022
     "GRAPH_PASSES",  # rewrites of ONNX graphs, in order; an extension may insert one
     "GraphPass",  # base of a rewrite of nodes
     "load",  # an ONNX model as graph passes see it
+    "hides_products",  # whether operators of a model have products inside
+    "in_standard_operators",  # the model without these, for whoever quantizes products
     "const",  # values of a constant
     "is_op",
     "static_shape",

@@ -46,6 +46,7 @@ from archgen.check.state_scales import give_states_one_scale
 from archgen.models.load import ModelError
 from archgen.process.memory import is_refusal
 from archgen.zoo.shapes import known_shapes
+from compiler.api import hides_products, in_standard_operators
 
 Array = NDArray[Any]
 Sample = dict[str, Array]
@@ -90,7 +91,7 @@ def quantized_model(
     out. Raises ``ModelError`` where nothing can be quantized."""
     try:
         with _quietly(), tempfile.TemporaryDirectory() as directory:
-            return _by_recipe(proto, samples, Path(directory))
+            return _by_recipe(name, proto, samples, Path(directory))
     except _QUANTIZER_ERRORS as mistake:
         raise_refusals(mistake)
         raise ModelError(f"{name} cannot be quantized: {_said(mistake)}") from mistake
@@ -127,14 +128,18 @@ def _said(mistake: BaseException) -> str:
 
 
 def _by_recipe(
-    proto: onnx.ModelProto, samples: Sequence[Sample], directory: Path
+    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], directory: Path
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
-    folded = _named(_folded(_modern(_without_given_weights(proto)), directory))
+    mixed = has_quantized_parts(proto)
+    given = _without_given_weights(proto)
+    written_out = None if mixed or not hides_products(proto) else in_standard_operators(given, name)
+    folded = _named(_folded(written_out or _modern(given), directory))
     unpack_weights(folded)
     _flatten_biases(folded)
     names = {node.name for node in folded.graph.node}
     kept = _kept_float(folded)
-    mixed = has_quantized_parts(folded)
+    if written_out is not None:
+        kept += _kept_in_bodies(folded, proto)
     if mixed:
         kept += between_quantizations(folded)
 
@@ -395,3 +400,11 @@ def _kept_float(proto: onnx.ModelProto) -> list[str]:
         if not activations or scores or (node.op_type == "Mul" and not image):
             kept.append(node.name)
     return kept
+
+
+def _kept_in_bodies(proto: onnx.ModelProto, source: onnx.ModelProto) -> list[str]:
+    """Names of nodes inside of what was one operator in ``source`` that stay as precise as it was:
+    gates and states of a cell, positions, scores. Its products are made of integers."""
+    own = {name for node in source.graph.node for name in node.output}
+    kinds = (*_SUMS, "Split", "Concat")
+    return [n.name for n in proto.graph.node if n.op_type in kinds and n.output[0] not in own]

@@ -1,0 +1,99 @@
+"""int8 of operators that hide products: recurrent layers and attentions of ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.check.quantize import quantize
+from archgen.check.quantized_parts import products
+from archgen.check.reference import run_reference, sample_inputs
+from archgen.models.load import SourceModel
+from archgen.outcomes.point import Point
+from archgen.schema import load_arch
+from archgen.standard import STANDARD
+from archgen.studies.run import Workbench
+
+HIDDEN = 8
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    ports: dict[str, tuple[int, ...]],
+    results: Sequence[str],
+    weights: dict[str, tuple[int, ...]],
+) -> onnx.ModelProto:
+    """The network from `ports` to `results`, with random weights."""
+    random = np.random.default_rng(0)
+    data = [
+        numpy_helper.from_array(
+            (random.standard_normal(shape) / np.sqrt(shape[-1])).astype(np.float32), name
+        )
+        for name, shape in weights.items()
+    ]
+    given, made = (
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, ports.get(name)) for name in names]
+        for names in ([name for name in ports if name not in results], results)
+    )
+    graph = helper.make_graph(nodes, "g", given, made, data)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
+
+
+def cell(kind: str, gates: int, steps: int) -> onnx.ModelProto:
+    """A recurrent layer from a state that is given; of one step its results are the same bytes."""
+    rows = gates * HIDDEN
+    node = helper.make_node(kind, ["x", "w", "r", "b", "", "h"], ["y", "h_out"], hidden_size=HIDDEN)
+    ports = {
+        "x": (steps, 2, 4),
+        "h": (1, 2, HIDDEN),
+        "y": (steps, 1, 2, HIDDEN),
+        "h_out": (1, 2, HIDDEN),
+    }
+    weights = {"w": (1, rows, 4), "r": (1, rows, HIDDEN), "b": (1, 2 * rows)}
+    return model([node], ports, ["y", "h_out"], weights)
+
+
+def attention(kind: str, given: str, weights: dict[str, tuple[int, ...]]) -> onnx.ModelProto:
+    """Attention of eight tokens, of two heads."""
+    inputs = given.split()
+    node = helper.make_node(kind, [*inputs, *weights], ["y"], num_heads=2, domain="com.microsoft")
+    return model([node], dict.fromkeys((*inputs, "y"), (1, 8, 16)), ["y"], weights)
+
+
+MODELS = {
+    "GRU of one step": lambda: cell("GRU", 3, 1),
+    "GRU": lambda: cell("GRU", 3, 3),
+    "LSTM": lambda: cell("LSTM", 4, 3),
+    "RNN": lambda: cell("RNN", 1, 3),
+    "Attention": lambda: attention("Attention", "x", {"w": (16, 48), "b": (48,)}),
+    "MultiHeadAttention": lambda: attention("MultiHeadAttention", "q k v", {}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_products_inside_of_operators_are_made_of_integers(name: str, tmp_path: Path) -> None:
+    proto = MODELS[name]()
+    made = quantize(SourceModel("net", proto), None, tmp_path).proto
+    integer, real = products(made)
+    assert integer >= 2
+    assert not real
+    feeds = {key: values.clip(-0.9, 0.9) for key, values in sample_inputs(proto, 7).items()}
+    wanted, found = (run_reference(each, feeds) for each in (proto, made))
+    for output, values in wanted.items():
+        assert np.abs(found[output] - values).max() < 0.1 * np.abs(values).max()
+
+
+@pytest.mark.parametrize("name", ["GRU of one step", "LSTM", "MultiHeadAttention"])
+def test_they_run_on_the_engines_and_are_right(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.onnx"
+    onnx.save(MODELS[name](), path)
+    batch = 1 if "Head" in name else 2
+    point = Point("key", load_arch("soma-edge"), str(path), batch, "int8")
+    row = Workbench(STANDARD).run(point).row
+    assert (row["status"], row["verified"], row["host_ops"]) == ("ok", True, 0), row
