@@ -27,6 +27,7 @@ from compiler.fuse.partition import PartitionStrategy
 from compiler.graph.decompose_attention import DecomposeAttention
 from compiler.graph.decompose_composites import DecomposeComposites
 from compiler.graph.decompose_fused import DecomposeFused
+from compiler.graph.decompose_kernels import DecomposeKernels
 from compiler.graph.decompose_losses import DecomposeLosses
 from compiler.graph.decompose_positions import DecomposePositions
 from compiler.graph.decompose_ranks import DecomposeRanks
@@ -80,6 +81,7 @@ GRAPH_PASSES: list[Pass[ir.Model]] = [
     FoldPad(),  # again: a Pad that became integer fits a QConv by its zero point
     FoldConstants(),  # the weights that stayed float
     FuseActivations(),  # before decompositions blur the spellings
+    DecomposeKernels(),  # weights that are no constants now never will be
     DecomposeAttention(),
     DecomposeFused(),
     DecomposeLosses(),  # before the operators that it is made of

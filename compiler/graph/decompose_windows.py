@@ -54,7 +54,7 @@ class DecomposeWindows(GraphPass):
         if is_op(node, "MaxPool") and _wanted(node, 1):
             made = _with_indices(node, make)
         elif is_op(node, "MaxPool", "AveragePool") and _spatial(node) == 3:
-            made = (_pooled(make, node.op_type, required(node, 0), _Window.of(node)),)
+            made = (_pooled(make, node.op_type, required(node, 0), Window.of(node)),)
         elif is_op(node, "LpPool"):
             made = (_norm(node, make),)
         elif is_op(node, "Conv", "ConvTranspose") and _spatial(node) == 3 and _is_weight(node):
@@ -83,7 +83,7 @@ def _is_weight(node: ir.Node) -> bool:
 
 
 @dataclass(frozen=True)
-class _Window:
+class Window:
     """Kernel, strides, dilations, pads before and behind, per dimension; other attributes."""
 
     kernel: tuple[int, ...]
@@ -94,7 +94,7 @@ class _Window:
     more: dict[str, int]
 
     @classmethod
-    def of(cls, node: ir.Node) -> _Window:
+    def of(cls, node: ir.Node) -> Window:
         kernel, strides, dilations, pads = (
             tuple(ints_attr(node, name) or ())
             for name in ("kernel_shape", "strides", "dilations", "pads")
@@ -105,20 +105,20 @@ class _Window:
             {name: int_attr(node, name, 0) for name in kept if name in node.attributes},
         )  # fmt: skip
 
-    def along(self, axes: Sequence[int]) -> _Window:
+    def along(self, axes: Sequence[int]) -> Window:
         """The part of `axes`."""
 
         def part(field: tuple[int, ...]) -> tuple[int, ...]:
             return tuple(field[axis] for axis in axes)
 
-        return _Window(
+        return Window(
             part(self.kernel), part(self.strides), part(self.dilations),
             part(self.before), part(self.behind), self.more,
         )  # fmt: skip
 
-    def upright(self) -> _Window:
+    def upright(self) -> Window:
         """With a second dimension in which nothing slides."""
-        return _Window(
+        return Window(
             (*self.kernel, 1), (*self.strides, 1), (*self.dilations, 1),
             (*self.before, 0), (*self.behind, 0), self.more,
         )  # fmt: skip
@@ -131,26 +131,27 @@ class _Window:
         }  # fmt: skip
 
 
-def _reshape(make: Rewriter, x: ir.Value, *shape: int) -> ir.Value:
+def reshaped(make: Rewriter, x: ir.Value, *shape: int) -> ir.Value:
+    """`x` in another shape."""
     return make.op("Reshape", [x, make.axes(shape)])
 
 
-def _pooled(make: Rewriter, op_type: str, x: ir.Value, window: _Window) -> ir.Value:
+def _pooled(make: Rewriter, op_type: str, x: ir.Value, window: Window) -> ir.Value:
     """A pool of any number of dimensions: of three, planes first, then along the depth."""
     if len(window.kernel) < 3:
         return make.op(op_type, [x], window.attributes)
     batch, channels, depth, *plane = static_shape(x)
-    planes = _reshape(make, x, batch, channels * depth, *plane)
+    planes = reshaped(make, x, batch, channels * depth, *plane)
     pooled = make.op(op_type, [planes], window.along((1, 2)).attributes)
     small = static_shape(pooled)[2:]
-    columns = _reshape(make, pooled, batch, channels, depth, prod(small))
+    columns = reshaped(make, pooled, batch, channels, depth, prod(small))
     through = make.op(op_type, [columns], window.along((0,)).upright().attributes)
-    return _reshape(make, through, batch, channels, static_shape(through)[2], *small)
+    return reshaped(make, through, batch, channels, static_shape(through)[2], *small)
 
 
 def _norm(node: ir.Node, make: Rewriter) -> ir.Value:
     """(sum of |x| ** p) ** (1 / p): the mean of powers, with zeros around, times their number."""
-    x, window, p = required(node, 0), _Window.of(node), int_attr(node, "p", 2)
+    x, window, p = required(node, 0), Window.of(node), int_attr(node, "p", 2)
     sizes = make.op("Abs", [x])
     if p == 2:
         sizes = make.op("Mul", [x, x])
@@ -166,7 +167,7 @@ def _norm(node: ir.Node, make: Rewriter) -> ir.Value:
     return make.op("Pow", [total, make.like(np.asarray(1 / p), x)])
 
 
-def _padded(make: Rewriter, x: ir.Value, axis: int, by: tuple[int, int], fill: float) -> ir.Value:
+def padded(make: Rewriter, x: ir.Value, axis: int, by: tuple[int, int], fill: float) -> ir.Value:
     """`x` with borders of `fill` along `axis`; negative: without so many of its own."""
     if not any(by):
         return x
@@ -177,7 +178,7 @@ def _padded(make: Rewriter, x: ir.Value, axis: int, by: tuple[int, int], fill: f
     return make.op("Pad", [x, make.axes(pads), value], {"mode": "constant"})
 
 
-def _every(make: Rewriter, x: ir.Value, axis: int, first: int, count: int, step: int) -> ir.Value:
+def every(make: Rewriter, x: ir.Value, axis: int, first: int, count: int, step: int) -> ir.Value:
     """`count` positions along `axis`, from `first` on, `step` apart."""
     bounds = (first, first + (count - 1) * step + 1, axis, step)
     return make.op("Slice", [x, *(make.axes([bound]) for bound in bounds)])
@@ -185,23 +186,23 @@ def _every(make: Rewriter, x: ir.Value, axis: int, first: int, count: int, step:
 
 def _conv(node: ir.Node, make: Rewriter) -> ir.Value:
     """Planes beside those behind them, as more channels of a convolution of planes."""
-    x, w, window = required(node, 0), required(node, 1), _Window.of(node)
+    x, w, window = required(node, 0), required(node, 1), Window.of(node)
     groups, depth = window.more["group"], static_shape(node.outputs[0])[2]
     batch, channels, _, high, wide = static_shape(x)
     across, taps = channels // groups, window.kernel[0]
     planes = make.op("Transpose", [x], {"perm": DEPTH_LAST})
-    planes = _padded(make, planes, 1, (window.before[0], window.behind[0]), 0)
+    planes = padded(make, planes, 1, (window.before[0], window.behind[0]), 0)
     behind = [
-        _every(make, planes, 1, tap * window.dilations[0], depth, window.strides[0])
+        every(make, planes, 1, tap * window.dilations[0], depth, window.strides[0])
         for tap in range(taps)
     ]
     shape = (batch, depth, groups, across, high * wide)
-    apart = [_reshape(make, one, *shape) for one in behind]
+    apart = [reshaped(make, one, *shape) for one in behind]
     joined = apart[0] if taps == 1 else make.op("Concat", apart, {"axis": 3})
-    images = _reshape(make, joined, batch * depth, groups * taps * across, high, wide)
+    images = reshaped(make, joined, batch * depth, groups * taps * across, high, wide)
     made = static_shape(w)[0]
     turned = make.op("Transpose", [w], {"perm": DEPTH_LAST})
-    kernel = _reshape(make, turned, made, taps * across, *window.kernel[1:])
+    kernel = reshaped(make, turned, made, taps * across, *window.kernel[1:])
     operands = [images, kernel, *node.inputs[2:3]]
     result = make.op("Conv", operands, window.along((1, 2)).attributes)
     return _deep(make, result, batch, depth)
@@ -209,39 +210,39 @@ def _conv(node: ir.Node, make: Rewriter) -> ir.Value:
 
 def _deep(make: Rewriter, planes: ir.Value, batch: int, depth: int) -> ir.Value:
     """[batch * depth, channels, ...] as [batch, channels, depth, ...]."""
-    apart = _reshape(make, planes, batch, depth, *static_shape(planes)[1:])
+    apart = reshaped(make, planes, batch, depth, *static_shape(planes)[1:])
     return make.op("Transpose", [apart], {"perm": DEPTH_LAST})
 
 
 def _conv_transpose(node: ir.Node, make: Rewriter) -> ir.Value:
     """Each plane makes one for each position of the kernel; they are added up where they meet."""
-    x, w, window = required(node, 0), required(node, 1), _Window.of(node)
+    x, w, window = required(node, 0), required(node, 1), Window.of(node)
     batch, channels, depth, high, wide = static_shape(x)
     _, made, deep, rows, columns = node.outputs[0].shape.numpy()  # type: ignore[union-attr]
     taps, step = window.kernel[0], window.strides[0]
     turned = make.op("Transpose", [x], {"perm": DEPTH_LAST})
-    images = _reshape(make, turned, batch * depth, channels, high, wide)
-    kernel = _reshape(make, w, channels, made // window.more["group"] * taps, *window.kernel[1:])
+    images = reshaped(make, turned, batch * depth, channels, high, wide)
+    kernel = reshaped(make, w, channels, made // window.more["group"] * taps, *window.kernel[1:])
     extra = (ints_attr(node, "output_padding") or [0, 0, 0])[1:]
     attributes = {**window.along((1, 2)).attributes, "output_padding": extra}
     planes = make.op("ConvTranspose", [images, kernel], attributes)
-    split = _reshape(make, planes, batch, depth, made, taps, rows * columns)
+    split = reshaped(make, planes, batch, depth, made, taps, rows * columns)
     parts = []
     for tap in range(taps):
         first = tap * window.dilations[0] - window.before[0]
         if first + (depth - 1) * step < 0 or first >= deep:
             continue
-        part = _every(make, split, 3, tap, 1, 1)
-        part = _reshape(make, part, batch, depth, 1, made, rows * columns)
-        part = _padded(make, part, 2, (0, step - 1), 0)
-        part = _reshape(make, part, batch, depth * step, made, rows * columns)
-        parts.append(_padded(make, part, 1, (first, deep - first - depth * step), 0))
+        part = every(make, split, 3, tap, 1, 1)
+        part = reshaped(make, part, batch, depth, 1, made, rows * columns)
+        part = padded(make, part, 2, (0, step - 1), 0)
+        part = reshaped(make, part, batch, depth * step, made, rows * columns)
+        parts.append(padded(make, part, 1, (first, deep - first - depth * step), 0))
     total = reduce(lambda a, b: make.op("Add", [a, b]), parts)
-    result = _deep(make, _reshape(make, total, batch * deep, made, rows, columns), batch, deep)
+    result = _deep(make, reshaped(make, total, batch * deep, made, rows, columns), batch, deep)
     bias = input_of(node, 2)
     if bias is None:
         return result
-    return make.op("Add", [result, _reshape(make, bias, made, 1, 1, 1)])
+    return make.op("Add", [result, reshaped(make, bias, made, 1, 1, 1)])
 
 
 def _flat(places: Sequence[Array], extents: tuple[int, ...], by_columns: bool) -> Array:
@@ -252,7 +253,7 @@ def _flat(places: Sequence[Array], extents: tuple[int, ...], by_columns: bool) -
 
 def _with_indices(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
     """The largest of each window, and where it stands first in the input, read as one row."""
-    x, window = required(node, 0), _Window.of(node)
+    x, window = required(node, 0), Window.of(node)
     extents, outputs = static_shape(x)[2:], static_shape(node.outputs[0])[2:]
     rank = len(extents)
     top = _pooled(make, "MaxPool", x, window)
@@ -263,14 +264,14 @@ def _with_indices(node: ir.Node, make: Rewriter) -> tuple[ir.Value, ...]:
         reach = (outputs[axis] - 1) * window.strides[axis] + 1
         reach += (window.kernel[axis] - 1) * window.dilations[axis] - window.before[axis]
         behind = max(0, reach - extents[axis])
-        around = _padded(make, around, 2 + axis, (window.before[axis], behind), lowest)
+        around = padded(make, around, 2 + axis, (window.before[axis], behind), lowest)
     by_columns = bool(int_attr(node, "storage_order", 0))
     found: ir.Value | None = None
     for tap in reversed(list(product(*map(range, window.kernel)))):
         starts = [t * d for t, d in zip(tap, window.dilations, strict=True)]
         here = around
         for axis, (start, step) in enumerate(zip(starts, window.strides, strict=True)):
-            here = _every(make, here, 2 + axis, start, outputs[axis], step)
+            here = every(make, here, 2 + axis, start, outputs[axis], step)
         places = [
             np.clip(np.arange(n) * step + start - before, 0, extent - 1)
             for n, step, start, before, extent in zip(

@@ -155,10 +155,14 @@ def _scales(how: Quantization) -> list[float]:
 def _conv(node: ir.Node, window: tuple[str, ...], axis: int) -> bool:
     """A convolution whose weights have their output channels on `axis`."""
     x, w = _operand(node.inputs[0]), _operand(node.inputs[1], axis)
-    if x is None or w is None or const(w.value) is None:
+    bias, groups = input_of(node, 2), int_attr(node, "group", 1)
+    if x is None or w is None:
         return False
-    how = _by_output(w.how, int_attr(node, "group", 1) if axis else 1)
-    bias = input_of(node, 2)
+    if const(w.value) is None and (
+        axis or (groups > 1 and not (w.how.per_tensor and bias is None))
+    ):
+        return False  # weights that are computed become columns of a product of matrices
+    how = _by_output(w.how, groups if axis else 1)
     integers = _integer_bias(bias, x.how, how)
     extra = bias if integers is None else None
     tail = _tail(node) if extra is None else _float_tail(node)
