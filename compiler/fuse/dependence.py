@@ -181,10 +181,21 @@ class Dependences(Ties):
         inside = [found for found in self.others.get(position, ()) if mask >> found[0] & 1]
         if len(inside) == 1:
             return inside[0][2]
-        for writer, view, _ in inside:
-            assert isinstance(part, Layer)
-            part = seen_through(part, view, made_by(self.parts[writer])[0]) or part
-        return part
+        if not inside:
+            return part
+        key = position, union(1 << writer for writer, _, _ in inside)
+        if key not in self._through:
+            for writer, view, _ in inside:
+                assert isinstance(part, Layer)
+                part = seen_through(part, view, made_by(self.parts[writer])[0]) or part
+            self._through[key] = part
+        return self._through[key]
+
+    @cached_property
+    def _through(self) -> dict[tuple[int, int], Part]:
+        """Part, and those inside that it reads under other names -> what it looks like then: the
+        same layer each time, by which what is known of it is found again."""
+        return {}
 
     @cached_property
     def _names(self) -> dict[str, frozenset[str]]:

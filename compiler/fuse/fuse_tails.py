@@ -50,38 +50,74 @@ class FuseTails:
     def _parts(self, graph: NestGraph, removable: set[str]) -> list[list[Nest] | HostNode]:
         """The partition in which only results among `removable` stay inside a group."""
         uses = {name: len(found) for name, found in readers(graph).items()}
-        parts: list[list[Nest] | HostNode] = []
+        parts = _Parts()
         for step in graph.steps:
-            if isinstance(step, HostNode):
-                parts.append(step)
-                continue
-            home = self._home(step, parts, removable, uses)
-            if home is None:
-                parts.append([step])
+            home = None if isinstance(step, HostNode) else self._home(step, parts, removable, uses)
+            if isinstance(step, HostNode) or home is None:
+                parts.add(step if isinstance(step, HostNode) else [step])
                 continue
             # The group moves to where its newest member stands: its operands exist by then.
-            parts.remove(home)
-            parts.append([*home, step])
-        return parts
+            parts.add([*parts.taken(home), step])
+        return [*parts.found.values()]
 
     def _home(
-        self,
-        step: Nest,
-        parts: list[list[Nest] | HostNode],
-        removable: set[str],
-        uses: dict[str, int],
-    ) -> list[Nest] | None:
+        self, step: Nest, parts: _Parts, removable: set[str], uses: dict[str, int]
+    ) -> int | None:
         if step.macs:
             return None  # only the first operator of a group may be a sum of products
-        for part in reversed(parts):
-            if isinstance(part, HostNode):
-                continue
+        for number in parts.near(step):
+            part = parts.nests(number)
             last = part[-1]
             if step.composite is not None and last.composite == step.composite:
-                return part if _joins(part, step, removable) else None
+                return number if _joins(part, step, removable) else None
             if self.tails and _is_tail(step, last, removable, uses):
-                return part
+                return number
         return None
+
+
+class _Parts:
+    """Parts by number, which grows with their place; and which of them a step may join."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, list[Nest] | HostNode] = {}
+        self._next = 0
+        self._made: dict[str, int] = {}
+        """Result -> the part that ends in it."""
+        self._composites: dict[str, dict[int, None]] = {}
+        """Composite operator -> parts that end in a piece of it."""
+
+    def add(self, part: list[Nest] | HostNode) -> None:
+        """Put `part` behind all others."""
+        number, self._next = self._next, self._next + 1
+        self.found[number] = part
+        if isinstance(part, HostNode):
+            return
+        self._made[part[-1].tensor] = number
+        if part[-1].composite is not None:
+            self._composites.setdefault(part[-1].composite, {})[number] = None
+
+    def nests(self, number: int) -> list[Nest]:
+        """A part that is no call of the host."""
+        part = self.found[number]
+        assert not isinstance(part, HostNode)
+        return part
+
+    def taken(self, number: int) -> list[Nest]:
+        """A part that is no call of the host, and that is none any more."""
+        part = self.nests(number)
+        del self.found[number]
+        self._made.pop(part[-1].tensor, None)
+        if part[-1].composite is not None:
+            del self._composites[part[-1].composite][number]
+        return part
+
+    def near(self, step: Nest) -> list[int]:
+        """Parts that end in what `step` reads or in a piece of its composite operator, the last
+        one first."""
+        found = {self._made[a.tensor] for a in step.operands if a.tensor in self._made}
+        if step.composite is not None:
+            found |= self._composites.get(step.composite, {}).keys()
+        return sorted(found, reverse=True)
 
 
 def _result(step: Step) -> str:

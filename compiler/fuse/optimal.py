@@ -81,10 +81,14 @@ class Optimal(PartitionStrategy):
         """Take stretches of whole groups, of whatever length, that make the best cut better."""
         places = path.places()
         for first, start in enumerate(places):
+            failures = 0
             for reach in _doubled(len(places) - 1 - first):
                 end = places[first + reach]
-                if end - start <= self.max_layers and path.possible(start, end):
-                    path.take(start, end)
+                if end - start > self.max_layers or not path.possible(start, end):
+                    break
+                failures = 0 if path.take(start, end) else failures + 1
+                if failures > self.patience:
+                    break
 
     @property
     def _most(self) -> int:

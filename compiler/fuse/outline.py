@@ -1,8 +1,9 @@
 """Groups without their names: what their prices depend on, so that those that are alike share them.
 
-A network repeats itself: the blocks of a ResNet, the layers of a transformer. Two groups have one
-outline if their layers compute the same from tensors of the same shapes, types and strides, on
-the same engines and wired in the same way; then every schedule of one is a schedule of the other.
+A network repeats itself: the blocks of a ResNet, the layers of a transformer, the steps of a
+recurrent layer, which read one row of a tensor after the other. Two groups have one outline if
+their layers compute the same from tensors of the same shapes, types and strides, on the same
+engines and wired in the same way; then every schedule of one is a schedule of the other.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class Outlines:
             tuple(sorted(((names.get(n, -1), home) for n, home in found.items()), key=_first))
             for found in homes
         )
-        return (*layers, results, group.reserved, *placed)
+        return (*layers, results, group.reserved, *placed, _starts_in_slices(group))
 
     def layer(self, layer: Layer) -> Outlined:
         """What is known of one layer."""
@@ -94,15 +95,22 @@ def _first(pair: tuple[int, object]) -> int:
 
 
 def _outline_of(tensor: Tensor) -> Outline:
-    """Of a constant it matters that it is one, not its values."""
+    """Of a constant it matters that it is one, not its values; of a slice not where it begins."""
     storage = tensor.storage
     constant = tensor.data is not None
     narrow = None if tensor.narrow is None else tensor.narrow.outline
-    own = tensor.shape, tensor.dtype, storage.offset, storage.strides, constant, narrow
+    own = tensor.shape, tensor.dtype, storage.strides, constant, narrow
     if tensor.picked is None:
         return own
     picked = tensor.picked
     return (*own, _outline_of(picked.table), _outline_of(picked.index), picked.axis)
+
+
+def _starts_in_slices(group: Group) -> tuple[int, ...]:
+    """Where tensors begin in buffers that are cut into slices: only there it decides what fits."""
+    return tuple(
+        group.tensors[name].storage.offset for name, home in group.shared.items() if home.slices > 1
+    )
 
 
 def _anonymous(nest: Nest, names: dict[str, int]) -> Nest:

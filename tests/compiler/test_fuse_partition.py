@@ -407,6 +407,25 @@ def test_whole_groups_are_joined_beyond_the_length_that_is_tried() -> None:
     assert max(len(group.layers) for group in small if isinstance(group, Group)) <= 6
 
 
+def test_stretches_that_do_not_pay_are_not_grown_up_to_everything() -> None:
+    """From each place 2, 4, 8 .. groups are tried while that pays: a long network of steps that
+    are dearer together asks for a few prices a step, not for one of every length."""
+
+    def asked(steps: int) -> int:
+        parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(steps)))
+        calls = 0
+
+        def cycles(group: Group) -> float:
+            nonlocal calls
+            calls += 1
+            return 100.0 * len(group.layers) ** 2
+
+        Optimal(lengths=2, patience=1, merge=False, rounds=0, orders=1).apply(parts, graph, cycles)
+        return calls
+
+    assert asked(200) - asked(100) == asked(300) - asked(200) <= 5 * 100
+
+
 def test_what_is_dearer_together_is_not_joined() -> None:
     parts, graph = network(*(f"t{i + 1} = t{i}" for i in range(8)))
 
