@@ -23,8 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.bind.machine import product_startup
-from compiler.bind.roles import roles
+from compiler.bind.machine import array_takes
 from compiler.cost.host import host_cycles
 from compiler.driver import CompileResult
 from compiler.layer import Layer
@@ -34,8 +33,6 @@ from compiler.nest.precede import Precedence
 from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import product_type
-from simmodel.isa.cycles import product_cycles
-from simmodel.isa.matrix import tile_limits
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,9 @@ def _works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Wor
             vectors = VectorWork(nest, layer.tensors, arch, way, layer.inside, nest.shape)
             vector = share * vectors.least
         if way.engine != "matrix" and not nest.depthwise:
-            yield nest.tensor, Work(0.0, vector)
+            macs = least.macs.get(nest.tensor, 0) if way.product else 0
+            cost = arch.factor("vector.product", "multiply")
+            yield nest.tensor, Work(0.0, vector + macs * cost / _lanes(arch))
             continue
         source = layer.tensors[nest.operands[0].tensor]
         dtype, macs = product_type(source.dtype), least.macs.get(nest.tensor, 0)
@@ -135,29 +134,11 @@ def _works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Wor
         elif share < 1:
             yield nest.tensor, Work(macs / peak, vector)
         else:
-            yield nest.tensor, Work(_product(nest, dtype, arch), vector)
+            yield nest.tensor, Work(array_takes(nest, dtype, arch), vector)
 
 
 def _lanes(arch: Arch) -> int:
     return max(arch.vector.lanes, arch.vector.wide_lanes or 0)
-
-
-def _product(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of all arrays for a sum of products: any tiles of it have at least as many folds, and
-    as many instructions."""
-    found, matrix = roles(nest), arch.matrix
-
-    def extent(dims: tuple[int, ...]) -> int:
-        return math.prod(nest.dims[dim].extent for dim in dims)
-
-    taps = tuple(tap.dim for tap in found.taps)
-    pixels, columns, depth = extent(found.rows), extent(found.cols), extent((*found.inner, *taps))
-    cycles = int(product_cycles(matrix, dtype, pixels, columns, depth, behind=True))
-    instructions = math.ceil(pixels / (matrix.max_pixels or pixels))
-    if matrix.granularity == "tile":
-        deep, wide = tile_limits(arch)
-        instructions *= math.ceil(depth / deep) * math.ceil(columns / wide)
-    return extent(found.batch) * (cycles + instructions * product_startup(arch))
 
 
 def _weights(graph: NestGraph, least: Demanded, work: Mapping[str, Work], arch: Arch) -> float:

@@ -13,9 +13,16 @@ class Binding:
     engine: Literal["matrix", "vector", "scalar", "copy"]
     """copy: a pure move between memories."""
     direct: bool = True
-    """Matrix engine: the result is finished on write-back; else the vector engine finishes it."""
+    """Matrix engine: the result is finished on write-back; else the vector engine finishes it.
+    Vector engine: not so where it adds up products over channels, and finishes these sums."""
     sums: str = "local"
     """Memory role of partial sums."""
+
+    @property
+    def product(self) -> bool:
+        """Whether it is a sum of products with tiles and sums of its own, finished later or on
+        write-back."""
+        return self.engine == "matrix" or not self.direct
 
     @property
     def finisher(self) -> str:

@@ -38,9 +38,8 @@ class Layer:
 
     @property
     def product(self) -> bool:
-        """Whether it is a sum of products over channels for the matrix engine, whose reduction may
-        be cut."""
-        return self.binding.engine == "matrix" and not self.head.depthwise
+        """Whether it is a sum of products over channels, whose reduction may be cut."""
+        return self.binding.product and not self.head.depthwise
 
     @property
     def copies(self) -> bool:

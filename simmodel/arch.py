@@ -202,6 +202,11 @@ class Matrix(Part):
     """Where results go: `accumulators` leaves the rest to the vector engine unless written back."""
 
     @property
+    def present(self) -> bool:
+        """Whether there is an array: it multiplies some type."""
+        return bool(self.rate)
+
+    @property
     def cells(self) -> int:
         """Multiply-accumulate units."""
         return self.rows * self.cols * (self.depth if self.kind == "cube" else 1)
@@ -209,6 +214,10 @@ class Matrix(Part):
     def peak(self, dtype: str) -> float:
         """MACs per cycle for element type `dtype`; 0 where it is not supported."""
         return self.cells * next((r for t, r in self.rate.items() if t == dtype), 0.0)
+
+
+NO_ARRAY = Matrix(kind="cube", rows=1, cols=1, rate={})
+"""Of a machine whose vector engine multiplies."""
 
 
 class VectorCost(Part):
@@ -250,6 +259,9 @@ class Vector(Part):
     walked as rows of that many, where `rank` leaves a dimension for them."""
     window: bool = True
     """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
+    product_rows: Annotated[int, Field(ge=0)] = 0
+    """Rows of sums that stay in registers during an instruction of products, and share one read of
+    their weights; 0: it has none, products are built from multiply-adds."""
     reads: Roles = ("local",)
     """Memories that its operands may lie in."""
     writes: Roles = ("local",)
@@ -494,7 +506,8 @@ class Arch(Part):
     cores: PositiveInt = 1
     """Cores in each cluster."""
     memories: Memories
-    matrix: Matrix
+    matrix: Matrix = NO_ARRAY
+    """Default: none, the vector engine multiplies."""
     vector: Vector
     isa: Isa = Isa()
     scalar: Scalar = Scalar()
@@ -521,7 +534,16 @@ class Arch(Part):
 
     def peak_macs(self, dtype: str) -> float:
         """MACs per cycle of the whole chip for element type `dtype`."""
+        if not self.matrix.present:
+            wide = dtype == "fp32" or not self.vector.product_rows
+            lanes = self.vector.elements(4 if wide else 2)
+            return self.core_count * lanes / self.factor("vector.product", "multiply")
         return self.core_count * self.matrix.peak(dtype)
+
+    @property
+    def multiplier(self) -> str:
+        """Kind of the engine that is there for products."""
+        return "matrix" if self.matrix.present else "vector"
 
     def reach(self, form: str) -> tuple[int, int | None]:
         """Dimensions that one instruction of this form walks, and the most elements along the
@@ -548,4 +570,5 @@ class Arch(Part):
 
     def engines(self) -> tuple[str, ...]:
         """Engine names of one core, in the order in which reports list them."""
-        return ("matrix", "vector", "scalar", *self.copy_)
+        array = ("matrix",) if self.matrix.present else ()
+        return (*array, "vector", "scalar", *self.copy_)

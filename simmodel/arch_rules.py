@@ -89,8 +89,8 @@ def _rates(arch: Arch) -> Iterator[Problem]:
     for index, name in enumerate(arch.types):
         if arch.types.index(name) < index:
             yield Problem(("types", index), f"{name!r} stands here twice")
-        elif arch.matrix.peak(name) == 0:
-            known = ", ".join(arch.matrix.rate) or "nothing"
+        elif arch.matrix.present and arch.matrix.peak(name) == 0:
+            known = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no rate for {name!r}; matrix.rate has {known}"
             yield Problem(("types", index), message, (("matrix", "rate"),))
 
@@ -309,7 +309,7 @@ def _energies(arch: Arch) -> Iterator[Problem]:
             message = f"no link is called {name!r}; links: {links}{_near(name, tuple(arch.links))}"
             yield Problem(("energy", "links", name), message, (("links",),))
     for name in given.mac:
-        if arch.matrix.peak(name) == 0:
-            known_types = ", ".join(arch.matrix.rate) or "nothing"
+        if arch.matrix.present and arch.matrix.peak(name) == 0:
+            known_types = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no {name!r}; matrix.rate has {known_types}"
             yield Problem(("energy", "mac", name), message, (("matrix", "rate"),))

@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.errors import NotRunnable, TooLong
-from simmodel.isa import Instruction, Item, Loop, MatrixInstruction
+from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
 from simmodel.region import Address, Operand, Ring, Terms
 
 Turns = tuple[tuple[str, int], ...]
 """Loop variables and counts, outermost first."""
 Numbers = NDArray[np.int64]
+_SUMS = (MatrixInstruction, Product)
+"""Instructions that add products up."""
 LISTED = 2**27
 """Occurrences in a stream are fewer: each takes memory and time."""
 
@@ -162,7 +164,7 @@ def _independent(instruction: Instruction, variable: str) -> bool:
     for target in instruction.writes():
         if target.address.step(variable) == 0 and not _accumulates(instruction, variable):
             return False
-    return not isinstance(instruction, MatrixInstruction) or _multiplies(instruction, variable)
+    return not isinstance(instruction, _SUMS) or _multiplies(instruction, variable)
 
 
 def _ring_uses(address: Address, variable: str) -> bool:
@@ -171,17 +173,19 @@ def _ring_uses(address: Address, variable: str) -> bool:
 
 def _accumulates(instruction: Instruction, variable: str) -> bool:
     """Whether iterations of `variable` add products into the same sums."""
-    if not isinstance(instruction, MatrixInstruction) or instruction.partial is None:
+    if not isinstance(instruction, _SUMS) or instruction.partial is None:
         return False
     partial, target = instruction.partial, instruction.dst
     same = (partial.address, partial.dtype) == (target.address, target.dtype)
+    if isinstance(instruction, Product):
+        return same
     clipped = instruction.low > -math.inf or instruction.high < math.inf
     scaled = target.scale is not None or target.zero != 0
     written_back = clipped or scaled or instruction.multiplier or instruction.bias
     return same and not written_back
 
 
-def _multiplies(instruction: MatrixInstruction, variable: str) -> bool:
+def _multiplies(instruction: MatrixInstruction | Product, variable: str) -> bool:
     """Whether `variable` is a row, column, reduction or batch dimension of one product."""
     left, right, target = (
         operand.address.step(variable) != 0

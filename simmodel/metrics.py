@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from simmodel.arch import Arch
 from simmodel.errors import Impossible
-from simmodel.isa import Item, Loop, MatrixInstruction
+from simmodel.isa import Item, Loop, MatrixInstruction, Product
 from simmodel.program import Buffer, Port, Program
 from simmodel.trace import CAUSES, Trace
 from simmodel.words import words
@@ -81,11 +81,11 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
         dtype=dtype,
         executed_macs=trace.macs,
         matrix_utilization=compute / cycles,
-        matrix_busy=trace.busy("matrix") / (cycles * arch.core_count),
+        matrix_busy=trace.busy(arch.multiplier) / (cycles * arch.core_count),
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
         compulsory_bytes=needed,
-        stalls={c: trace.idle(c, "matrix") / (cycles * arch.core_count) for c in CAUSES},
+        stalls={c: trace.idle(c, arch.multiplier) / (cycles * arch.core_count) for c in CAUSES},
         roofline_cycles=max(compute, memory),
         bound="compute" if compute >= memory else "bandwidth",
         efficiency=max(compute, memory) / cycles,
@@ -190,7 +190,7 @@ def _dtype(program: Program, arch: Arch) -> str:
     """Element type, of those whose rate is known, that most of the products have."""
     macs: dict[str, int] = defaultdict(int)
     for stream in program.cores:
-        _count(stream, 1, arch.matrix.rate, macs)
+        _count(stream, 1, arch.matrix.rate or arch.types, macs)
     return max(macs, key=lambda name: macs[name], default=arch.types[0])
 
 
@@ -200,5 +200,5 @@ def _count(
     for item in items:
         if isinstance(item, Loop):
             _count(item.body, times * item.count, rates, macs)
-        elif isinstance(item, MatrixInstruction) and item.a.dtype in rates:
+        elif isinstance(item, MatrixInstruction | Product) and item.a.dtype in rates:
             macs[item.a.dtype] += times * item.macs()

@@ -87,7 +87,7 @@ class Demand:
     """The least that any program for the same outputs does, whatever its schedule."""
 
     products: tuple[tuple[str, int], ...]
-    """Element type -> multiply-accumulates of the matrix engine."""
+    """Element type -> multiply-accumulates of products over channels."""
     read: int
     """Bytes of constants and inputs that come from DRAM, each once, without packing."""
     written: int

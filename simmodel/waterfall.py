@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simmodel.arch import Arch
 from simmodel.dtype import product_type
-from simmodel.isa import Item, Loop, MatrixInstruction
+from simmodel.isa import Item, Loop, MatrixInstruction, Product
 from simmodel.metrics import compulsory_bytes, compute_cycles
 from simmodel.program import Program
 from simmodel.trace import CAUSES, Trace
@@ -47,7 +47,7 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
 
     Raises Impossible where it did less than the outputs take.
     """
-    cores, busy = arch.core_count, trace.busy("matrix") / arch.core_count
+    cores, busy = arch.core_count, trace.busy(arch.multiplier) / arch.core_count
     needed = compute_cycles(program, trace, arch)
     done = started = 0.0
     for instruction, times in _products(program):
@@ -55,7 +55,7 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
         done += times * instruction.macs() / peak if peak else 0.0
         started += times * instruction.startup(arch) / cores
     work = (needed, done - needed, busy - started - done, started)
-    waits = {cause: trace.idle(cause, "matrix") / cores for cause in CAUSES}
+    waits = {cause: trace.idle(cause, arch.multiplier) / cores for cause in CAUSES}
     rate = arch.dram_bytes_per_cycle
     compulsory = compulsory_bytes(program, trace) / rate
     moved = (trace.traffic["dram.read"] + trace.traffic["dram.write"]) / rate
@@ -65,15 +65,17 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
     )
 
 
-def _products(program: Program) -> Iterator[tuple[MatrixInstruction, int]]:
+def _products(program: Program) -> Iterator[tuple[MatrixInstruction | Product, int]]:
     """Instructions of all matrix engines, and how often each is executed."""
     for stream in program.cores:
         yield from _repeated(stream, 1)
 
 
-def _repeated(items: tuple[Item, ...], times: int) -> Iterator[tuple[MatrixInstruction, int]]:
+def _repeated(
+    items: tuple[Item, ...], times: int
+) -> Iterator[tuple[MatrixInstruction | Product, int]]:
     for item in items:
         if isinstance(item, Loop):
             yield from _repeated(item.body, times * item.count)
-        elif isinstance(item, MatrixInstruction):
+        elif isinstance(item, MatrixInstruction | Product):
             yield item, times

@@ -54,7 +54,7 @@ def _matrix(arch: Arch, figures: Figures) -> Range:
         # A rate below 1 means that narrower cells join for a product, one above 1 that they split.
         cells = [_cell(name, figures) * rate for name, rate in arch.matrix.rate.items()]
         # One array serves all types, so it is built for the one that takes most.
-        return _logic(max(cells), arch.energy.node, figures.area)
+        return _logic(max(cells, default=0.0), arch.energy.node, figures.area)
 
     return _times(arch.energy.area.mac, from_table, arch.matrix.cells * arch.core_count)
 

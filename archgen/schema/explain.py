@@ -67,6 +67,10 @@ def _remaining(tree: Table, errors: list[ErrorDetails]) -> list[Problem]:
         for path in wrong:
             value = without(value, path)
         filled = plain(value)
+        assert isinstance(filled, dict)
+        for part, *_ in broken:  # also one that need not be there
+            if part in _STAND_INS:
+                filled.setdefault(str(part), _stand_in(str(part)))
         _fill(filled, arch_schema())
         arch, errors = _READER.attempt(filled)
         if arch is not None:
@@ -88,10 +92,15 @@ def _fill(value: Plain, schema: Schema) -> None:
         return
     schema = arch_view().resolved(schema)
     for key in schema.get("required", ()):
-        value.setdefault(key, json.loads(json.dumps(_STAND_INS[key])))
+        value.setdefault(key, _stand_in(key))
     for key, below in value.items():
         named = schema.get("properties", {}).get(key, schema.get("additionalProperties"))
         _fill(below, named if isinstance(named, dict) else {})
+
+
+def _stand_in(key: str) -> Plain:
+    found: Plain = json.loads(json.dumps(_STAND_INS[key]))
+    return found
 
 
 def _touches(problem: Problem, broken: list[Path]) -> bool:

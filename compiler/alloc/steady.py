@@ -161,10 +161,11 @@ class _Layer:
         loops = needs(layer.tiled.layer, ranges, split).loops
         every = math.prod(counts)
         pieces = math.prod(counts[: layer.out_level])
-        products = [c for c in layer.computes if c.binding.engine == "matrix"]
+        products = [c for c in layer.computes if c.binding.product]
         # The work behind a product is done alone where there is only one piece of it.
         behind = "vector" if pieces > 1 or not products else "matrix"
-        late = 1 if products and pieces > 1 else 0
+        apart = any(c.binding.engine == "matrix" for c in products)
+        late = 1 if apart and pieces > 1 else 0
         for compute in products:
             yield self._product(compute, loops[compute.position], every)
         for compute in layer.computes:
@@ -218,7 +219,7 @@ class _Layer:
         return found
 
     def _product(self, compute: Compute, loops: Sequence[Range], turns: int) -> Task:
-        nest, matrix = compute.nest, self.arch.matrix
+        nest, matrix, engine = compute.nest, self.arch.matrix, compute.binding.engine
         found = roles(nest)
         m, n, k, taps, batch = (
             math.prod(loops[d].size for d in dims)
@@ -227,13 +228,17 @@ class _Layer:
             )
         )  # fmt: skip
         dtype = product_type(self.group.buffers[compute.reads[0]].dtype)
-        if nest.depthwise:
+        if engine == "vector":
+            vector = self.arch.vector
+            cycles = math.ceil(batch * m * n * k * taps / vector.lanes)
+            left, right = 1, math.ceil(m / max(1, vector.product_rows))
+        elif nest.depthwise:
             cycles = depthwise_cycles(self.arch, dtype, m, batch, taps)
             left, right = 1, 1
         else:
             cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps))
             left, right = streams(matrix, m, n, k * taps)
-        whole = matrix.granularity == "conv" or nest.depthwise
+        whole = matrix.granularity == "conv" or nest.depthwise or engine == "vector"
         a = self._read(compute, 0, loops, 0)
         unrolled = batch * m * k * taps * size_of(dtype)
         moved = [replace(a, bytes=left * (a.bytes if whole else unrolled))]
@@ -242,16 +247,18 @@ class _Layer:
             moved.append(replace(w, bytes=right * w.bytes))
         target = compute.writes if compute.sums is None else compute.sums
         moved.append(self._written(compute, target, loops, 0))
-        return Task("matrix", cycles, turns, tuple(moved))
+        return Task(engine, cycles, turns, tuple(moved))
 
     def _tail(
         self, compute: Compute, loops: Sequence[Range], turns: int, engine: str, late: int
     ) -> Task:
         nest, vector = compute.nest, self.arch.vector
-        product = compute.binding.engine == "matrix"
+        product = compute.binding.product
         sizes = [loops[d].size for d in range(nest.rank if product else len(nest.dims))]
-        form = form_of(nest)
-        cost = 1.0 if product else self.arch.factor(form, cost_of(form))
+        cost = 1.0
+        if not product:
+            form = form_of(nest)
+            cost = self.arch.factor(form, cost_of(form))
         cycles = cost * math.ceil(math.prod(sizes) / vector.lanes)
         moved = [self._written(compute, compute.writes, loops, late)]
         if product and compute.sums is not None:

@@ -119,6 +119,6 @@ def _said(binding: Binding) -> str:
     words: list[str] = [binding.engine]
     if not binding.direct:
         words.append("finished by vector")
-    if binding.engine == "matrix":
+    if binding.product:
         words.append(f"sums in {binding.sums}")
     return ", ".join(words)

@@ -36,10 +36,9 @@ def input_strides(layer: Layer, key: Key, region: Region, arch: Arch) -> tuple[i
     tensor = layer.tensors[key[0]]
     order = order_of(tensor.shape, tensor.storage.strides)
     head = layer.head
-    product = layer.binding.engine == "matrix"
-    if product and key == keys_of(head)[0]:
+    if layer.binding.engine == "matrix" and key == keys_of(head)[0]:
         order = left_order(tensor, head, arch)
-    if product and key[2] and tensor.data is not None:
+    if layer.binding.product and key[2] and tensor.data is not None:
         order = packed_order(head)
     return tuple(size_of(tensor.dtype) * s for s in dense(region.padded, order))
 
@@ -114,7 +113,7 @@ def packed_order(head: Nest) -> tuple[int, ...]:
 
 def vector_steps(nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch) -> int:
     """Vector instructions that one nest takes one after another over the same tile."""
-    if way.engine == "matrix":
+    if way.product:
         return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))
     late = sum(access is not None for access in (nest.bias, nest.multiplier))
     windowed = nest.reduce is not None and bool(roles(nest).taps)

@@ -14,11 +14,12 @@ from compiler.binding import Binding
 from compiler.nest.exact import computes_exactly
 from compiler.nest.ir import Nest, Tensor
 from simmodel.arch import Arch
-from simmodel.dtype import accumulator_of, is_float, product_type
+from simmodel.dtype import accumulator_of, is_float, product_type, size_of
 from simmodel.isa.cycles import depthwise_cycles as native_cycles
 from simmodel.isa.cycles import product_cycles
 from simmodel.isa.forms import cost_of, elementwise_form
 from simmodel.isa.functions import JOINS, UNARY
+from simmodel.isa.matrix import tile_limits
 
 
 def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
@@ -29,7 +30,7 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
         able = [(cycles, way) for cycles, way in ways if cycles < math.inf]
         return tuple(way for _, way in sorted(able, key=lambda pair: pair[0]))
     if nest.contraction:
-        return (_on_array(nest, tensors, arch),)
+        return _contraction(nest, tensors, arch)
     if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
         return (Binding("copy"),)
     if _vector_lacks(nest, tensors, arch, finishing=False) is None:
@@ -59,6 +60,69 @@ def _scalar_runs(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
     )
 
 
+def _contraction(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
+    """Engines for a sum of products over channels, the quicker one first: the array, and where it
+    does not multiply such types, or the vector engine has products of its own, that."""
+    on_array, on_vector = _on_array(nest, tensors, arch), Binding("vector", direct=False)
+    able = _no_products(nest, tensors, arch) is None
+    if able and not arch.vector.product_rows:
+        return (on_array,)
+    if _vector_multiplies(nest, tensors, arch) is not None:
+        return (on_array,) if arch.matrix.present else (on_vector,)
+    if not able:
+        return (on_vector,)
+    dtype = product_type(tensors[nest.operands[0].tensor].dtype)
+    quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, dtype, arch)
+    return (on_array, on_vector) if quicker else (on_vector, on_array)
+
+
+def _no_products(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+    """Why the array does not multiply what `nest` does, or None."""
+    operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
+    if len(operands) == 1 and arch.matrix.peak(next(iter(operands))) > 0:
+        return None
+    types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
+    return f"no {'/'.join(sorted(types))} products on the matrix engine"
+
+
+EXACT = 2**24
+"""Below it, fp32 holds every integer."""
+
+
+def _vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+    """Why the vector engine cannot add up the products of `nest`, or None."""
+    kinds = [tensors[access.tensor].dtype for access in nest.operands]
+    if len({product_type(kind) for kind in kinds}) > 1:
+        return f"no products of {' and '.join(kinds)} on the vector engine"
+    missing = sorted(kind for kind in kinds if not arch.vector.has(kind))
+    if missing:
+        return f"the vector engine has no {', '.join(missing)}"
+    if not arch.vector.product_rows:
+        if not arch.isa.has("vector.ternary.fma"):
+            return f"{arch.name} has no vector.ternary.fma"
+        depth = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+        centred = any(access.zero for access in nest.operands)
+        if not is_float(kinds[0]) and centred and depth * 2**16 > EXACT:
+            return "multiply-adds of integers with a zero point are rounded on the vector engine"
+    return _vector_lacks(nest, tensors, arch, finishing=True)
+
+
+def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
+    """Cycles of the vector engine for a sum of products whose lanes are as full as can be and
+    whose weights come from local memory once for as many rows as there are registers for."""
+    found, vector = roles(nest), arch.vector
+    lanes = vector.elements(4 if dtype == "fp32" else 2)
+    wide = [nest.dims[d].extent for d in range(nest.rank) if nest.dims[d].extent > 1] or [1]
+    vectors = min(nest.macs // n * math.ceil(n / lanes) for n in wide)
+    work = vectors * arch.factor("vector.product", "multiply")
+    rows = math.prod(nest.dims[d].extent for d in found.rows)
+    again = math.ceil(rows / vector.product_rows) * size_of(dtype)
+    streamed = again * nest.macs / rows / arch.memories.local.bytes_per_cycle()
+    instructions = nest.macs / math.prod(sorted(d.extent for d in nest.dims)[-vector.rank :])
+    start = vector.startup.cycles(arch.clock) + arch.memories.local.latency.cycles(arch.clock)
+    return max(work, streamed) + instructions * start
+
+
 def _on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
     direct = _finishes(nest, tensors, arch)
     readable = direct or arch.matrix.output in arch.vector.reads
@@ -71,6 +135,24 @@ def product_startup(arch: Arch) -> int:
     roles_read = (arch.matrix.input, arch.matrix.weights)
     latency = max(memories[role].latency.cycles(arch.clock) for role in roles_read)
     return arch.matrix.startup.cycles(arch.clock) + latency
+
+
+def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
+    """Cycles of all arrays for a sum of products: any tiles of it have at least as many folds, and
+    as many instructions."""
+    found, matrix = roles(nest), arch.matrix
+
+    def extent(dims: tuple[int, ...]) -> int:
+        return math.prod(nest.dims[dim].extent for dim in dims)
+
+    taps = tuple(tap.dim for tap in found.taps)
+    pixels, columns, depth = extent(found.rows), extent(found.cols), extent((*found.inner, *taps))
+    cycles = int(product_cycles(matrix, dtype, pixels, columns, depth, behind=True))
+    instructions = math.ceil(pixels / (matrix.max_pixels or pixels))
+    if matrix.granularity == "tile":
+        deep, wide = tile_limits(arch)
+        instructions *= math.ceil(depth / deep) * math.ceil(columns / wide)
+    return extent(found.batch) * (cycles + instructions * product_startup(arch))
 
 
 def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: int) -> int:
@@ -140,14 +222,14 @@ def _finishes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
 def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
     """Why no engine of `arch` can run `nest`, or None."""
     way = possible(nest, tensors, arch)[0]
-    types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
     if way.engine in ("copy", "scalar"):
         return None
     if way.engine == "matrix":
-        operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
-        if len(operands) > 1 or arch.matrix.peak(operands.pop()) == 0:
-            return f"no {'/'.join(sorted(types))} products on the matrix engine"
-        return None if way.direct else _vector_lacks(nest, tensors, arch, finishing=True)
+        lacks = _no_products(nest, tensors, arch)
+        finishing = lacks is None and not way.direct
+        return _vector_lacks(nest, tensors, arch, finishing=True) if finishing else lacks
+    if way.product:
+        return _vector_multiplies(nest, tensors, arch)
     return _vector_lacks(nest, tensors, arch, finishing=False)
 
 

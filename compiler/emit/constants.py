@@ -115,7 +115,7 @@ def packed(plan: LayerPlan, walked: Sequence[Walked] = ()) -> Packed | None:
     tiles of the group, `walked` on every core, share columns in part."""
     layer = plan.tiled.layer
     head = layer.head
-    if not plan.computes or plan.computes[0].binding.engine != "matrix":
+    if not plan.computes or not plan.computes[0].binding.product:
         return None
     weights = head.operands[1]
     tensor = layer.tensors[weights.tensor]

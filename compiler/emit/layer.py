@@ -21,6 +21,7 @@ from compiler.emit.loads import computed, load
 from compiler.emit.matrix import MatrixEmitter
 from compiler.emit.nodes import Leaf, Node, Use, Walk
 from compiler.emit.nodes import Segment as Iterations
+from compiler.emit.products import ProductEmitter
 from compiler.emit.segments import Segment, segments
 from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand, region_origin
 from compiler.emit.vector import VectorEmitter
@@ -121,12 +122,12 @@ class LayerEmitter:
         if level < depth:
             nodes.append(self._walk(level, tile))
         if level == depth:
-            products = [c for c in plan.computes if c.binding.engine == "matrix"]
-            nodes += [self._compute(compute, tile, "matrix") for compute in products]
+            products = [c for c in plan.computes if c.binding.product]
+            nodes += [self._compute(c, tile, adds=True) for c in products]
         if level == plan.out_level:
             ways = ((compute, compute.binding) for compute in plan.computes)
             rest = (c for c, way in ways if way.engine != "matrix" or not way.direct)
-            nodes += [self._compute(compute, tile, compute.binding.finisher) for compute in rest]
+            nodes += [self._compute(compute, tile, adds=False) for compute in rest]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
         return nodes
@@ -226,23 +227,26 @@ class LayerEmitter:
         uses = self.around.uses((), (buffer,))
         return Leaf(engine, tuple(items), uses, self.origin, computed([tensor]))
 
-    def _compute(self, compute: Compute, tile: Tile, engine: str) -> Leaf:
-        """One nest on `engine`; a product that its own engine cannot finish takes two."""
-        around, nest = self.around, compute.nest
+    def _compute(self, compute: Compute, tile: Tile, *, adds: bool) -> Leaf:
+        """One nest on its engine, or one half of a product that is finished later: what `adds` up,
+        and the rest."""
+        around, nest, way = self.around, compute.nest, compute.binding
+        engine = way.engine if adds else way.finisher
         origin = self.origins[compute.position]
         fields = (around.arch, around.names, around.places, origin)
-        if engine == "matrix":
-            items = tuple(MatrixEmitter(*fields).items(compute, tile))
+        if adds:
+            emitter = MatrixEmitter if engine == "matrix" else ProductEmitter
+            items = tuple(emitter(*fields).items(compute, tile))
         else:
             items = tuple(VectorEmitter(*fields, engine).items(compute, tile))
         reads = set(compute.reads)
         writes = {compute.writes}
         inner = {name for name in (compute.sums, *compute.scratch) if name is not None}
-        if compute.binding.engine == "matrix" and not compute.binding.direct:
+        if not way.direct:
             finish = [nest.reads.index(a) for a in (nest.bias, nest.multiplier) if a is not None]
             late = {compute.reads[i] for i in finish}
             sums = {str(compute.sums)}
-            if engine == "matrix":
+            if adds:
                 reads, writes, inner = reads - late, sums, set()
             else:
                 reads, inner = sums | late, set(compute.scratch)

@@ -112,13 +112,13 @@ class ProgramEmitter:
         )
 
     def _demand(self, least: Demanded) -> Demand:
-        """What the outputs take of the matrix engine, by element type, and of DRAM."""
+        """What the outputs take in products over channels, by element type, and of DRAM."""
         products: dict[str, int] = {}
         tensors = self.graph.tensors
         plans = (step.plan for step in self.steps if isinstance(step, Placed))
         for compute in (c for plan in plans for layer in plan.layers for c in layer.computes):
             macs = least.macs.get(compute.nest.tensor, 0)  # a trial of one group has no outputs
-            if macs and compute.binding.engine == "matrix":
+            if macs and compute.binding.product:
                 kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
                 products[kind] = products.get(kind, 0) + macs
         return Demand(tuple(products.items()), least.read, least.written)

@@ -95,7 +95,7 @@ class VectorEmitter:
     def _links(self, compute: Compute, tile: Tile) -> list[Link]:
         nest = compute.nest
         links: list[Link] = []
-        if compute.binding.engine == "matrix":
+        if compute.binding.product:
             assert compute.sums is not None
             source = written_operand(compute, compute.sums, tile, self.places)
             if nest.bias is None and nest.multiplier is None:

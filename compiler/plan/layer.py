@@ -190,7 +190,7 @@ class LayerPlanner:
             inside[nest.tensor] = writes = self._written(position, nest, way)
             sums = self._sums(position, nest, way)
             scratch = self._scratch(position, nest, way)
-            level = self.depth if way.engine == "matrix" else self.out_level
+            level = self.depth if way.product else self.out_level
             steps = tuple(
                 moves(access, self.buffers[name].strides, len(nest.dims))
                 for access, name in zip(nest.reads, reads, strict=True)
@@ -221,10 +221,11 @@ class LayerPlanner:
         return wide if is_float(dtype) and size_of(wide) > size_of(dtype) else dtype
 
     def _sums(self, position: int, nest: Nest, way: Binding) -> str | None:
-        if way.engine != "matrix":
+        if not way.product:
             return None
         kind = accumulator_of(self.layer.tensors[nest.operands[0].tensor].dtype)
-        slots = 1 if way.direct or not self.out_level else self.slots
+        apart = way.engine != way.finisher and not way.direct  # one goes on while one finishes
+        slots = self.slots if apart and self.out_level else 1
         if way.direct and not self._accumulates(nest):
             return None
         return self._tile(f"{nest.tensor}+sums", kind, position, way.sums, slots=slots)

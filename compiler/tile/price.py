@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +29,7 @@ from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
 from compiler.tile.choice import Choice
 from compiler.tile.pricing import Price, Tail, Turns
+from compiler.tile.products import Sums
 from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
@@ -84,6 +85,17 @@ class Problem:
         """How the head runs on this machine."""
         return self.layer.binding
 
+    @property
+    def on_array(self) -> bool:
+        """Whether the matrix engine multiplies, not the vector engine."""
+        return self.way.engine == "matrix"
+
+    @property
+    def reads(self) -> tuple[str, str]:
+        """Memories that the left and the right operand are read from."""
+        matrix = self.arch.matrix
+        return (matrix.input, matrix.weights) if self.on_array else ("local", "local")
+
     @cached_property
     def source(self) -> Tensor:
         """The left operand."""
@@ -121,7 +133,7 @@ class Problem:
         """The loop over kernel rows, where tiles may take one row at a time: the input is there as
         a whole, and the memory for weights has no room to fill the array at all positions."""
         matrix = self.arch.matrix
-        loop = kernel_rows(self.head, matrix)
+        loop = kernel_rows(self.head, matrix) if self.on_array else None
         if loop is None or self.loads_input or not self.loads_weights or matrix.weights == "local":
             return None
         deep, wide = tile_limits(self.arch)
@@ -178,8 +190,12 @@ def price(problem: Problem, choice: Choice) -> Price:
     a_size = choice.b * window * choice.k
     need, fits = _fits(problem, choice, turns, tail, (a_size, _weight_room(problem, choice)))
     inner, gap = _product(problem, choice)
-    inner = np.maximum(inner, _streamed(problem, choice, a_size, turns))
     tiles = problem.repeats * turns.tiles
+    if not problem.on_array:
+        tail = replace(tail, cycles=tail.cycles + turns.deep * inner)
+        inner, gap = np.zeros(1), 0.0
+    else:
+        inner = np.maximum(inner, _streamed(problem, choice, a_size, turns))
     matrix = tiles * turns.deep * inner + gap
     once_wide = _widened(problem, choice)
     vector = tiles * tail.cycles + _weight_loads(problem, choice, turns) * once_wide
@@ -255,7 +271,10 @@ def whole_product(problem: Problem) -> tuple[float, float]:
     another product just before."""
     choice = in_one_piece(problem)
     inner, _ = _product(problem, choice)
-    vector = np.asarray(problem.repeats * _tail(problem, choice).cycles)
+    tail = _tail(problem, choice).cycles
+    if not problem.on_array:
+        inner, tail = np.zeros(1), tail + inner
+    vector = np.asarray(problem.repeats * tail)
     return float((problem.repeats * inner)[0]), float(vector.ravel()[0])
 
 
@@ -290,13 +309,13 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
     lead = np.where((turns.cols > 1) & (problem.lead_moves_weights | inner), repeats, 1)
     if problem.loads_input:
         alike = problem.alike(left, True, cols_around)
-        way = Path.load(arch, cores, problem.home(left.tensor), arch.matrix.input, alike)
-        order = left_order(problem.source, problem.head, arch)
+        way = Path.load(arch, cores, problem.home(left.tensor), problem.reads[0], alike)
+        order = left_order(problem.source, problem.head, arch) if problem.on_array else ()
         once = way.box(problem.source, _box(problem, choice, left), order)
         yield Flow(way, repeats * turns.input, once)
     if problem.loads_weights:
         alike = problem.alike(right, rows_around, True)
-        way = Path.load(arch, cores, problem.home(right.tensor), arch.matrix.weights, alike)
+        way = Path.load(arch, cores, problem.home(right.tensor), problem.reads[1], alike)
         constant = problem.weight.data is not None
         count = _weight_loads(problem, choice, turns)
         yield Flow(way, count, _moved(problem, choice, right, way), constant)
@@ -467,7 +486,8 @@ def _fits(
     kind = size_of(accumulator_of(problem.source.dtype))
     kept = turns.split | (not problem.way.direct) | (arch.matrix.granularity == "tile")
     kept = kept | (problem.taps > 1 and arch.matrix.granularity != "conv")
-    sums = choice.outputs * kind * np.where(kept, 1 if problem.way.direct else slots, 0)
+    alone = problem.way.direct or problem.way.engine == problem.way.finisher
+    sums = choice.outputs * kind * np.where(kept, 1 if alone else slots, 0)
     result = choice.outputs * size_of(problem.layer.result.dtype) * slots * problem.stores
     local = a_space + result + tail.space
     for access in _others(problem):
@@ -475,7 +495,8 @@ def _fits(
     if len(problem.layer.nests) > 1:
         local = local + choice.outputs * size_of(temporary_type(arch)) * slots
     shares = {"local": local, "weights": 0, "accumulators": 0}
-    shares[arch.matrix.weights] = shares[arch.matrix.weights] + w_space
+    right = problem.reads[1]
+    shares[right] = shares[right] + w_space
     shares[problem.way.sums] = shares[problem.way.sums] + sums
     fits: Any = True
     narrow = problem.weight.narrow
@@ -523,8 +544,12 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
 
 
 def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
-    """Matrix cycles of one tile (or of one piece of its reduction), start-ups included: right
+    """Cycles of its engine for one tile (or one piece of its reduction), start-ups included: right
     behind another one, and what it takes longer behind a gap."""
+    if not problem.on_array:
+        result = problem.layer.tensors[problem.head.tensor]
+        sums = Sums(problem.head, problem.found, problem.source, result, problem.arch)
+        return sums.cycles(choice), 0.0
     matrix = problem.arch.matrix
     dtype = product_type(problem.source.dtype)
     startup = product_startup(problem.arch)

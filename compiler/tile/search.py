@@ -47,7 +47,8 @@ def search(
     head = layer.head
     found = roles(head)
     extents = head.shape
-    grain = {} if found.col is None else {found.col: min(arch.matrix.cols, extents[found.col])}
+    wide = columns_of(layer, arch)
+    grain = {} if found.col is None else {found.col: min(wide, extents[found.col])}
     free = [d for d in range(head.rank) if extents[d] > 1]
     near = frozenset(shared)
     for grid in grids(extents, free, cores):
@@ -57,6 +58,11 @@ def search(
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
         problem = Problem(layer, arch, found, largest, Cores.of(parts, way), slots, shared=near)
         yield from _cheapest(problem, parts, columns, kept)
+
+
+def columns_of(layer: Layer, arch: Arch) -> int:
+    """Output channels that the engine of a product makes at once."""
+    return arch.matrix.cols if layer.binding.engine == "matrix" else arch.vector.lanes
 
 
 def _cheapest(
@@ -91,7 +97,7 @@ def choices(problem: Problem) -> Choice:
     keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
     lines = problem.extent(problem.rows)
     inner = [
-        sizes(problem.extent(found.col), matrix.cols),
+        sizes(problem.extent(found.col), columns_of(problem.layer, problem.arch)),
         sizes(problem.extent(found.k), deep, 6),
         [lines] if lines == 1 else [lines, 1],
         [0, 1],

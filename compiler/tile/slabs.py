@@ -77,7 +77,7 @@ def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, floa
     vector = matrix = 0.0
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
         sizes = _sizes(layer, nest, tiles)
-        if way.engine == "matrix":
+        if way.engine == "matrix":  # depthwise
             channels = max(1, sizes[1])
             taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
             dtype = layer.tensors[nest.operands[0].tensor].dtype

@@ -37,7 +37,7 @@ _MOVE, _MULTIPLY = "vector.unary.move", "vector.binary.mul"
 def vector_startup(arch: Arch, read: Collection[str] = ("local",), engine: str = "vector") -> int:
     """Cycles before an instruction that reads these memories moves its first operand."""
     memories = arch.memories.on_chip()
-    latency = max(memories[role].latency.cycles(arch.clock) for role in read)
+    latency = max((memories[role].latency.cycles(arch.clock) for role in read), default=0)
     own = arch.scalar.startup if engine == "scalar" else arch.vector.startup
     return own.cycles(arch.clock) + latency
 
@@ -161,7 +161,7 @@ class VectorWork:
             if access is not None
         ]
         target, scratch = self._made(self._kind), self._made(temporary_type(arch))
-        if self.way.engine == "matrix":
+        if self.way.product:
             if self.way.direct:
                 return
             kind = accumulator_of(self.tensors[nest.operands[0].tensor].dtype)

@@ -4,6 +4,7 @@ from simmodel.isa.base import Flow, Instruction, Item, Loop, View
 from simmodel.isa.copy import Copy, Fill
 from simmodel.isa.indirect import Gather, Indirect, Scatter
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm, MatrixInstruction, Tile
+from simmodel.isa.product import Product
 from simmodel.isa.scalar import (
     HOST,
     HostCall,
@@ -30,7 +31,7 @@ from simmodel.registry import Registry
 _FAMILIES: tuple[type[Instruction], ...] = (
     Copy, Gather, Scatter, Fill,
     Tile, Gemm, Conv, DepthwiseConv,
-    Splat, Unary, Binary, Ternary, Reduce, Window,
+    Splat, Unary, Binary, Ternary, Reduce, Window, Product,
     ScalarNop, ScalarUnary, ScalarBinary, ScalarTernary, ScalarReduce, HostCall,
     Sync, Arrive, Await, Claim,
 )  # fmt: skip
@@ -59,6 +60,7 @@ __all__ = [
     "Item",
     "Loop",
     "MatrixInstruction",
+    "Product",
     "Reduce",
     "ScalarBinary",
     "ScalarFamily",

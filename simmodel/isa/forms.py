@@ -21,6 +21,7 @@ from simmodel.isa.copy import Copy, Fill
 from simmodel.isa.functions import Function
 from simmodel.isa.indirect import Indirect
 from simmodel.isa.matrix import Conv, DepthwiseConv, Gemm
+from simmodel.isa.product import Product
 from simmodel.isa.scalar import HostCall, ScalarFamily, ScalarNop
 from simmodel.isa.vector import Splat, VectorInstruction, Window
 
@@ -46,8 +47,8 @@ class Form:
     @property
     def cost(self) -> str | None:
         """Class of `vector.cost` that it is of; None on other engines."""
-        if self.kind is Splat:
-            return "simple"
+        if self.kind in _COSTS:
+            return _COSTS[self.kind]
         return None if self.function is None else self.function.cost
 
     @property
@@ -71,6 +72,8 @@ class Form:
         )
 
 
+_COSTS: Mapping[type, str] = {Splat: "simple", Product: "multiply"}
+"""Class of `vector.cost` of forms that are no functions."""
 _ENGINES: Mapping[type, str] = {
     MatrixInstruction: "matrix",
     VectorFamily: "vector",
@@ -124,6 +127,10 @@ def absent(form: Form, arch: Arch) -> str | None:
         return "isa.without"
     if issubclass(form.kind, Window) and not arch.vector.window:
         return "vector.window: false"
+    if issubclass(form.kind, Product) and not arch.vector.product_rows:
+        return "vector.product_rows: 0"
+    if form.engine == "matrix" and not arch.matrix.present:
+        return "no matrix"
     if issubclass(form.kind, DepthwiseConv) and not arch.matrix.depthwise:
         return "matrix.depthwise: false"
     if issubclass(form.kind, Indirect):

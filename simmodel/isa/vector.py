@@ -266,6 +266,9 @@ class Ternary(_Elementwise):
     def reads(self) -> tuple[Operand, ...]:
         return (self.a, self.b, self.c)
 
+    def macs(self) -> int:
+        return self.dst.elements if self.function == "fma" else 0
+
     def execute(self, view: View) -> None:
         self.store(self.compute(self.seen(view, *self.reads())), view)
 

@@ -30,6 +30,7 @@ def machine(
     weights: int = 0,
     accumulators: int = 0,
     matrix: dict[str, Any] | None = None,
+    array: bool = True,
     vector: dict[str, Any] | None = None,
     copy: dict[str, Any] | None = None,
     split_loads: bool = False,
@@ -40,7 +41,8 @@ def machine(
     tokens: int = 64,
 ) -> Arch:
     """A machine; `weights` and `accumulators` are bytes of memories that exist when positive.
-    With `own_engines`, other copy engines reach shared memory than DRAM. What reaches several cores
+    Without `array`, the vector engine multiplies. With `own_engines`, other copy engines reach
+    shared memory than DRAM. What reaches several cores
     at once is said by `among`: "load" the loads, "peer" an engine between local memories, which
     with "each" reaches one core after another.
 
@@ -70,7 +72,7 @@ def machine(
     given = {key: value for key, value in (vector or {}).items() if value is not None}
     arch = Arch.model_validate({
         "name": name, "clock": "1 GHz", "types": types, "clusters": clusters, "cores": cores,
-        "memories": memories, "matrix": product,
+        "memories": memories, **({"matrix": product} if array else {}),
         "vector": {"lanes": 16, "types": ALL_TYPES, "reads": reads} | given,
         "copy": copies,
         "front_end": {"sync": sync, "queue_depth": 4, "tokens": tokens},
@@ -138,6 +140,8 @@ NAMED = {
             matrix={"writeback": ["clip"], "granularity": "gemm"},
         ),
         machine(name="wide", cores=6, local={"size": 1 << 20}, latency=200, among="peer"),
+        machine(name="lanes", cores=2, array=False, vector={"product_rows": 2, "max_extent": 24}),
+        machine(name="chained", array=False, vector={"rank": 2, "window": False}),
         machine(name="joined", cores=3, shared={"size": 1 << 16}, accumulators=8192),
         machine(
             name="clustered", clusters=2, cores=2, sync="interlock", weights=8192,
@@ -175,7 +179,7 @@ def machines(draw: st.DrawFn) -> Arch:
         "types": held.get(kinds, ALL_TYPES),
         "reads": pick(None, None, None, ["local"]),
         "lanes": pick(1, 8, 16), "rank": pick(1, 2, 3), "window": draw(st.booleans()),
-        "max_extent": pick(None, None, 7, 32),
+        "max_extent": pick(None, None, 7, 32), "product_rows": pick(0, 0, 1, 4),
     }  # fmt: skip
     banks = pick(1, 2, 8)
     width = pick(4, 16, 64)
@@ -195,7 +199,8 @@ def machines(draw: st.DrawFn) -> Arch:
             types=kinds, clusters=pick(1, 1, 2), cores=pick(1, 1, 2, 3),
             sync=pick("tokens", "interlock"),
             local=local, weights=pick(0, 0, 512, 8192), accumulators=pick(0, 0, 512, 8192),
-            matrix=matrix, vector=vector, split_loads=draw(st.booleans()),
+            matrix=matrix, array=pick(True, True, True, False), vector=vector,
+            split_loads=draw(st.booleans()),
             copy={"rank": pick(1, 2, 3, 4), "pad": pick(True, True, True, False)},
             shared=pick(None, near, near), own_engines=draw(st.booleans()),
             among=pick("", "load", "peer"),

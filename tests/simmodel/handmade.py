@@ -38,6 +38,7 @@ def machine(sync: str = "tokens", cores: int = 1, **changes: Any) -> Arch:
         },
         "vector": {
             "lanes": 16, "types": ["int8", "uint8", "int16", "int32", "fp16", "fp32"],
+            "product_rows": 2,
             "reads": ["local", "accumulators"], "writes": ["local", "accumulators"],
         },
         "scalar": {"types": ["int8", "int32", "fp32"]},

@@ -36,6 +36,7 @@ from simmodel.isa import (
     HostCall,
     Instruction,
     Loop,
+    Product,
     Reduce,
     ScalarBinary,
     ScalarNop,
@@ -243,6 +244,24 @@ CASES = [
             dst=at("local", 2048, (5, 3, 4), "int32"),
         ),
         135, 144 + 48 + 240, lambda a, w: sliding(a, w, 1, True),
+    ),
+    Case(  # 3 rows of sums, 5 values each, for 20 lanes: 3 x 5 x 2 vectors of 16
+        Product(
+            engine="vector", a=at("local", 0, (3, 5, 1), strides=(5, 1, 0)),
+            w=at("local", 64, (1, 5, 20), strides=(0, 20, 1)),
+            dst=at("local", 512, (3, 1, 20), "int32"),
+        ),
+        # The weights twice, for 2 rows and for one; 15 values for each vector; the sums.
+        30, 2 * 112 + 2 * 16 + 240,
+        lambda a, w: (a.astype(int)[:, :, 0] @ w.astype(int)[0])[:, None],
+    ),
+    Case(  # a sum of 7 x 4 along the lanes, two vectors of them, behind what there was
+        Product(
+            engine="vector", a=at("local", 0, (7, 4)), w=at("local", 64, (7, 4), strides=(8, 2)),
+            dst=at("local", 512, (1, 1), "int32"), partial=at("local", 512, (1, 1), "int32"),
+        ),
+        2, 32 + 16 * 28 + 16 + 16,
+        lambda a, w, p: p + (a.astype(int) * w.astype(int)).sum(),
     ),
     Case(ScalarNop(count=7), 7, 0),
     Case(
