@@ -28,7 +28,7 @@ from compiler.geometry.ranges import keys_of
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest, Tensor
 from compiler.tile.choice import Choice
-from compiler.tile.pricing import Price, Tail, Turns
+from compiler.tile.pricing import Price, Tail, Turns, passed_on
 from compiler.tile.products import Sums
 from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
@@ -205,7 +205,7 @@ def price(problem: Problem, choice: Choice) -> Price:
     for flow in flows:
         arrivals = arrivals if flow.way.store else np.maximum(arrivals, flow.count)
     every, once = moved.load
-    every = np.maximum(every, _passed_on(problem, flows, matrix))
+    every = np.maximum(every, passed_on(problem.slots, flows, matrix))
     on_vector = tail.cycles + once_wide
     stages = ((every, once), (matrix, inner + gap), (vector, on_vector), moved.store)
     total = pipelined(stages, moved.far.values())
@@ -216,21 +216,6 @@ def price(problem: Problem, choice: Choice) -> Price:
         total, matrix, vector, moved.longest, moved.bytes["dram"], need, fits, load, store, tiles,
         arrivals, moved.lead, rest, gap,
     )  # fmt: skip
-
-
-def _passed_on(problem: Problem, flows: Sequence[Flow], work: Any) -> Any:
-    """Cycles that slots are taken of what cores pass on to each other, shared by the slots: one is
-    filled, passed on and worked on before any core fills it again.
-
-        slot 0  load pass work load pass work         with two slots the array rests, though loads,
-        slot 1       load pass work load pass         copies and products are each short enough
-    """
-    longest: Any = 0.0
-    for flow in flows:
-        taken = (flow.count * flow.once.cycles + work) / problem.slots
-        passes = (flow.once.passing > 0) & (flow.count > problem.slots)
-        longest = np.maximum(longest, np.where(passes, taken, 0.0))
-    return longest
 
 
 def _held_back(

@@ -5,10 +5,13 @@ Every field is an array over candidates, or a number that holds for all of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from compiler.cost.transfer import Flow
 
 
 @dataclass(frozen=True)
@@ -73,3 +76,18 @@ class Price:
     """See `Estimate`."""
     gap: Any
     """Cycles of `matrix` that a product spares right behind another one."""
+
+
+def passed_on(slots: int, flows: Sequence[Flow], work: Any) -> Any:
+    """Cycles that slots are taken of what cores pass on to each other, shared by the slots: one is
+    filled, passed on and worked on before any core fills it again.
+
+        slot 0  load pass work load pass work         with two slots the array rests, though loads,
+        slot 1       load pass work load pass         copies and products are each short enough
+    """
+    longest: Any = 0.0
+    for flow in flows:
+        taken = (flow.count * flow.once.cycles + work) / slots
+        passes = (flow.once.passing > 0) & (flow.count > slots)
+        longest = np.maximum(longest, np.where(passes, taken, 0.0))
+    return longest

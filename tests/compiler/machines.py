@@ -16,6 +16,8 @@ from simmodel.arch_rules import problems
 
 WRITEBACK = ("bias", "clip", "requantize")
 ALL_TYPES = ("int8", "uint8", "int16", "int32", "fp16", "fp32")
+WIDTHS = {"weights": 8, "accumulators": 32}
+ENDS = {"weights": "weights", "accumulators": "output"}
 RATES = {"int8": 2.0, "fp16": 1.0, "fp32": 0.5}
 
 
@@ -57,14 +59,12 @@ def machine(
         "kind": "cube", "rows": 4, "cols": 8, "depth": 8, "granularity": "conv", "rate": RATES,
     } | (matrix or {})  # fmt: skip
     reads = ["local"]
-    if weights:
-        memories["weights"] = {"size": weights, "banks": 2, "bank_width": 8}
-        product["weights"] = "weights"
-        targets.append("weights")
-    if accumulators:
-        memories["accumulators"] = {"size": accumulators, "banks": 2, "bank_width": 32}
-        product["output"] = "accumulators"
-        reads.append("accumulators")
+    sizes = {"weights": array and weights, "accumulators": array and accumulators}
+    for role, size in sizes.items():
+        if size:
+            memories[role] = {"size": size, "banks": 2, "bank_width": WIDTHS[role]}
+            product[ENDS[role]] = role
+            (targets if role == "weights" else reads).append(role)
     copies = _copies(targets, copy or {}, split_loads and bool(weights), among)
     if shared is not None:
         memories["shared"] = {"size": 1 << 20, "banks": 4, "bank_width": 16} | shared

@@ -149,7 +149,7 @@ def test_strings_are_refused() -> None:
         checked("g (string[2] x) => (string[2] y) { y = Identity (x) }")
 
 
-@pytest.mark.parametrize("arch", ["cocco-simba-1c", "gemmini-16-loop"])
+@pytest.mark.parametrize("arch", ["gemmini-16", "gemmini-16-loop"])
 def test_phases_of_a_transposed_convolution_go_together(arch: str) -> None:
     """Each phase of one that was left float is a nest that the machine lacks, and no value of the
     model."""
