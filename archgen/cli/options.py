@@ -82,8 +82,6 @@ class Dimension(click.ParamType[tuple[str, int]]):
         name, equals, size = str(value).rpartition("=")
         if not name or not equals or not size.isdigit():
             self.fail(f"{value!r}: expected name=value, such as sequence=128", param, ctx)
-        if not int(size):
-            self.fail(f"{value!r}: 0 is no size; no input can be empty", param, ctx)
         return name, int(size)
 
 

@@ -75,6 +75,10 @@ def bind(
     unbound = [axis for axis in axes if not axis.fixed and axis.symbol not in values]
     if unbound:
         raise ModelError(_unbound_message(unbound, told, label))
+    none = [axis for axis in carrying if not axis.fixed and not values[axis.symbol]]
+    if none:
+        sizes = ", ".join(f"{axis.owner!r}, axis {axis.index}" for axis in none)
+        raise ModelError(f"{label}: a batch of 0 has no samples to compute ({sizes})")
     if batch is not None and batch > 1 and not carrying:
         raise BatchError(_no_batch_message(batch, told, label))
     if batch is not None and batch > 1:
@@ -149,8 +153,8 @@ def _wrong_dims(axes: list[_Axis], dims: Mapping[str, int], label: str) -> list[
     places = {axis.place: axis for axis in axes}
     mistakes = []
     for name, value in dims.items():
-        if value < 1:
-            mistakes.append(f"--dim {name}={value}: must be positive")
+        if value < 0:
+            mistakes.append(f"--dim {name}={value}: must be 0 (empty) or positive")
         elif name in places and places[name].fixed and name not in free:
             size = places[name].dim.dim_value
             mistakes.append(f"--dim {name}={value}: {label} fixes this dimension at {size}")
@@ -170,7 +174,7 @@ def _unbound_message(unbound: list[_Axis], told: Told, label: str) -> str:
         named = "" if axis.symbol == axis.place else f", named {axis.symbol!r}"
         role = told.roles[axis.owner]
         reason = f" ({role.axis_evidence})" if axis.index == 0 and role.axis is None else ""
-        empty = " (0 in the file: no input can be empty)" if axis.empty else ""
+        empty = " (0 in the file, which many exporters write for free)" if axis.empty else ""
         lines.append(f"  input {axis.owner!r}, axis {axis.index}{named}{empty or reason}")
     symbols = dict.fromkeys(axis.symbol for axis in unbound)
     shown = " ".join(option("--dim", symbol, "<size>") for symbol in symbols)

@@ -11,7 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler, PositiveFloat, PositiveInt
+from pydantic import (
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -74,7 +81,7 @@ class Network(Part):
     model: str
     """Zoo name with options, or an ONNX file."""
     batches: Several[PositiveInt] | None = None
-    dims: dict[str, PositiveInt] = Field(default_factory=dict)
+    dims: dict[str, NonNegativeInt] = Field(default_factory=dict)
     """Sizes of free input dimensions."""
     roles: dict[str, str] = Field(default_factory=dict)
     """What inputs are, where evidence misleads: `{cache: state, x: batch:1}`."""
@@ -114,7 +121,7 @@ class StudyFile(Part):
     host: bool = True
     isolated: bool = False
     """Whether every point keeps its own schedule, however quick that of a machine with less is."""
-    dims: dict[str, PositiveInt] = Field(default_factory=dict)
+    dims: dict[str, NonNegativeInt] = Field(default_factory=dict)
     """Sizes of free input dimensions of all networks."""
     calibration: str | None = None
     extensions: Several[str] | None = None

@@ -322,14 +322,16 @@ def test_options_are_written_as_a_shell_takes_them(tmp_path: Path) -> None:
     assert "--role x=batch:AXIS" in listed
 
 
-def test_an_empty_input_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_empty_input_has_to_be_said_and_a_batch_is_never_empty(tmp_path: Path) -> None:
     path = saved(linear(["n", 0, 4]), tmp_path)
-    with pytest.raises(ModelError, match=r"axis 1 \(0 in the file: no input can be empty\)"):
+    free = r"axis 1 \(0 in the file, which many exporters write for free\)"
+    with pytest.raises(ModelError, match=free):
         open_model(path)
-    refused = CliRunner().invoke(models, [str(path), "--dim", "x:1=0"])
-    assert refused.exit_code == 2
-    assert "0 is no size; no input can be empty" in refused.output
+    assert CliRunner().invoke(models, [str(path), "--dim", "x:1=0"]).exit_code == 0
+    assert input_shape(open_model(path, dims={"x:1": 0})) == [1, 0, 4]
     assert input_shape(open_model(path, dims={"x:1": 3})) == [1, 3, 4]
+    with pytest.raises(ModelError, match=r"a batch of 0 has no samples to compute \('x', axis 0\)"):
+        open_model(path, dims={"x:1": 3, "n": 0})
 
 
 def test_operators_that_onnx_runtime_adds_to_the_standard_domain_are_opened(
@@ -388,7 +390,7 @@ def test_wrong_specifications_are_explained(spec: str, words: str) -> None:
     ("dims", "words"),
     [
         ({"sqe": 3}, "did you mean 'seq'"),
-        ({"seq": 0}, "must be positive"),
+        ({"seq": -1}, "must be 0 .empty. or positive"),
         ({"x:2": 8}, "fixes this dimension at 4"),
     ],
 )

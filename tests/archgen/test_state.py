@@ -7,7 +7,11 @@ agrees with ONNX Runtime token by token.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import archgen
@@ -68,6 +72,38 @@ def test_a_chain_agrees_with_onnx_runtime_token_by_token() -> None:
         after = archgen.states(model)
         assert set(after) == set(cache)
         cache, exact = ({n: each[after[n]] for n in cache} for each in (made, wanted))
+
+
+FREE = """<ir_version: 8, opset_import: ["" : 17]>
+decoder (float[batch, tokens, 16] x, float[batch, past, 16] past_key)
+  => (float[batch, tokens, 16] y, float[batch, total, 16] present_key)
+{
+  present_key = Concat <axis = 1> (past_key, x)
+  turned = Transpose <perm = [0, 2, 1]> (present_key)
+  scores = MatMul (x, turned)
+  weights = Softmax <axis = -1> (scores)
+  y = MatMul (weights, present_key)
+}
+"""
+"""Its cache begins empty."""
+
+
+@pytest.mark.parametrize(("machine", "off"), [("ascend-310-like", 0.01), ("soma-edge", 0.15)])
+def test_a_chain_begins_with_an_empty_cache(machine: str, off: float, tmp_path: Path) -> None:
+    path, arch = tmp_path / "decoder.onnx", archgen.load_arch(machine)
+    onnx.save(onnx.parser.parse_model(FREE), path)
+    rng, used = np.random.default_rng(0), 0
+    cache = exact = {"past_key": np.zeros((1, 0, 16), np.float32)}
+    for tokens in (3, 1):
+        model = archgen.load_model(path, dims={"past": used, "tokens": tokens})
+        program = archgen.compile_model(model, arch, effort=0)
+        given = {"x": rng.standard_normal((1, tokens, 16)).astype(np.float32)}
+        made = archgen.execute(program, given | cache, arch)
+        wanted = run_reference(model.proto, given | exact)
+        for name, values in wanted.items():
+            np.testing.assert_allclose(made[name], values, atol=off, err_msg=name)
+        cache, exact = ({"past_key": each["present_key"]} for each in (made, wanted))
+        used += tokens
 
 
 def test_one_program_fills_a_cache_of_fixed_room() -> None:
