@@ -237,6 +237,8 @@ def _on_host(
     graph = stages.lower.apply(model, real_type(arch, dtype))
     observe("lower", graph)
     graph = run_passes(stages.nests, graph, _named(observe)).ir
+    graph = stages.marks.apply(graph, arch)
+    observe("fuse-functions", graph)
     graph = stages.functions.apply(graph, arch)
     observe("expand-functions", graph)
     fallback = Fallback(model, graph)

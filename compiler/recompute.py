@@ -24,10 +24,12 @@ import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
+from compiler.nest.exact import function_of
 from compiler.nest.interp import Host, feed_one, rows_of, shown, views
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Tensor
 from compiler.nest.memo import Memo
 from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
+from simmodel.isa.forms import elementwise_form
 
 
 class Named(NamedTuple):
@@ -93,6 +95,8 @@ class Made:
     """What each element of a reference may be off by; None: they are equal."""
     rounded: str | None = None
     """Element type that the reference is rounded to before; None: it is not."""
+    by: str = ""
+    """The form that made it, where that is a user's, and where it is defined."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +190,7 @@ class _Recomputation:
                 # Weights that are 0 are neighbours of those that are not, and may be off as well.
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
         self.against = _reference_arithmetic(recipe)
+        self.forms = _own_forms(recipe)
         self.pairs: list[Stored] = []
         self.observed: dict[str, Array] = {}
         self.made: dict[str, Made] = {}
@@ -361,7 +366,8 @@ class _Recomputation:
                 self.made[known] = Made(self.observed[known], None)
                 continue
             rounded = stored if as_stored else None
-            self.made[known] = Made(values.astype(kind), _in_type(values, error, kind), rounded)
+            off, by = _in_type(values, error, kind), self.forms.get(name, "")
+            self.made[known] = Made(values.astype(kind), off, rounded, by)
 
     def _hand_on(self, name: str) -> None:
         """Readers of a value that the model names start from it as the reference's readers do:
@@ -415,6 +421,16 @@ def _reference_arithmetic(recipe: Recipe) -> Arithmetic:
         return AGAINST_REFERENCE
     unit = max(EPSILON[kind] for kind in kinds)
     return Arithmetic(2 * unit, 2 * unit, AGAINST_REFERENCE.sums, AGAINST_REFERENCE.integers)
+
+
+def _own_forms(recipe: Recipe) -> dict[str, str]:
+    """Tensor -> the form that makes it, where that is a user's, and where it is defined."""
+    nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
+    return {
+        nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
+        for nest in nests
+        if (place := function_of(nest).place)
+    }
 
 
 def _equal(left: Array, right: Array) -> bool:

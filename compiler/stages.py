@@ -15,6 +15,7 @@ import onnx_ir as ir
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.bind.bind import Bind
 from compiler.bind.expand_functions import ExpandFunctions
+from compiler.bind.fuse_functions import FuseFunctions
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.keep_narrow import KeepNarrow
 from compiler.bind.place_on_host import PlaceOnHost
@@ -123,6 +124,8 @@ class Stages:
     lower: Lower = field(default_factory=Lower)
     """Operators become loops over affine accesses."""
     nests: tuple[Pass[NestGraph], ...] = NEST_PASSES
+    marks: FuseFunctions = field(default_factory=FuseFunctions)
+    """Functions of functions that one instruction of this machine does."""
     functions: ExpandFunctions = field(default_factory=ExpandFunctions)
     """Functions that this machine lacks."""
     host: PlaceOnHost = field(default_factory=PlaceOnHost)

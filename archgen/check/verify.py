@@ -109,7 +109,8 @@ def compare(
                 "computed"
             )
         if found.excess > 1:
-            wrong.append(f"{name}: off by {found.error:.3g}, tolerance {found.tolerance:.3g}")
+            by = f", made by {made[name].by}" if made[name].by else ""
+            wrong.append(f"{name}: off by {found.error:.3g}, tolerance {found.tolerance:.3g}{by}")
         elif not found.proves and name in shown:
             notes.append(f"{name}: not checked, its operators may make anything of their inputs")
     unproved = not judged or any(not each.proves and each.name in shown for each in judged)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
+from compiler.bind.alike import replaced
 from compiler.bind.machine import temporary_type
 from compiler.nest.base import check_nests
 from compiler.nest.ir import (
-    ZERO,
     Access,
     Nest,
     NestGraph,
@@ -21,10 +19,11 @@ from compiler.nest.ir import (
     dense,
     order_of,
 )
+from compiler.nest.rewrite import number_access
 from compiler.options import Omittable
 from compiler.passes import ensured
 from simmodel.arch import Arch
-from simmodel.dtype import NUMPY, is_float
+from simmodel.dtype import is_float
 from simmodel.isa.forms import cost_of, definition, elementwise_form
 from simmodel.isa.terms import Term
 
@@ -113,7 +112,7 @@ class _Made:
         meant = definition(name, len(inner))
         given = (each for each in operands if each is not None)
         known = dict(zip(meant.operands, given, strict=False))
-        tried = (_replaced(each, known) for each in meant.terms)
+        tried = (replaced(each, known) for each in meant.terms)
         made = (self._made_of(each, seen | {name}) for each in tried)
         return min((each for each in made if each is not None), key=self._cost, default=None)
 
@@ -157,25 +156,12 @@ class _Made:
         self.buffers[name] = like.elements
 
     def _number(self, value: float) -> Access:
-        """A constant with one element."""
-        kind = temporary_type(self.arch)
-        name = f"{value:.9g}:{kind}"
-        data = np.full((1,), value, NUMPY[kind])
-        self.tensors.setdefault(name, Tensor(name, (1,), kind, Storage(name, 0, (1,)), data))
-        self.buffers.setdefault(name, 1)
-        return Access(name, (ZERO,))
+        return number_access(value, temporary_type(self.arch), self.tensors, self.buffers)
 
 
 def _whole(name: str, rank: int) -> Access:
     """A read of just the position that is being made."""
     return Access(name, tuple(at(axis) for axis in range(rank)))
-
-
-def _replaced(term: Term, known: Mapping[str, Term]) -> Term:
-    """`term` with what `known` says in the place of operands."""
-    if isinstance(term, tuple):
-        return (term[0], *(_replaced(each, known) for each in term[1:]))
-    return known.get(term, term) if isinstance(term, str) else term
 
 
 def _inside(term: tuple[Term, ...]) -> Iterator[tuple[Term, ...]]:

@@ -41,7 +41,9 @@ from compiler.nest.ir import Access, Array, Nest
 from simmodel.dtype import EPSILON, NAMES, limits, real_limits
 from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction
+from simmodel.isa.forms import definition
 from simmodel.isa.functions import REDUCE, Function
+from simmodel.isa.terms import Term
 
 GROWTH = 8.0
 """Deviations of a sum of roundings that are excused."""
@@ -247,18 +249,46 @@ def _reduced(
 def _applied(nest: Nest, operands: Sequence[_Bounded], how: Arithmetic) -> _Bounded:
     """The function of a nest at its operands."""
     function = function_of(nest)
-    values = function.apply(*(each.values for each in operands), *nest.parameters)
-    values = np.asarray(values, np.float64)
-    found = _Bounded(values, _moved(nest, function, operands, values))
-    own = how.special if function.cost == "special" else how.unit
-    if not own or nest.function in _EXACT:
+    found = _at(nest.function, function, operands, nest.parameters, how)
+    if not (function.place and function.does and how.unit):
         return found
-    return found.wider(own * _ROUNDINGS * _sizes(nest, [o.values for o in operands], values))
+    names = (*function.operands[: len(operands)], *function.parameters)
+    numbers = (_Bounded(np.asarray(number), None) for number in nest.parameters)
+    known = dict(zip(names, (*operands, *numbers), strict=True))
+    steps = _at_term(function.terms[0], known, how)
+    return found if steps.error is None else found.wider(steps.error)
+
+
+def _at_term(term: Term, known: Mapping[str, _Bounded], how: Arithmetic) -> _Bounded:
+    """What is computed step by step where one function stands for it: each step is rounded."""
+    if isinstance(term, float):
+        return _Bounded(np.asarray(term), None)
+    if isinstance(term, str):
+        return known[term]
+    name, *inner = term
+    operands = [_at_term(each, known, how) for each in inner]
+    return _at(str(name), definition(str(name), len(inner)), operands, (), how)
+
+
+def _at(
+    name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
+    how: Arithmetic,
+) -> _Bounded:  # fmt: skip
+    """A function at its operands."""
+    values = function.apply(*(each.values for each in operands), *parameters)
+    values = np.asarray(values, np.float64)
+    found = _Bounded(values, _moved(name, function, operands, parameters, values))
+    own = how.special if function.cost == "special" else how.unit
+    if not own or name in _EXACT:
+        return found
+    sizes = _sizes(name, parameters, [each.values for each in operands], values)
+    return found.wider(own * _ROUNDINGS * sizes)
 
 
 def _moved(
-    nest: Nest, function: Function, operands: Sequence[_Bounded], values: Array
-) -> Array | None:
+    name: str, function: Function, operands: Sequence[_Bounded], parameters: Sequence[float],
+    values: Array,
+) -> Array | None:  # fmt: skip
     """Largest change of a function when its operands move by their errors."""
     if all(each.error is None for each in operands):
         return None
@@ -269,12 +299,12 @@ def _moved(
     ]  # fmt: skip
     largest = np.zeros(values.shape)
     for corner in combinations(*ends):
-        change = np.abs(function.apply(*corner, *nest.parameters) - values)
+        change = np.abs(function.apply(*corner, *parameters) - values)
         largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
     undefined = ~np.isfinite(values)
     if undefined.any():
-        largest = np.where(undefined & _same_ends(function, nest, ends, values), 0.0, largest)
-    crossed = _POLES.get(nest.function)
+        largest = np.where(undefined & _same_ends(function, parameters, ends, values), 0.0, largest)
+    crossed = _POLES.get(name)
     if crossed is not None:
         pole = operands[crossed]
         if pole.error is not None:
@@ -283,12 +313,13 @@ def _moved(
 
 
 def _same_ends(
-    function: Function, nest: Nest, ends: Sequence[tuple[Array, ...]], values: Array
-) -> Array:
+    function: Function, parameters: Sequence[float], ends: Sequence[tuple[Array, ...]],
+    values: Array,
+) -> Array:  # fmt: skip
     """Where every corner gives the very same value, infinite or undefined ones too."""
     same = np.ones(values.shape, bool)
     for corner in combinations(*ends):
-        other = function.apply(*corner, *nest.parameters)
+        other = function.apply(*corner, *parameters)
         same &= (other == values) | (np.isnan(other) & np.isnan(values))
     return same
 
@@ -315,14 +346,16 @@ _THROUGH_OPERAND = frozenset({"silu", "gelu", "gelu_tanh", "mish", "hard_swish",
 these are rounded as well."""
 
 
-def _sizes(nest: Nest, operands: Sequence[Array], values: Array) -> Array:
+def _sizes(
+    name: str, parameters: Sequence[float], operands: Sequence[Array], values: Array
+) -> Array:
     """Magnitude of what is rounded in a function."""
     size: Array = np.abs(values)
-    if nest.function in _THROUGH_ONE:
-        size = size + math.prod(max(1.0, abs(p)) for p in nest.parameters)
-    elif nest.function in _THROUGH_OPERAND:
+    if name in _THROUGH_ONE:
+        size = size + math.prod(max(1.0, abs(p)) for p in parameters)
+    elif name in _THROUGH_OPERAND:
         size = size + np.abs(operands[0])  # where it cancels, the other one is as large
-    elif nest.function == "fma":
+    elif name == "fma":
         size = size + np.abs(operands[0] * operands[1]) + np.abs(operands[2])
     return _finite(size)
 

@@ -6,7 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from compiler.nest.ir import HostNode, Nest, NestGraph, Step
+import numpy as np
+
+from compiler.nest.ir import ZERO, Access, HostNode, Nest, NestGraph, Step, Storage, Tensor
+from simmodel.dtype import NUMPY
 
 
 def reads_of(step: Step) -> tuple[str, ...]:
@@ -59,6 +62,18 @@ def with_steps(graph: NestGraph, steps: Iterable[Step | None]) -> NestGraph:
     tensors = {n: t for n, t in graph.tensors.items() if t.storage.buffer in buffers}
     sizes = {name: size for name, size in graph.buffers.items() if name in buffers}
     return replace(graph, steps=kept, tensors=tensors, buffers=sizes)
+
+
+def number_access(
+    value: float, kind: str, tensors: dict[str, Tensor], buffers: dict[str, int]
+) -> Access:
+    """A read of `value` everywhere: a constant of one element of type `kind`, which is added to
+    `tensors` and `buffers`."""
+    name = f"{value:.9g}:{kind}"
+    data = np.full((1,), value, NUMPY[kind])
+    tensors.setdefault(name, Tensor(name, (1,), kind, Storage(name, 0, (1,)), data))
+    buffers.setdefault(name, 1)
+    return Access(name, (ZERO,))
 
 
 def producers(graph: NestGraph) -> dict[str, int]:

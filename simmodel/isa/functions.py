@@ -287,7 +287,7 @@ TERNARY: dict[str, Function] = Registry(
     "function of three operands",
     {
         "select": _alike("simple", _select),
-        "fma": _alike("multiply", lambda x, y, z: x * y + z),
+        "fma": _alike("multiply", lambda x, y, z: x * y + z, does=("x * y + z",)),
     },
 )
 

@@ -19,7 +19,7 @@ from simmodel.arch import FORM_LIMITS, FormLimits
 from simmodel.isa import INSTRUCTIONS, Instruction
 from simmodel.isa.base import Array
 from simmodel.isa.functions import BINARY, COSTS, TERNARY, UNARY, Function
-from simmodel.isa.terms import about, functions_in
+from simmodel.isa.terms import about, functions_in, names_in
 from simmodel.isa.vector import Binary, Ternary, Unary
 
 _FAMILIES = (Unary, Binary, Ternary)
@@ -153,6 +153,9 @@ def _does(
     except ValueError as mistake:
         yield str(mistake)
         return
+    unused = [each for each in (*operands, *numbers) if each not in names_in(term)]
+    if unused:
+        yield f"{does!r} is not about {unused[0]!r}"
     for function, count in sorted(functions_in(term)):
         table = dict(enumerate((UNARY, BINARY, TERNARY), 1)).get(count, {})
         if function == name or function not in table or table[function].parameters:

@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
+from archgen.api import compile_model, load_model
 from archgen.cli.main import cli
 from archgen.extensions import ExtensionError, activate, extension
 from archgen.schema import load_arch
 from archgen.studies.sweep import study
 from simmodel.arch import FORM_LIMITS
-from simmodel.asm import parse_item, print_item
+from simmodel.asm import parse_item, print_item, print_program
 from simmodel.isa.forms import forms
 
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -64,6 +65,21 @@ def gated(folder: Path) -> Path:
     return path
 
 
+def spelled_out(folder: Path) -> Path:
+    """y = x * Sigmoid(x) * g, in operators of ONNX."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Mul", ["x", "s"], ["t"]),
+        helper.make_node("Mul", ["t", "g"], ["y"], name="up"),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [64, 8192]) for n in "xgy"]
+    graph = helper.make_graph(nodes, "net", ports[:2], ports[2:])
+    path = folder / "spelled_out.onnx"
+    opset = [helper.make_opsetid("", 21)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), path)
+    return path
+
+
 def machine(folder: Path, isa: str) -> Path:
     path = folder / "narrow.yaml"
     path.write_text(f"extends: {MACHINE}\nname: narrow\nisa: {isa}\n")
@@ -107,6 +123,23 @@ def test_it_is_emitted_timed_and_verified_and_a_machine_without_it_computes_it(
     assert list(made["host_ops"]) == [0, 0]
     with_form, with_others = made["latency_cycles"]
     assert with_form < with_others
+
+
+def test_it_is_found_where_a_network_does_what_it_does(tmp_path: Path) -> None:
+    activate((extension(written(tmp_path)),))
+    arch, model = load_arch(MACHINE), load_model(spelled_out(tmp_path))
+    assert "function=swiglu" in print_program(compile_model(model, arch, effort=0))
+    without = load_arch(machine(tmp_path, "{limits: {vector.binary.swiglu: {cost: 99}}}"))
+    assert "function=swiglu" not in print_program(compile_model(model, without, effort=0))
+
+
+def test_a_form_that_does_something_else_is_named_by_the_verdict(tmp_path: Path) -> None:
+    path = written(tmp_path, result=f"1.01 * {RESULT}")
+    made = study(
+        [MACHINE], [spelled_out(tmp_path)], effort=[0], plots=False, extensions=[path], jobs=1
+    ).frame.iloc[0]
+    assert not made["verified"]
+    assert f"made by vector.binary.swiglu ({path}:5)" in made["note"]
 
 
 @pytest.mark.parametrize(

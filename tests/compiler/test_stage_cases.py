@@ -19,6 +19,7 @@ from networks import Net
 from compiler.alloc.on_chip import PlaceBuffers, Places
 from compiler.bind.bind import Bind
 from compiler.bind.expand_functions import ExpandFunctions
+from compiler.bind.fuse_functions import FuseFunctions
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.place_on_host import PlaceOnHost
 from compiler.driver import CompileOptions, compile_model, prepared
@@ -61,6 +62,7 @@ PLAIN = Isa(
 )
 STAGES: dict[str, Callable[[NestGraph], object]] = {
     "group-depthwise": lambda g: GroupDepthwise().apply(g, SQUARE),
+    "fuse-functions": lambda g: FuseFunctions().apply(g, machine()),
     "expand-functions": lambda g: ExpandFunctions().apply(
         g, machine().model_copy(update={"isa": PLAIN})
     ),
