@@ -160,15 +160,14 @@ def compile(
         return
     shown = _Shown(after, report or as_json, as_json, output, trace, tree)
     mistakes = _wrong(arch, model, shown)
-    scheduling = _scheduling(given, tree, mistakes)
     if model is None:
-        _machine(arch, dtype, mistakes)
+        _resolved(arch, dtype, given, tree, mistakes)
         raise OptionError(mistakes)
     sizes, said = as_dims(dims), as_roles(roles)
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
-        machine = _machine(arch, dtype, mistakes)
+        machine, scheduling = _resolved(arch, dtype, given, tree, mistakes)
         network = _tried(lambda: load_model(model, batch=batch, dims=sizes, roles=said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
@@ -182,11 +181,16 @@ def compile(
     printed(work, Bounds(timeout, memory))
 
 
-def _machine(arch: str | None, dtype: str | None, mistakes: list[str]) -> Arch | None:
-    """The machine; adds to `mistakes` what is wrong with it, or with its element type."""
+def _resolved(
+    arch: str | None, dtype: str | None, given: Mapping[str, Any], tree: Path | None,
+    mistakes: list[str],
+) -> tuple[Arch | None, Scheduling | None]:  # fmt: skip
+    """The machine and the schedule that is asked for; adds to `mistakes` what is wrong with them,
+    or with the element type."""
     machine = _tried(lambda: load_arch(arch or ""), mistakes) if arch else None
+    scheduling = _scheduling(given, tree, mistakes)
     mistakes += _unknown_type(dtype, machine)
-    return machine
+    return machine, scheduling
 
 
 def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
