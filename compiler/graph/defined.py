@@ -13,19 +13,28 @@ from typing import Any
 import onnx_ir as ir
 
 from compiler.errors import operator_name
-from compiler.graph import determinant, einsum, linear_attention, microsoft, recurrent
+from compiler.graph import (
+    determinant,
+    einsum,
+    linear_attention,
+    microsoft,
+    n_grams,
+    recurrent,
+    sampled,
+    standard,
+)
 from compiler.graph.expression import TEMPLATES
 from compiler.graph.operators import REASON, Expressed, Rewrite, rewrite_of
 from compiler.graph.signature import Signature, name_of
 from simmodel.registry import Registry
 
+_SHIPPED = (
+    microsoft, recurrent, einsum, determinant, linear_attention, sampled, standard, n_grams,
+)  # fmt: skip
+
 DEFINED: dict[str, Rewrite] = Registry(
     "defined operator",
-    {
-        each.name: each
-        for table in (microsoft, recurrent, einsum, determinant, linear_attention)
-        for each in table.TABLE
-    },
+    {each.name: each for table in _SHIPPED for each in table.TABLE},
 )
 """By name: `MyGelu` of domain my.domain is "my.domain.MyGelu"."""
 

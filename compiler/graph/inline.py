@@ -18,9 +18,9 @@ from compiler.graph.types import type_proto
 
 BY_DEFINITION = frozenset(
     {"Attention", "CausalConvWithState", "CenterCropPad", "MeanVarianceNormalization",
-     "RotaryEmbedding", "Shrink", "SwiGLU"}
+     "RotaryEmbedding", "Shrink", "SwiGLU", "ai.onnx.preview.FlexAttention"}
 )  # fmt: skip
-"""Operators that are compiled as what defines them."""
+"""Operators that are compiled as what defines them; of ONNX's other domains with these."""
 
 SIZED = frozenset({"CenterCropPad"})
 """Those whose definition has static shapes only where the second input is a constant."""
@@ -34,14 +34,18 @@ def inline(node: ir.Node, version: int) -> bool:
         version: operator set of the model. The nodes that are put in say of which they are.
     """
     graph = node.graph
-    if node.domain not in ("", "ai.onnx") or node.op_type not in BY_DEFINITION or graph is None:
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    name = f"{domain}.{node.op_type}" if domain else node.op_type
+    if name not in BY_DEFINITION or graph is None:
         return False
     if node.op_type in SIZED and const(node.inputs[1]) is None:
         return False
-    found = _definition(node, version)
-    if found is None:
+    own = graph.opset_imports.get(domain, version) if domain else version
+    found = _definition(node, domain, own)
+    if found is None or _captures(found):
         return False
-    _resolve_attributes(found, {attr.name: attr for attr in _completed(node, version).attribute})
+    completed = _completed(node, domain, own)
+    _resolve_attributes(found, {attr.name: attr for attr in completed.attribute})
     outputs = _keep_made(found, node)
     function = ir.serde.deserialize_function(found)
     _feed(function, node)
@@ -50,7 +54,7 @@ def inline(node: ir.Node, version: int) -> bool:
     function.outputs.clear()
     function.graph.remove(moved)
     for inner in moved:
-        _adopt(inner, node, graph, function.opset_imports[""])
+        _adopt(inner, node, graph, function.opset_imports.get("", version))
     graph.insert_after(node, moved)
     for output, result in zip(outputs, results, strict=True):
         replace_value(output, result, node, node.metadata_props)
@@ -58,10 +62,21 @@ def inline(node: ir.Node, version: int) -> bool:
     return True
 
 
-def _completed(node: ir.Node, version: int) -> onnx.NodeProto:
+def _captures(function: onnx.FunctionProto) -> bool:
+    """Whether the body reads what neither it nor its caller gives: a value around the node, in a
+    body that the node has and that stands in this one."""
+    known = {"", *function.input}
+    for inner in function.node:
+        if not known.issuperset(inner.input):
+            return True
+        known.update(inner.output)
+    return False
+
+
+def _completed(node: ir.Node, domain: str, version: int) -> onnx.NodeProto:
     """`node` with the attributes that it leaves to their defaults, without absent last inputs."""
     proto = ir.serde.serialize_node(node)
-    schema = schema_of(node.op_type, "", version)
+    schema = schema_of(node.op_type, domain, version)
     given = {attribute.name for attribute in proto.attribute}
     for name, attribute in ({} if schema is None else schema.attributes).items():
         if name not in given and attribute.default_value.name:
@@ -69,9 +84,9 @@ def _completed(node: ir.Node, version: int) -> onnx.NodeProto:
     return proto
 
 
-def _definition(node: ir.Node, version: int) -> onnx.FunctionProto | None:
+def _definition(node: ir.Node, domain: str, version: int) -> onnx.FunctionProto | None:
     """The function that ONNX defines `node` by, in the newest operator set up to `version`."""
-    schema: Any = schema_of(node.op_type, "", version)  # onnx types less than it offers
+    schema: Any = schema_of(node.op_type, domain, version)  # onnx types less than it offers
     if schema is None:
         return None
     plain, by_types = (
@@ -82,7 +97,7 @@ def _definition(node: ir.Node, version: int) -> onnx.FunctionProto | None:
         types = [type_proto(value) or onnx.TypeProto() for value in node.inputs]
         data = schema.get_context_dependent_function_with_opset_version(
             _newest(by_types, version),
-            _completed(node, version).SerializeToString(),
+            _completed(node, domain, version).SerializeToString(),
             [kind.SerializeToString() for kind in types],
         )
     elif plain:

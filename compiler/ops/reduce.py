@@ -31,6 +31,9 @@ def reduction(node: Node) -> None:
     mean = node.op in ("ReduceMean", "GlobalAveragePool")
     if x.elements == 0 or (mean and not is_float(node.dtype())):
         raise NoNest(f"{node.op} of {x.elements} elements of {node.dtype()}")
+    if not axes:
+        node.build.elementwise(node.out, x.shape, "move", [x], node.dtype())
+        return
     count = math.prod(x.shape[axis] for axis in axes)
     scale = 1.0 / count if mean else None
     out = _total(node, x, axes, _kept_name(node), REDUCE[node.op], scale)
@@ -192,7 +195,9 @@ def _axes(node: Node, rank: int) -> set[int]:
         raise NoNest(f"{node.op} over computed axes")
     if given is None or len(np.asarray(given).reshape(-1)) == 0:
         if node.attribute("noop_with_empty_axes", 0):
-            raise NoNest(f"{node.op} over no axes")
+            if node.op not in REDUCE:
+                raise NoNest(f"{node.op} over no axes")  # whether its function stays is disputed
+            return set()
         return set(range(rank))
     return {int(axis) % rank for axis in np.asarray(given).reshape(-1)}
 
