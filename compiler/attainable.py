@@ -127,7 +127,7 @@ def _works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Wor
             continue
         source = layer.tensors[nest.operands[0].tensor]
         dtype, macs = product_type(source.dtype), least.macs.get(nest.tensor, 0)
-        peak = arch.matrix.peak(dtype)
+        peak = arch.matrix.units * arch.matrix.peak(dtype)
         if nest.depthwise or nest.sparse > 1:
             on_vector = macs * arch.vector.cost.multiply / _lanes(arch)
             yield nest.tensor, Work(macs / peak if peak else on_vector, on_vector, either=True)
@@ -138,7 +138,7 @@ def _works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Wor
 
 
 def _lanes(arch: Arch) -> int:
-    return max(arch.vector.lanes, arch.vector.wide_lanes or 0)
+    return arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
 
 
 def _weights(graph: NestGraph, least: Demanded, work: Mapping[str, Work], arch: Arch) -> float:

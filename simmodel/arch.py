@@ -186,6 +186,9 @@ class Matrix(Part):
     join the channels in one reduction where both operands have them side by side."""
     rate: dict[ElementType, Annotated[float, Field(gt=0)]] = {"int8": 1.0}
     """MACs per cell and cycle, by element type; a type that is missing is not supported."""
+    units: PositiveInt = 1
+    """Engines of this kind in each core, all alike, each with a queue of its own; they share the
+    work of a tile."""
     startup: Delay = NO_DELAY
     granularity: Literal["tile", "gemm", "conv"] = "conv"
     """What one instruction covers: an array-sized product, a matrix product, a convolution."""
@@ -251,6 +254,9 @@ class Vector(Part):
     themselves are computed exactly, all else in fp32. Of types below a byte two elements share
     one."""
     cost: VectorCost = VectorCost()
+    units: PositiveInt = 1
+    """Engines of this kind in each core, all alike, each with a queue of its own; they share the
+    work of a tile."""
     startup: Delay = NO_DELAY
     rank: Annotated[int, Field(ge=1, le=3)] = 3
     """Dimensions that one instruction walks."""
@@ -424,7 +430,8 @@ class FrontEnd(Part):
         """Queue entries of `engine`."""
         if isinstance(self.queue_depth, int):
             return self.queue_depth
-        return self.queue_depth.get(engine, 8)
+        kind = self.queue_depth.get(engine.rstrip("0123456789"), 8)
+        return self.queue_depth.get(engine, kind)
 
 
 class Host(Part):
@@ -537,8 +544,14 @@ class Arch(Part):
         if not self.matrix.present:
             wide = dtype == "fp32" or not self.vector.product_rows
             lanes = self.vector.elements(4 if wide else 2)
-            return self.core_count * lanes / self.factor("vector.product", "multiply")
-        return self.core_count * self.matrix.peak(dtype)
+            rate = lanes / self.factor("vector.product", "multiply")
+            return self.core_count * self.vector.units * rate
+        return self.core_count * self.matrix.units * self.matrix.peak(dtype)
+
+    def units(self, kind: str) -> tuple[str, ...]:
+        """Names of the engines of a kind in one core: vector, vector1, vector2."""
+        counts = {"matrix": self.matrix.units, "vector": self.vector.units}
+        return (kind, *(f"{kind}{number}" for number in range(1, counts.get(kind, 1))))
 
     @property
     def multiplier(self) -> str:
@@ -570,5 +583,5 @@ class Arch(Part):
 
     def engines(self) -> tuple[str, ...]:
         """Engine names of one core, in the order in which reports list them."""
-        array = ("matrix",) if self.matrix.present else ()
-        return (*array, "vector", "scalar", *self.copy_)
+        array = self.units("matrix") if self.matrix.present else ()
+        return (*array, *self.units("vector"), "scalar", *self.copy_)

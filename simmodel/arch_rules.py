@@ -126,7 +126,7 @@ def _near(word: str, known: tuple[str, ...]) -> str:
 
 def _copy_names(arch: Arch) -> Iterator[Problem]:
     for name in arch.copy_:
-        if name in _RESERVED:
+        if name in (*_RESERVED, *arch.units("matrix"), *arch.units("vector")):
             yield Problem(("copy", name), f"{name!r} is the name of another engine; pick a new one")
 
 

@@ -74,6 +74,8 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
     compute = compute_cycles(program, trace, arch)
     memory = needed / arch.dram_bytes_per_cycle
     seconds = cycles / arch.clock
+    multipliers = arch.units(arch.multiplier)
+    available = cycles * arch.core_count * len(multipliers)
     return Metrics(
         latency_cycles=trace.cycles,
         latency_ms=seconds * 1e3,
@@ -81,11 +83,11 @@ def measure(trace: Trace, program: Program, arch: Arch, batch: int = 1) -> Metri
         dtype=dtype,
         executed_macs=trace.macs,
         matrix_utilization=compute / cycles,
-        matrix_busy=trace.busy(arch.multiplier) / (cycles * arch.core_count),
+        matrix_busy=sum(map(trace.busy, multipliers)) / available,
         dram_read_bytes=trace.traffic["dram.read"],
         dram_write_bytes=trace.traffic["dram.write"],
         compulsory_bytes=needed,
-        stalls={c: trace.idle(c, arch.multiplier) / (cycles * arch.core_count) for c in CAUSES},
+        stalls={c: sum(trace.idle(c, name) for name in multipliers) / available for c in CAUSES},
         roofline_cycles=max(compute, memory),
         bound="compute" if compute >= memory else "bandwidth",
         efficiency=max(compute, memory) / cycles,

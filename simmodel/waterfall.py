@@ -47,7 +47,9 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
 
     Raises Impossible where it did less than the outputs take.
     """
-    cores, busy = arch.core_count, trace.busy(arch.multiplier) / arch.core_count
+    names = arch.units(arch.multiplier)
+    cores = arch.core_count * len(names)
+    busy = sum(map(trace.busy, names)) / cores
     needed = compute_cycles(program, trace, arch)
     done = started = 0.0
     for instruction, times in _products(program):
@@ -55,7 +57,7 @@ def waterfall(trace: Trace, program: Program, arch: Arch) -> Waterfall:
         done += times * instruction.macs() / peak if peak else 0.0
         started += times * instruction.startup(arch) / cores
     work = (needed, done - needed, busy - started - done, started)
-    waits = {cause: trace.idle(cause, arch.multiplier) / cores for cause in CAUSES}
+    waits = {cause: sum(trace.idle(cause, n) for n in names) / cores for cause in CAUSES}
     rate = arch.dram_bytes_per_cycle
     compulsory = compulsory_bytes(program, trace) / rate
     moved = (trace.traffic["dram.read"] + trace.traffic["dram.write"]) / rate

@@ -56,7 +56,9 @@ def _matrix(arch: Arch, figures: Figures) -> Range:
         # One array serves all types, so it is built for the one that takes most.
         return _logic(max(cells, default=0.0), arch.energy.node, figures.area)
 
-    return _times(arch.energy.area.mac, from_table, arch.matrix.cells * arch.core_count)
+    return _times(
+        arch.energy.area.mac, from_table, arch.matrix.cells * arch.matrix.units * arch.core_count
+    )
 
 
 def _cell(dtype: str, figures: Figures) -> float:
@@ -78,7 +80,9 @@ def _vector(arch: Arch, figures: Figures) -> Range:
         lane += 8 * size_of(kind) * (_STATIONARY + _MOVING) * figures.area.register_.bit
         return _logic(lane, arch.energy.node, figures.area)
 
-    return _times(arch.energy.area.lane, from_table, arch.vector.lanes * arch.core_count)
+    return _times(
+        arch.energy.area.lane, from_table, arch.vector.lanes * arch.vector.units * arch.core_count
+    )
 
 
 def vector_type(arch: Arch) -> Sum:

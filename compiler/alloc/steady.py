@@ -245,6 +245,7 @@ class _Layer:
         if len(nest.operands) > 1:
             w = self._read(compute, 1, loops, 0)
             moved.append(replace(w, bytes=right * w.bytes))
+        cycles = math.ceil(cycles / len(self.arch.units(engine)))
         target = compute.writes if compute.sums is None else compute.sums
         moved.append(self._written(compute, target, loops, 0))
         return Task(engine, cycles, turns, tuple(moved))
@@ -259,7 +260,7 @@ class _Layer:
         if not product:
             form = form_of(nest)
             cost = self.arch.factor(form, cost_of(form))
-        cycles = cost * math.ceil(math.prod(sizes) / vector.lanes)
+        cycles = cost * math.ceil(math.prod(sizes) / vector.lanes / vector.units)
         moved = [self._written(compute, compute.writes, loops, late)]
         if product and compute.sums is not None:
             sums = self._written(compute, compute.sums, loops, late)

@@ -120,7 +120,7 @@ def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
     streamed = again * nest.macs / rows / arch.memories.local.bytes_per_cycle()
     instructions = nest.macs / math.prod(sorted(d.extent for d in nest.dims)[-vector.rank :])
     start = vector.startup.cycles(arch.clock) + arch.memories.local.latency.cycles(arch.clock)
-    return max(work, streamed) + instructions * start
+    return max(work / vector.units, streamed) + instructions * start / vector.units
 
 
 def _on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
@@ -152,7 +152,8 @@ def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
     if matrix.granularity == "tile":
         deep, wide = tile_limits(arch)
         instructions *= math.ceil(depth / deep) * math.ceil(columns / wide)
-    return extent(found.batch) * (cycles + instructions * product_startup(arch))
+    once = cycles + instructions * product_startup(arch)
+    return extent(found.batch) * once / matrix.units
 
 
 def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: int) -> int:
@@ -182,10 +183,10 @@ def _depthwise(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[floa
     taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
     on_array = on_vector = math.inf
     if arch.matrix.peak(product_type(dtype)) > 0:
-        on_array = depthwise_cycles(arch, dtype, pixels, channels, taps)
+        on_array = depthwise_cycles(arch, dtype, pixels, channels, taps) / arch.matrix.units
     if on_array == math.inf or _vector_lacks(nest, tensors, arch, finishing=False) is None:
         vectors = pixels * -(-channels // arch.vector.lanes)
-        on_vector = taps * vectors * arch.vector.cost.multiply
+        on_vector = taps * vectors * arch.vector.cost.multiply / arch.vector.units
     return on_array, on_vector
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from compiler.bind.units import cut_dim, shares
 from compiler.emit.constants import Packed
 from compiler.emit.legal import Names, legal_copy
 from compiler.emit.loads import computed, load
@@ -32,7 +33,7 @@ from compiler.nest.border import raw_value
 from compiler.plan.ir import Compute, LayerPlan
 from compiler.plan.layer import variable
 from simmodel.arch import Arch
-from simmodel.isa import Await, Copy
+from simmodel.isa import Await, Copy, Item, Loop
 from simmodel.region import Operand
 
 
@@ -123,11 +124,11 @@ class LayerEmitter:
             nodes.append(self._walk(level, tile))
         if level == depth:
             products = [c for c in plan.computes if c.binding.product]
-            nodes += [self._compute(c, tile, adds=True) for c in products]
+            nodes += [leaf for c in products for leaf in self._computes(c, tile, adds=True)]
         if level == plan.out_level:
             ways = ((compute, compute.binding) for compute in plan.computes)
             rest = (c for c, way in ways if way.engine != "matrix" or not way.direct)
-            nodes += [self._compute(compute, tile, adds=False) for compute in rest]
+            nodes += [leaf for c in rest for leaf in self._computes(c, tile, adds=False)]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
         return nodes
@@ -226,6 +227,39 @@ class LayerEmitter:
             items = load(copy, tensor, region, places, arch, names)
         uses = self.around.uses((), (buffer,))
         return Leaf(engine, tuple(items), uses, self.origin, computed([tensor]))
+
+    def _computes(self, compute: Compute, tile: Tile, *, adds: bool) -> Iterator[Leaf]:
+        """One nest on all engines of its kind: each takes a part of the tile."""
+        way, plan = compute.binding, self.plan
+        units = self.around.arch.units(way.engine if adds else way.finisher)
+        if len(units) == 1:
+            yield self._compute(compute, tile, adds=adds)
+            return
+        inner = (name for name in (compute.sums, *compute.scratch) if name is not None)
+        target = plan.buffers[next(inner, compute.writes)]
+        spans = tile.needs.loops[compute.position][: compute.nest.rank]
+        order = sorted(range(len(spans)), key=lambda d: -abs(target.strides[d]))
+        dim = cut_dim([(d, spans[d].size) for d in order])
+        extent = 1 if dim is None else spans[dim].size
+        for number, (start, size) in enumerate(shares(extent, len(units))):
+            share = None if dim is None else (compute.position, dim, start, max(1, size))
+            leaf = self._compute(compute, replace(tile, share=share), adds=adds)
+            uses = (
+                self._part(use, number, dim, (start, size)) if use.write else use
+                for use in leaf.uses
+            )
+            items = moved_to(leaf.items, units[number]) if size else ()
+            yield replace(leaf, engine=units[number], items=items, uses=tuple(uses))
+
+    def _part(self, use: Use, number: int, dim: int | None, share: tuple[int, int]) -> Use:
+        """What one of several engines writes: of a place of this tile, which the next one may cut
+        otherwise, its bytes; of a tensor that the group holds a part of its own, since all readers
+        come before it is written anew."""
+        buffer = self.plan.buffers[use.buffer.partition(":")[2]]
+        if dim is None or buffer.layer is None:
+            return replace(use, part=(number, number + 1))
+        step, (start, size) = buffer.strides[dim], share
+        return replace(use, part=(start * step, (start + size) * step))
 
     def _compute(self, compute: Compute, tile: Tile, *, adds: bool) -> Leaf:
         """One nest on its engine, or one half of a product that is finished later: what `adds` up,
@@ -328,3 +362,13 @@ def raw_border(buffer: Buffer, plan: LayerPlan) -> float:
     access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key[:2])
     assert access.pad is not None
     return raw_value(access.pad, buffer.dtype, access.scale, access.zero)
+
+
+def moved_to(items: Iterable[Item], engine: str) -> tuple[Item, ...]:
+    """`items` on another engine."""
+    return tuple(
+        replace(item, body=moved_to(item.body, engine))
+        if isinstance(item, Loop)
+        else replace(item, engine=engine)
+        for item in items
+    )

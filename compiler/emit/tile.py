@@ -7,7 +7,7 @@ in the tile loops' variables, so the same operands serve every tile of a segment
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.geometry.ranges import (
@@ -54,6 +54,9 @@ class Tile:
     origins: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     """Buffer that no loop of the layer refills -> where its first element lies in the tensor,
     border included."""
+    share: tuple[int, int, int, int] | None = None
+    """What one of several engines takes: position of the nest, its dimension that is cut, first
+    position there and positions; None: all."""
 
     @cached_property
     def needs(self) -> Needs:
@@ -62,7 +65,12 @@ class Tile:
 
     def loops(self, position: int) -> tuple[Range, ...]:
         """Ranges of the loops of the nest at `position` in the group."""
-        return self.needs.loops[position]
+        whole = self.needs.loops[position]
+        if self.share is None or self.share[0] != position:
+            return whole
+        _, dim, start, size = self.share
+        span = replace(whole[dim], start=whole[dim].start + start, size=size)
+        return (*whole[:dim], span, *whole[dim + 1 :])
 
     def tensor(self, name: str) -> Tensor:
         """A tensor of the network."""
@@ -155,8 +163,9 @@ def written_operand(compute: Compute, name: str, tile: Tile, places: Places) -> 
     ranges = tile.loops(compute.position)[: compute.nest.rank]
     shape = tuple(span.size for span in ranges)
     address = slot_address(buffer, tile, places)
-    if buffer.layer is None:
-        address = placed(address, ranges, tile.origins[name], buffer.strides)
+    own = tile.needs.loops[compute.position][: compute.nest.rank]
+    origin = tile.origins[name] if buffer.layer is None else own
+    address = placed(address, ranges, origin, buffer.strides)
     return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from compiler.bind.units import largest
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,12 @@ class Choice:
     def some(self, order: Any) -> Choice:
         """The sizes of some candidates, by their positions among all."""
         return Choice(*chosen(self.shape, order, *self._columns))
+
+    def shared(self, sizes: Sequence[str], units: int) -> Choice:
+        """What the engine takes that has most to do, where `units` share a tile; `sizes` by name,
+        that of the slowest dimension first."""
+        cut = largest([getattr(self, name) for name in sizes], range(len(sizes)), units)
+        return replace(self, **dict(zip(sizes, cut, strict=True)))
 
     @property
     def _columns(self) -> tuple[Any, ...]:

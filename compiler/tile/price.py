@@ -26,7 +26,7 @@ from compiler.cost.sharing import Cores
 from compiler.cost.transfer import Flow, Path, Transfer, traffic
 from compiler.geometry.ranges import keys_of
 from compiler.layer import Layer
-from compiler.nest.ir import Access, Nest, Tensor
+from compiler.nest.ir import Access, Nest, Tensor, order_of
 from compiler.tile.choice import Choice
 from compiler.tile.pricing import Price, Tail, Turns, passed_on
 from compiler.tile.products import Sums
@@ -84,6 +84,14 @@ class Problem:
     def way(self) -> Binding:
         """How the head runs on this machine."""
         return self.layer.binding
+
+    @property
+    def walked(self) -> list[str]:
+        """The sizes of a choice as the result lies in memory, slowest first."""
+        found, result = self.found, self.layer.result
+        names = {found.b: "b", found.y: "y", found.x: "x", found.col: "n"}
+        order = order_of(result.shape, result.storage.strides)
+        return [names[dim] for dim in order if dim in names]
 
     @property
     def on_array(self) -> bool:
@@ -290,7 +298,7 @@ def _flows(problem: Problem, choice: Choice, turns: Turns) -> Iterator[Flow]:
     left, right = problem.head.operands[:2]
     repeats, tiles = problem.repeats, problem.repeats * turns.tiles
     inner = choice.order == 0
-    rows_around, cols_around = _around(turns)
+    rows_around, cols_around = turns.around
     lead = np.where((turns.cols > 1) & (problem.lead_moves_weights | inner), repeats, 1)
     if problem.loads_input:
         alike = problem.alike(left, True, cols_around)
@@ -349,14 +357,6 @@ def _widened(problem: Problem, choice: Choice) -> Any:
     pieces = -(-elements // (rows * np.minimum(width, longest)))
     startup = arch.vector.startup.cycles(arch.clock)
     return elements * widening(narrow, problem.weight.dtype, arch) + pieces * startup
-
-
-def _around(turns: Turns) -> tuple[Any, Any]:
-    """Whether loops over rows are around loads of the right operand, and whether the one over
-    columns is around those of the left."""
-    rows = np.where(turns.split, turns.rows > 1, turns.weights > turns.cols)
-    cols = np.where(turns.split, turns.cols > 1, turns.input > turns.rows)
-    return rows, cols
 
 
 def _others(problem: Problem) -> Iterator[Access]:
@@ -531,9 +531,11 @@ def _streamed(problem: Problem, choice: Choice, a_size: Any, turns: Turns) -> An
 def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     """Cycles of its engine for one tile (or one piece of its reduction), start-ups included: right
     behind another one, and what it takes longer behind a gap."""
+    units = len(problem.arch.units(problem.way.engine))
+    choice = choice.shared(problem.walked, units)
     if not problem.on_array:
         result = problem.layer.tensors[problem.head.tensor]
-        sums = Sums(problem.head, problem.found, problem.source, result, problem.arch)
+        sums = Sums(problem.head, problem.found, problem.source, result, problem.arch, units)
         return sums.cycles(choice), 0.0
     matrix = problem.arch.matrix
     dtype = product_type(problem.source.dtype)

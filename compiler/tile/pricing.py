@@ -36,6 +36,14 @@ class Turns:
         """Whether the reduction is split."""
         return self.deep > 1
 
+    @property
+    def around(self) -> tuple[Any, Any]:
+        """Whether loops over rows are around loads of the right operand, and whether the one over
+        columns is around those of the left."""
+        rows = np.where(self.split, self.rows > 1, self.weights > self.cols)
+        cols = np.where(self.split, self.cols > 1, self.input > self.rows)
+        return rows, cols
+
     def columns(self, order: Any) -> Any:
         """Loads of what only columns move: for every tile where rows lie outside of them."""
         return np.where((order == 1) | (self.cols == 1), self.cols, self.tiles)

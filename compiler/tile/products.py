@@ -34,6 +34,8 @@ class Sums:
     source: Tensor
     result: Tensor
     arch: Arch
+    units: int
+    """Engines that do as much at the same time."""
 
     def cycles(self, choice: Choice) -> Any:
         """Of all its instructions, start-ups included."""
@@ -109,7 +111,7 @@ class Sums:
         flows.add("local", sums, sums, times=np.where(pieces > 1, pieces, 0))
         cleared = np.where(pieces > 1, self._elements(more * rows * lane), 0)
         start = vector_startup(arch)
-        return count * start + np.maximum(work, flows.longest()) + cleared
+        return count * start + np.maximum(work, self.units * flows.longest()) + cleared
 
     def _chained(self, choice: Choice) -> Any:
         """A multiply-add for each position of the reduction."""
@@ -127,7 +129,7 @@ class Sums:
         flows.add("local", rows * n * wide, n * wide, write=True)
         work = rows * np.ceil(n / lanes) * factor
         times = choice.k * math.prod(self._taps)
-        step = count * vector_startup(arch) + np.maximum(work, flows.longest())
+        step = count * vector_startup(arch) + np.maximum(work, self.units * flows.longest())
         return times * step + self._elements(rows * n)
 
     def _elements(self, count: Any) -> Any:

@@ -13,6 +13,7 @@ from functools import partial
 
 from compiler.bind.layout import left_order, vector_steps
 from compiler.bind.machine import depthwise_cycles, temporary_type
+from compiler.bind.units import largest
 from compiler.cost.rates import pipelined, resting
 from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Flow, Path, Traffic, pitches, traffic
@@ -78,10 +79,12 @@ def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, floa
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
         sizes = _sizes(layer, nest, tiles)
         if way.engine == "matrix":  # depthwise
-            channels = max(1, sizes[1])
+            order = order_of(nest.shape, layer.tensors[nest.tensor].storage.strides)
+            mine = largest(sizes, order, arch.matrix.units)
+            channels = max(1, mine[1])
             taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
             dtype = layer.tensors[nest.operands[0].tensor].dtype
-            pixels = math.prod(sizes) // channels
+            pixels = math.prod(mine) // channels
             matrix += depthwise_cycles(arch, dtype, pixels, channels, taps)
         work = VectorWork(nest, layer.tensors, arch, way, layer.inside, sizes)
         vector += float(work.cycles)

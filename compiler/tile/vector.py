@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from compiler.bind.machine import adds_up_in_pieces, form_of, temporary_type
 from compiler.bind.roles import roles
+from compiler.bind.units import largest
 from compiler.binding import Binding
 from compiler.cost.operands import Flows
 from compiler.cost.transfer import pitches
@@ -126,10 +127,20 @@ class VectorWork:
     """Tensors that exist within the layer only."""
     sizes: Sequence[Any]
     """Positions along each dimension of the nest's result."""
+    beside: int = 1
+    """Engines that do as much at the same time."""
+
+    @property
+    def units(self) -> int:
+        """Engines that share the work."""
+        return len(self.arch.units(self.way.finisher))
 
     @property
     def cycles(self) -> Any:
-        """Of all its instructions, start-ups included."""
+        """Of all instructions of the engine that has most to do, start-ups included."""
+        if self.units > self.beside:
+            sizes = largest(self.sizes, self._order, self.units)
+            return replace(self, sizes=sizes, beside=self.units).cycles
         total: Any = 0
         for link in self._links():
             total = total + self._of(link)
@@ -138,7 +149,7 @@ class VectorWork:
     @property
     def least(self) -> float:
         """Cycles that remain whatever the layout and however it is cut: elements over lanes."""
-        return sum(self._least(link) for link in self._links())
+        return sum(self._least(link) for link in self._links()) / self.units
 
     def _least(self, link: Link) -> float:
         if self.way.engine == "scalar":
@@ -251,7 +262,7 @@ class VectorWork:
         most = np.ceil(rows * np.ceil(np.minimum(inner, limit) / lanes) * factor)
         work = pieces * (whole * most + np.ceil(rows * np.ceil(rest / lanes) * factor))
         count = pieces * self._instructions(link, whole, rest, last)
-        busy = np.maximum(work * max(1, link.taps), self._moved(link))
+        busy = np.maximum(work * max(1, link.taps), self._moved(link) * self.beside)
         start = vector_startup(arch, {operand.role for operand in link.reads}, self.way.finisher)
         return link.times * (count * start + busy)
 

@@ -125,11 +125,11 @@ def _engines_for(instruction: Instruction, arch: Arch) -> tuple[str, ...]:
         case Copy() | Fill():
             return tuple(arch.copy_)
         case MatrixInstruction():
-            return ("matrix",)
+            return arch.units("matrix")
         case ScalarFamily():
             return ("scalar",)
         case VectorFamily():
-            return ("vector",)
+            return arch.units("vector")
         case ScalarNop():
             return ("scalar",)
         case HostCall():

@@ -142,6 +142,14 @@ NAMED = {
         machine(name="wide", cores=6, local={"size": 1 << 20}, latency=200, among="peer"),
         machine(name="lanes", cores=2, array=False, vector={"product_rows": 2, "max_extent": 24}),
         machine(name="chained", array=False, vector={"rank": 2, "window": False}),
+        machine(
+            name="twins", matrix={"units": 2, "granularity": "gemm"}, accumulators=8192,
+            vector={"units": 2, "rank": 2},
+        ),
+        machine(
+            name="triplets", cores=2, sync="interlock", vector={"units": 3, "window": False},
+            matrix=SYSTOLIC | {"units": 2, "writeback": WRITEBACK}, weights=8192,
+        ),
         machine(name="joined", cores=3, shared={"size": 1 << 16}, accumulators=8192),
         machine(
             name="clustered", clusters=2, cores=2, sync="interlock", weights=8192,
@@ -171,7 +179,8 @@ def machines(draw: st.DrawFn) -> Arch:
         "granularity": grain, "depthwise": draw(st.booleans()),
         "writeback": tuple(w for w in WRITEBACK if w in finished),
         "max_pixels": pick(None, None, 1, 8, 16),
-        "im2col": draw(st.booleans()), "overlap": pick(True, True, False),
+        "units": pick(1, 1, 2, 3), "im2col": draw(st.booleans()),
+        "overlap": pick(True, True, False),
     }  # fmt: skip
     kinds = pick(("fp32", "int8", "fp16"), ("fp32", "int8", "fp16"), ("int8",), ("fp16", "int8"))
     held = {("int8",): ("int8", "int32"), ("fp16", "int8"): ("fp16", "int8", "int32", "fp32")}
@@ -180,6 +189,7 @@ def machines(draw: st.DrawFn) -> Arch:
         "reads": pick(None, None, None, ["local"]),
         "lanes": pick(1, 8, 16), "rank": pick(1, 2, 3), "window": draw(st.booleans()),
         "max_extent": pick(None, None, 7, 32), "product_rows": pick(0, 0, 1, 4),
+        "units": pick(1, 1, 2, 3),
     }  # fmt: skip
     banks = pick(1, 2, 8)
     width = pick(4, 16, 64)

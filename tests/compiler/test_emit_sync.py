@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -46,6 +46,36 @@ def test_two_slots_are_two_iterations_apart() -> None:
     fill = touch("load", use("x", 0, write=True, slots=2))
     read = touch("matrix", use("x", 0, write=False, slots=2))
     assert chains((fill, read), 1)[1] == Chain("matrix", "load", 2, (1,), (0,))
+
+
+def halves(name: str, *, size: int = SIZE) -> tuple[Use, Use]:
+    """What two equal engines write of one slot."""
+    whole, middle = use(name, 0, write=True), size // 2
+    return replace(whole, part=(0, middle)), replace(whole, part=(middle, size))
+
+
+def test_equal_engines_do_not_wait_for_each_others_parts() -> None:
+    """The product waits for both, and both for the product before they write anew."""
+    first, second = halves("y")
+    read = touch("matrix", use("y", 0, write=False))
+    assert chains((touch("vector", first), touch("vector1", second), read), 1) == [
+        Chain("vector", "matrix", 0, (0,), (2,)),
+        Chain("vector1", "matrix", 0, (1,), (2,)),
+        Chain("matrix", "vector", 1, (2,), (0,)),
+        Chain("matrix", "vector1", 1, (2,), (1,)),
+    ]
+
+
+def test_a_smaller_tile_is_cut_elsewhere() -> None:
+    """Of 16 bytes each engine writes 8, of the last 10 bytes 5: the second one then begins where
+    the first has written before."""
+    big, small = halves("y"), halves("y", size=10)
+    first = touch("vector", big[0], small[0])
+    second = touch("vector1", big[1], small[1])
+    assert chains((first, second), 1) == [
+        Chain("vector", "vector1", 0, (0,), (1,)),
+        Chain("vector1", "vector", 1, (1,), (0,)),
+    ]
 
 
 def test_outside_loops_nothing_comes_again() -> None:

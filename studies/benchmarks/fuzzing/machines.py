@@ -68,7 +68,17 @@ def _machine(rng: random.Random, name: str) -> Tree:
     if rng.random() < 0.8:
         tree["front_end"] = _front_end(rng, list(tree["copy"]))
     _reach_several(random.Random(f"several {name}"), tree)
+    _of_equal_engines(random.Random(f"equal {name}"), tree)
     return tree
+
+
+def _of_equal_engines(rng: random.Random, tree: Tree) -> None:
+    """Several engines of a kind, products on the vector engine, and no array beside it."""
+    for kind in ("matrix", "vector"):
+        tree[kind] |= _some(rng, 0.25, units=rng.choice([2, 2, 3, 5]))
+    tree["vector"] |= _some(rng, 0.25, product_rows=rng.choice([1, 2, 8]))
+    if rng.random() < 0.15 and not {"weights", "accumulators"} & {*tree["memories"]}:
+        del tree["matrix"]
 
 
 def _reach_several(rng: random.Random, tree: Tree) -> None:
