@@ -20,7 +20,7 @@ from compiler.emit.constants import Packed
 from compiler.emit.legal import Names, legal_copy
 from compiler.emit.loads import computed, load
 from compiler.emit.matrix import MatrixEmitter
-from compiler.emit.nodes import Leaf, Node, Use, Walk
+from compiler.emit.nodes import Leaf, Node, Use, Walk, moved_to
 from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.products import ProductEmitter
 from compiler.emit.segments import Segment, segments
@@ -33,7 +33,7 @@ from compiler.nest.border import raw_value
 from compiler.plan.ir import Compute, LayerPlan
 from compiler.plan.layer import variable
 from simmodel.arch import Arch
-from simmodel.isa import Await, Copy, Item, Loop
+from simmodel.isa import Await, Copy
 from simmodel.region import Operand
 
 
@@ -362,13 +362,3 @@ def raw_border(buffer: Buffer, plan: LayerPlan) -> float:
     access = next(a for a in accesses if (a.tensor, a.pad) == buffer.key[:2])
     assert access.pad is not None
     return raw_value(access.pad, buffer.dtype, access.scale, access.zero)
-
-
-def moved_to(items: Iterable[Item], engine: str) -> tuple[Item, ...]:
-    """`items` on another engine."""
-    return tuple(
-        replace(item, body=moved_to(item.body, engine))
-        if isinstance(item, Loop)
-        else replace(item, engine=engine)
-        for item in items
-    )

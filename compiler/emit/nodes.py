@@ -7,7 +7,7 @@ what is found for one body holds for all. A step without instructions keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -117,3 +117,25 @@ def instructions(items: Iterable[Item]) -> Iterator[Instruction]:
             yield from instructions(item.body)
         else:
             yield item
+
+
+def moved_to(items: Iterable[Item], engine: str) -> tuple[Item, ...]:
+    """`items` on another engine."""
+    return tuple(
+        replace(item, body=moved_to(item.body, engine))
+        if isinstance(item, Loop)
+        else replace(item, engine=engine)
+        for item in items
+    )
+
+
+def renamed(node: Node, engines: Mapping[str, str]) -> Node:
+    """`node` with the work of some engines on others, from name to name."""
+    if isinstance(node, Leaf):
+        name = engines.get(node.engine, node.engine)
+        return replace(node, engine=name, items=moved_to(node.items, name))
+    segments = (
+        replace(segment, body=tuple(renamed(inner, engines) for inner in segment.body))
+        for segment in node.segments
+    )
+    return Walk(node.variable, tuple(segments))

@@ -22,7 +22,7 @@ from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
 from compiler.emit.loads import sources
 from compiler.emit.multicast import ShareLoads, Stage, tokens_between
-from compiler.emit.nodes import Leaf, Node, instructions
+from compiler.emit.nodes import Leaf, Node, instructions, renamed
 from compiler.emit.order import OrderInstructions
 from compiler.emit.split_loads import SplitLoads
 from compiler.emit.sync import SHARING, Synchronizer
@@ -128,7 +128,11 @@ class ProgramEmitter:
         too few, with `hunger` saying for which steps."""
         front_end = self.arch.front_end
         cores = [self.split.apply(nodes, self.arch) for nodes in self.nodes]
+        kinds = ("matrix", "vector")
+        first = {name: kind for kind in kinds for name in self.arch.units(kind)}
         for sharing in SHARING:
+            if sharing.alone:
+                cores = [[renamed(node, first) for node in nodes] for nodes in cores]
             sync = Synchronizer(front_end.sync == "tokens", sharing)
             streams = tuple(tuple(sync.stream(nodes)) for nodes in cores)
             between = dict.fromkeys(tokens_between(streams), 0)

@@ -59,6 +59,8 @@ class Sharing:
     merged: bool = False
     """Whether one token per pair of engines and depth keeps all orders between iterations: one is
     over with what they share before another begins, the next or the one after."""
+    alone: bool = False
+    """Whether the first engine of each kind does the work of all: less has to keep an order."""
 
 
 SHARING = (
@@ -66,6 +68,7 @@ SHARING = (
     Sharing(lanes=1),
     Sharing(lanes=1, barriers=True),
     Sharing(lanes=1, barriers=True, merged=True),
+    Sharing(lanes=1, barriers=True, merged=True, alone=True),
 )
 """From lavish to sparing."""
 
