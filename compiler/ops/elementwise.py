@@ -11,8 +11,9 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.nest.ir import Array, Tensor
-from compiler.ops.node import Lowering, Node, NoNest, numpy_type
-from simmodel.dtype import NAMES, NUMPY, is_float
+from compiler.ops import small
+from compiler.ops.node import Lowering, Node, NoNest, numpy_type, port_type
+from simmodel.dtype import NAMES, NUMPY, is_float, limits
 from simmodel.registry import Registry
 
 UNARY = Registry("operator", {
@@ -201,6 +202,13 @@ def _limit(node: Node, position: int) -> float | Tensor:
 def cast(node: Node) -> None:
     """y = x in another element type; fractions are cut off towards zero when y is an integer."""
     x, kind, narrow = node.tensor(0), node.dtype(), _rounding(node)
+    target = port_type(node.node.outputs[0])
+    if node.value(0).dtype != node.node.outputs[0].dtype and target in small.ROUNDED:
+        if target in small.WHOLE:
+            small.wrapped(node, x, target)
+        else:
+            small.rounded(node, x, target, saturates=bool(node.attribute("saturate", 1)))
+        return
     if narrow is not None:
         node.build.elementwise(node.out, node.shape(), f"round_{narrow}", [x], kind)
         return
@@ -276,18 +284,24 @@ def thresholded_relu(node: Node) -> None:
 def quantize(node: Node) -> None:
     """y = saturate(round(x / scale) + zero)."""
     x, kind = node.tensor(0), node.dtype()
-    make, out = node.build.elementwise, node.out
-    code = _code(node)
+    make, out, wanted = node.build.elementwise, node.out, port_type(node.node.outputs[0])
+    code = _code(node) if wanted not in small.REAL else None
+    low, high = limits(wanted) if wanted in small.WHOLE else (-math.inf, math.inf)
     if code is not None:
-        make(out, node.shape(), "move", [x], kind, scale=code[0], zero=code[1])
+        ends = ((low - code[1]) * code[0], (high - code[1]) * code[0])
+        make(out, node.shape(), "move", [x], kind, scale=code[0], zero=code[1],
+             low=ends[0], high=ends[1])  # fmt: skip
         return
     node.build.composite = node.build.composite or out
     steps = make(f"{out}.steps", x.shape, "div", [x, _along_axis(node, 1)])
+    if wanted in small.REAL:
+        small.rounded(node, steps, wanted, saturates=bool(node.attribute("saturate", 1)))
+        return
     if not node.has(2):
-        make(out, x.shape, "move", [steps], kind)
+        make(out, x.shape, "move", [steps], kind, low=low, high=high)
         return
     whole = make(f"{out}.whole", x.shape, "round", [steps])
-    make(out, x.shape, "add", [whole, _along_axis(node, 2)], kind)
+    make(out, x.shape, "add", [whole, _along_axis(node, 2)], kind, low=low, high=high)
 
 
 def dequantize(node: Node) -> None:

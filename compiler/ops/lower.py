@@ -28,6 +28,7 @@ from compiler.ops.node import (
     uncertain,
 )
 from compiler.ops.payload import operations, payload_of
+from compiler.ops.small import ROUNDED
 from simmodel.dtype import NAMES, WIDER
 from simmodel.registry import Registry
 
@@ -136,8 +137,10 @@ def _refuse_rounding(node: ir.Node) -> None:
     it."""
     given = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
     for value in node.outputs:
-        if value.name and value.dtype != given and port_type(value) in WIDER:
-            raise NoNest(f"no engine rounds to {port_type(value)}")
+        kind = port_type(value) if value.name and value.dtype != given else ""
+        rounds = node.op_type in ("Cast", "QuantizeLinear") and kind in ROUNDED
+        if kind in WIDER and not rounds:
+            raise NoNest(f"no engine rounds to {kind}")
 
 
 def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> HostNode:
