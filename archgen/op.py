@@ -6,13 +6,23 @@
     def my_gelu(b, x, *, alpha=1.702):
         return x * b.Sigmoid(x * alpha)
 
-docs/extending.md says what each level can do, and how forms of instructions are added (`form`,
-`instruction`). An extension file is named by `--extension FILE`.
+docs/extending.md says what each level can do, and how forms of instructions (`form`,
+`instruction`) and kernels (`kernel`) are added. An extension file is named by `--extension FILE`.
 """
 
 from __future__ import annotations
 
-from compiler.api import Body, Declined, Tensor, expression, rewrite
+from compiler.api import Body, Declined, Part, Tensor, expression, kernel, rewrite
 from simmodel.isa.own import form, instruction
 
-__all__ = ["Body", "Declined", "Tensor", "expression", "form", "instruction", "rewrite"]
+__all__ = [
+    "Body",
+    "Declined",
+    "Part",
+    "Tensor",
+    "expression",
+    "form",
+    "instruction",
+    "kernel",
+    "rewrite",
+]

@@ -12,6 +12,7 @@ from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.decisions import Decisions, Shelf
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
+from compiler.emit.kernels import Offer, Part, kernel
 from compiler.errors import (
     CompilerError,
     DoesNotFit,
@@ -137,6 +138,9 @@ __all__ = [  # noqa: RUF022
     "expression",  # decorator: an operator as a function that gives a tensor expression
     "Body",  # the builder that it is handed
     "Tensor",  # and the values of a body
+    "kernel",  # decorator: assembly for tiles of an operator, beside what the compiler emits
+    "Part",  # an operand of such a tile
+    "Offer",  # a kernel that was compared
     "Declined",  # what it raises for a node that it does not cover
     "OperatorFailed",  # a function of an operator that fails, or does not suit its node
     "is_own",  # whether an operator has a reference other than ONNX Runtime

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from compiler.alloc.on_chip import Place
 from compiler.bind.machine import real_type
 from compiler.decisions import Decisions, decision_of
+from compiler.emit.kernels import Offer
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
@@ -108,6 +109,8 @@ class CompileResult:
     """What the search had chosen and had to be given up, with the reason."""
     steps: tuple[ProgramStep, ...] = field(default=(), compare=False, repr=False)
     """The groups, planned and placed, and calls of the host, in order."""
+    kernels: tuple[Offer, ...] = field(default=(), compare=False)
+    """Kernels of users that were compared, each beside what the compiler emits."""
     trials: Mapping[int, tuple[Trial, ...]] = field(default_factory=dict, compare=False)
     """By step, the schedules of its group that were run by themselves."""
 
@@ -193,9 +196,10 @@ def _result(
         for number, s in enumerate(steps)
         if isinstance(s, Placed)
     )
+    offers = tuple(made.emitter.names.offers.values())
     return CompileResult(
-        made.program, host, decided, probes(made.emitter), recipe(search.graph, steps, known),
-        search, notes, steps,
+        made.program, host, decided, probes(made.emitter),
+        recipe(search.graph, steps, known, offers), search, notes, steps, offers,
     )  # fmt: skip
 
 

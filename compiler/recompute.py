@@ -73,6 +73,8 @@ class Recipe:
     graph: NestGraph
     stages: tuple[Stage, ...]
     known: Known
+    kernels: Mapping[str, str] = field(default_factory=dict)
+    """Tensor -> the kernel of a user that makes it, and where it is defined."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Stored:
     expected: Array
     error: Array | None
     """What each element may be off by, in steps of the stored values; None: they are equal."""
+    by: str = ""
+    """As in `Made`."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +241,8 @@ class _Recomputation:
             machine.set_error(name, error)
             return
         expected = machine.tensors[name].copy()
-        self.pairs.append(Stored(name, stored[name], expected, error))
+        by = self.forms.get(name, "")
+        self.pairs.append(Stored(name, stored[name], expected, error, by))
         machine.tensors[name][...] = stored[name]
         machine.set_error(name, None)
 
@@ -424,13 +429,15 @@ def _reference_arithmetic(recipe: Recipe) -> Arithmetic:
 
 
 def _own_forms(recipe: Recipe) -> dict[str, str]:
-    """Tensor -> the form that makes it, where that is a user's, and where it is defined."""
+    """Tensor -> the form or kernel that makes it, where that is a user's, and where it is
+    defined."""
     nests = (nest for stage in recipe.stages for nest in stage.nests if nest.elementwise)
-    return {
+    forms = {
         nest.tensor: f"{elementwise_form(nest.function, len(nest.operands))} ({place})"
         for nest in nests
         if (place := function_of(nest).place)
     }
+    return {**forms, **recipe.kernels}
 
 
 def _equal(left: Array, right: Array) -> bool:

@@ -151,7 +151,7 @@ def _group(
         cores=cores_text(schedule),
         estimate=schedule.estimate,
         adds=schedule.estimate.total,
-        choices=tuple(_choices(made, others, best(around), arch)),
+        choices=(*_choices(made, others, best(around), arch), *_kernels(made, result)),
         neighbours=around,
         layers=tuple(_layer(layer, made, arch) for layer in made.plan.layers),
         buffers=buffers,
@@ -172,6 +172,16 @@ def _choices(made: Decision, others: Others, around: Option | None, arch: Arch) 
         yield Choice("between", f"on chip: {', '.join(made.group.kept)}", others.keep())
     if arch.core_count > 1:
         yield Choice("cores", cores_text(made.schedule), others.cores())
+
+
+def _kernels(made: Decision, result: CompileResult) -> Iterator[Choice]:
+    """Kernels of users that were compared for its operators, at their largest tiles."""
+    nests = {nest.tensor for layer in made.group.layers for nest in layer.nests}
+    for each in (offer for offer in result.kernels if offer.tensor in nests):
+        ours, theirs = "the compiler's own", f"kernel {each.kernel}"
+        taken, other = (theirs, ours) if each.taken else (ours, theirs)
+        less, more = sorted((each.cycles, each.instead))
+        yield Choice(f"tile of {each.origin}", taken, Option(other, more, less))
 
 
 def _count(plan: Plan) -> int:

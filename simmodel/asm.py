@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.asm_line import PLAIN, WORDS, ParseError
-from simmodel.asm_reader import APART, digest, parse_item, parse_program
+from simmodel.asm_reader import APART, digest, parse_item, parse_items, parse_program
 from simmodel.dtype import NAMES, SIZES, size_of
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.program import Constant, Program
@@ -44,6 +44,7 @@ __all__ = [
     "ParseError",
     "constant_data",
     "parse_item",
+    "parse_items",
     "parse_program",
     "print_item",
     "print_operand",

@@ -176,6 +176,14 @@ def parse_item(text: str) -> Item:
     return item
 
 
+def parse_items(text: str) -> tuple[Item, ...]:
+    """The instructions and loops that `text` holds. Raises as `parse_item`."""
+    reader, found = _Reader(text), []
+    while reader.next is not None:
+        found.append(reader.item(reader.next))
+    return tuple(found)
+
+
 class _ProgramReader:
     """Collects the records of a program, in the order of the text."""
 

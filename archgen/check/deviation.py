@@ -92,11 +92,14 @@ class Deviation:
     """At the same element."""
     excess: float
     """Largest fraction of what is excused; more than 1 is wrong."""
+    by: str = ""
+    """The form or kernel that made it, where that is a user's."""
 
     def __str__(self) -> str:
+        by = f", made by {self.by}" if self.by else ""
         return (
             f"{self.name}: stored values are off by {self.error:.3g}, tolerance "
-            f"{self.tolerance:.3g}"
+            f"{self.tolerance:.3g}{by}"
         )
 
 
@@ -104,7 +107,7 @@ def deviation(pair: Stored) -> Deviation:
     """How far `pair` is off, at its worst element or on the whole."""
     worst = judge(pair.name, Made(pair.actual, pair.error), pair.expected)
     if pair.error is None or worst.excess > 1:
-        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess)
+        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess, pair.by)
     known = np.isfinite(pair.error) & np.isfinite(pair.expected.astype(np.float64))
     mean = _root_mean_square(differences(pair.actual, pair.expected)[known])
     count = max(1, int(np.count_nonzero(known)))
@@ -113,8 +116,8 @@ def deviation(pair: Stored) -> Deviation:
     usual = _root_mean_square(np.maximum(factor * pair.error, single)[known])
     share = mean / usual if usual else 0.0
     if share <= worst.excess:
-        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess)
-    return Deviation(pair.name, mean, usual, share)
+        return Deviation(pair.name, worst.error, worst.tolerance, worst.excess, pair.by)
+    return Deviation(pair.name, mean, usual, share, pair.by)
 
 
 def _steps(values: Array) -> Array:

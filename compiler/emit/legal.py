@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import count
+from typing import Any
 
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Reduce, VectorFamily, Window
@@ -18,10 +19,12 @@ from simmodel.region import Operand, walk
 
 @dataclass
 class Names:
-    """Fresh loop variables within one program."""
+    """Fresh loop variables within one program, and which kernels were compared for it."""
 
     def __post_init__(self) -> None:
         self._numbers = count()
+        self.offers: dict[tuple[str, str], Any] = {}
+        """By the operator's result and the kernel: an `Offer` for its largest tile."""
 
     def fresh(self) -> str:
         """A variable that nothing else uses."""

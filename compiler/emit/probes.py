@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from compiler.emit.kernels import Offer
 from compiler.emit.program import Placed, ProgramEmitter, Step
 from compiler.nest.ir import NestGraph
 from compiler.recompute import Known, Recipe, Stage
@@ -24,9 +25,12 @@ def probes(emitter: ProgramEmitter) -> tuple[Probe, ...]:
     )
 
 
-def recipe(graph: NestGraph, steps: Sequence[Step], known: Known) -> Recipe:
-    """What `steps` compute."""
-    return Recipe(graph, tuple(stage(step) for step in steps), known)
+def recipe(
+    graph: NestGraph, steps: Sequence[Step], known: Known, offers: Sequence[Offer] = ()
+) -> Recipe:
+    """What `steps` compute, and which kernels of `offers` do."""
+    kernels = {each.tensor: f"kernel {each.kernel} ({each.place})" for each in offers if each.taken}
+    return Recipe(graph, tuple(stage(step) for step in steps), known, kernels)
 
 
 def stage(step: Step) -> Stage:

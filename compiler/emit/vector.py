@@ -6,10 +6,13 @@ clips and encodes. Values between links stay in scratch, in the widest type that
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from compiler.bind.machine import form_of
 from compiler.bind.roles import Roles, roles
+from compiler.emit.kernels import KERNELS, Leaf, Offer, cycles_of, offered
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
 from compiler.plan.ir import Compute
@@ -28,6 +31,7 @@ from simmodel.isa import (
     VectorInstruction,
     Window,
 )
+from simmodel.isa.forms import definition
 from simmodel.isa.functions import JOINS
 from simmodel.region import Address, Operand
 
@@ -84,7 +88,40 @@ class VectorEmitter:
                 made[-1] = replace(made[-1], low=nest.low, high=nest.high)
             for instruction in made:
                 items += self._legal(instruction)
-        return items
+        return self._best(items, compute, tile, final)
+
+    def _best(self, items: list[Item], compute: Compute, tile: Tile, final: Operand) -> list[Item]:
+        """`items`, or those of a kernel that takes fewer cycles."""
+        nest = compute.nest
+        if not KERNELS or compute.binding.engine != "vector" or nest.bias or nest.multiplier:
+            return items
+        bounds = {"low": nest.low, "high": nest.high}
+        numbers = {name: value for name, value in bounds.items() if math.isfinite(value)}
+        if nest.elementwise:
+            names = definition(nest.function, len(nest.operands)).parameters
+            numbers |= dict(zip(names, nest.parameters, strict=True))
+        reads = tuple(
+            read_operand(compute, access, index, tile, self.places)
+            for index, access in enumerate(nest.operands)
+        )
+        leaf = Leaf(form_of(nest), self.engine, final, reads, numbers, self.origin)
+        least, best = cycles_of(items, self.arch), items
+        instead = least
+        for kernel, made in offered(leaf, self.arch, self.names):
+            cycles = cycles_of(made, self.arch)
+            offer = Offer(
+                kernel.name, kernel.place, nest.tensor, nest.origin, final.shape, cycles, instead
+            )
+            self._note(offer)
+            if cycles < least:
+                least, best = cycles, made
+        return best
+
+    def _note(self, offer: Offer) -> None:
+        key = (offer.tensor, offer.kernel)
+        known = self.names.offers.get(key)
+        if known is None or known.instead < offer.instead:
+            self.names.offers[key] = offer
 
     def _legal(self, instruction: VectorInstruction) -> list[Item]:
         return legal_vector(instruction, self.arch, self.names)
