@@ -45,6 +45,7 @@ from compiler.graph.rewrite import (
 )
 from compiler.graph.sequences import resolve_sequence
 from compiler.graph.subgraphs import forget_shapes, has_body, infer_body, why_open
+from compiler.graph.tails import set_tail_apart
 from compiler.graph.undefined import refuse_undefined
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
@@ -95,7 +96,7 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     _walk(model, version, options, Unfolding(options.unroll))
     remove_dead(graph)
     _refuse(name, other_values(graph))
-    _refuse_unknown_shapes(graph)
+    _refuse_unknown_shapes(graph, set_tail_apart(model, load))
     return model
 
 
@@ -295,8 +296,9 @@ def _inline_branch(node: ir.Node) -> None:
     graph.remove(node, safe=True)
 
 
-def _refuse_unknown_shapes(graph: ir.Graph) -> None:
-    """Raise Undecided for values without a static shape, naming where that begins."""
+def _refuse_unknown_shapes(graph: ir.Graph, why_no_tail: str | None) -> None:
+    """Raise Undecided for values without a static shape, naming where that begins, and why it is
+    not left to the host."""
     inputs = [value for value in graph.inputs if not _is_static(value)]
     unknown = [value for node in graph for value in node.outputs if not _is_static(value)]
     if not inputs and not unknown:
@@ -311,7 +313,7 @@ def _refuse_unknown_shapes(graph: ir.Graph) -> None:
     ways = [*(["bind free dimensions (--dim name=size)"] if inputs else []), _REMEDY]
     raise Undecided(
         f"{graph.name}: {len(inputs) + len(unknown)} values have no static shape, because of: "
-        + "; ".join(causes)
+        + "; ".join([*causes, *filter(None, [why_no_tail])])
         + f"; {', or '.join(ways)}",
         deciders(first),
     )

@@ -7,6 +7,7 @@ any timing of the machine gives, provided that `simmodel.verify` accepts the pro
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,8 @@ def run(
             step = steps[site]
             if step is not None:
                 step(turn)
-    return Run({port.name: _read_output(port, memories) for port in program.outputs}, probed)
+    outputs = {port.name: _read_output(port, memories) for port in program.outputs}
+    return Run(_sized(program, outputs), probed)
 
 
 def legal_edges(line: Timeline, arch: Arch, table: Accesses | None = None) -> Dependencies:
@@ -285,6 +287,16 @@ def _place_input(port: Port, inputs: Mapping[str, Array], memories: dict[Place, 
         encode(values.astype(np.float32), port.operand, target)
     else:
         target[...] = values.astype(target.dtype, copy=False)
+
+
+def _sized(program: Program, outputs: dict[str, Array]) -> dict[str, Array]:
+    """Outputs in the extents that they turned out to have."""
+    said = {port.name: port.extents for port in program.outputs if port.extents}
+    found = {name: values for name, values in outputs.items() if name not in said.values()}
+    for name, extents in said.items():
+        shape = outputs[extents].tolist()
+        found[name] = outputs[name][: math.prod(shape)].reshape(shape)
+    return found
 
 
 def _read_output(port: Port, memories: dict[Place, Bytes]) -> Array:

@@ -58,6 +58,9 @@ class Port:
     shape: tuple[int, ...]
     dtype: str
     """Element type as the model's user sees it."""
+    extents: str = ""
+    """Name of the output that says which extents it has when it has run: the port is then a row
+    with place for the most elements that there can be. Empty: always those of `shape`."""
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,8 @@ class ProgramEmitter:
         if name in self.graph.codes:
             scale, zero = self.graph.codes[name]
             operand = replace(operand, scale=scale, zero=zero)
-        return Port(name, operand, tensor.shape, self.graph.ports.get(name, tensor.dtype))
+        kind = self.graph.ports.get(name, tensor.dtype)
+        return Port(name, operand, tensor.shape, kind, self.graph.sized.get(name, ""))
 
     def _constants(self) -> dict[str, Array]:
         """DRAM buffer -> raw elements, packed weights included; only what is read."""

@@ -263,6 +263,8 @@ class NestGraph:
     """Input or output name -> element type that the model's user sees."""
     codes: dict[str, tuple[float, int]] = field(default_factory=dict)
     """Input or output name -> scale and zero of the integers that stand for real values there."""
+    sized: dict[str, str] = field(default_factory=dict)
+    """Output of a size that is known when it runs -> the output that says its extents."""
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -6,13 +6,14 @@ executes the program needs nothing else. The table joins those of the operator f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.graph.defined import expression_in
 from compiler.graph.operators import REASON
+from compiler.graph.tails import SIZED
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
@@ -84,7 +85,8 @@ def _lowered(model: ir.Model, build: Builder, limits: Limits) -> NestGraph:
             _lower_node(node, build, model, limits)
     outputs = tuple(_output(value, build) for value in graph.outputs)
     ports = {str(v.name): port_type(v) for v in (*graph.inputs, *graph.outputs)}
-    return build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)
+    made = build.graph(tuple(str(v.name) for v in graph.inputs), outputs, ports)
+    return replace(made, sized=model.meta.get(SIZED, {}))
 
 
 def _output(value: ir.Value, build: Builder) -> str:

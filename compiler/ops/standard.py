@@ -19,6 +19,7 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from compiler.graph.defined import expression_in
 from compiler.graph.integer_operators import WINDOW
 from compiler.graph.rewrite import ARCHGEN, static_shape
+from compiler.graph.tails import TAIL, written_tail
 from compiler.nest.ir import Array
 from compiler.ops.write_expression import write_expression
 from simmodel.dtype import NUMPY, limits
@@ -104,6 +105,8 @@ def standard(node: ir.Node) -> tuple[list[NodeProto], list[TensorProto]]:
         return write_expression(node, definition)
     if node.domain != ARCHGEN:
         return [ir.to_proto(node)], []
+    if node.op_type == TAIL:
+        return written_tail(node)
     write = _Writer(node)
     _WRITERS[node.op_type](write)
     return write.nodes, write.constants
