@@ -17,7 +17,7 @@ from compiler.passes import run_pass
 
 HIDING = {
     *((MICROSOFT, name) for name in EXPANSIONS if name != "RotaryEmbedding"),
-    *(("", name) for name in ("Attention", "GRU", "LSTM", "RNN")),
+    *(("", name) for name in ("Attention", "GRU", "LSTM", "LinearAttention", "RNN")),
 }
 """Domain and type of operators with products inside."""
 

@@ -27,6 +27,7 @@ def model(
     ports: dict[str, tuple[int, ...]],
     results: Sequence[str],
     weights: dict[str, tuple[int, ...]],
+    opset: int = 17,
 ) -> onnx.ModelProto:
     """The network from `ports` to `results`, with random weights."""
     random = np.random.default_rng(0)
@@ -41,7 +42,7 @@ def model(
         for names in ([name for name in ports if name not in results], results)
     )
     graph = helper.make_graph(nodes, "g", given, made, data)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
@@ -66,12 +67,24 @@ def attention(kind: str, given: str, weights: dict[str, tuple[int, ...]]) -> onn
     return model([node], dict.fromkeys((*inputs, "y"), (1, 8, 16)), ["y"], weights)
 
 
+def linear_attention() -> onnx.ModelProto:
+    """Attention of three tokens by a state, of two heads of queries for one of keys."""
+    node = helper.make_node(
+        "LinearAttention", ["q", "k", "v"], ["y", "state"], update_rule="linear",
+        q_num_heads=2, kv_num_heads=1,
+    )  # fmt: skip
+    ports = {"q": (1, 3, 16), "k": (1, 3, 8), "v": (1, 3, 8), "y": (1, 3, 16),
+             "state": (1, 1, 8, 8)}  # fmt: skip
+    return model([node], ports, ["y", "state"], {}, 27)
+
+
 MODELS = {
     "GRU of one step": lambda: cell("GRU", 3, 1),
     "GRU": lambda: cell("GRU", 3, 3),
     "LSTM": lambda: cell("LSTM", 4, 3),
     "RNN": lambda: cell("RNN", 1, 3),
     "Attention": lambda: attention("Attention", "x", {"w": (16, 48), "b": (48,)}),
+    "LinearAttention": linear_attention,
     "MultiHeadAttention": lambda: attention("MultiHeadAttention", "q k v", {}),
 }
 
