@@ -93,8 +93,14 @@ class Candidate:
 
 def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Iterator[Candidate]:
     """Buffers that groups make for later groups, with what their readers expect of them."""
+    touching: dict[str, list[int]] = {}
+    for position, part in enumerate(parts):
+        own = part.outputs if isinstance(part, HostNode) else part.results
+        for name in dict.fromkeys((*part.inputs, *own)):
+            touching.setdefault(name, []).append(position)
     for joint in _joints(graph):
-        users = {p: joint.user(part) for p, part in enumerate(parts) if joint.names(part)}
+        near = sorted({p for name in joint.tensors for p in touching.get(name, ())})
+        users = {p: joint.user(parts[p]) for p in near}
         groups = {p: group for p, group in users.items() if group is not None}
         if len(groups) < max(2, len(users)):
             continue

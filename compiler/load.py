@@ -47,6 +47,7 @@ from compiler.graph.sequences import resolve_sequence
 from compiler.graph.subgraphs import forget_shapes, has_body, infer_body, why_open
 from compiler.graph.tails import set_tail_apart
 from compiler.graph.undefined import refuse_undefined
+from compiler.graph.unfold import unfold
 from compiler.graph.unknown import refuse_unknown_operators
 from compiler.graph.upgrade import OLDEST_OPSET, TARGET_OPSET, upgrade
 from compiler.options import Count
@@ -58,9 +59,9 @@ class Load:
 
     limit: Bytes = FOLD_LIMIT
     """As of `fold_constants`, while shapes are inferred."""
-    unroll: Count = 64
-    """Steps into which the scans of a network may unfold, as those of recurrent layers; one for
-    which too few are left is the host's. Ten take a second or two to compile."""
+    unroll: Count = 16_384
+    """Operators into which the scans and loops of a network may unfold, as recurrent layers do; one
+    for which too few are left is the host's. A thousand take a few seconds to compile."""
 
     def apply(self, proto: onnx.ModelProto, name: str) -> ir.Model:
         """As `load`."""
@@ -205,6 +206,8 @@ def _take_node(
     if resolve_sequence(node):
         return
     if has_body(node):
+        if unfold(node, version, unfolding):
+            return
         node.version = version
         if not infer_body(node, {**graph.opset_imports, "": version}):
             ShapeInferencePass(check_type=False, strict_mode=False)(model)

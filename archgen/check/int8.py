@@ -182,12 +182,16 @@ def _run(
 ) -> onnx.ModelProto:
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)  # the quantizer changes what it is given
+    barred = set(excluded)
+    wanted = {node.op_type for node in proto.graph.node if node.name not in barred}
     quantize_static(
         copy,
         str(target),
         _Samples(samples),
         quant_format=QuantFormat.QDQ,
-        op_types_to_quantize=list(_TYPES),
+        # Types of which all operators are excluded: those that a sequence consists of need no
+        # calibration, which takes time with the square of their number.
+        op_types_to_quantize=[kind for kind in _TYPES if kind in wanted] or list(_TYPES),
         nodes_to_exclude=list(excluded),
         per_channel=True,
         activation_type=QuantType.QInt8,

@@ -8,6 +8,7 @@ they work on; between cores, and for the host, every step that touches memory ha
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -77,6 +78,7 @@ class ProgramEmitter:
             for s in self.steps
         ]
         self._awaited: set[tuple[int, str, int]] = set()
+        self._passed: dict[tuple[object, ...], int] = {}
         self._stages: dict[str, tuple[int, Span]] = {}
         self.names = Names()
         self.data = self._constants()
@@ -325,7 +327,7 @@ class ProgramEmitter:
         engines |= late | {leaf.engine: None for leaf in _leaves(nodes) if leaf.staged}
         for node in nodes:
             for leaf in node.leaves:
-                for barrier in self._before(number, leaf):
+                for barrier in self._before(core, number, leaf):
                     self._await(core, leaf.engine, barrier, leaf.origin)
             self.nodes[core].append(node)
         for engine in engines:
@@ -341,13 +343,22 @@ class ProgramEmitter:
         wait = Await(engine=engine, barrier=f"step{step}", origin=origin)
         self.nodes[core].append(Leaf(engine, (wait,), origin=origin))
 
-    def _before(self, number: int, leaf: Leaf) -> Iterator[int]:
-        """Steps that must be over before `leaf` of step `number` touches memory."""
+    def _before(self, core: int, number: int, leaf: Leaf) -> Iterator[int]:
+        """Steps that must be over before `leaf` of step `number` touches memory, without those that
+        its engine has awaited for the same buffer: a sequence is written by step after step."""
+
+        def earlier(steps: Mapping[str, Sequence[int]], buffer: str) -> Sequence[int]:
+            found = steps.get(buffer, ())
+            key = core, leaf.engine, buffer, steps is self._writers
+            first, end = self._passed.get(key, 0), bisect_left(found, number)
+            self._passed[key] = end
+            return found[first:end]
+
         for buffer in sorted(() if leaf.waited else leaf.reads):
-            yield from (s for s in self._writers.get(buffer, ()) if s < number)
+            yield from earlier(self._writers, buffer)
         for buffer in sorted(leaf.writes):
             for other in self._neighbours(buffer):
-                yield from (s for s in self._users.get(other, ()) if s < number)
+                yield from earlier(self._users, other)
             if buffer in self.shared:
                 home = self.shared[buffer]
                 yield from self._staged_at(home.address, home.bytes, number)
@@ -356,7 +367,7 @@ class ProgramEmitter:
             yield from self._staged_at(low, span.size, number)
             for buffer, home in self.shared.items():
                 if home.address < low + span.size and low < home.address + home.bytes:
-                    yield from (s for s in self._users.get(buffer, ()) if s < number)
+                    yield from earlier(self._users, buffer)
 
     def _staged_at(self, low: int, size: int, number: int) -> Iterator[int]:
         """Steps before `number` whose cores pass on what they load through these bytes of shared

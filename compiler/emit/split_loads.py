@@ -29,6 +29,8 @@ from simmodel.region import Operand
 
 BURSTS = 64
 """Bytes of which pieces are multiples, so that DRAM gives no burst twice."""
+_ROWS = 256
+"""Touches of a memory that are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,15 @@ class _Used:
     def last(self, engine: str, use: Use, lows: Sequence[int], highs: Sequence[int]) -> list[int]:
         """For each range within `use`, the last step before that another engine touched it with;
         -1: none."""
-        rows = [row[:3] for row in self._rows.get(use.memory, ()) if row[3] != engine]
-        if not rows:
-            return [-1] * len(lows)
-        steps, starts, stops = np.array(rows).T[..., None]
-        meets = (starts < use.low + np.array(highs)) & (use.low + np.array(lows) < stops)
-        return [int(n) for n in np.where(meets, steps, -1).max(axis=0)]
+        low, high = use.low + np.array(lows), use.low + np.array(highs)
+        rows = self._rows.get(use.memory, [])
+        found = np.full(len(lows), -1)
+        for end in range(len(rows), 0, -_ROWS):  # the steps' numbers rise: the last ones first
+            part = [row[:3] for row in rows[max(0, end - _ROWS) : end] if row[3] != engine]
+            if part:
+                steps, starts, stops = np.array(part).T[..., None]
+                meets = (starts < high) & (low < stops)
+                found = np.maximum(found, np.where(meets, steps, -1).max(axis=0))
+            if (found >= 0).all():
+                break
+        return [int(step) for step in found]

@@ -115,22 +115,22 @@ class _Place(Rewriter):
 
 @dataclass
 class Unfolding:
-    """Steps into which the scans of one network may unfold, all together."""
+    """Operators into which the scans and loops of one network may unfold, all together."""
 
     most: int
 
     def __post_init__(self) -> None:
         self.left = self.most
 
-    def take(self, steps: int) -> None:
-        """Count `steps` of one scan; Declined where they are too many."""
-        if steps > self.left:
+    def take(self, steps: int, operators: int) -> None:
+        """Count the `operators` of all `steps` of one scan; Declined where they are too many."""
+        if operators > self.left:
             rest = "" if self.left == self.most else f", of which {self.left} are left"
             raise Declined(
-                f"it has {steps} steps, a network's scans unfold into at most {self.most}{rest} "
-                "(load: unroll)"
+                f"its {steps} steps have {operators} operators, those of a network unfold into at "
+                f"most {self.most}{rest} (load: unroll)"
             )
-        self.left -= steps
+        self.left -= operators
 
 
 class Body:
@@ -140,7 +140,7 @@ class Body:
     def __init__(self, node: ir.Node, unfolding: Unfolding | None = None) -> None:
         self._make = _Place(node)
         self._unfolding = unfolding
-        """Steps into which scans may unfold; None: any number."""
+        """Operators into which scans may unfold; None: any number."""
         self._unfolded = 0
         self._constants: dict[tuple[object, ...], Tensor] = {}
 
@@ -223,24 +223,30 @@ class Body:
         Gives the last states, and each result of all steps stacked along `axis`. Elements have no
         such axis. `reverse` goes from the last position to the first; results stay in their places.
         Steps are known by number: this is unfolded, not a loop of the program. Raises Declined
-        where there are more than the loader may unfold.
+        where they have more operators than the loader may unfold into.
         """
         count = _steps(over, axis)
-        if self._unfolding is not None:
-            self._unfolding.take(count)
-            self._unfolded += count
         parts = [self.split(x, [1] * count, axis) for x in over]
         made: list[list[Tensor]] = []
         kept = list(states)
+        sizes = [len(self._make.made)]
         for position in reversed(range(count)) if reverse else range(count):
             elements = [self._squeezed(part[position], axis) for part in parts]
             after, results = step(*kept, *elements)
             kept = list(after)
             made.append([self._unsqueezed(result, axis) for result in results])
+            sizes.append(len(self._make.made))
+            if len(made) == min(count, 2):  # the first may be less: its states may be constants
+                self._take(count, sizes[1] - sizes[0] + (sizes[-1] - sizes[1]) * (count - 1))
         if reverse:
             made.reverse()
         columns = zip(*made, strict=True)
         return kept, [self.one("Concat", *column, axis=axis) for column in columns]
+
+    def _take(self, steps: int, operators: int) -> None:
+        if self._unfolding is not None:
+            self._unfolding.take(steps, operators)
+            self._unfolded += operators
 
     def undo(self) -> None:
         """Remove all nodes that were made."""

@@ -150,7 +150,7 @@ def expand(node: ir.Node, definition: Rewrite, unfolding: Unfolding | None = Non
     Args:
         node: in a graph; types and shapes of its inputs are known.
         definition: of its operator.
-        unfolding: steps into which its scans may unfold; None: any number.
+        unfolding: operators into which its scans may unfold; None: any number.
 
     Raises:
         ValueError: the function does not suit the node.

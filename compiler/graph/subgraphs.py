@@ -192,6 +192,18 @@ def _if(node: ir.Node, opsets: Opsets) -> None:
         _take(value, one, _common(_dims(one), _dims(other)), "its branches differ in it")
 
 
+def branches_agree(node: ir.Node, opsets: Opsets) -> bool:
+    """Whether both branches of an If make tensors of the same known shapes and types."""
+    both = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
+    with _as_before(*both):
+        for branch in both:
+            _walk(branch, opsets)
+        return all(
+            _is_known(one) and _dims(one) == _dims(other) and one.type == other.type
+            for one, other in zip(*(branch.outputs for branch in both), strict=True)
+        )
+
+
 # Loop.
 
 
@@ -203,7 +215,7 @@ def _loop(node: ir.Node, opsets: Opsets) -> None:
         value.dtype = value.dtype or kind
     _type(body.inputs[2:], node.inputs[2:])
     given = [_dims(value) for value in node.inputs[2:]]
-    rounds = _rounds(node, body)
+    rounds = rounds_of(node, body)
     states, elements = _settled(body, given, rounds, opsets)
     made = body.outputs[1:]
     count = len(states)
@@ -248,7 +260,7 @@ def _declared(body: ir.Graph, given: Sequence[Dims]) -> list[Dims]:
     return [_dims(value) if fits else None for value in body.outputs[1:]]
 
 
-def _rounds(node: ir.Node, body: ir.Graph) -> int | None:
+def rounds_of(node: ir.Node, body: ir.Graph) -> int | None:
     """How many rounds a Loop has, where that does not depend on data."""
     limit, asked = const(input_of(node, 0)), input_of(node, 1)
     begins = const(asked)

@@ -114,7 +114,7 @@ def test_more_tokens_than_may_unfold_are_the_hosts() -> None:
     proto, _ = network("delta")
     (host,) = lower(load(proto, "net", Load(unroll=2)), "fp32").steps
     assert isinstance(host, HostNode)
-    assert host.reason.startswith("it has 3 steps")
+    assert host.reason.startswith("its 3 steps have ")
 
 
 def test_a_rule_without_its_inputs_is_told_which() -> None:

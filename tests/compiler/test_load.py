@@ -116,7 +116,7 @@ def test_the_taken_branch_of_a_constant_if_is_inlined() -> None:
     assert model.graph.outputs[0].name == "y"
 
 
-def test_an_if_on_data_stays() -> None:
+def test_an_if_on_data_becomes_both_branches_and_a_selection() -> None:
     text = """g (float[2] x, bool c) => (float[2] y) {
                 a = Relu (x)
                 y = If (c) <
@@ -124,7 +124,8 @@ def test_an_if_on_data_stays() -> None:
                   else_branch = e () => (float[2] q) { q = Abs (a) }
                 >
               }"""
-    assert ops(cleaned(load(model_of(text, 17), "host"))) == ["Relu", "If"]
+    made = ["Relu", "Reshape", "Neg", "Abs", "Where"]
+    assert ops(cleaned(load(model_of(text, 17), "both"))) == made
 
 
 def test_functions_are_inlined() -> None:

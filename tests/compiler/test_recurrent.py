@@ -133,24 +133,26 @@ def test_programs_compute_what_onnx_runtime_does_without_the_host(kind: str) -> 
 def test_more_steps_than_may_unfold_are_left_to_the_host_with_the_reason() -> None:
     given = dict.fromkeys(["b", "lengths", "h", "c", "p"], False)
     proto = network("LSTM", 1, {"hidden_size": HIDDEN}, given, computed=False)
-    model = load(proto, "net", Load(unroll=STEPS - 1))
+    model = load(proto, "net", Load(unroll=50))
     (host,) = lower(model, "fp32").steps
     assert isinstance(host, HostNode)
-    assert host.reason == ("it has 4 steps, a network's scans unfold into at most 3 (load: unroll)")
+    assert host.reason == (
+        "its 4 steps have 51 operators, those of a network unfold into at most 50 (load: unroll)"
+    )
     feeds = samples(proto)
     agree(run(lower(model, "fp32"), feeds, run_node), run_reference(proto, feeds))
 
 
 def test_scans_of_a_network_share_what_may_unfold() -> None:
-    """Two directions of four steps each: with seven in all neither is begun in part."""
+    """Two directions of 51 operators each: with 101 in all neither is begun in part."""
     given = dict.fromkeys(["b", "lengths", "h", "c", "p"], False)
     attributes = {"hidden_size": HIDDEN, "direction": "bidirectional"}
     proto = network("LSTM", 2, attributes, given, computed=False)
-    model = load(proto, "net", Load(unroll=2 * STEPS - 1))
+    model = load(proto, "net", Load(unroll=101))
     (host,) = lower(model, "fp32").steps
     assert isinstance(host, HostNode)
-    assert "at most 7, of which 3 are left" in host.reason
+    assert "at most 101, of which 50 are left" in host.reason
     assert not any(
         isinstance(step, HostNode)
-        for step in lower(load(proto, "net", Load(unroll=2 * STEPS)), "fp32").steps
+        for step in lower(load(proto, "net", Load(unroll=102)), "fp32").steps
     )

@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
+from machines import machine
 
 from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.schema import load_arch
 from compiler.driver import CompileOptions, compile_model
+from compiler.effort import stages_for
 from compiler.errors import UnsupportedModel
-from compiler.load import load
+from compiler.load import Load, load
+from compiler.nest.ir import HostNode
+from compiler.ops.lower import lower
 from simmodel.functional import execute
+from simmodel.verify import verify
 
 ON = "co = Identity (c)"
 
@@ -107,7 +112,8 @@ def test_bodies_keep_the_forms_of_their_operator_set(name: str) -> None:
 
 
 def assert_shapes_and_results(proto: onnx.ModelProto, expected: Shapes) -> None:
-    loaded = load(proto, "old")
+    """Shapes of nodes that are not unfolded, results of those that are where they can be."""
+    loaded = load(proto, "old", Load(unroll=1))
     found = {str(v.name): v.shape.numpy() for node in loaded.graph for v in node.outputs if v.shape}
     assert {value: found[value] for value in expected} == expected
 
@@ -117,6 +123,90 @@ def assert_shapes_and_results(proto: onnx.ModelProto, expected: Shapes) -> None:
     outputs = execute(program, inputs, arch, host=run_node)
     for value, wanted in run_reference(proto, inputs).items():
         np.testing.assert_allclose(outputs[value], wanted, rtol=5e-3, atol=5e-3)
+
+
+BRANCHES = (
+    "y = If (c) <then_branch = a () => (float[2,8] u) { u = Tanh (x) }, "
+    "else_branch = b () => (float[2,8] w) { BODY }>"
+)
+SCAN = (
+    "h, y, r = Scan (z, x, x) <num_scan_inputs = 2, scan_input_axes = [1, -1], "
+    "scan_input_directions = [0, 1], scan_output_axes = [1, 0], scan_output_directions = [1, 0], "
+    "body = b (float[4] s, float[4] e, float[4] f) => (float[4] so, float[4] o, float[4] p) "
+    "{ k = Constant <value = float[4] {1, 2, 3, 4}> () so = Add (s, e) "
+    "o = Mul (so, k) p = Sub (f, s) }>"
+)
+NATIVE = {
+    "rounds": (
+        "(float[1,8] x) => (float[1,8] y, float[3,1,8] s)",
+        loop("y, s", f"{ON} vo = Mul (v, two) so = Tanh (vo)"),
+    ),
+    "number of the round": (
+        "(float[1,8] x) => (float[1,8] y)",
+        loop("y", f"{ON} k = Cast <to = 1> (i) m = Add (k, two) vo = Mul (v, m)"),
+    ),
+    "a state handed through": (
+        "(float[1,8] x) => (float[1,8] y, float[1,8] z)",
+        "y, z = Loop (n, t, x, x) <body = b (int64 i, bool c, float[1,8] v, float[1,8] w) "
+        f"=> (bool co, float[1,8] vo, float[1,8] w) {{ {ON} vo = Tanh (v) }}>",
+    ),
+    "inside of each other": SHAPES["nested"][:2],
+    "growing": SHAPES["grows"][:2],
+    "axes and directions": (
+        "(float[4] z, float[4,6] x) => (float[4] h, float[4,6] y, float[6,4] r)", SCAN,
+    ),
+    "a choice": ("(float[2,8] x, bool c) => (float[2,8] y)",
+                 BRANCHES.replace("BODY", "e = Neg (x) w = Mul (e, two)")),
+    "a choice of the whole": ("(float[2,8] x, bool[1] c) => (float[2,8] y)",
+                              BRANCHES.replace("BODY", "w = Relu (x)")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_control_flow_that_is_known_runs_on_the_engines(name: str) -> None:
+    head, nodes = NATIVE[name]
+    proto = model_of(f"{head if head.startswith('g') else 'g ' + head} {CONSTANTS} {{ {nodes} }}")
+    arch = machine()
+    made = compile_model(proto, arch, CompileOptions("fp32", stages=stages_for(0)))
+    verify(made.program, arch)
+    assert not made.host
+    for condition in (True, False):
+        inputs = sample_inputs(proto)
+        inputs |= {"c": np.full_like(inputs["c"], condition)} if "c" in inputs else {}
+        outputs = execute(made.program, inputs, arch)
+        for value, wanted in run_reference(proto, inputs).items():
+            np.testing.assert_allclose(outputs[value], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_constants_of_a_body_are_there_once() -> None:
+    head, nodes = NATIVE["axes and directions"]
+    loaded = load(model_of(f"g {head} {CONSTANTS} {{ {nodes} }}"), "once")
+    found = [v for v in loaded.graph.initializers.values() if v.shape == [4] and v.uses()]
+    assert [len(value.uses()) for value in found] == [6]
+
+
+UNCOUNTED = ("g (float[1,8] x, int64 k) => (float[1,8] y)", loop("y", f"{ON} vo = Abs (v)",
+                                                                 of="k, t, x"))  # fmt: skip
+MANY = " ".join(f"e{i + 1} = Neg (e{i})" for i in range(40))
+HOSTS = {
+    "how many rounds it has depends on data": UNCOUNTED,
+    "its 3 steps have 6 operators, those of a network unfold into at most 5 (load: unroll)": (
+        "g (float[1,8] x) => (float[1,8] y)", loop("y", f"{ON} vo = Abs (v)"),
+    ),
+    "its branches have 43 operators; of at most 32 both are computed": (
+        "g (float[2,8] x, bool c) => (float[2,8] y)",
+        BRANCHES.replace("BODY", f"e0 = Relu (x) {MANY} w = Abs (e40)"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reason", HOSTS)
+def test_control_flow_is_left_to_the_host_with_the_reason(reason: str) -> None:
+    head, nodes = HOSTS[reason]
+    model = load(model_of(f"{head} {CONSTANTS} {{ {nodes} }}"), "host", Load(unroll=5))
+    (host,) = lower(model, "fp32").steps
+    assert isinstance(host, HostNode)
+    assert host.reason == reason
 
 
 DATA = "g (float[1,8] x, int64 k) => (float[Q,8] y"
