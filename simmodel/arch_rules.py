@@ -285,7 +285,8 @@ def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
     if not meant:
         near = _near(pattern, tuple(forms()))
         yield Problem(at, f"no form is called {pattern!r}{near} (archgen isa lists all)")
-    if meant and not any(form.function for name, form in forms().items() if name in meant):
+    of_elements = ("vector", "scalar")
+    if meant and not any(f.engine in of_elements for n, f in forms().items() if n in meant):
         message = (
             f"{meant[0]} is no function of the vector engine; matrix.granularity, "
             "matrix.depthwise, vector.window and copy say what other engines are told"

@@ -262,11 +262,14 @@ def offered(leaf: Leaf, arch: Arch, names: Names) -> Iterator[tuple[Kernel, list
         numbers = {name: bounds[name] for name in each.numbers}
         try:
             text = each.function(Part(leaf.dst), *map(Part, leaf.reads), **numbers)
+            made = _items(each, text, leaf, arch, names)
+        except (CompilerError, MemoryError):
+            raise
         except Declined:
             continue
         except Exception as mistake:  # whatever a user's function does
             raise _wrong(each, f"{type(mistake).__name__}: {mistake}") from mistake
-        yield each, _items(each, text, leaf, arch, names)
+        yield each, made
 
 
 def _wrong(kernel: Kernel, what: str) -> CompilerError:
@@ -303,7 +306,8 @@ def _named(item: Item, leaf: Leaf, names: Names, known: Mapping[str, str]) -> It
 
 
 def _check(kernel: Kernel, item: Item, leaf: Leaf, arch: Arch, loops: Mapping[str, int]) -> None:
-    """Raise CompilerError for what the machine lacks, or what is outside of the leaf."""
+    """Raise CompilerError for what the machine cannot do, or what is outside of the leaf, Declined
+    for a form that its file takes away."""
     if isinstance(item, Loop):
         for each in item.body:
             _check(kernel, each, leaf, arch, {**loops, item.variable: item.count})
@@ -314,6 +318,8 @@ def _check(kernel: Kernel, item: Item, leaf: Leaf, arch: Arch, loops: Mapping[st
         raise _wrong(kernel, f"{said} is not of the vector engine")
     if item.waits or item.signals or item.notifies:
         raise _wrong(kernel, f"{said}: tokens are placed by the compiler")
+    if not arch.isa.has(item.form):
+        raise Declined(f"{arch.name} has no {item.form}")
     broken = next((message for _, message in item.breaches), None)
     if (why := broken or item.unencodable(arch)) is not None:
         raise _wrong(kernel, f"{said}: {why}")

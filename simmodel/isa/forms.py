@@ -123,7 +123,7 @@ def cost_of(form: str) -> str:
 
 def absent(form: Form, arch: Arch) -> str | None:
     """The field of `arch` by which it lacks `form`, with its value; None: it has it."""
-    if form.function is not None and not arch.isa.has(form.name):
+    if form.engine in ("vector", "scalar") and not arch.isa.has(form.name):
         return "isa.without"
     if issubclass(form.kind, Window) and not arch.vector.window:
         return "vector.window: false"

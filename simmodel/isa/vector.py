@@ -81,6 +81,8 @@ class VectorFamily(Instruction):
 
     def unencodable(self, arch: Arch) -> str | None:
         engine = arch.vector
+        if not arch.isa.has(self.form):
+            return f"{arch.name} has no {self.form}"
         for operand in self.reads():
             if operand.memory not in engine.reads:
                 return f"the vector engine does not read {operand.memory}"
@@ -167,8 +169,6 @@ class VectorInstruction(VectorFamily):
         rounded = self.definition().rounds_to
         if rounded is not None and rounded not in arch.vector.types:
             return f"the vector engine has no {rounded}"
-        if not arch.isa.has(self.form):
-            return f"{arch.name} has no {self.form}"
         return super().unencodable(arch)
 
     def seen(self, view: View, *operands: Operand) -> list[Array]:

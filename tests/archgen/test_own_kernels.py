@@ -151,3 +151,52 @@ def test_what_can_be_no_kernel_is_refused_where_it_says_so(
     with pytest.raises(ExtensionError) as raised:
         activate((extension(path),))
     assert said in str(raised.value)
+
+
+ROWS_AT_ONCE = """
+from dataclasses import dataclass
+from typing import ClassVar
+from archgen.op import instruction, kernel
+from simmodel.isa import VectorFamily
+from simmodel.region import Operand
+
+@instruction
+@dataclass(frozen=True, kw_only=True)
+class Rows(VectorFamily):
+    MNEMONIC: ClassVar[str] = "vector.rows"
+    engine: str = "vector"
+    dst: Operand
+    a: Operand
+
+    def cost(self):
+        return "simple"
+
+    def walked(self):
+        return self.dst.shape
+
+    def reads(self):
+        return (self.a,)
+
+    def contract(self):
+        yield from ()
+
+    def execute(self, view):
+        view(self.dst)[...] = view(self.a).max(-1)
+
+@kernel("vector.reduce.max")
+def rows(dst, a):
+    return f"vector.rows vector dst={dst} a={a}"
+"""
+
+
+def test_an_instruction_of_ones_own_is_used_by_a_kernel_where_the_machine_has_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(ROWS_AT_ONCE)
+    activate((extension(path),))
+    assert "vector.rows vector" in program(network(tmp_path))
+    lacking = tmp_path / "lacking.yaml"
+    lacking.write_text(f"extends: {MACHINE}\nname: lacking\nisa: {{without: vector.rows}}\n")
+    made = compile_model(load_model(network(tmp_path)), load_arch(lacking), effort=0)
+    assert "vector.reduce vector" in print_program(made)
