@@ -30,7 +30,7 @@ from archgen.process.locks import alone
 Array = NDArray[Any]
 
 # Changes when the recipe does, so that cached models of an older one are not used.
-_RECIPE = 8
+_RECIPE = 9
 _SEEDED_SAMPLES = 4
 _LEFT_FLOAT = "archgen.left_float"
 """Where a stored model says which of its operators could not be quantized."""

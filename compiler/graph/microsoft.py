@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from compiler.graph.body import Body, Tensor
+from collections.abc import Sequence
+
+from compiler.graph.activations import activations_of
+from compiler.graph.body import Body, Declined, Tensor
 from compiler.graph.operators import rewrite_of
+from compiler.graph.rewrite import AttrValue
 
 DOMAIN = "com.microsoft"
 
@@ -37,4 +41,31 @@ def quick_gelu(b: Body, x: Tensor, *, alpha: float = 1.702) -> Tensor:
     return x * b.one("Sigmoid", x * alpha)
 
 
-TABLE = (gelu, bias_gelu, fast_gelu, quick_gelu)
+@rewrite_of(DOMAIN, "FusedConv")
+def fused_conv(
+    b: Body,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    other: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    **window: AttrValue,
+) -> Tensor:
+    """A convolution, what is added to it, and an activation."""
+    y = b.one("Conv", x, w, bias, **window)
+    if other is not None:
+        y = y + other
+    if not activation:
+        return y
+    if activation == "Clip":
+        return b.one("Clip", y, *activation_params)
+    alphas, betas = activation_params[:1], activation_params[1:2]
+    if activation not in ("HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Tanh"):
+        raise Declined(f"a convolution with the activation {activation!r}")
+    (function,) = activations_of(b, [activation], alphas, betas)
+    return function(y)
+
+
+TABLE = (gelu, bias_gelu, fast_gelu, quick_gelu, fused_conv)

@@ -78,7 +78,19 @@ def linear_attention() -> onnx.ModelProto:
     return model([node], ports, ["y", "state"], {}, 27)
 
 
+def fused() -> onnx.ModelProto:
+    """Two convolutions with what ONNX Runtime fused into them, the second with a sum."""
+    said = {"activation": "Relu", "pads": [1, 1, 1, 1], "domain": "com.microsoft"}
+    nodes = [
+        helper.make_node("FusedConv", ["x", "w", "b"], ["r"], **said),
+        helper.make_node("FusedConv", ["r", "v", "b", "x"], ["y"], **said),
+    ]
+    ports = dict.fromkeys(("x", "y"), (1, 4, 6, 6))
+    return model(nodes, ports, ["y"], {"w": (4, 4, 3, 3), "v": (4, 4, 3, 3), "b": (4,)})
+
+
 MODELS = {
+    "FusedConv": fused,
     "GRU of one step": lambda: cell("GRU", 3, 1),
     "GRU": lambda: cell("GRU", 3, 3),
     "LSTM": lambda: cell("LSTM", 4, 3),

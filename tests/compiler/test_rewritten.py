@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from networks import cleaned
@@ -174,3 +175,26 @@ def test_runs_of_numbers_are_counted(
     rows = np.random.default_rng(seed).integers(2, 9, (3, 5))
     rows[0] = [2, 3, 5, 4, 5]
     agrees(text, {"x": rows.astype(kind)})
+
+
+FUSED = """<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+  g (float[1,4,5,6] x, float[1,6,5,6] z) => (float[1,6,5,6] y)
+    <float[6,2,3,3] w = {{{weights}}}, float[6] b = {{1, -2, 0, 0.5, 3, -1}}> {{
+    y = com.microsoft.FusedConv <group = 2, pads = [1, 1, 1, 1]{said}> (x, w, b{added}) }}"""
+
+
+@pytest.mark.parametrize(
+    ("said", "added"),
+    [
+        ("", ", z"),
+        (', activation = "Relu"', ", z"),
+        (', activation = "Sigmoid"', ""),
+        (', activation = "LeakyRelu", activation_params = [0.3]', ", z"),
+        (', activation = "HardSigmoid", activation_params = [0.3, 0.4]', ""),
+        (', activation = "Clip", activation_params = [-0.5, 0.75]', ", z"),
+    ],
+)
+def test_convolutions_that_onnx_runtime_fused(said: str, added: str) -> None:
+    weights = ", ".join(f"{n:.3f}" for n in normal(8, 108))
+    text = FUSED.format(weights=weights, said=said, added=added)
+    agrees(text, {"x": normal(9, 1, 4, 5, 6), "z": normal(10, 1, 6, 5, 6)})
