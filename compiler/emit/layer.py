@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from compiler.bind.units import cut_dim, shares
+from compiler.bind.units import columns, cut_dim, shares
 from compiler.emit.constants import Packed
 from compiler.emit.legal import Names, legal_copy
 from compiler.emit.loads import computed, load
@@ -235,31 +235,34 @@ class LayerEmitter:
         if len(units) == 1:
             yield self._compute(compute, tile, adds=adds)
             return
-        inner = (name for name in (compute.sums, *compute.scratch) if name is not None)
-        target = plan.buffers[next(inner, compute.writes)]
+        inner = [name for name in (compute.sums, *compute.scratch) if name is not None]
+        target = plan.buffers[[*inner, compute.writes][0]]
         spans = tile.needs.loops[compute.position][: compute.nest.rank]
         order = sorted(range(len(spans)), key=lambda d: -abs(target.strides[d]))
-        dim = cut_dim([(d, spans[d].size) for d in order])
+        shared = columns(compute.nest, way, self.around.arch)
+        dim = cut_dim([(d, spans[d].size) for d in order], len(units), shared)
         extent = 1 if dim is None else spans[dim].size
         for number, (start, size) in enumerate(shares(extent, len(units))):
             share = None if dim is None else (compute.position, dim, start, max(1, size))
             leaf = self._compute(compute, replace(tile, share=share), adds=adds)
             uses = (
-                self._part(use, number, dim, (start, size)) if use.write else use
+                self._part(use, number, dim, (start, size))
+                if use.write or use.buffer.partition(":")[2] in inner
+                else use
                 for use in leaf.uses
             )
             items = moved_to(leaf.items, units[number]) if size else ()
             yield replace(leaf, engine=units[number], items=items, uses=tuple(uses))
 
     def _part(self, use: Use, number: int, dim: int | None, share: tuple[int, int]) -> Use:
-        """What one of several engines writes: of a place of this tile, which the next one may cut
-        otherwise, its bytes; of a tensor that the group holds a part of its own, since all readers
-        come before it is written anew."""
+        """What one of several engines makes: of a place of this tile, which the next one may cut
+        otherwise, its positions; of a tensor that the group holds a part of its own, since all
+        readers come before it is written anew."""
         buffer = self.plan.buffers[use.buffer.partition(":")[2]]
         if dim is None or buffer.layer is None:
-            return replace(use, part=(number, number + 1))
-        step, (start, size) = buffer.strides[dim], share
-        return replace(use, part=(start * step, (start + size) * step))
+            return replace(use, part=(-1, number, number + 1))
+        start, size = share
+        return replace(use, part=(dim, start, start + size))
 
     def _compute(self, compute: Compute, tile: Tile, *, adds: bool) -> Leaf:
         """One nest on its engine, or one half of a product that is finished later: what `adds` up,

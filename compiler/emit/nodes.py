@@ -29,9 +29,9 @@ class Use:
     reset: int
     """Loops around the count of its turns."""
     write: bool
-    part: tuple[int, int] | None = None
-    """Where engines share the work: what this one touches of each slot, in numbers that tell its
-    part from those of the others; None: all of it."""
+    part: tuple[int, int, int] | None = None
+    """Where engines share the work: the dimension that is cut, first position and end of what this
+    one touches of each slot; None: all of it."""
 
 
 @dataclass(frozen=True)

@@ -291,9 +291,9 @@ class _Table:
         write = np.array([use.write for use in uses])
         low, high = (np.array(v) for v in zip(*((u.low, u.high) for u in uses), strict=True))
         memory, buffer = (_numbers([key(u) for u in uses]) for key in (_memory, _buffer))
-        parts = np.array([u.part or (0, np.iinfo(np.int64).max) for u in uses])
-        first, last = parts[:, 0], parts[:, 1]
-        meeting = (buffer[:, None] != buffer) | ((first[:, None] < last) & (first < last[:, None]))
+        cut, first, last = np.array([u.part or _WHOLE for u in uses]).T
+        meeting = (buffer[:, None] != buffer) | (cut[:, None] != cut)
+        meeting |= (first[:, None] < last) & (first < last[:, None])
         conflict = (memory[:, None] == memory) & (low[:, None] < high) & (low < high[:, None])
         conflict &= meeting & (write[:, None] | write) & (engine[:, None] != engine)
         return cls(
@@ -320,6 +320,10 @@ class _Table:
                 mask = mask | anew
             if mask.any():
                 yield distance, mask
+
+
+_WHOLE = (-2, 0, 1)
+"""No part."""
 
 
 def _memory(use: Use) -> str:

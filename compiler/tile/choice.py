@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.bind.units import largest
+from compiler.bind.units import Columns, largest
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,11 @@ class Choice:
         """The sizes of some candidates, by their positions among all."""
         return Choice(*chosen(self.shape, order, *self._columns))
 
-    def shared(self, sizes: Sequence[str], units: int) -> Choice:
+    def shared(self, sizes: Sequence[str], units: int, columns: Columns | None) -> Choice:
         """What the engine takes that has most to do, where `units` share a tile; `sizes` by name,
         that of the slowest dimension first."""
-        cut = largest([getattr(self, name) for name in sizes], range(len(sizes)), units)
+        place = columns and replace(columns, dim=sizes.index("n"))
+        cut = largest([getattr(self, name) for name in sizes], range(len(sizes)), units, place)
         return replace(self, **dict(zip(sizes, cut, strict=True)))
 
     @property

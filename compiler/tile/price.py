@@ -19,6 +19,7 @@ from compiler.bind.layout import left_order, loaded_of, loaded_once, room_of, ve
 from compiler.bind.machine import product_startup, temporary_type
 from compiler.bind.mapping import block, joining, kernel_rows, pays, pieces
 from compiler.bind.roles import Roles
+from compiler.bind.units import columns as columns_shared
 from compiler.binding import Binding
 from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined, resting
@@ -532,7 +533,8 @@ def _product(problem: Problem, choice: Choice) -> tuple[Any, Any]:
     """Cycles of its engine for one tile (or one piece of its reduction), start-ups included: right
     behind another one, and what it takes longer behind a gap."""
     units = len(problem.arch.units(problem.way.engine))
-    choice = choice.shared(problem.walked, units)
+    columns = columns_shared(problem.head, problem.way, problem.arch)
+    choice = choice.shared(problem.walked, units, columns)
     if not problem.on_array:
         result = problem.layer.tensors[problem.head.tensor]
         sums = Sums(problem.head, problem.found, problem.source, result, problem.arch, units)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.bind.roles import Roles, roles
+from compiler.bind.units import columns_of
 from compiler.cost.sharing import Cores, Way
 from compiler.geometry.cuts import anything, boxes, grids
 from compiler.layer import Layer
@@ -47,7 +48,7 @@ def search(
     head = layer.head
     found = roles(head)
     extents = head.shape
-    wide = columns_of(layer, arch)
+    wide = columns_of(layer.binding.engine, arch)
     grain = {} if found.col is None else {found.col: min(wide, extents[found.col])}
     free = [d for d in range(head.rank) if extents[d] > 1]
     near = frozenset(shared)
@@ -58,11 +59,6 @@ def search(
         largest = tuple(max(part[d][1] for part in parts) for d in range(head.rank))
         problem = Problem(layer, arch, found, largest, Cores.of(parts, way), slots, shared=near)
         yield from _cheapest(problem, parts, columns, kept)
-
-
-def columns_of(layer: Layer, arch: Arch) -> int:
-    """Output channels that the engine of a product makes at once."""
-    return arch.matrix.cols if layer.binding.engine == "matrix" else arch.vector.lanes
 
 
 def _cheapest(
@@ -97,7 +93,7 @@ def choices(problem: Problem) -> Choice:
     keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
     lines = problem.extent(problem.rows)
     inner = [
-        sizes(problem.extent(found.col), columns_of(problem.layer, problem.arch)),
+        sizes(problem.extent(found.col), columns_of(problem.way.engine, problem.arch)),
         sizes(problem.extent(found.k), deep, 6),
         [lines] if lines == 1 else [lines, 1],
         [0, 1],

@@ -22,7 +22,7 @@ import numpy as np
 
 from compiler.bind.machine import adds_up_in_pieces, form_of, temporary_type
 from compiler.bind.roles import roles
-from compiler.bind.units import largest
+from compiler.bind.units import columns, largest
 from compiler.binding import Binding
 from compiler.cost.operands import Flows
 from compiler.cost.transfer import pitches
@@ -139,7 +139,8 @@ class VectorWork:
     def cycles(self) -> Any:
         """Of all instructions of the engine that has most to do, start-ups included."""
         if self.units > self.beside:
-            sizes = largest(self.sizes, self._order, self.units)
+            shared = columns(self.nest, self.way, self.arch)
+            sizes = largest(self.sizes, self._order, self.units, shared)
             return replace(self, sizes=sizes, beside=self.units).cycles
         total: Any = 0
         for link in self._links():

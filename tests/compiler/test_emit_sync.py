@@ -51,7 +51,7 @@ def test_two_slots_are_two_iterations_apart() -> None:
 def halves(name: str, *, size: int = SIZE) -> tuple[Use, Use]:
     """What two equal engines write of one slot."""
     whole, middle = use(name, 0, write=True), size // 2
-    return replace(whole, part=(0, middle)), replace(whole, part=(middle, size))
+    return replace(whole, part=(2, 0, middle)), replace(whole, part=(2, middle, size))
 
 
 def test_equal_engines_do_not_wait_for_each_others_parts() -> None:

@@ -13,7 +13,7 @@ import pytest
 from machines import NAMED, machine
 from networks import Net, check
 
-from compiler.bind.units import cut_dim, largest, shares
+from compiler.bind.units import Columns, cut_dim, largest, shares
 from compiler.estimate import expected
 from simmodel.arch import Arch
 from simmodel.trace import Trace
@@ -36,7 +36,16 @@ def busy(trace: Trace) -> dict[str, int]:
 def test_the_slowest_dimension_that_moves_is_cut(
     extents: list[tuple[int, int]], dim: int | None
 ) -> None:
-    assert cut_dim(extents) == dim
+    assert cut_dim(extents, 2) == dim
+
+
+@pytest.mark.parametrize(("wide", "dim"), [(32, 3), (31, 1)])
+def test_products_are_cut_by_columns_that_fill_each_engine(wide: int, dim: int) -> None:
+    """Two engines of 16 columns."""
+    extents = [(1, 8), (2, 6), (3, wide)]
+    assert cut_dim(extents, 2, Columns(3, 16)) == dim
+    cut = largest([1, 8, 6, wide], (0, 1, 2, 3), 2, Columns(3, 16))
+    assert cut == ([1, 8, 6, 16] if dim == 3 else [1, 4, 6, wide])
 
 
 def test_shares_of_what_does_not_divide() -> None:
