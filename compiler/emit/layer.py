@@ -252,7 +252,8 @@ class LayerEmitter:
                 for use in leaf.uses
             )
             items = moved_to(leaf.items, units[number]) if size else ()
-            yield replace(leaf, engine=units[number], items=items, uses=tuple(uses))
+            team = f"{compute.position} {'adds' if adds else 'finishes'}"
+            yield replace(leaf, engine=units[number], items=items, uses=tuple(uses), team=team)
 
     def _part(self, use: Use, number: int, dim: int | None, share: tuple[int, int]) -> Use:
         """What one of several engines makes: of a place of this tile, which the next one may cut

@@ -48,6 +48,8 @@ class Leaf:
     """Buffers off chip that it writes."""
     waited: bool = False
     """Whether its own instructions wait for what it reads."""
+    team: str = ""
+    """What steps of equal engines that stand behind each other do together."""
     staged: str = ""
     """Place in shared memory through which cores pass on what they load, if it uses one."""
 

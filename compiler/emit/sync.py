@@ -22,6 +22,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.emit.interleave import interleaved
 from compiler.emit.nodes import Leaf, Node, Use, Walk
 from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
 
@@ -132,12 +133,16 @@ class Synchronizer:
 
     def _items(self, body: Sequence[Node], marks: tuple[Marks, Marks], depth: int) -> list[Item]:
         items: list[Item] = []
-        walks = 0
+        walks, team = 0, _Team()
         for node, taken, given in zip(body, *marks, strict=True):
             if isinstance(node, Leaf):
-                held = _waiting(node, tuple(taken.get(node.engine, ())))
-                items += _signalling(held, node, tuple(given.get(node.engine, ())))
+                waits = tuple(taken.get(node.engine, ()))
+                made = _signalling(_waiting(node, waits), node, tuple(given.get(node.engine, ())))
+                if not team.takes(node, waits):
+                    items += team.released()
+                team.add(node, made)
                 continue
+            items += team.released()
             origin = node.origin
             items += (Sync(engine=e, waits=tuple(t), origin=origin) for e, t in taken.items())
             if depth == 0:
@@ -145,7 +150,7 @@ class Synchronizer:
             items += self._walked(node, depth + 1, walks % self.sharing.lanes)
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
-        return items
+        return [*items, *team.released()]
 
     def _walked(self, walk: Walk, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:
@@ -199,6 +204,34 @@ class Synchronizer:
 
         visit(walk, 1)
         return {kind: sorted(depths) for kind, depths in found.items()}
+
+
+@dataclass
+class _Team:
+    """Steps of equal engines that do one thing together."""
+
+    leaves: list[Leaf] = field(default_factory=list)
+    streams: list[list[Item]] = field(default_factory=list)
+
+    def takes(self, leaf: Leaf, waits: Tokens) -> bool:
+        """Whether `leaf` is one more of them, and waits for none of the others."""
+        if not leaf.team or any(other.team != leaf.team for other in self.leaves):
+            return False
+        names = {other.engine for other in self.leaves}
+        ends = tuple(f"_{name}_{leaf.engine}" for name in names)
+        behind = any(
+            end in f"{token}_" or token.endswith(end) for token, _ in waits for end in ends
+        )
+        return leaf.engine not in names and not behind
+
+    def add(self, leaf: Leaf, items: list[Item]) -> None:
+        self.leaves.append(leaf)
+        self.streams.append(items)
+
+    def released(self) -> list[Item]:
+        """What they do, in turns; from then on there are none."""
+        streams, self.leaves, self.streams = self.streams, [], []
+        return interleaved(streams) if streams else []
 
 
 def merged(found: Sequence[Chain]) -> list[Chain]:
