@@ -283,7 +283,8 @@ def _forms_limited(arch: Arch) -> Iterator[Problem]:
 def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
     """Forms that nothing is called, or of engines whose own fields say what they are told."""
     if not meant:
-        near = _near(pattern, tuple(forms()))
+        ends = [name for name in forms() if name.rpartition(".")[2] == pattern.lower()]
+        near = f"; did you mean {ends[0]!r}?" if ends else _near(pattern, tuple(forms()))
         yield Problem(at, f"no form is called {pattern!r}{near} (archgen isa lists all)")
     of_elements = ("vector", "scalar")
     if meant and not any(f.engine in of_elements for n, f in forms().items() if n in meant):

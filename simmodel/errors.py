@@ -32,4 +32,4 @@ class NoSuchRow(ValueError):
 
 
 class HostFailed(ValueError):
-    """A payload gave other results than the host call has places for."""
+    """A payload gave other results than the host call has places for, or none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -239,12 +240,25 @@ def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
     """Runs a small serialized model on ``inputs`` in the order of its graph inputs; its session
     is kept, so repeated runs of one node are cheap.
 
-    Raises ``HostFailed`` where only ONNX's own evaluator could run it, and fails.
+    Raises ``HostFailed`` where it fails, as at an index that is out of range.
     """
     with step("running an operator on the host"):
         return _node_runner(model)(inputs)
 
 
+def _failure(why: BaseException) -> str:
+    """What ONNX Runtime says of a node that fails: the node, and the reason without its sources."""
+    found = re.search(
+        r"running (\w+) node\. Name:'([^']*)' Status Message: (.*)", str(why), re.DOTALL
+    )
+    if found is None:
+        return f"ONNX Runtime fails on the host: {why}"
+    kind, name, reason = found.groups()
+    return f"node {name!r} ({kind}) on the host: {_SOURCE.sub('', reason).strip()}"
+
+
+_SOURCE = re.compile(r"^\S+\.(?:cc|h):\d+ .*\) (?:\[with [^\]]*\] )?")
+"""Where in its own code ONNX Runtime gives up."""
 _NUMPY_TYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -312,7 +326,12 @@ def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
             port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
             for port, array in zip(ports, inputs, strict=True)
         }
-        results: list[Array] = session.run(None, feeds)
+        try:
+            results: list[Array] = session.run(None, feeds)
+        except ORT_ERRORS as why:
+            if is_refusal(why):
+                raise
+            raise HostFailed(_failure(why)) from why
         return results
 
     return run

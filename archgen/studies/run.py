@@ -70,6 +70,7 @@ from compiler.api import (
     refuse_unknown_operators,
 )
 from simmodel.arch import Arch
+from simmodel.errors import HostFailed, NoSuchRow
 from simmodel.trace import Trace
 from simmodel.waterfall import waterfall
 
@@ -186,7 +187,7 @@ def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
         return _refused(point, "does_not_fit", str(answer))
     except (UnsupportedModel, ModelError, MissingSource) as answer:
         return _refused(point, "unsupported", str(answer))
-    except ExtensionError as mistake:
+    except (ExtensionError, HostFailed, NoSuchRow) as mistake:
         return failure(point, str(mistake))
     except MemoryError as mistake:
         return failure(point, refusal(point.batch, mistake))

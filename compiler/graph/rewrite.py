@@ -294,10 +294,23 @@ def replace_value(old: ir.Value, new: ir.Value, anchor: ir.Node, props: Mapping[
         copy.outputs[0].type, copy.outputs[0].shape = new.type, new.shape
         graph.insert_before(anchor, copy)
         new = copy.outputs[0]
+    elif new.const_value is not None:  # a tensor of the file would be renamed there as well
+        new = _again(graph, new)
     new.meta[_NAMES] = names
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = fresh_name(graph, f"{name}_old")
     new.name = name
+
+
+def _again(graph: ir.Graph, value: ir.Value) -> ir.Value:
+    """The constant `value` as another initializer."""
+    assert value.const_value is not None
+    name = fresh_name(graph, f"{value.name}_copy")
+    numbers = ir.tensor(value.const_value.numpy(), dtype=value.dtype, name=name)
+    copy = ir.val(name, const_value=numbers)
+    copy.meta.update(value.meta)
+    graph.register_initializer(copy)
+    return copy
 
 
 def remove_dead(graph: ir.Graph) -> bool:

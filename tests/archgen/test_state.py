@@ -17,6 +17,7 @@ import pytest
 import archgen
 from archgen.check.reference import run_reference, sample_inputs
 from simmodel.arch import Arch
+from simmodel.errors import HostFailed
 from simmodel.program import Port, Program
 
 SMALL = "llama:sequence={tokens},layers=2,hidden=64,heads=4,groups=2,wide=96,past={past}"
@@ -104,6 +105,25 @@ def test_a_chain_begins_with_an_empty_cache(machine: str, off: float, tmp_path: 
             np.testing.assert_allclose(made[name], values, atol=off, err_msg=name)
         cache, exact = ({"past_key": each["present_key"]} for each in (made, wanted))
         used += tokens
+
+
+def test_an_index_that_is_out_of_range_names_its_node(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[5000, 4] table, int64[3, 4] i) => (float[3, 4] y)
+    { found = GatherElements (table, i)
+      y = Relu (found) }"""
+    proto, path = onnx.parser.parse_model(text), tmp_path / "look.onnx"
+    proto.graph.node[0].name = "look"
+    onnx.save(proto, path)
+    arch = archgen.load_arch("ascend-310-like")
+    program = archgen.compile_model(archgen.load_model(path), arch, effort=0)
+    given = {"table": np.zeros((5000, 4), np.float32), "i": np.full((3, 4), 5001)}
+    said = (
+        r"node 'look' \(GatherElements\) on the host: GatherElements op: "
+        "Out of range value in index tensor"
+    )
+    with pytest.raises(HostFailed, match=said):
+        archgen.execute(program, given, arch)
 
 
 def test_one_program_fills_a_cache_of_fixed_room() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -407,3 +408,16 @@ def test_does_not_fit_reads_well_and_survives_pickling() -> None:
         "weights 288 KiB, inputs 324 KiB; try: depth 1, or local 640 KiB"
     )
     assert pickle.loads(pickle.dumps(error)) == error
+
+
+def test_the_file_stays_as_it_is() -> None:
+    """A constant that is an output under another name takes that name, in the graph alone."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[2] x) => (float[2] y, float[2] named) <float[2] c = {1, 2}>
+    { y = Add (x, c)
+      named = Identity (c) }"""
+    proto = onnx.parser.parse_model(text)
+    before = proto.SerializeToString()
+    loaded = load(proto, "g")
+    assert [value.name for value in loaded.graph.outputs] == ["y", "named"]
+    assert proto.SerializeToString() == before
