@@ -38,7 +38,7 @@ def ports(program: Program) -> dict[str, Port]:
 @pytest.mark.parametrize("machine", ["ascend-310-like", "tpu-v3-like"])
 def test_only_new_rows_of_a_cache_are_written(machine: str) -> None:
     arch = archgen.load_arch(machine)
-    program = compiled(12, arch)
+    program = compiled(48, arch)
     seen = ports(program)
     for layer in range(2):
         for kind in ("key", "value"):
@@ -46,14 +46,14 @@ def test_only_new_rows_of_a_cache_are_written(machine: str) -> None:
             present = seen[f"present.{layer}.{kind}"].operand
             assert past.address == present.address
             assert past.strides == present.strides
-            assert (past.shape[2], present.shape[2]) == (12, 13)
+            assert (past.shape[2], present.shape[2]) == (48, 49)
     assert program.demand is not None
     if arch.memories.shared is not None:  # through which cores hand over what else they make
         written = archgen.simulate(program, arch).traffic["dram.write"]
-        assert written < program.demand.written + 12 * ROW
+        assert written < program.demand.written + 48 * ROW
     assert program.demand.written == 2 * (ROW + 64)
     weights = sum(constant.used for constant in program.constants)
-    assert program.demand.read <= weights + 2 * (12 * ROW + 64)
+    assert program.demand.read <= weights + 2 * (48 * ROW + 64)
 
 
 def test_a_chain_agrees_with_onnx_runtime_token_by_token() -> None:
