@@ -2,6 +2,7 @@
 
     python studies/benchmarks/fuzz.py [--minutes 60] [--seed 0] [--jobs 1] [--quick] [--out FOLDER]
     python studies/benchmarks/fuzz.py --many               # machines of 2 to 32 cores
+    python studies/benchmarks/fuzz.py --strange            # few operators of any kind, odd extents
     python studies/benchmarks/fuzz.py --only 17            # one seed, and what becomes of it
     python studies/benchmarks/fuzz.py --broken             # damaged ONNX files instead
 
@@ -73,6 +74,7 @@ def arguments(given: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--quick", action="store_true", help="small graphs, little effort")
     parser.add_argument("--many", action="store_true", help="machines of 2 to 32 cores")
+    parser.add_argument("--strange", action="store_true", help="few operators, odd extents")
     parser.add_argument("--broken", action="store_true", help="damaged ONNX files")
     parser.add_argument("--no-shrink", dest="shrink", action="store_false", help="leave as it is")
     parser.add_argument("--out", type=Path, default=Path("fuzz-out"), help="folder of the answers")
@@ -94,7 +96,7 @@ def fresh_seeds(options: argparse.Namespace, known: set[int]) -> Iterator[int]:
 
 def answer(seed: int, options: argparse.Namespace) -> Answer:
     """What becomes of a seed; sometimes also whether it does so again elsewhere."""
-    case = case_of(seed, options.quick, options.many)
+    case = case_of(seed, options.quick, options.many, options.strange)
     with tempfile.TemporaryDirectory() as folder:
         found = judged(case, Path(folder) / f"m{seed}", CPU).record()
     names = [node.op_type for node in case.model.graph.node]
@@ -112,6 +114,7 @@ def elsewhere(seed: int, options: argparse.Namespace, hashes: str) -> Answer:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, __file__, "--only", str(seed), "--no-shrink", "--out", folder]
         command += ["--quick"] * options.quick + ["--many"] * options.many
+        command += ["--strange"] * options.strange
         environment = {**os.environ, "PYTHONHASHSEED": hashes}
         subprocess.run(command, env=environment, capture_output=True, check=False)
         return read(Path(folder) / "log.jsonl")[0]
@@ -119,7 +122,7 @@ def elsewhere(seed: int, options: argparse.Namespace, hashes: str) -> Answer:
 
 def make_small(seed: int, options: argparse.Namespace) -> None:
     """Write the failing case of a seed, and a smaller one that fails alike."""
-    case = case_of(seed, options.quick, options.many)
+    case = case_of(seed, options.quick, options.many, options.strange)
     case.write(options.out / str(seed))
     wanted = verdict_apart(case)
 

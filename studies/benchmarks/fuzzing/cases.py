@@ -17,7 +17,7 @@ from archgen.outcomes.point import Point
 from archgen.scheduling import DEFAULT, Scheduling
 from archgen.schema import load_arch
 from compiler.api import HALOS, OBJECTIVES, STRATEGIES
-from fuzzing.graphs import graph
+from fuzzing.graphs import graph, odd
 from fuzzing.machines import Tree, machine
 
 MACHINE, MODEL, COMMAND = "machine.yaml", "model.onnx", "command"
@@ -67,9 +67,10 @@ class Case:
         )  # fmt: skip
 
 
-def case_of(seed: int, quick: bool = False, many: bool = False) -> Case:
-    """The case of a seed; with `quick` a smaller one, with `many` on a machine of many cores."""
-    rng = random.Random(f"archgen {seed} {quick}" + " many" * many)
+def case_of(seed: int, quick: bool = False, many: bool = False, strange: bool = False) -> Case:
+    """The case of a seed; with `quick` a smaller one, with `many` on a machine of many cores, with
+    `strange` of few operators of any kind on values of odd extents (`graphs.odd`)."""
+    rng = random.Random(f"archgen {seed} {quick}" + " many" * many + " strange" * strange)
     tree = machine(rng, f"m{seed}", many)
     dtype = rng.choice(tree["types"])
     coded = rng.random() < (0.4 if dtype == "int8" else 0.06)
@@ -79,7 +80,7 @@ def case_of(seed: int, quick: bool = False, many: bool = False) -> Case:
         halo=rng.choice(["auto", "auto", *sorted(HALOS)]),
         objective=rng.choice(["latency", "latency", *sorted(OBJECTIVES)]), effort=effort,
     )  # fmt: skip
-    model = graph(rng, quick=quick, coded=coded, many=many)
+    model = odd(rng) if strange else graph(rng, quick=quick, coded=coded, many=many)
     return Case(tree, model, dtype, way, host=rng.random() < 0.9)
 
 

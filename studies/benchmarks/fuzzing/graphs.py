@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import onnx
 
-from fuzzing import blocks, integers, moves, pointwise, products, reductions, windows
+from fuzzing import blocks, integers, moves, natives, pointwise, products, reductions, windows
 from fuzzing.net import Net
 
 Grower = Callable[[Net, str], str | None]
@@ -42,6 +42,13 @@ SHARED: dict[int, tuple[Grower, ...]] = {
     3: (products.matmul, products.matmul, products.perceptron, products.attention),
 }
 """By rank, what reads weights or rows of which several cores need the same."""
+NATIVE: tuple[Grower, ...] = (
+    natives.attention_operator, natives.several_heads, natives.rotated, natives.late_norm,
+    natives.late_activation, *[natives.best_few] * 2, *[natives.gathers] * 3, natives.scatters,
+    natives.sampled, *[natives.truths] * 2, *[natives.whole] * 3, *[natives.rearranged] * 2,
+    natives.einsums, natives.lone, natives.nothing,
+)  # fmt: skip
+PRIMES = (1, 2, 3, 5, 7, 11, 13, 17, 19)
 TRIES = 12
 """Operators tried for each that is added."""
 
@@ -67,6 +74,25 @@ def graph(
         net.const(net.random.standard_normal(net.pick(3, 2000)), net.real)
     if net.maybe(0.04):
         net.input(net.shape(kept[0])[0], 3)
+    return net.model(outputs(net, kept))
+
+
+def odd(rng: random.Random) -> onnx.ModelProto:
+    """A model of two to six operators of any kind on values of any rank: extents are primes, axes
+    lie in any order, and values without axes or without elements are as good as others."""
+    net = Net(rng, most=5000, least=0, opset=23)
+    rank = net.pick(1, 2, 2, 3, 3, 3, 4, 4, 4, 5)
+    x = net.input(*(net.pick(*PRIMES[: 9 if rank < 3 else 6]) for _ in range(rank)))
+    kept = [(moves.transpose(net, x) if net.maybe(0.25) else None) or x]
+    size = net.rng.randint(2, 6)
+    for _ in range(3 * size):
+        if len(net.nodes) >= size:
+            break
+        x = str(net.pick(*kept[-2:]))
+        kinds = net.pick(NATIVE, NATIVE, ANY, {4: IMAGE, 3: TOKENS + SIGNAL}.get(rank, ANY))
+        made = net.rng.choice(kinds)(net, x) if net.shape(x) else pointwise.unary(net, x)
+        if made is not None and net.is_real(made):
+            kept.append(made)
     return net.model(outputs(net, kept))
 
 

@@ -21,6 +21,7 @@ from archgen.check.reference import ORT_ERRORS
 
 Array = NDArray[Any]
 IR, OPSET = 10, 21
+MICROSOFT = "com.microsoft"
 REFUSED = (*ORT_ERRORS, onnx.checker.ValidationError, ValueError, TypeError, RuntimeError)
 LOUDEST = 1e4
 """Magnitude of a floating-point value, at most: behind it, rounding is all that would be seen."""
@@ -30,13 +31,14 @@ class Net:
     """A graph under construction; `rng` takes every decision, so one seed gives one graph."""
 
     def __init__(
-        self, rng: random.Random, *, coded: bool = False, half: bool = False, most: int = 6000
-    ) -> None:
+        self, rng: random.Random, *, coded: bool = False, half: bool = False, most: int = 6000,
+        least: int = 1, opset: int = OPSET,
+    ) -> None:  # fmt: skip
         """With `coded`, floats pass QuantizeLinear and DequantizeLinear after every operator; with
-        `half` they are float16. `most`: elements of a value."""
+        `half` they are float16. `least` and `most`: elements of a value."""
         self.rng = rng
         self.random = np.random.default_rng(rng.randrange(1 << 30))
-        self.coded, self.most = coded, most
+        self.coded, self.least, self.most, self.opset = coded, least, most, opset
         self.real: Any = np.dtype(np.float16 if half else np.float32)
         self.values: dict[str, Array] = {}
         self.inputs: list[str] = []
@@ -131,7 +133,8 @@ class Net:
                  for i in range(outputs)]  # fmt: skip
         try:
             node = helper.make_node(kind, inputs, names, name=f"n{len(self.nodes)}", **attributes)
-            results = computed([node], {n: self.values[n] for n in inputs if n}, names)
+            known = {n: self.values[n] for n in inputs if n}
+            results = computed([node], known, names, self.opset)
         except REFUSED:
             return None
         if not all(map(self._sensible, results)):
@@ -141,9 +144,9 @@ class Net:
         return names
 
     def _sensible(self, value: Array) -> bool:
-        if not 0 < value.size <= self.most:
+        if not self.least <= value.size <= self.most:
             return False
-        loud = value.dtype.kind == "f" and not np.abs(value).max() <= LOUDEST
+        loud = value.dtype.kind == "f" and not np.abs(value).max(initial=0) <= LOUDEST
         return not loud
 
     def _coded(self, name: str) -> str:
@@ -162,7 +165,9 @@ class Net:
         """The finished model."""
         ins, outs = ([port(n, self.values[n]) for n in names] for names in (self.inputs, outputs))
         graph = helper.make_graph(self.nodes, "fuzz", ins, outs, self.constants)
-        imports = [helper.make_opsetid("", OPSET)]
+        imports = [helper.make_opsetid("", self.opset)]
+        if any(node.domain == MICROSOFT for node in self.nodes):
+            imports.append(helper.make_opsetid(MICROSOFT, 1))
         return helper.make_model(graph, ir_version=IR, opset_imports=imports)
 
 
@@ -173,15 +178,16 @@ def port(name: str, value: Array) -> onnx.ValueInfoProto:
 
 
 def computed(
-    nodes: Sequence[onnx.NodeProto], values: dict[str, Array], names: Sequence[str]
-) -> list[Array]:
+    nodes: Sequence[onnx.NodeProto], values: dict[str, Array], names: Sequence[str],
+    opset: int = OPSET,
+) -> list[Array]:  # fmt: skip
     """What ONNX Runtime makes of `nodes` on `values`. Raises what it raises."""
     graph = helper.make_graph(
         list(nodes), "piece",
         [port(name, value) for name, value in values.items()],
         [onnx.ValueInfoProto(name=name) for name in names],
     )  # fmt: skip
-    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     return run_model(helper.make_model(graph, ir_version=IR, opset_imports=imports), values)
 
 
