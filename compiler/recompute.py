@@ -14,8 +14,8 @@ every value that the model names is replaced by what the program had there befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -193,7 +193,7 @@ class _Recomputation:
             elif np.any(tensor.uncertain):
                 # Weights that are 0 are neighbours of those that are not, and may be off as well.
                 self.model.set_error(tensor.name, np.broadcast_to(tensor.uncertain, tensor.shape))
-        self.against = _reference_arithmetic(recipe)
+        self.against = _reference_arithmetics(recipe)
         self.forms = _own_forms(recipe)
         self.pairs: list[Stored] = []
         self.observed: dict[str, Array] = {}
@@ -234,7 +234,7 @@ class _Recomputation:
         tensors = {**read, name: model.tensors[name]}
         self.memo.run(nest, tensors)
         self._note_losses(nest)
-        model.set_error(name, self.memo.error(nest, tensors, errors, self.against))
+        model.set_error(name, self.memo.error(nest, tensors, errors, self.against[nest.origin]))
         self._excuse_undefined(nest, read)
         self._round_as_model(name)
         if name not in stage.stored:
@@ -419,13 +419,24 @@ def _as_on_machine(recipe: Recipe) -> dict[str, Array]:
     return tensors
 
 
-def _reference_arithmetic(recipe: Recipe) -> Arithmetic:
-    """Roundings of a reference that computes in the model's own element types."""
-    kinds = {value.dtype for values in recipe.known.values() for value in values} & set(FLOATS)
+def _reference_arithmetics(recipe: Recipe) -> dict[str, Arithmetic]:
+    """By the nodes that nests come from: roundings of a reference, which computes each node in the
+    element type that the model has there, and leaves nothing wider between nodes made one."""
+    kinds: dict[str, set[str]] = {}
+    for stage in recipe.stages:
+        for nest in stage.nests:
+            of_node = kinds.setdefault(nest.origin, set())
+            of_node.update(value.dtype for value in recipe.known.get(nest.tensor, ())[:1])
+    anywhere = {value.dtype for values in recipe.known.values() for value in values}
+    return {node: _against(FLOATS & (own or anywhere)) for node, own in kinds.items()}
+
+
+def _against(kinds: Set[str]) -> Arithmetic:
+    """A nest against a library's operator on values of `kinds`."""
     if not kinds or "fp32" in kinds or "fp64" in kinds:
         return AGAINST_REFERENCE
     unit = max(EPSILON[kind] for kind in kinds)
-    return Arithmetic(2 * unit, 2 * unit, AGAINST_REFERENCE.sums, AGAINST_REFERENCE.integers)
+    return replace(AGAINST_REFERENCE, unit=2 * unit, special=2 * unit)
 
 
 def _own_forms(recipe: Recipe) -> dict[str, str]:

@@ -27,6 +27,9 @@ from compiler.graph.rewrite import (
 )
 from compiler.options import Omittable, Within
 
+_ROUNDED = {ir.DataType.FLOAT16: 2.0**-10, ir.DataType.BFLOAT16: 2.0**-7}
+"""By how much, relatively, products of two constants may be off that were rounded to a type."""
+
 
 @dataclass(frozen=True)
 class FuseActivations(GraphPass, Omittable):
@@ -40,8 +43,9 @@ class FuseActivations(GraphPass, Omittable):
 
     backwards: ClassVar[bool] = True
 
-    tolerance: Annotated[float, Within(0, 1e-3)] = 1e-3
-    """How far, relatively, a constant may be from the one in the definition."""
+    tolerance: Annotated[float, Within(0, 1e-3)] = 1e-6
+    """How far, relatively, a constant may be from the one in the definition; in a network of 16-bit
+    floats also as far as rounding to them moves it."""
 
     def rewrite(self, node: ir.Node) -> bool:
         """Rewrite the activation whose last operator is `node`."""
@@ -64,12 +68,12 @@ class FuseActivations(GraphPass, Omittable):
         self, coefficient: float, x: ir.Value, gate: ir.Value
     ) -> tuple[str, str, dict[str, str]] | None:
         """The activation that is coefficient * x * gate."""
-        if self._near(coefficient, 1) and _made_by(gate, "Sigmoid") == x:
+        if self._near(x, coefficient, 1) and _made_by(gate, "Sigmoid") == x:
             return "Silu", ARCHGEN, {}
         if self._is_hard_gate(coefficient, x, gate):
             return "HardSwish", "", {}
         inner = _one_plus(gate)
-        if inner is None or not self._near(coefficient * inner[1], 0.5):
+        if inner is None or not self._near(x, coefficient * inner[1], 0.5):
             return None
         if self._is_product(_made_by(inner[0], "Erf"), x, sqrt(0.5)):
             return "Gelu", "", {"approximate": "none"}
@@ -77,22 +81,24 @@ class FuseActivations(GraphPass, Omittable):
             return "Gelu", "", {"approximate": "tanh"}
         return None
 
-    def _near(self, value: float | None, target: float) -> bool:
-        return value is not None and isclose(value, target, rel_tol=self.tolerance)
+    def _near(self, x: ir.Value, value: float | None, target: float) -> bool:
+        """Whether a constant beside `x` stands for `target`."""
+        unit = _ROUNDED.get(x.dtype, 0.0) if x.dtype is not None else 0.0
+        return value is not None and isclose(value, target, rel_tol=max(self.tolerance, unit))
 
     def _is_product(self, value: ir.Value | None, x: ir.Value, factor: float) -> bool:
         """Whether `value` is factor * x."""
         if value is None:
             return False
         product = product_of(value)
-        return product.factors == [x] and self._near(product.coefficient, factor)
+        return product.factors == [x] and self._near(x, product.coefficient, factor)
 
     def _is_tanh_argument(self, value: ir.Value | None, x: ir.Value) -> bool:
         """Whether `value` is sqrt(2 / pi) * (x + 0.044715 x^3)."""
         if value is None:
             return False
         product = product_of(value)
-        if not self._near(product.coefficient, sqrt(2 / pi)) or len(product.factors) != 1:
+        if not self._near(x, product.coefficient, sqrt(2 / pi)) or len(product.factors) != 1:
             return False
         return any(
             rest is not None and term is x and self._is_cube(rest, x)
@@ -101,7 +107,7 @@ class FuseActivations(GraphPass, Omittable):
 
     def _is_cube(self, value: ir.Value, x: ir.Value) -> bool:
         product = product_of(value)
-        return product.factors == [x, x, x] and self._near(product.coefficient, 0.044715)
+        return product.factors == [x, x, x] and self._near(x, product.coefficient, 0.044715)
 
     def _is_hard_gate(self, coefficient: float, x: ir.Value, gate: ir.Value) -> bool:
         node = gate.producer()
@@ -109,15 +115,15 @@ class FuseActivations(GraphPass, Omittable):
             return False
         if is_op(node, "HardSigmoid"):
             slope, offset = float_attr(node, "alpha", 0.2), float_attr(node, "beta", 0.5)
-            named = self._near(slope, 1 / 6) and self._near(offset, 0.5)
-            return named and self._near(coefficient, 1) and node.inputs[0] is x
+            named = self._near(x, slope, 1 / 6) and self._near(x, offset, 0.5)
+            return named and self._near(x, coefficient, 1) and node.inputs[0] is x
         if not is_op(node, "Clip"):
             return False
         shifted = any(
-            term is x and self._near(scalar(rest), 3) for term, rest in _terms(required(node, 0))
+            term is x and self._near(x, scalar(rest), 3) for term, rest in _terms(required(node, 0))
         )
         lo, hi = scalar(input_of(node, 1)), scalar(input_of(node, 2))
-        return shifted and lo == 0 and hi == 6 and self._near(coefficient, 1 / 6)
+        return shifted and lo == 0 and hi == 6 and self._near(x, coefficient, 1 / 6)
 
 
 @dataclass(frozen=True)

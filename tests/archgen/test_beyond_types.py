@@ -29,7 +29,7 @@ clock: 1 GHz
 types: [fp32]
 memories: {dram: {size: 64 MiB, bandwidth: 4 GB/s}, local: {size: 64 KiB}}
 matrix: {kind: cube, rows: 4, cols: 4, rate: {fp32: 1}}
-vector: {lanes: 32, types: [int8, uint8, int32, fp32]}
+vector: {lanes: 32, types: [int8, uint8, int32, fp16, fp32]}
 copy:
   load: {from: [dram], to: [local], bandwidth: 64 B/cycle}
   store: {from: [local], to: [dram], bandwidth: 8 GB/s}
@@ -45,17 +45,18 @@ def row_of(
     nodes: list[onnx.NodeProto],
     constants: Mapping[str, ArrayLike],
     kinds: Mapping[str, int],
+    dtype: str = "fp32",
 ) -> Row:
     """What a study says of a model of 64 numbers: x among `kinds`, which has all inputs and
-    outputs."""
+    outputs; on a machine of products in `dtype`."""
     ports = [helper.make_tensor_value_info(name, kind, [1, 64]) for name, kind in kinds.items()]
     data = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "net", ports[:1], ports[1:], data)
     opset = helper.make_opsetid("", 21)
     path, arch = folder / "net.onnx", folder / "wide.yaml"
     onnx.save(helper.make_model(graph, ir_version=10, opset_imports=[opset]), path)
-    arch.write_text(ARCH)
-    point = Point("key", load_arch(arch), str(path), 1, "fp32", scheduling=Scheduling(effort=0))
+    arch.write_text(ARCH.replace("[fp32]", f"[{dtype}]").replace("{fp32:", f"{{{dtype}:"))
+    point = Point("key", load_arch(arch), str(path), 1, dtype, scheduling=Scheduling(effort=0))
     row = Workbench(STANDARD).run(point).row
     assert row["status"] == "ok", row["reason"]
     return row
@@ -130,6 +131,24 @@ def test_bfloat16_products_without_a_kernel_are_made_float32(tmp_path: Path) -> 
     row = row_of(tmp_path, nodes, {"w": weights}, {"x": FLOAT, "y": FLOAT})
     assert row["verified"] is True, str(row["note"])
     assert "16-bit floats made float32" in str(row["note"])
+
+
+def test_half_precision_between_casts_is_judged_as_half_precision(tmp_path: Path) -> None:
+    """The reference rounds within a Gelu to what the model has there, also where inputs and outputs
+    are float32."""
+    halves = {"root": 2**0.5, "one": 1, "half": 0.5}
+    constants = {name: np.float16(value) for name, value in halves.items()}
+    nodes = [
+        node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        node("Div", ["h", "root"], ["d"]),
+        node("Erf", ["d"], ["e"]),
+        node("Add", ["e", "one"], ["a"]),
+        node("Mul", ["h", "a"], ["m"]),
+        node("Mul", ["m", "half"], ["g"]),
+        node("Cast", ["g"], ["y"], to=FLOAT),
+    ]
+    row = row_of(tmp_path, nodes, constants, {"x": FLOAT, "y": FLOAT}, "fp16")
+    assert row["verified"] is True, str(row["note"])
 
 
 def test_casts_keep_their_roundings_where_the_rest_is_made_float32() -> None:

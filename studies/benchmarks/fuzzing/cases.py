@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 import yaml
 
+from archgen.models.load import SourceModel
 from archgen.outcomes.point import Point
 from archgen.scheduling import DEFAULT, Scheduling
 from archgen.schema import load_arch
@@ -35,9 +36,8 @@ class Case:
 
     @property
     def batch(self) -> int:
-        """The first extent of the first input."""
-        shape = self.model.graph.input[0].type.tensor_type.shape.dim
-        return int(shape[0].dim_value) if shape else 1
+        """Samples in one inference, as the file fixes them."""
+        return SourceModel("fuzz", self.model).batch
 
     def command(self, folder: Path | str) -> str:
         """The command line that repeats it from the files in `folder`."""
