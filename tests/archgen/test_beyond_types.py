@@ -145,7 +145,8 @@ def test_half_precision_between_casts_is_judged_as_half_precision(tmp_path: Path
         node("Add", ["e", "one"], ["a"]),
         node("Mul", ["h", "a"], ["m"]),
         node("Mul", ["m", "half"], ["g"]),
-        node("Cast", ["g"], ["y"], to=FLOAT),
+        node("Add", ["g", "one"], ["n"]),
+        node("Cast", ["n"], ["y"], to=FLOAT),
     ]
     row = row_of(tmp_path, nodes, constants, {"x": FLOAT, "y": FLOAT}, "fp16")
     assert row["verified"] is True, str(row["note"])

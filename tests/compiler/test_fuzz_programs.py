@@ -22,7 +22,7 @@ from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.driver import CompileOptions, compile_model
 from simmodel.verify import verify
 
-SEEDS, MORE, CORES, SHARE = 50, 60, 20, 5
+SEEDS, MORE, CORES, STRANGE, SHARE = 50, 60, 20, 20, 5
 HALOS = (None, True, True, False)
 SLOTS = (2, 2, 1, 3)
 
@@ -37,12 +37,13 @@ def right_or_refused(
     folder: Path,
     tools: Callable[[int], Toolchain] = lambda _: STANDARD,
     many: bool = False,
+    strange: bool = False,
 ) -> None:
     """No seed fails, and most are right."""
     kinds: Counter[str] = Counter()
     failed = []
     for seed in seeds:
-        case = case_of(seed, quick=True, many=many)
+        case = case_of(seed, quick=True, many=many, strange=strange)
         found = judged(case, folder / f"m{seed}", tools=tools(seed))
         kinds[found.kind] += 1
         if not found.good:
@@ -64,6 +65,11 @@ def test_any_groups_with_any_tiles(first: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", range(0, CORES, SHARE))
 def test_any_graph_on_many_cores(first: int, tmp_path: Path) -> None:
     right_or_refused(range(first, first + SHARE), tmp_path, careless, many=True)
+
+
+@pytest.mark.parametrize("first", range(0, STRANGE, SHARE))
+def test_few_operators_of_any_kind_on_odd_extents(first: int, tmp_path: Path) -> None:
+    right_or_refused(range(first, first + SHARE), tmp_path, strange=True)
 
 
 def careless(seed: int) -> Toolchain:

@@ -1,4 +1,4 @@
-"""Operators that engines learned late: attention, positions, gathers, scatters, truth values, counts.
+"""Operators that engines learned late: attention, places, gathers, scatters, truth values.
 
 The one idea: what decides where a value is read from (an index, a grid, a mask) is sometimes a
 constant, sometimes an input and sometimes computed, since compilers treat these three differently.
@@ -21,7 +21,7 @@ def attention_operator(net: Net, x: str) -> str | None:
     shape = net.shape(x)
     if len(shape) != 3:
         return None
-    batch, tokens, wide = shape
+    _, tokens, wide = shape
     groups = net.pick(1, 1, 2)
     heads, deep = groups * net.pick(1, 2, 3), net.pick(2, 3, 4, 8)
     made: dict[str, Any] = {"q_num_heads": heads, "kv_num_heads": groups}
