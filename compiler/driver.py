@@ -240,6 +240,8 @@ def _on_host(
     stages = options.stages
     graph = stages.lower.apply(model, real_type(arch, dtype))
     observe("lower", graph)
+    graph = stages.rows.apply(graph, arch)
+    observe("copy-rows", graph)
     graph = run_passes(stages.nests, graph, _named(observe)).ir
     graph = stages.marks.apply(graph, arch)
     observe("fuse-functions", graph)

@@ -25,8 +25,8 @@ import numpy as np
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
 from compiler.nest.exact import function_of
-from compiler.nest.interp import Host, feed_one, rows_of, shown, views
-from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Tensor
+from compiler.nest.interp import Host, feed_one, rows_of, shown, views, with_rows
+from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Put, Tensor
 from compiler.nest.memo import Memo
 from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
 from simmodel.isa.forms import elementwise_form
@@ -215,7 +215,8 @@ class _Recomputation:
                     self._name(seen.get(nest.tensor, ()))
                 continue
             if stage.host is not None and stage.host.pick is not None:
-                self._take_rows(stage.host.outputs[0], stage.host.pick)
+                take = self._put_rows if isinstance(stage.host.pick, Put) else self._take_rows
+                take(stage.host.outputs[0], stage.host.pick)
                 self._name(seen.get(stage.host.outputs[0], ()))
                 continue
             again = self._take_host(stage, stored)
@@ -302,6 +303,23 @@ class _Recomputation:
             if unsure is not None and unsure.any():
                 found = np.full(values.tensors[name].shape, np.inf, np.float32)
             values.set_error(name, found)
+
+    def _put_rows(self, name: str, pick: Pick) -> None:
+        """New rows in what was there, in both arithmetics."""
+        assert isinstance(pick, Put)
+        for values in (self.machine, self.model):
+            given, update, unsure = map(values.error_of, (pick.given, pick.update, pick.index))
+            tensors = values.tensors
+            errors = {
+                each: np.zeros(tensors[each].shape, np.float32) if error is None else error
+                for each, error in ((pick.given, given), (pick.update, update))
+            }
+            found = np.zeros(tensors[name].shape, np.float32)
+            with_rows(pick, found, {**errors, pick.index: tensors[pick.index]})
+            with_rows(pick, tensors[name], tensors)
+            if unsure is not None and unsure.any():
+                found[...] = np.inf
+            values.set_error(name, found if found.any() else None)
 
     def _take_host(self, stage: Stage, stored: Mapping[str, Array]) -> bool:
         """What the host made; whether it is made again, because it read or made what the program

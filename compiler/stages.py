@@ -19,6 +19,7 @@ from compiler.bind.fuse_functions import FuseFunctions
 from compiler.bind.group_depthwise import GroupDepthwise
 from compiler.bind.keep_narrow import KeepNarrow
 from compiler.bind.place_on_host import PlaceOnHost
+from compiler.bind.rows import CopyRows
 from compiler.emit.multicast import ShareLoads
 from compiler.emit.order import OrderInstructions
 from compiler.emit.split_loads import SplitLoads
@@ -126,6 +127,8 @@ class Stages:
     nests: tuple[Pass[NestGraph], ...] = NEST_PASSES
     marks: FuseFunctions = field(default_factory=FuseFunctions)
     """Functions of functions that one instruction of this machine does."""
+    rows: CopyRows = field(default_factory=CopyRows)
+    """Which rows copy engines pick and put by themselves; behind `lower`, before nests change."""
     functions: ExpandFunctions = field(default_factory=ExpandFunctions)
     """Functions that this machine lacks."""
     host: PlaceOnHost = field(default_factory=PlaceOnHost)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.bind.machine import unsupported
-from compiler.bind.rows import lacks
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.base import check_nests
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step, Tensor
@@ -49,9 +48,9 @@ class PlaceOnHost:
         refused: list[str] = []
         for number, step in enumerate(graph.steps):
             if isinstance(step, HostNode):
-                step = steps[number] = self._picked_or_called(step, graph.tensors, arch)
-                if step.pick is not None:
+                if step.pick is not None and not self._keeps(step.kind):
                     continue
+                step = steps[number] = replace(step, pick=None)
                 reason = _refused_by_host(step, refusal) if self.allowed else step.reason
                 if reason is not None:
                     refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
@@ -76,14 +75,6 @@ class PlaceOnHost:
                 f"{len(refused)} operators cannot run on {arch.name}:\n  " + "\n  ".join(refused)
             )
         return replace(graph, steps=tuple(steps[place] for place in sorted(steps)))
-
-    def _picked_or_called(self, node: HostNode, tensors: dict[str, Tensor], arch: Arch) -> HostNode:
-        """`node`, without its pick where that stays with the host."""
-        if node.pick is None:
-            return node
-        why = f"{node.kind} is kept on the host" if self._keeps(node.kind) else None
-        why = why or lacks(node, tensors, arch)
-        return node if why is None else replace(node, pick=None, reason=why)
 
     def _keeps(self, kind: str) -> bool:
         """Whether operators of this type stay with the host."""

@@ -1,40 +1,99 @@
-"""Whether copy engines of a machine pick rows, and whether that is quicker than asking the host."""
+"""Whether copy engines of a machine pick rows, and put them, and whether that is the quickest way.
+
+What they do not do, nests do where some compute the same, else the host.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from compiler.cost.host import host_cycles
 from compiler.cost.transfer import Path
-from compiler.nest.ir import HostNode, Picked, Tensor
+from compiler.nest.base import check_nests
+from compiler.nest.ir import HostNode, NestGraph, Pick, Picked, Placed, Put, Step, Tensor
+from compiler.options import Omittable
+from compiler.passes import ensured
 from simmodel.arch import Arch
-from simmodel.dtype import PACKED
-from simmodel.isa.indirect import INDICES, Gather
+from simmodel.dtype import PACKED, size_of
+from simmodel.isa.indirect import INDICES, Gather, Scatter
+
+
+@dataclass(frozen=True)
+class CopyRows(Omittable):
+    """Decide which rows copy engines pick and put by themselves.
+
+    before:
+        host (y) = TensorScatter(past, new, at) puts new into past by at along 1 as y
+    after:
+        m[d1] = equal(ramp[d1], at[]); y[d1, d2] = select(m[d1], new[0, d2], past[d1, d2])
+                                       # on a machine whose copy engines take no list of rows
+    """
+
+    @ensured
+    def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
+        """`graph` with only those picks and puts that `arch` does itself."""
+        steps: list[Step] = []
+        for step in graph.steps:
+            if not isinstance(step, HostNode):
+                steps.append(step)
+                continue
+            why = lacks(step, graph.tensors, arch) if self.enabled else "copy-rows is left out"
+            if why is not None and step.otherwise:
+                steps += step.otherwise
+            elif why is not None and step.pick is not None:
+                steps.append(replace(step, pick=None, reason=why))
+            else:
+                steps.append(replace(step, otherwise=()))
+        return replace(graph, steps=tuple(steps))
+
+    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
+        """The contract of every graph of nests."""
+        del graph, arch
+        check_nests(made)
 
 
 def lacks(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
-    """Why the machine does not pick rows itself, or had better not; None: it does.
+    """Why the machine does not pick or put rows itself, or had better not; None: it does.
 
-    Its engines then copy them to wherever they are read, so all that load must be able to.
+    Its engines copy them from or to wherever they are read or made, so all that load, or all that
+    store, must be able to.
     """
     pick = node.pick
     if pick is None:
         return f"no copy of rows says {node.kind}"
-    table, index, made = tensors[pick.table], tensors[pick.index], tensors[node.outputs[0]]
+    table, index = tensors[pick.table], tensors[pick.index]
     if index.dtype not in INDICES:
         return f"copy engines take no list of {index.dtype}"
     if table.dtype in PACKED:
         return f"rows of {table.dtype} may begin inside a byte"
-    if not arch.isa.has(Gather.MNEMONIC):
-        return f"{arch.name} has no {Gather.MNEMONIC}"
-    loads = {name: engine for name, engine in arch.copy_.items() if "dram" in engine.from_}
-    unable = [name for name, engine in loads.items() if engine.indirect is None]
-    if unable or arch.copy_engine("dram", "local") is None:
+    puts = isinstance(pick, Put)
+    form = Scatter.MNEMONIC if puts else Gather.MNEMONIC
+    if not arch.isa.has(form):
+        return f"{arch.name} has no {form}"
+    far = {n: e for n, e in arch.copy_.items() if "dram" in (e.to if puts else e.from_)}
+    unable = [name for name, engine in far.items() if engine.indirect is None]
+    if unable or arch.copy_engine(*(("local", "dram") if puts else ("dram", "local"))) is None:
         return f"copy engine {' and '.join(unable)} takes no list of rows"
-    rows = replace(made, picked=Picked(table, index, pick.axis))
-    once = Path(arch, 1, "dram", "local").box(rows, rows.shape)
-    called = host_cycles(replace(node, pick=None), tensors, arch)
-    if once.cycles > called:
-        return f"rows are so short that the host is quicker ({once.cycles:.0f} : {called} cycles)"
+    own, other = _takes(pick, tensors[node.outputs[0]], tensors, arch), _else(node, tensors, arch)
+    if own > other:
+        return f"rows are so short that other ways are quicker ({own:.0f} : {other:.0f} cycles)"
     return None
+
+
+def _takes(pick: Pick, made: Tensor, tensors: Mapping[str, Tensor], arch: Arch) -> float:
+    """Cycles in which one core copies all rows."""
+    table, index = tensors[pick.table], tensors[pick.index]
+    if not isinstance(pick, Put):
+        rows = replace(made, picked=Picked(table, index, pick.axis))
+        return float(Path(arch, 1, "dram", "local").box(rows, rows.shape).cycles)
+    rows = replace(tensors[pick.update], placed=Placed(table, index, pick.axis, pick.block))
+    return float(Path(arch, 1, "dram", "local", store=True).box(rows, rows.shape).cycles)
+
+
+def _else(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> float:
+    """Cycles of the other way: by nests the whole table comes and goes, at the rate of DRAM."""
+    if node.otherwise:
+        moved = sum(tensors[name].elements * size_of(tensors[name].dtype) for name in node.outputs)
+        return 2 * (moved / arch.dram_bytes_per_cycle + arch.dram_latency)
+    return host_cycles(replace(node, pick=None), tensors, arch)

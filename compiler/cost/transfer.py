@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.cost.rates import Stage, copy_rate, far_latency, far_rate, path, rounded, shared_rate
 from compiler.cost.sharing import Cores, Way
-from compiler.nest.ir import Tensor, order_of
+from compiler.nest.ir import Placed, Tensor, order_of
 from simmodel.arch import Arch, CopyEngine
 from simmodel.dtype import size_of
 
@@ -92,7 +92,7 @@ class Path:
             order: of its axes on chip, slowest first; default as in far memory.
             buffer: positions that it has room for there; default just these.
         """
-        if tensor.picked is not None:
+        if tensor.picked is not None or tensor.placed is not None:
             return self._rows(tensor, sizes, order, buffer or sizes)
         inside = _inside(tensor, sizes)
         strides = tensor.storage.strides
@@ -110,17 +110,18 @@ class Path:
         self, tensor: Tensor, sizes: Sequence[Any], order: Sequence[int], buffer: Sequence[Any]
     ) -> Transfer:
         """A box of rows that lie anywhere in a table; nobody shares what others pick."""
-        assert tensor.picked is not None
-        arch, engine, picked, sizes = self.arch, self.engine, tensor.picked, _inside(tensor, sizes)
+        rows = tensor.picked or tensor.placed
+        assert rows is not None
+        arch, engine, sizes = self.arch, self.engine, _inside(tensor, sizes)
         steps = pitches(buffer, order or range(len(sizes)))
-        inside = dict(zip(picked.along, picked.strides, strict=True))
+        inside = dict(zip(rows.along, rows.strides, strict=True))
         fastest = sorted(inside, key=lambda axis: inside[axis])
         row = [(sizes[axis], inside[axis], steps[axis]) for axis in fastest]
-        counted = [*zip(picked.counted, picked.index.storage.strides, strict=True)][::-1]
+        counted = [*zip(rows.counted, rows.index.storage.strides, strict=True)][::-1]
         ahead = Joint.of([(sizes[axis], stride, steps[axis]) for axis, stride in counted])
         listed = Joint.of([(sizes[axis], stride, stride) for axis, stride in counted])
         there, joint = Joint.of([(n, s, s) for n, s, _ in row]), Joint.of(row)
-        item, number = size_of(picked.table.dtype), size_of(picked.index.dtype)
+        item, number = size_of(rows.table.dtype), size_of(rows.index.dtype)
         each, names = there.elements * item, listed.elements * number
         requests = there.pieces * np.ceil(there.run * item / engine.request)
         waits = requests * far_latency(arch, self.far) / engine.outstanding
@@ -130,18 +131,20 @@ class Path:
         )
         moved = ahead.elements * rounded(arch, each, there.run * item, self.far)
         moved = moved + rounded(arch, names, listed.run * number, self.far)
-        times: Any = 1
+        times: Any = ahead.elements if isinstance(rows, Placed) and rows.block else 1
         for axis in sorted(row, key=lambda axis: -axis[1]):
             over = ahead.dims + Joint.of(row).dims > engine.rank
             times, row = times * np.where(over, axis[0], 1), [a for a in row if a is not axis]
         once = engine.startup.cycles(arch.clock) + 2 * far_latency(arch, self.far)
-        rate = far_rate(arch, self.far, self.cores)
+        rate = far_rate(arch, self.far, self.cores, store=self.store)
         space = ahead.elements * each
         return Transfer(times * once + np.maximum(own, moved / rate), moved, space)
 
     def rearranged(self, tensor: Tensor, sizes: Sequence[Any], steps: Sequence[Any]) -> Transfer:
         """A box of `tensor` from or to a buffer where neighbours along its axes lie any `steps`
         elements apart."""
+        if tensor.placed is not None:
+            return self.box(tensor, sizes)
         strides = tensor.storage.strides
         far = order_of(tensor.shape, strides)
         axes = {a: (sizes[a], strides[a], steps[a]) for a in reversed(far)}

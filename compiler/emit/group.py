@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler.emit.constants import Packed
+from compiler.emit.far_copies import computed, listed, load, store, written
 from compiler.emit.layer import LayerEmitter, Surroundings
 from compiler.emit.legal import legal_copy, legal_vector
-from compiler.emit.loads import computed, load
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
 from compiler.emit.tile import Tile, Turn, far_operand, slot_address
 from compiler.geometry.ranges import Range, Region, needs, scaled, summed
@@ -340,15 +340,13 @@ class _Core:
         box = moving.moment.out[result.name]
         then = None if moving.next is None else moving.next.out[result.name]
         ranges = moving.ranges(box, then, result.name)
-        copy = Copy(
-            engine=engine, origin=layer.origins[-1],
-            dst=far_operand(result, ranges, self.around.places),
-            src=self._operand(buffer, ranges, result.name, moving, turns),
-        )  # fmt: skip
-        items = legal_copy(copy, self.around.arch, self.around.names)
+        source = self._operand(buffer, ranges, result.name, moving, turns)
+        copy = Copy(engine=engine, origin=layer.origins[-1], dst=source, src=source)
+        around = self.around
+        items = store(copy, result, ranges, around.places, around.arch, around.names)
         return Leaf(
-            engine, tuple(items), self.around.uses((buffer,), ()), layer.origins[-1],
-            writes=frozenset({result.storage.buffer}),
+            engine, tuple(items), around.uses((buffer,), ()), layer.origins[-1],
+            reads=listed(result), writes=written(result),
         )  # fmt: skip
 
     def _handing(self, position: int, moving: Moving, turns: tuple[Turn, ...]) -> list[Node]:

@@ -17,14 +17,14 @@ from functools import cached_property
 
 from compiler.bind.units import columns, cut_dim, shares
 from compiler.emit.constants import Packed
+from compiler.emit.far_copies import computed, listed, load, store, written
 from compiler.emit.legal import Names, legal_copy
-from compiler.emit.loads import computed, load
 from compiler.emit.matrix import MatrixEmitter
 from compiler.emit.nodes import Leaf, Node, Use, Walk, moved_to
 from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.products import ProductEmitter
 from compiler.emit.segments import Segment, segments
-from compiler.emit.tile import Places, Tile, Turn, far_operand, inner_operand, region_origin
+from compiler.emit.tile import Places, Tile, Turn, inner_operand, region_origin
 from compiler.emit.vector import VectorEmitter
 from compiler.emit.widen import Widening, narrowed
 from compiler.geometry.ranges import Range, Region, scaled, summed
@@ -304,12 +304,12 @@ class LayerEmitter:
         else:
             region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
             source = inner_operand(buffer, region, tile, self.around.places)
-        target = far_operand(result, tile.out, self.around.places)
-        copy = Copy(engine=engine, origin=self.origins[-1], dst=target, src=source)
-        items = legal_copy(copy, self.around.arch, self.around.names)
+        copy = Copy(engine=engine, origin=self.origins[-1], dst=source, src=source)
+        around = self.around
+        items = store(copy, result, tile.out, around.places, around.arch, around.names)
         return Leaf(
-            engine, tuple(items), self.around.uses((buffer,), ()), self.origins[-1],
-            writes=frozenset({result.storage.buffer}),
+            engine, tuple(items), around.uses((buffer,), ()), self.origins[-1],
+            reads=listed(result), writes=written(result),
         )  # fmt: skip
 
 

@@ -52,5 +52,7 @@ def stage(step: Step) -> Stage:
         for name in (*compute.scratch, *filter(None, (compute.sums,)))
     }
     # What lies in slices, in memories of several clusters, is not to be seen as a whole.
-    whole = (n for n in group.stored if n not in group.shared or group.shared[n].slices == 1)
+    # Nor what is put into another tensor row by row.
+    seen = (n for n in group.stored if group.tensors[n].placed is None)
+    whole = (n for n in seen if n not in group.shared or group.shared[n].slices == 1)
     return Stage(nests, tuple(whole), kinds, sums)

@@ -17,11 +17,11 @@ import numpy as np
 
 from compiler.alloc.on_chip import Place
 from compiler.emit.constants import Packed, packed, packed_bytes
+from compiler.emit.far_copies import sources
 from compiler.emit.group import GroupEmitter
 from compiler.emit.handover import with_handovers
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import Names
-from compiler.emit.loads import sources
 from compiler.emit.multicast import ShareLoads, Stage, tokens_between
 from compiler.emit.nodes import Leaf, Node, instructions, renamed
 from compiler.emit.order import OrderInstructions
@@ -175,6 +175,8 @@ class ProgramEmitter:
                 for name in _touched(step):
                     self._keep(data, self.graph.tensors[name])
                 continue
+            for name in step.plan.schedule.group.stored:
+                self._keep(data, sources(self.graph.tensors[name])[-1])
             for layer, pack in zip(step.plan.layers, packs, strict=True):
                 for name, weights in _read(step.plan, layer.position):
                     tensor = self.graph.tensors[name]
@@ -357,7 +359,7 @@ class ProgramEmitter:
         for buffer in sorted(() if leaf.waited else leaf.reads):
             yield from earlier(self._writers, buffer)
         for buffer in sorted(leaf.writes):
-            for other in self._neighbours(buffer):
+            for other in (*self._neighbours(buffer), *(self._tables & {buffer})):
                 yield from earlier(self._users, other)
             if buffer in self.shared:
                 home = self.shared[buffer]
@@ -402,6 +404,12 @@ class ProgramEmitter:
         firsts = range(0, self.arch.core_count, self.arch.cores) if clustered else (None,)
         for core in firsts:
             self.buffers.append(Buffer(name, "shared", address, size, core, number, number))
+
+    @cached_property
+    def _tables(self) -> frozenset[str]:
+        """Buffers in which rows are changed that others may have read or written before."""
+        placed = (t.placed for t in self.graph.tensors.values() if t.placed is not None)
+        return frozenset(each.table.storage.buffer for each in placed)
 
     @cached_property
     def _writers(self) -> dict[str, list[int]]:
@@ -514,7 +522,8 @@ def _read(plan: Plan, position: int) -> tuple[tuple[str, bool], ...]:
 def _writes(step: Step) -> tuple[str, ...]:
     if isinstance(step, HostNode):
         return step.outputs if step.pick is None else ()
-    return step.plan.schedule.group.stored
+    group = step.plan.schedule.group
+    return tuple(sources(group.tensors[name])[0].name for name in group.stored)
 
 
 def _touched(step: Step) -> tuple[str, ...]:
@@ -522,5 +531,5 @@ def _touched(step: Step) -> tuple[str, ...]:
     if isinstance(step, HostNode):
         return (*step.inputs, *step.outputs) if step.pick is None else ()
     group = step.plan.schedule.group
-    read = (group.tensors[name] for name in group.inputs if name not in group.kept)
-    return (*(source.name for tensor in read for source in sources(tensor)), *group.stored)
+    names = (*(name for name in group.inputs if name not in group.kept), *group.stored)
+    return tuple(source.name for name in names for source in sources(group.tensors[name]))

@@ -51,6 +51,12 @@ def made_by(part: Part) -> tuple[str, ...]:
     return part.outputs if isinstance(part, HostNode) else (part.result.name,)
 
 
+def _changed_by(part: Part) -> tuple[str, ...]:
+    """Tensors of which `part` changes rows, which are known at run time only."""
+    placed = None if isinstance(part, HostNode) else part.result.placed
+    return () if placed is None else (placed.table.name,)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ties(ABC):
     """Parts of anything, in an order in which they can run, and who waits for whom."""
@@ -251,12 +257,17 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
                 elif tensor != name or not views.single(name) or tensor in made_by(part):
                     apart[position] |= 1 << writer
                     apart[writer] |= 1 << position
-        for tensor in made_by(part):
+        for tensor in (*made_by(part), *_changed_by(part)):
             # Bytes that are overwritten must have been read.
             for reader in views.readers(tensor, position):
                 before[position] |= 1 << reader
                 apart[position] |= 1 << reader
                 apart[reader] |= 1 << position
+        for tensor in _changed_by(part):
+            for _, writer in views.writers(tensor, position):
+                before[position] |= 1 << writer
+                apart[position] |= 1 << writer
+                apart[writer] |= 1 << position
     made = [name for part in parts for name in made_by(part)]
     return Dependences(
         parts=tuple(parts),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compiler.layer import Layer, fresh
 from compiler.nest.build import identity
-from compiler.nest.ir import HostNode, Nest, NestGraph, Step
+from compiler.nest.ir import HostNode, Nest, NestGraph, Put, Step
 from compiler.nest.rewrite import private, readers, reads_of, writes_of
 from compiler.passes import check_each_once, ensured
 
@@ -54,6 +54,8 @@ class FuseTails:
         for step in graph.steps:
             home = None if isinstance(step, HostNode) else self._home(step, parts, removable, uses)
             if isinstance(step, HostNode) or home is None:
+                if isinstance(step, HostNode):
+                    parts.stay(step, graph)
                 parts.add(step if isinstance(step, HostNode) else [step])
                 continue
             # The group moves to where its newest member stands: its operands exist by then.
@@ -85,6 +87,19 @@ class _Parts:
         """Result -> the part that ends in it."""
         self._composites: dict[str, dict[int, None]] = {}
         """Composite operator -> parts that end in a piece of it."""
+        self._fixed: set[int] = set()
+        """Parts that no step joins any more, as they would move behind it."""
+
+    def stay(self, step: HostNode, graph: NestGraph) -> None:
+        """Keep what reads a table ahead of `step`, which changes rows of it."""
+        if not isinstance(step.pick, Put):
+            return
+        table = graph.tensors[step.pick.table].storage.buffer
+        for number, part in self.found.items():
+            nests = [] if isinstance(part, HostNode) else part
+            names = (name for nest in nests for name in reads_of(nest))
+            if any(graph.tensors[name].storage.buffer == table for name in names):
+                self._fixed.add(number)
 
     def add(self, part: list[Nest] | HostNode) -> None:
         """Put `part` behind all others."""
@@ -117,7 +132,7 @@ class _Parts:
         found = {self._made[a.tensor] for a in step.operands if a.tensor in self._made}
         if step.composite is not None:
             found |= self._composites.get(step.composite, {}).keys()
-        return sorted(found, reverse=True)
+        return sorted(found - self._fixed, reverse=True)
 
 
 def _result(step: Step) -> str:

@@ -100,10 +100,11 @@ def _outline_of(tensor: Tensor) -> Outline:
     constant = tensor.data is not None
     narrow = None if tensor.narrow is None else tensor.narrow.outline
     own = tensor.shape, tensor.dtype, storage.strides, constant, narrow
-    if tensor.picked is None:
+    rows = tensor.picked or tensor.placed
+    if rows is None:
         return own
-    picked = tensor.picked
-    return (*own, _outline_of(picked.table), _outline_of(picked.index), picked.axis)
+    kind = type(rows).__name__
+    return (*own, kind, rows.axis, _outline_of(rows.table), _outline_of(rows.index))
 
 
 def _starts_in_slices(group: Group) -> tuple[int, ...]:

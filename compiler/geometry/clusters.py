@@ -27,13 +27,16 @@ def slices(arch: Arch) -> int:
 
 
 def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
-    """Whether each cluster finds in its slices of shared memory what it needs.
+    """Whether each cluster finds in its slices of shared memory what it needs, and no two cores put
+    rows into one table that might be the same.
 
     Args:
         group: the group.
         parts: of its last result, one for each core that takes part.
         arch: the machine.
     """
+    if not _puts_apart(group, parts):
+        return False
     count = slices(arch)
     if count == 1 or not group.shared:
         return True
@@ -51,6 +54,20 @@ def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
             low, high = _span(group.tensors[name], touched[name])
             if low < cluster * home.bytes or high > (cluster + 1) * home.bytes:
                 return False
+    return True
+
+
+def _puts_apart(group: Group, parts: Sequence[Box]) -> bool:
+    """Whether no two cores put rows into one table that might be the same: which rows they are is
+    known at run time only."""
+    for name in group.results:
+        placed = group.tensors[name].placed
+        if placed is None or len(parts) == 1:
+            continue
+        if name != group.results[-1]:
+            return False
+        if any(len({part[axis] for part in parts}) > 1 for axis in placed.common):
+            return False
     return True
 
 

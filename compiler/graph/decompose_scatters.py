@@ -14,10 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
-from compiler.graph.decompose_positions import INDEX, marked, pick, ramp, reduced
+from compiler.graph.decompose_positions import INDEX, marked, pick, reduced
 from compiler.graph.rewrite import (
     Rewriter,
-    input_of,
     int_attr,
     is_op,
     required,
@@ -29,7 +28,7 @@ from compiler.options import Count
 
 @dataclass(frozen=True)
 class DecomposeScatters(GraphPass):
-    """ScatterElements, ScatterND and GatherND of few elements, TensorScatter of few rows.
+    """ScatterElements, ScatterND and GatherND of few elements.
 
        y = ScatterElements(x, i, u)                     # x of [4], i and u of [2]
     =>
@@ -50,8 +49,6 @@ class DecomposeScatters(GraphPass):
             made = self._scatter_nd(node)
         elif is_op(node, "GatherND"):
             made = self._gather_nd(node)
-        elif is_op(node, "TensorScatter"):
-            made = self._rows(node)
         return made is not None
 
     def _worth(self, compared: int, *values: ir.Value) -> bool:
@@ -107,36 +104,6 @@ class DecomposeScatters(GraphPass):
         result = make.op("Reshape", [picked, make.axes(static_shape(made))])
         make.replace(result)
         return result
-
-    def _rows(self, node: ir.Node) -> ir.Value | None:
-        """Each new row of a cache is compared with every place of it."""
-        made, update = required(node, 0), required(node, 1)
-        shape = static_shape(made)
-        axis = int_attr(node, "axis", -2) % len(shape)
-        count = static_shape(update)[axis]
-        if count > self.compared:
-            return None
-        make = Rewriter(node, composite=node.name)
-        places = ramp(make, shape[axis], axis, len(shape), INDEX)
-        first = _first_rows(node, make, shape)
-        for number in range(count):
-            at = make.op("Add", [first, make.constant(np.asarray(number), INDEX)])
-            if str_attr(node, "mode", "linear") == "circular":
-                at = make.op("Mod", [at, make.constant(np.asarray(shape[axis]), INDEX)])
-            ends = (make.axes([n]) for n in (number, number + 1, axis))
-            row = make.op("Slice", [update, *ends])
-            made = make.op("Where", [make.op("Equal", [places, at]), row, made])
-        make.replace(made)
-        return made
-
-
-def _first_rows(node: ir.Node, make: Rewriter, shape: tuple[int, ...]) -> ir.Value:
-    """Where each sample of a TensorScatter begins to write, one number along the first axis."""
-    given = input_of(node, 2)
-    if given is None:
-        return make.constant(np.zeros((1,) * len(shape)), INDEX)
-    first = make.op("Cast", [given], {"to": int(INDEX)})
-    return make.op("Reshape", [first, make.axes([shape[0], *(1 for _ in shape[1:])])])
 
 
 def _filled(make: Rewriter, x: ir.Value, shape: tuple[int, ...], axis: int, fill: int) -> ir.Value:

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from compiler.nest.bounds import clipped, needed
 from compiler.nest.exact import code, computes_exactly, function_of
-from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Tensor
+from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Put, Tensor
 from simmodel.dtype import NAMES, NUMPY, is_float, limits
 from simmodel.isa.base import decode, encode
 from simmodel.isa.contraction import contraction
@@ -117,13 +117,31 @@ def _view(tensor: Tensor, buffer: Array) -> Array:
 def run_host(step: HostNode, tensors: Mapping[str, Array], host: Host | None) -> None:
     """Let the host compute `step` into its outputs among `tensors`, or pick its rows."""
     if step.pick is not None:
-        tensors[step.outputs[0]][...] = rows_of(step.pick, tensors)
+        with_rows(step.pick, tensors[step.outputs[0]], tensors)
         return
     if host is None:
         raise ValueError(f"{step.origin} ({step.kind}) runs on the host, and none is given")
     results = host(step.payload, [tensors[name] for name in step.inputs])
     for name, values in zip(step.outputs, results, strict=True):
         tensors[name][...] = values
+
+
+def with_rows(pick: Pick, out: Array, tensors: Mapping[str, Array]) -> None:
+    """Write what a node picks, or the table with what it puts there, to `out`, which may be the
+    bytes of what is given."""
+    if not isinstance(pick, Put):
+        out[...] = rows_of(pick, tensors)
+        return
+    out[...] = tensors[pick.given]
+    index, update = tensors[pick.index], tensors[pick.update]
+    if not pick.block:
+        out[index] = update
+        return
+    for sample, first in enumerate(index.tolist()):
+        rows = slice(first, first + update.shape[pick.axis])
+        np.moveaxis(out[sample], pick.axis - 1, 0)[rows] = np.moveaxis(
+            update[sample], pick.axis - 1, 0
+        )
 
 
 def rows_of(pick: Pick, tensors: Mapping[str, Array]) -> Array:

@@ -186,6 +186,43 @@ class Picked:
 
 
 @dataclass(frozen=True)
+class Placed:
+    """Where rows lie in another tensor, and nowhere else: whoever makes them copies each to its
+    place, once that is known."""
+
+    table: Tensor
+    index: Tensor
+    """Numbers of rows; below 0: from the end."""
+    axis: int
+    """Of the table, along which the numbers count."""
+    block: bool = False
+    """Each number is for a position of the first axis, and says where its rows begin that follow
+    each other along `axis`; else the rows have the dimensions of the index in the place of the
+    axis, which is the first one."""
+
+    @property
+    def counted(self) -> range:
+        """Axes of the rows that are the index's."""
+        return range(len(self.index.shape))
+
+    @property
+    def along(self) -> tuple[int, ...]:
+        """Axes of the rows that one number moves as a whole."""
+        first, rank = len(self.index.shape), len(self.table.shape)
+        return tuple(range(first, rank if self.block else rank - 1 + first))
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements between neighbours in the table, along each of `along`."""
+        return self.table.storage.strides[1:]
+
+    @property
+    def common(self) -> tuple[int, ...]:
+        """Axes of the rows whose positions may lie on the same bytes, or on those between."""
+        return (self.axis,) if self.block else tuple(self.counted)
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A value between operators."""
 
@@ -209,6 +246,8 @@ class Tensor:
     """How memory holds a constant of which engines make the wide numbers; None: as it is."""
     picked: Picked | None = None
     """Where its elements lie, if it is nothing but rows of another tensor."""
+    placed: Placed | None = None
+    """Where its elements lie, if all that is done with them is to write them into another one."""
 
     @property
     def elements(self) -> int:
@@ -231,6 +270,17 @@ class Pick:
 
 
 @dataclass(frozen=True)
+class Put(Pick):
+    """table = given, with `update` in the rows that the index names: what copy engines can do that
+    take a list of rows, where the table may lie in the bytes of what is given."""
+
+    given: str
+    update: str
+    block: bool = False
+    """As of `Placed`."""
+
+
+@dataclass(frozen=True)
 class HostNode:
     """An operator without a nest: it runs on the host through a payload."""
 
@@ -242,7 +292,10 @@ class HostNode:
     reason: str
     operations: int = 0
     pick: Pick | None = None
-    """Given: no host is called; whoever reads the result picks its rows himself."""
+    """Given: no host is called; whoever reads the result picks its rows himself, or whoever makes
+    new rows puts them there."""
+    otherwise: tuple[Nest, ...] = ()
+    """What computes the same on engines, for machines that neither pick nor put."""
 
 
 Step = Nest | HostNode

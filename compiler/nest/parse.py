@@ -21,6 +21,8 @@ from compiler.nest.ir import (
     NestGraph,
     Pick,
     Picked,
+    Placed,
+    Put,
     Step,
     Storage,
     Tensor,
@@ -147,6 +149,8 @@ class _Parts:
         self.outputs: list[str] = []
         self.ports: dict[str, str] = {}
         self.codes: dict[str, tuple[float, int]] = {}
+        self.rows: list[tuple[str, Pick | None]] = []
+        """Tensors, and what their lines say of rows of others."""
 
     def take(self, words: Words) -> None:
         """Read one line."""
@@ -182,10 +186,18 @@ class _Parts:
         strides = tuple(words.list("(", words.integer, ")"))
         data = self.data[name] if constant else None
         made = Tensor(name, shape, dtype, Storage(buffer, offset, strides), data)
-        pick = _pick(words)
-        if pick is not None:
-            table, index = self.tensors[pick.table], self.tensors[pick.index]
-            made = replace(made, picked=Picked(table, index, pick.axis))
+        self.rows.append((name, _pick(words)))
+        self.tensors[name] = made
+
+    def _in_table(self, name: str, pick: Pick | None) -> None:
+        """Say of a tensor in which rows of another one it lies: all are known by now."""
+        if pick is None:
+            return
+        table, index = self.tensors[pick.table], self.tensors[pick.index]
+        if isinstance(pick, Put):
+            made = replace(self.tensors[name], placed=Placed(table, index, pick.axis, pick.block))
+        else:
+            made = replace(self.tensors[name], picked=Picked(table, index, pick.axis))
         self.tensors[name] = made
 
     def _port(self, words: Words, ports: list[str]) -> None:
@@ -213,6 +225,8 @@ class _Parts:
         )  # fmt: skip
 
     def finished(self) -> NestGraph:
+        for name, pick in self.rows:
+            self._in_table(name, pick)
         return NestGraph(
             self.name,
             self.tensors,
@@ -226,14 +240,25 @@ class _Parts:
 
 
 def _pick(words: Words) -> Pick | None:
-    """`picks table by index along 0`, if that comes next."""
-    if not words.skip("picks"):
+    """`picks table by index along 0`, `puts update into given by index along 0 as table` or, of a
+    tensor, `put into table by index along 0`; None: nothing of these comes next."""
+    word = words.peek()
+    if word not in ("picks", "puts", "put"):
         return None
-    table = words.name()
+    words.next()
+    update = words.name() if word == "puts" else ""
+    if word != "picks":
+        words.expect("into")
+    table = given = words.name()
     words.expect("by")
     index = words.name()
     words.expect("along")
-    return Pick(table, index, words.integer())
+    axis = words.integer()
+    if word == "picks":
+        return Pick(table, index, axis)
+    block = words.skip("blocks")
+    table = words.option("as", words.name, table)
+    return Put(table, index, axis, given, update, block)
 
 
 def parse_nest(words: Words) -> Nest:

@@ -1,7 +1,8 @@
 """Rows are read where they lie: whoever reads what a node picks, copies the rows themselves.
 
 What is picked need not be written anywhere. It is where others than nests read it, or under another
-shape than its own, or with a border around it.
+shape than its own, or with a border around it. New rows are put where they belong by whoever makes
+them (`compiler.nest.put_rows`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from compiler.nest.ir import (
     NestGraph,
     Pick,
     Picked,
+    Put,
     Step,
     Storage,
     Tensor,
     at,
     row_major,
 )
+from compiler.nest.put_rows import put_rows
 from compiler.nest.rewrite import reads_of, with_steps, writes_of
 from compiler.nest.views import reading
 from compiler.passes import Result
@@ -43,7 +46,10 @@ class ReadRows(NestPass):
         """Let the readers of each pick read its table."""
         picks = [step for step in ir.steps if isinstance(step, HostNode) and step.pick is not None]
         for step in picks:
-            ir = _in_place(ir, step) if self.directly else _written(ir, step)
+            if isinstance(step.pick, Put):
+                ir = put_rows(ir, step, step.pick)
+            else:
+                ir = _in_place(ir, step) if self.directly else _written(ir, step)
         return Result(ir, bool(picks))
 
 

@@ -31,6 +31,8 @@ from compiler.nest.ir import (
     NestGraph,
     Pick,
     Picked,
+    Placed,
+    Put,
     Step,
     Tensor,
 )
@@ -42,7 +44,7 @@ __all__ = ["constants", "parse_graph", "payloads", "print_graph", "print_step", 
 _RESERVED = frozenset(
     {"graph", "buffer", "tensor", "constant", "input", "output", "host", "clip", "over", "of",
      "inf", "nan", "pad", "scale", "zero", "origin", "kind", "composite",
-     "sparse", "picks"}
+     "sparse", "picks", "puts", "put", "into", "by", "along", "blocks"}
 )  # fmt: skip
 
 
@@ -89,10 +91,8 @@ def _port(dtype: str | None) -> str:
 def _tensor(t: Tensor) -> str:
     word = "tensor" if t.data is None else "constant"
     place = f"{spelled(t.storage.buffer)} + {t.storage.offset} by ({_list(t.storage.strides)})"
-    held = "" if t.narrow is None else _held(t.narrow)
-    return (
-        f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}{held}{_pick(t.picked)}"
-    )
+    more = ("" if t.narrow is None else _held(t.narrow)) + _pick(t.picked) + _placed(t.placed)
+    return f"{word} {spelled(t.name)}: {t.dtype}[{_list(t.shape)}] at {place}{more}"
 
 
 def _held(narrow: Narrow) -> str:
@@ -163,9 +163,24 @@ def _host(node: HostNode) -> str:
     )
 
 
+def _placed(placed: Placed | None) -> str:
+    if placed is None:
+        return ""
+    blocks = " blocks" if placed.block else ""
+    table, index = spelled(placed.table.name), spelled(placed.index.name)
+    return f" put into {table} by {index} along {placed.axis}{blocks}"
+
+
 def _pick(pick: Pick | Picked | None) -> str:
     if pick is None:
         return ""
+    if isinstance(pick, Put):
+        given, update = spelled(pick.given), spelled(pick.update)
+        blocks = " blocks" if pick.block else ""
+        return (
+            f" puts {update} into {given} by {spelled(pick.index)} along {pick.axis}{blocks}"
+            f" as {spelled(pick.table)}"
+        )
     names = (pick.table, pick.index) if isinstance(pick, Pick) else (
         pick.table.name, pick.index.name
     )  # fmt: skip

@@ -16,7 +16,15 @@ from compiler.graph.operators import REASON
 from compiler.graph.tails import SIZED
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
-from compiler.ops import contraction, elementwise, movement, reduce, resize, transposed
+from compiler.ops import (
+    contraction,
+    elementwise,
+    movement,
+    reduce,
+    resize,
+    scatter,
+    transposed,
+)
 from compiler.ops.expression import lower_expression
 from compiler.ops.node import (
     Limits,
@@ -154,6 +162,7 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
             build.create(str(output.name), static_shape(output), _stored(output, build))
     results = [output for output in named if build.tensors[str(output.name)].elements]
     payload, inputs = payload_of([node], model, results)
+    known = Node(node, build, Limits())
     return HostNode(
         inputs=inputs,
         outputs=tuple(str(o.name) for o in results),
@@ -162,5 +171,6 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
         kind=operator_name(node.op_type, node.domain),
         reason=reason,
         operations=operations(node),
-        pick=movement.pick_of(Node(node, build, Limits())),
+        pick=movement.pick_of(known) or scatter.put_of(known),
+        otherwise=scatter.compared(known),
     )

@@ -100,7 +100,8 @@ class Indirect(Copy):
         table, box, index = self.table, self.box, self.index
         yield from typed("src", self.src, self.dst.dtype)
         yield from typed("index", index, *INDICES)
-        yield from distinct(self.dst)
+        # Places to begin at may lie closer to each other than a row is long.
+        yield from distinct(self.dst if self.box is self.dst else self.row)
         wanted = (*index.shape, *table.shape[1:])
         if self.before:
             yield "parameter", f"border of {self.before}, expected none"
@@ -130,7 +131,7 @@ class Indirect(Copy):
             return f"{arch.name} has no {self.form}"
         if self.src.memory not in engine.from_ or self.dst.memory not in engine.to:
             return f"{self.engine} has no path {self.src.memory} -> {self.dst.memory}"
-        if self.index.memory not in engine.from_:
+        if self.index.memory not in (*engine.from_, *engine.to):
             return f"{self.engine} reads no list of rows in {self.index.memory}"
         if self.dimensions > engine.rank:
             return f"{self.engine} walks {engine.rank} dimensions"

@@ -1,7 +1,8 @@
-"""New rows of a cache at places that are inputs: compared with every place, as ONNX defines it."""
+"""New rows of a cache at places that are inputs: alone, or compared with every place."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,34 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model, prepared
+from compiler.bind.rows import CopyRows
+from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
+from compiler.graph.decompose_scatters import DecomposeScatters
 from compiler.nest.interp import run
 from compiler.nest.ir import HostNode
+from compiler.nest.read_rows import ReadRows
 from compiler.ops.lower import lower
+from compiler.stages import Stages
+from simmodel.arch import Arch
+from simmodel.errors import NoSuchRow
 from simmodel.functional import execute
+from simmodel.simulate import simulate
 from simmodel.verify import verify
+
+WITH = machine(types=("fp32",), vector={"types": ("fp32", "int32", "int8")})
+WITHOUT = WITH.model_copy(
+    update={"copy_": {n: e.model_copy(update={"indirect": None}) for n, e in WITH.copy_.items()}}
+)
+"""Copy engines take no list of rows."""
+UNCOMPARED = CompileOptions(
+    stages=replace(
+        Stages(),
+        graph=tuple(
+            replace(step, compared=0) if isinstance(step, DecomposeScatters) else step
+            for step in Stages().graph
+        ),
+    )
+)
 
 
 def network(past: tuple[int, ...], rows: int, given: bool, **attributes: Any) -> onnx.ModelProto:
@@ -64,24 +87,112 @@ def test_rows_lie_where_onnx_puts_them(data: st.DataObject) -> None:
     proto = network((2, *heads, length, 3), rows, data.draw(st.booleans()), **attributes)
     feeds = feeds_of(proto, data.draw(st.integers(0, 9)), length - 1 if circular else length - rows)
     (expected,) = ReferenceEvaluator(proto).run(None, feeds)
-    nests = lower(prepared(proto, "net"), "fp32")
-    assert not any(isinstance(step, HostNode) for step in nests.steps)
-    np.testing.assert_array_equal(run(nests, feeds, run_node)["y"], expected)
+    graph = lower(prepared(proto, "net"), "fp32")
+    for arch in (WITH, WITHOUT):
+        nests = ReadRows().apply(CopyRows().apply(graph, arch)).ir
+        assert not any(isinstance(step, HostNode) and step.pick is None for step in nests.steps)
+        np.testing.assert_array_equal(run(nests, feeds)["y"], expected)
+
+
+def made_by(proto: onnx.ModelProto, arch: Arch, last: int) -> CompileResult:
+    """The verified program, which computes what ONNX says."""
+    made = compile_model(prepared(proto, "net"), arch, CompileOptions())
+    verify(made.program, arch)
+    feeds = feeds_of(proto, 0, last)
+    expected = ReferenceEvaluator(proto).run(None, feeds)
+    found = execute(made.program, feeds, arch, run_node)
+    for port, value in zip(proto.graph.output, expected, strict=True):
+        np.testing.assert_allclose(found[port.name], value, rtol=1e-5, atol=1e-6)
+    return made
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize(("mode", "rows"), [("linear", 1), ("linear", 12), ("circular", 1)])
+def test_a_cache_of_fixed_room_takes_its_new_rows_and_nothing_else(
+    mode: str, rows: int, samples: int, cores: int
+) -> None:
+    """Samples of 3 heads; a row of 16 numbers is a burst. Loaded are the new rows, and a burst
+    with each sample's place, for each core's part."""
+    arch = machine(types=("fp32",), cores=cores)
+    made = made_by(network((samples, 3, 64, 16), rows, True, mode=mode), arch, 64 - rows)
+    assert not made.host
+    traffic = simulate(made.program, arch).traffic
+    assert traffic["dram.write"] == samples * 3 * rows * 64
+    assert traffic["dram.read"] <= samples * 3 * rows * 64 + samples * cores * 64
+    ports = (*made.program.inputs, *made.program.outputs)
+    lies = {port.name: port.operand.address.base for port in ports}
+    assert lies["past"] == lies["y"]
 
 
 @pytest.mark.parametrize("mode", ["linear", "circular"])
-def test_a_machine_writes_them_itself(mode: str) -> None:
-    arch = machine(types=("fp32",), vector={"types": ("fp32", "int32", "int8")})
-    proto = network((2, 3, 8, 4), 2, True, mode=mode)
-    made = compile_model(prepared(proto, "net"), arch, CompileOptions())
-    verify(made.program, arch)
+def test_without_lists_of_rows_few_are_compared(mode: str) -> None:
+    made = made_by(network((2, 3, 8, 4), 2, True, mode=mode), WITHOUT, 6)
     assert not made.host
-    feeds = feeds_of(proto, 0, 6)
-    (expected,) = ReferenceEvaluator(proto).run(None, feeds)
-    np.testing.assert_array_equal(execute(made.program, feeds, arch)["y"], expected)
 
 
-def test_many_rows_stay_with_the_host() -> None:
-    steps = lower(prepared(network((1, 40, 4), 12, True), "net"), "fp32").steps
-    assert [step.kind for step in steps] == ["TensorScatter"]
-    assert isinstance(steps[0], HostNode)
+def test_many_rows_that_wrap_stay_with_the_host() -> None:
+    made = made_by(network((1, 40, 4), 12, True, mode="circular"), WITH, 39)
+    assert [call.kind for call in made.host] == ["TensorScatter"]
+
+
+def test_what_is_read_later_is_copied_first() -> None:
+    """The cache as it was is an operand behind the new rows: then it may not be changed."""
+    proto = network((1, 3, 64, 16), 1, True)
+    proto.graph.node.append(helper.make_node("Sub", ["y", "past"], ["d"]))
+    proto.graph.output.append(helper.make_tensor_value_info("d", TensorProto.FLOAT, (1, 3, 64, 16)))
+    made = made_by(proto, WITH, 63)
+    assert not made.host
+    assert simulate(made.program, WITH).traffic["dram.write"] >= 2 * 3 * 64 * 64
+
+
+def test_a_row_beyond_the_cache_is_said_with_its_node() -> None:
+    proto = network((1, 3, 64, 16), 2, True)
+    proto.graph.node[0].name = "cache.update"
+    program = compile_model(prepared(proto, "net"), WITH, CompileOptions()).program
+    with pytest.raises(
+        NoSuchRow, match=r"cache.update \(TensorScatter\): index 63 is out of range"
+    ):
+        execute(program, feeds_of(proto, 0, 0) | {"at": np.array([63])}, WITH)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_rows_of_a_computed_table(data: st.DataObject) -> None:
+    """ScatterND of whole rows, into what the network makes or is given, of what it makes or is
+    given: by any engine's rank, on one core or three, with what others make of the result."""
+    row = [data.draw(st.integers(1, 3)) for _ in range(data.draw(st.integers(1, 2)))]
+    count, rows = data.draw(st.integers(40, 60)), data.draw(st.integers(1, 5))
+    table, update = data.draw(st.sampled_from(["x", "t"])), data.draw(st.sampled_from(["u", "v"]))
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 18]>
+        g (float{[count, *row]} x, int64[{rows}, 1] i, float{[rows, *row]} u)
+            => (float{[count, *row]} z, float{[count, *row]} s) {{
+            t = Relu (x)
+            v = Neg (u)
+            s = ScatterND ({table}, i, {update})
+            z = Add (s, t)
+        }}"""
+    )
+    arch = machine(
+        types=("fp32",), cores=data.draw(st.sampled_from([1, 3])),
+        sync=data.draw(st.sampled_from(["tokens", "interlock"])),
+    )  # fmt: skip
+    engines = {
+        name: engine.model_copy(update={"rank": data.draw(st.integers(1, 4))})
+        for name, engine in arch.copy_.items()
+    }
+    arch = arch.model_copy(update={"copy_": engines})
+    made = compile_model(proto, arch, UNCOMPARED)
+    verify(made.program, arch)
+    random = np.random.default_rng(data.draw(st.integers(0, 9)))
+    feeds = {
+        "x": random.standard_normal((count, *row)).astype(np.float32),
+        "u": random.standard_normal((rows, *row)).astype(np.float32),
+        "i": random.permutation(np.arange(-count, 0))[:rows, None],
+    }
+    expected = ReferenceEvaluator(proto).run(None, feeds)
+    found = execute(made.program, feeds, arch, run_node)
+    for name, value in zip(("z", "s"), expected, strict=True):
+        np.testing.assert_allclose(found[name], value, rtol=1e-6)
+    assert not made.host

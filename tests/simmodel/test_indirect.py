@@ -131,7 +131,11 @@ def test_the_whole_table_must_be_there_and_nobody_may_write_it_meanwhile() -> No
     [
         ({}, copying(indirect=None), "load takes no list of rows"),
         ({}, copying(rank=1), "load walks 1 dimensions"),
-        ({"index": at("local", 64, (3,), "int64")}, machine(), "reads no list of rows in local"),
+        (
+            {"index": at("accumulators", 64, (3,), "int64")},
+            machine(),
+            "reads no list of rows in accumulators",
+        ),
         ({"index": at("dram", 64, (4,), "int64")}, machine(), "fill (3, 8), expected (4, 8)"),
         ({"index": at("dram", 64, (3,), "int8")}, machine(), "index is int8"),
         ({"before": (1, 0)}, machine(), "expected none"),

@@ -1,0 +1,120 @@
+"""New rows are written where they belong, into the bytes of the tensor that they change.
+
+What is changed may lie in the bytes of what was given, unless anybody reads that later: a cache of
+fixed room is its own state then, of which an inference writes the new rows and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.nest.build import plain
+from compiler.nest.ir import (
+    Access,
+    HostNode,
+    Nest,
+    NestGraph,
+    Placed,
+    Put,
+    Step,
+    Storage,
+    at,
+    row_major,
+)
+from compiler.nest.rewrite import reads_of, writes_of
+
+
+def put_rows(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+    """`graph` with the maker of new rows storing them in the table that `step` makes.
+
+    before:
+        buffer past 32; buffer y 32; buffer new 4
+        host (y) = TensorScatter(past, new, at) puts new into past by at along 1 as y
+    after:
+        buffer past 32; buffer new 4
+        tensor y at past + 0; tensor new put into y by at along 1
+    """
+    graph = _shared(graph, step, put)
+    step = next(s for s in graph.steps if isinstance(s, HostNode) and s.outputs == step.outputs)
+    assert isinstance(step.pick, Put)
+    return _stored(graph, step, step.pick)
+
+
+def _shared(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+    """The table in the bytes of what is given, or behind a copy of it."""
+    given, table = graph.tensors[put.given], graph.tensors[put.table]
+    own, place = table.storage, given.storage
+    steps = zip(table.shape, own.strides, place.strides, strict=True)
+    dense = own.offset == place.offset == 0 and all(a == b for n, a, b in steps if n > 1)
+    whole = graph.buffers[own.buffer] == graph.buffers[place.buffer] == given.elements
+    number = graph.steps.index(step)
+    later = [s for s in graph.steps[number + 1 :] if _touches(s, place.buffer, graph)]
+    ports = [n for n in graph.outputs if graph.tensors[n].storage.buffer == place.buffer]
+    alike = given.dtype == table.dtype and given.data is None
+    if dense and whole and alike and not later and not ports:
+        tensors = {
+            name: replace(t, storage=replace(t.storage, buffer=place.buffer))
+            if t.storage.buffer == own.buffer
+            else t
+            for name, t in graph.tensors.items()
+        }
+        buffers = {name: size for name, size in graph.buffers.items() if name != own.buffer}
+        return replace(graph, tensors=tensors, buffers=buffers)
+    base = f"{put.table}.given"
+    access = Access(given.name, tuple(at(axis) for axis in range(len(given.shape))))
+    copy = replace(plain(base, given.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    inputs = tuple(base if name == put.given else name for name in step.inputs)
+    if put.given not in step.inputs:  # a constant stands in the payload
+        inputs = (base, *step.inputs)
+    changed = replace(step, inputs=inputs, pick=replace(put, given=base))
+    tensors = {**graph.tensors, base: replace(table, name=base)}
+    return replace(graph, tensors=tensors, steps=_instead(graph, step, (copy, changed)))
+
+
+def _stored(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
+    """The new rows as what their maker puts into the table."""
+    table, index = graph.tensors[put.table], graph.tensors[put.index]
+    update = graph.tensors[put.update]
+    if _private(graph, step, put):
+        placed = replace(update, placed=Placed(table, index, put.axis, put.block))
+        return replace(graph, tensors={**graph.tensors, put.update: placed})
+    rows = f"{put.table}.rows"
+    access = Access(update.name, tuple(at(axis) for axis in range(len(update.shape))))
+    move = replace(plain(rows, update.shape, "move", (access,)), origin=step.origin, kind=step.kind)
+    inputs = (*(name for name in step.inputs if name != put.update), rows)
+    changed = replace(step, inputs=inputs, pick=replace(put, update=rows))
+    made = replace(
+        update, name=rows, storage=Storage(rows, 0, row_major(update.shape)), data=None,
+        exact=None, narrow=None, placed=Placed(table, index, put.axis, put.block),
+    )  # fmt: skip
+    return replace(
+        graph, tensors={**graph.tensors, rows: made},
+        buffers={**graph.buffers, rows: update.elements},
+        steps=_instead(graph, step, (move, changed)),
+    )  # fmt: skip
+
+
+def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
+    """Whether one nest makes the new rows, alone in their buffer, `step` alone reads them, and
+    nobody touches the table in between."""
+    name = put.update
+    tensor, table = graph.tensors[name], graph.tensors[put.table].storage.buffer
+    buffer = tensor.storage.buffer
+    if buffer in {graph.tensors[n].storage.buffer for n in (*graph.inputs, *graph.outputs)}:
+        return False
+    users = [s for s in graph.steps if _touches(s, buffer, graph)]
+    makers = [s for s in users if name in writes_of(s)]
+    alone = len(users) == 2 and len(makers) == 1 and isinstance(makers[0], Nest)
+    if not alone or users[-1] is not step or tensor.elements != graph.buffers[buffer]:
+        return False
+    between = graph.steps[graph.steps.index(makers[0]) : graph.steps.index(step)]
+    return not any(_touches(s, table, graph) for s in between)
+
+
+def _touches(step: Step, buffer: str, graph: NestGraph) -> bool:
+    names = (*reads_of(step), *writes_of(step))
+    return any(graph.tensors[name].storage.buffer == buffer for name in names)
+
+
+def _instead(graph: NestGraph, step: Step, others: tuple[Step, ...]) -> tuple[Step, ...]:
+    return tuple(each for s in graph.steps for each in (others if s is step else (s,)))
