@@ -282,15 +282,21 @@ def adds_up_in_pieces(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> 
     What they leave in between must neither be rounded to the result's steps nor clipped. The low
     bits of whole numbers can be added up as they are.
     """
-    if nest.reduce not in ("sum", "prod") or roles(nest).taps:
-        return False
-    unclipped = nest.low == -math.inf and nest.high == math.inf
-    if unclipped and computes_exactly(nest, _kinds(nest, tensors)):
+    if nest.reduce is None or roles(nest).taps or joins_in_place(nest, tensors):
         return False
     extents = [dim.extent for dim in nest.dims[nest.rank :] if dim.extent > 1]
     rank, limit = arch.reach(form_of(nest))
     too_long = limit is not None and math.prod(extents) > limit
     return too_long or len(extents) > rank
+
+
+def joins_in_place(nest: Nest, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether pieces of a reduction may be joined in the result's own place: what they leave there
+    is neither rounded further than the whole nor clipped before it."""
+    if nest.reduce in ("max", "min"):
+        return True
+    unclipped = nest.low == -math.inf and nest.high == math.inf
+    return unclipped and computes_exactly(nest, _kinds(nest, tensors))
 
 
 def _kinds(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, str]:

@@ -1,20 +1,26 @@
 """Making instructions fit the machine's ranks and extents by wrapping hardware loops around them.
 
-A loop dimension is taken off every operand at once: the operand loses the dimension, its address
-gains a term. What remains is exactly the instruction that the engine has, and the loops cost what
-they cost on a machine with such instructions.
+Which of its loops an instruction walks, which are hardware loops around it and how rows are cut is
+chosen from all ways by what they cost (`compiler.loops.cover`); the instruction is rewritten
+accordingly (`compiler.emit.operands`). The loops cost what they cost on a machine with such
+instructions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
+from compiler.emit.operands import axes_of, grouped, joining, operands_of, reduces, taken
+from compiler.loops.collapse import collapse, groups, ordered
+from compiler.loops.cover import Cover, Kind, cheapest
+from compiler.loops.unit import Held, unit_of
 from simmodel.arch import Arch
-from simmodel.isa import Copy, Fill, Instruction, Item, Loop, Reduce, VectorFamily, Window
-from simmodel.region import Operand, walk
+from simmodel.isa import Copy, Fill, Item, Loop, Reduce, VectorFamily, Window
+from simmodel.isa.scalar import ScalarFamily
+from simmodel.region import walk
 
 
 @dataclass
@@ -31,219 +37,96 @@ class Names:
         return f"v{next(self._numbers)}"
 
 
-def _operands(instruction: Instruction) -> dict[str, Operand]:
-    values = ((f.name, getattr(instruction, f.name)) for f in fields(instruction))
-    return {name: value for name, value in values if isinstance(value, Operand)}
+def legal_vector(
+    instruction: VectorFamily, arch: Arch, names: Names, *, joins: bool = True
+) -> list[Item]:
+    """The same work in instructions of the engine's rank and extent, the quickest there are.
 
-
-def _with_axes(operand: Operand, axes: Sequence[int]) -> Operand:
-    """The operand with only `axes`, in that order."""
-    shape = tuple(operand.shape[a] for a in axes)
-    return replace(operand, shape=shape, strides=tuple(operand.strides[a] for a in axes))
-
-
-def taken(
-    instruction: Instruction, axis: int, variable: str, start: int, size: int, *, keep: bool = False
-) -> Instruction:
-    """`instruction` on positions start + size * variable .. of dimension `axis`.
-
-    With `size` 1 the dimension disappears unless `keep`, else it has that extent.
+    Args:
+        instruction: of whatever rank.
+        arch: the machine.
+        names: of loop variables.
+        joins: whether a reduction may be cut: each piece joins what the ones before it left in the
+            result.
     """
-    changes = {}
-    for name, operand in _operands(instruction).items():
-        moves = operand.shape[axis] > 1 and operand.strides[axis] != 0
-        address = operand.address.plus(operand.offset(axis, start) if moves else 0)
-        if moves and variable:
-            address = replace(
-                address, terms=(*address.terms, (variable, operand.offset(axis, size)))
-            )
-        if size == 1 and not keep:
-            rest = [a for a in range(len(operand.shape)) if a != axis]
-            changes[name] = replace(_with_axes(operand, rest), address=address)
-        else:
-            extent = size if operand.shape[axis] > 1 else 1
-            shape = (*operand.shape[:axis], extent, *operand.shape[axis + 1 :])
-            changes[name] = replace(operand, address=address, shape=shape)
-    return replace(instruction, **changes)  # type: ignore[arg-type]
-
-
-def merged(instruction: Instruction) -> Instruction:
-    """`instruction` with neighbouring dimensions merged where every operand walks them as one."""
-    operands = _operands(instruction)
-    if len({len(o.shape) for o in operands.values()}) != 1:
-        return instruction
-    lists = list(operands.values())
-    extents = [max(column) for column in zip(*(o.shape for o in lists), strict=True)]
-    groups: list[list[int]] = []
-    for axis in range(len(extents) - 1, -1, -1):
-        if extents[axis] == 1:
-            continue
-        if groups and _continues(lists, axis, groups[-1]):
-            groups[-1].append(axis)
-        else:
-            groups.append([axis])
-    groups.reverse()
-    return replace(instruction, **{n: _merge(o, groups) for n, o in operands.items()})  # type: ignore[arg-type]
-
-
-def _continues(operands: list[Operand], axis: int, inner: list[int]) -> bool:
-    for operand in operands:
-        uniform = all((operand.shape[a] == 1) == (operand.shape[axis] == 1) for a in inner)
-        size = 1
-        for a in inner:
-            size *= operand.shape[a]
-        if not uniform:
-            return False
-        if operand.shape[axis] > 1 and operand.strides[axis] != size * operand.strides[inner[0]]:
-            return False
-    return True
-
-
-def _merge(operand: Operand, groups: list[list[int]]) -> Operand:
-    shape, strides = [], []
-    for group in groups:
-        extent = 1
-        for axis in group:
-            extent *= operand.shape[axis]
-        shape.append(extent)
-        strides.append(operand.strides[group[0]])
-    if not groups:
-        return replace(operand, shape=(1,), strides=(operand.itemsize,))
-    return replace(operand, shape=tuple(shape), strides=tuple(strides))
-
-
-def legal_vector(instruction: VectorFamily, arch: Arch, names: Names) -> list[Item]:
-    """The same work in instructions of the vector engine's rank and extent.
-
-    A reduction in several pieces joins each to what the ones before it left in the result.
-    """
-    rank, limit = arch.reach(instruction.form)
     if isinstance(instruction, Window):
-        return _peeled(instruction, Window.RANK, limit, names)
-    whole = _sorted_axes(instruction)
-    return _peeled(merged(whole), rank, limit, names)
+        return _windows(instruction, arch.reach(instruction.form)[1], names)
+    lead = int(isinstance(instruction, Reduce))
+    walked = (instruction.dst, *instruction.reads())
+    axes = axes_of(walked)
+    found = groups(axes, ordered(axes, lead))
+    engine = "scalar" if isinstance(instruction, ScalarFamily) else "vector"
+    held = [Held(operand.memory, operand.itemsize) for operand in walked]
+    form, beside = (instruction.form, instruction.cost()), len(arch.units(engine))
+    unit = unit_of(arch, form, held, engine, beside)
+    cover = cheapest(unit, collapse(axes, lead), Kind(bool(lead), joins))
+    return _covered(grouped(instruction, found), cover, names)
 
 
-def _sorted_axes(instruction: VectorFamily) -> Instruction:
-    """Dimensions in the order of the result's strides, reduced ones innermost."""
-    dst = instruction.dst
-    source = next(iter(instruction.reads()), dst)
-    reduced = [
-        isinstance(instruction, Reduce) and n == 1 and m > 1
-        for n, m in zip(dst.shape, source.shape, strict=True)
+Turn = tuple[int, int, int]
+"""A dimension, the positions that one turn of its loop takes, turns."""
+
+
+def _covered(instruction: VectorFamily, cover: Cover, names: Names) -> list[Item]:
+    """Loops around what `cover` says that an instruction walks, then what its cut leaves."""
+    extents = [axis.extent for axis in axes_of(list(operands_of(instruction).values()))]
+    last = cover.inside[-1] if cover.inside else None
+    turns = [
+        (axis, cover.size, extent // cover.size) if axis == last else (axis, 1, extent)
+        for axis, extent in enumerate(extents)
+        if axis == last or axis not in cover.inside
     ]
-
-    def rank(axis: int) -> tuple[int, int]:
-        stride = source.strides[axis] if reduced[axis] else dst.strides[axis]
-        return int(reduced[axis]), -stride if source.shape[axis] > 1 or dst.shape[axis] > 1 else 0
-
-    order = sorted(range(len(dst.shape)), key=rank)
-    operands = _operands(instruction)
-    return replace(instruction, **{n: _with_axes(o, order) for n, o in operands.items()})  # type: ignore[arg-type]
+    items = _looped(instruction, [turn for turn in turns if extents[turn[0]] > 1], names)
+    if cover.rest is None or last is None:
+        return items
+    start = extents[last] // cover.size * cover.size
+    rest = taken(instruction, last, "", start, extents[last] - start, keep=True)
+    return [*items, *_covered(joining(instruction, rest, last, start), cover.rest, names)]
 
 
-def _peeled(instruction: Instruction, rank: int, limit: int | None, names: Names) -> list[Item]:
-    """Loops over the outermost dimensions until `rank` are left."""
-    lists = list(_operands(instruction).values())
-    depth = len(lists[0].shape)
-    if depth < rank:
-        return _folded(instruction, limit, names)
-    if depth == rank and not _worth_peeling(instruction, limit):
-        return _chunked(instruction, _innermost(instruction), limit, names)
-    extent = max(operand.shape[0] for operand in lists)
+def _looped(instruction: VectorFamily, turns: Sequence[Turn], names: Names) -> list[Item]:
+    """Loops for `turns`, slowest first; of a reduced dimension all turns but the first join what is
+    there."""
+    if not turns:
+        return [_plain(instruction)]
+    (axis, size, count), rest = turns[0], turns[1:]
 
-    def piece(variable: str, start: int) -> list[Item]:
-        inner = _joining(instruction, taken(instruction, 0, variable, start, 1), 0, start)
-        return _peeled(inner, rank, limit, names)
-
-    if not _reduces(instruction, 0):
-        variable = names.fresh()
-        return [Loop(variable, extent, tuple(piece(variable, 0)))]
-    variable = names.fresh() if extent > 2 else ""
-    rest = piece(variable, 1)
-    return [*piece("", 0), *([Loop(variable, extent - 1, tuple(rest))] if variable else rest)]
-
-
-def _worth_peeling(instruction: Instruction, limit: int | None) -> bool:
-    """Whether its rows are so long and so few that each is better an instruction, or two, in which
-    the engine walks pieces of the row as rows."""
-    extents, axis = [max(column) for column in _extents(instruction)], _innermost(instruction)
-    if limit is None or axis == 0 or isinstance(instruction, Window | Reduce):
-        return False
-    whole, rest = divmod(extents[axis], limit)
-    return whole > 1 and extents[0] * (1 + bool(rest)) < whole + bool(rest)
-
-
-def _folded(instruction: Instruction, limit: int | None, names: Names) -> list[Item]:
-    """A row that is too long, as one instruction whose rows are as long as can be, and the rest."""
-    axis = _innermost(instruction)
-    extent = max(_extents(instruction)[axis])
-    if limit is None or extent < 2 * limit or isinstance(instruction, Window | Reduce):
-        return _chunked(instruction, axis, limit, names)
-    most = extent // limit * limit
-    items: list[Item] = [taken(instruction, axis, "", 0, most, keep=True)]
-    if rest := extent - most:
-        # A rest of one position leaves another dimension innermost.
-        items += _folded(taken(instruction, axis, "", most, rest, keep=True), limit, names)
-    return items
-
-
-def _innermost(instruction: Instruction) -> int:
-    """The dimension that the engine walks fastest: of a window always its channels."""
-    if isinstance(instruction, Window):
-        return len(instruction.dst.shape) - 1
-    lead = instruction.a if isinstance(instruction, Reduce) else instruction.writes()[0]
-    extents = [max(column) for column in _extents(instruction)]
-    moving = [axis for axis, extent in enumerate(extents) if extent > 1]
-    fastest = min(moving, key=lambda axis: (abs(lead.strides[axis]), -axis), default=None)
-    return len(extents) - 1 if fastest is None else fastest
-
-
-def _extents(instruction: Instruction) -> list[tuple[int, ...]]:
-    shapes = (operand.shape for operand in _operands(instruction).values())
-    return list(zip(*shapes, strict=True))
-
-
-def _reduces(instruction: Instruction, axis: int) -> bool:
-    """Whether `instruction` reduces over dimension `axis`."""
-    if not isinstance(instruction, Reduce):
-        return False
-    return instruction.dst.shape[axis] == 1 and instruction.a.shape[axis] > 1
-
-
-def _joining(whole: Instruction, piece: Instruction, axis: int, start: int) -> Instruction:
-    """`piece` of `whole`, which joins what earlier pieces of a reduction left."""
-    if not start or not _reduces(whole, axis) or not isinstance(piece, Reduce):
-        return piece
-    return replace(piece, partial=piece.dst)
-
-
-def _chunked(instruction: Instruction, axis: int, limit: int | None, names: Names) -> list[Item]:
-    """Chunks of at most `limit` positions along `axis`, and along what is innermost then."""
-    extent = max(_extents(instruction)[axis])
-    if limit is None or extent <= limit:
-        return [instruction]
-
-    def piece(variable: str, start: int, size: int) -> list[Item]:
+    def turn(variable: str, start: int) -> list[Item]:
         part = taken(instruction, axis, variable, start, size, keep=True)
-        part = _joining(instruction, part, axis, start)
-        # A chunk of one position leaves another dimension innermost.
-        again = size == 1 and not isinstance(part, Window)
-        return _chunked(part, _innermost(part), limit, names) if again else [part]
+        return _looped(joining(instruction, part, axis, start), rest, names)
 
-    whole, rest = divmod(extent, limit)
-    items: list[Item] = []
-    first = 1 if _reduces(instruction, axis) else 0
-    if first:
-        items += piece("", 0, limit)
-    if whole - first > 1:
+    if count == 1:
+        return turn("", 0)
+    if not reduces(instruction, axis):
         variable = names.fresh()
-        body = piece(variable, first * limit, limit)
-        items.append(Loop(variable, whole - first, tuple(body)))
-    elif whole > first:
-        items += piece("", first * limit, limit)
+        return [Loop(variable, count, tuple(turn(variable, 0)))]
+    variable = names.fresh() if count > 2 else ""
+    again = turn(variable, size)
+    return [*turn("", 0), *([Loop(variable, count - 1, tuple(again))] if variable else again)]
+
+
+def _plain(instruction: VectorFamily) -> VectorFamily:
+    """Without the dimensions that loops have taken."""
+    axes = axes_of(list(operands_of(instruction).values()))
+    return grouped(instruction, tuple((n,) for n, axis in enumerate(axes) if axis.extent > 1))
+
+
+def _windows(instruction: Window, limit: int | None, names: Names) -> list[Item]:
+    """A window for each position of what lies beyond rows and channels, its channels cut."""
+    shape = instruction.dst.shape
+    if len(shape) > Window.RANK:
+        variable = names.fresh() if shape[0] > 1 else ""
+        body = _windows(taken(instruction, 0, variable, 0, 1), limit, names)
+        return [Loop(variable, shape[0], tuple(body))] if variable else body
+    channel, channels = len(shape) - 1, shape[-1]
+    if limit is None or channels <= limit:
+        return [instruction]
+    whole, rest = divmod(channels, limit)
+    variable = names.fresh() if whole > 1 else ""
+    part = taken(instruction, channel, variable, 0, limit, keep=True)
+    items: list[Item] = [Loop(variable, whole, (part,))] if variable else [part]
     if rest:
-        items += piece("", whole * limit, rest)
+        items.append(taken(instruction, channel, "", whole * limit, rest, keep=True))
     return items
 
 
@@ -274,7 +157,7 @@ def legal_copy(instruction: Copy, arch: Arch, names: Names) -> list[Item]:
 def _ranked(instruction: Copy | Fill, rank: int, names: Names) -> list[Item]:
     """Loops over the slowest dimensions until at most `rank` are left."""
     dst = instruction.dst
-    operands = tuple(_operands(instruction).values())
+    operands = tuple(operands_of(instruction).values())
     if len(walk((dst, *operands))) <= rank:
         return [instruction]
     moving = [axis for axis, extent in enumerate(dst.shape) if extent > 1]

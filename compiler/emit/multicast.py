@@ -40,8 +40,9 @@ from typing import Annotated, Any
 
 from compiler.cost.rates import far_rate
 from compiler.cost.sharing import Way, way_to_all
-from compiler.emit.legal import Names, legal_copy, merged
+from compiler.emit.legal import Names, legal_copy
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, instructions
+from compiler.emit.operands import merged
 from compiler.hold.spans import GRAIN
 from compiler.options import Omittable, Share, Within
 from simmodel.arch import Arch

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler.bind.lanes import kept_dims, lane_of
-from compiler.emit.legal import Names, legal_vector, merged, taken
+from compiler.emit.legal import Names, legal_vector
+from compiler.emit.operands import merged, taken
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
@@ -47,7 +48,7 @@ class ProductEmitter:
         if not self.arch.vector.product_rows:
             first = self._cleared(sums) if tile.opens else []
             return [*first, *self._chained(whole)]
-        whole = merged(self._arranged(whole, nest.rank))  # type: ignore[assignment]
+        whole = merged(self._arranged(whole, nest.rank))
         loops = self._loops(whole)
         limit = self.arch.reach(whole.form)[1]
         last = len(whole.dst.shape) - 1

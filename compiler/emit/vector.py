@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from compiler.bind.machine import form_of
+from compiler.bind.machine import form_of, joins_in_place
 from compiler.bind.roles import Roles, roles
 from compiler.emit.kernels import KERNELS, Leaf, Offer, cycles_of, offered
 from compiler.emit.legal import Names, legal_vector
@@ -80,6 +80,9 @@ class VectorEmitter:
             zero=nest.zero,
         )
         items: list[Item] = []
+        # Scratch holds what pieces of a reduction leave as it is.
+        tensors = tile.plan.tiled.layer.tensors
+        joins = bool(compute.scratch) or joins_in_place(nest, tensors)
         for number, link in enumerate(links):
             last = number == len(links) - 1
             target = final if last else self._scratch(compute, tile)
@@ -87,7 +90,7 @@ class VectorEmitter:
             if last:
                 made[-1] = replace(made[-1], low=nest.low, high=nest.high)
             for instruction in made:
-                items += self._legal(instruction)
+                items += legal_vector(instruction, self.arch, self.names, joins=joins)
         return self._best(items, compute, tile, final)
 
     def _best(self, items: list[Item], compute: Compute, tile: Tile, final: Operand) -> list[Item]:
@@ -122,9 +125,6 @@ class VectorEmitter:
         known = self.names.offers.get(key)
         if known is None or known.instead < offer.instead:
             self.names.offers[key] = offer
-
-    def _legal(self, instruction: VectorInstruction) -> list[Item]:
-        return legal_vector(instruction, self.arch, self.names)
 
     def _scratch(self, compute: Compute, tile: Tile) -> Operand:
         return written_operand(compute, compute.scratch[0], tile, self.places)

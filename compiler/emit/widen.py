@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 
 from compiler.bind.keep_narrow import row_of
 from compiler.emit.constants import Packed
-from compiler.emit.legal import Names, legal_copy, legal_vector, taken
+from compiler.emit.legal import Names, legal_copy, legal_vector
 from compiler.emit.nodes import Use
+from compiler.emit.operands import taken
 from compiler.emit.tile import Places
 from compiler.geometry.ranges import Range, Region
 from compiler.hold.buffer import Buffer
@@ -161,7 +162,7 @@ class Widening:
             variable = self.names.fresh()
             count = steps[0].dst.shape[outer]
             inner = [taken(step, outer, variable, 0, 1, keep=True) for step in steps]
-            body = self._walked(inner, axis, unit, outer + 1)  # type: ignore[arg-type]
+            body = self._walked(inner, axis, unit, outer + 1)
             return [Loop(variable, count, tuple(body))]
         if outer < axis:
             return self._walked(steps, axis, unit, outer + 1)
@@ -178,7 +179,7 @@ class Widening:
         items: list[Item] = []
         for step in steps:
             part = taken(step, axis, variable, start, size, keep=True)
-            items += legal_vector(part, self.arch, self.names)  # type: ignore[arg-type]
+            items += legal_vector(part, self.arch, self.names)
         return [Loop(variable, count, tuple(items))] if count > 1 else items
 
 

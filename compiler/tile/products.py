@@ -16,9 +16,9 @@ import numpy as np
 
 from compiler.bind.roles import Roles
 from compiler.cost.operands import Flows
+from compiler.loops.unit import startup_of
 from compiler.nest.ir import Nest, Tensor, order_of
 from compiler.tile.choice import Choice
-from compiler.tile.vector import vector_startup
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, size_of
 
@@ -110,7 +110,7 @@ class Sums:
         flows.add("local", sums, sums, times=pieces, write=True)
         flows.add("local", sums, sums, times=np.where(pieces > 1, pieces, 0))
         cleared = np.where(pieces > 1, self._elements(more * rows * lane), 0)
-        start = vector_startup(arch)
+        start = startup_of(arch)
         return count * start + np.maximum(work, self.units * flows.longest()) + cleared
 
     def _chained(self, choice: Choice) -> Any:
@@ -129,10 +129,10 @@ class Sums:
         flows.add("local", rows * n * wide, n * wide, write=True)
         work = rows * np.ceil(n / lanes) * factor
         times = choice.k * math.prod(self._taps)
-        step = count * vector_startup(arch) + np.maximum(work, self.units * flows.longest())
+        step = count * startup_of(arch) + np.maximum(work, self.units * flows.longest())
         return times * step + self._elements(rows * n)
 
     def _elements(self, count: Any) -> Any:
         """Cycles of an instruction that writes so many sums."""
         lanes = self.arch.vector.elements(4)
-        return vector_startup(self.arch, ()) + np.ceil(count / lanes)
+        return startup_of(self.arch, ()) + np.ceil(count / lanes)

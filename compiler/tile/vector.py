@@ -1,9 +1,9 @@
 """Cycles of the vector engine for one nest over a tile, instruction by instruction.
 
 A nest is a chain of links (see `emit.vector`): its function, tap by tap where the engine has no
-windows, then bias and multiplier. The engine walks what all operands of a link walk as one, whole
-vectors of its lanes to each innermost row; what has more dimensions than it walks, or longer rows,
-is several instructions, and each pays the engine's start-up and the latency of what it reads.
+windows, then bias and multiplier. Which loops an instruction of a link walks is asked where
+emission asks it as well (`compiler.loops.cover`); what it does not walk is as many instructions,
+and each pays the engine's start-up and the latency of what it reads.
 
     bias of [n, 64, 8, 8] by channel      rows of 64 positions, 64 of them, in 2 dimensions
     on an engine of rank 1                64 instructions
@@ -14,18 +14,22 @@ Sizes may be arrays over candidates.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.bind.machine import adds_up_in_pieces, form_of, temporary_type
+from compiler.bind.machine import adds_up_in_pieces, form_of, joins_in_place, temporary_type
 from compiler.bind.roles import roles
 from compiler.bind.units import columns, largest
 from compiler.binding import Binding
-from compiler.cost.operands import Flows
 from compiler.cost.transfer import pitches
+from compiler.loops.collapse import collapse
+from compiler.loops.cover import PLAIN, Kind, Unit, cheapest, moved
+from compiler.loops.unit import Held, unit_of
+from compiler.loops.walk import Axis
 from compiler.nest.ir import Access, Nest, Tensor, order_of
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, size_of
@@ -35,69 +39,30 @@ from simmodel.isa.functions import JOINS
 _MOVE, _MULTIPLY = "vector.unary.move", "vector.binary.mul"
 
 
-def vector_startup(arch: Arch, read: Collection[str] = ("local",), engine: str = "vector") -> int:
-    """Cycles before an instruction that reads these memories moves its first operand."""
-    memories = arch.memories.on_chip()
-    latency = max((memories[role].latency.cycles(arch.clock) for role in read), default=0)
-    own = arch.scalar.startup if engine == "scalar" else arch.vector.startup
-    return own.cycles(arch.clock) + latency
-
-
 def move_cycles(
     arch: Arch, item: int, sizes: Sequence[int], room: Sequence[int], order: Sequence[int]
 ) -> float:
     """Cycles of moving `sizes` elements of `item` bytes within a buffer of `room`.
 
-    What follows on in memory is one row: rows of a map in one piece, columns of it line by line.
-
     Args:
         order: axes of the buffer, slowest first.
     """
-    engine, (rank, longest) = arch.vector, arch.reach(_MOVE)
-    lanes = engine.elements(item)
-    dims, run, end, step = [1], 1, 0, 1
-    for axis in reversed(order):
-        if sizes[axis] > 1:
-            run = run * sizes[axis] if step == run else run
-            if end in (0, step):
-                dims[-1] *= sizes[axis]
-            else:
-                dims.append(sizes[axis])
-            end = step * sizes[axis]
-        step *= room[axis]
-    dims += [1] * (rank - len(dims))
-    limit = longest or dims[0]
-    whole, rest = divmod(dims[0], limit)
-    count = math.prod(dims[rank:])
-    rows = count * math.prod(dims[1:rank])
-    if rank == 1:
-        count *= whole + bool(rest)
-    else:
-        count *= instructions(whole, rest, dims[rank - 1])
-    flows = Flows(arch)
-    for write in (False, True):
-        flows.add("local", math.prod(sizes) * item, run * item, write=write)
-    work = rows * (whole * math.ceil(limit / lanes) + math.ceil(rest / lanes))
-    return float(count * vector_startup(arch) + max(work, flows.longest()))
-
-
-def instructions(whole: Any, rest: Any, last: Any) -> Any:
-    """Instructions for rows of `whole` pieces and a rest: pieces of a row are taken one by one or,
-    where the outermost dimension is free or as short as `last`, walked along that one."""
-    one_by_one = whole + np.greater(rest, 0)
-    return np.minimum(one_by_one, last * (np.minimum(whole, 1) + np.greater(rest, 0)))
+    steps = pitches(room, order)
+    axes = [Axis(n, (step * item, step * item)) for n, step in zip(sizes, steps, strict=True)]
+    unit = unit_of(arch, (_MOVE, cost_of(_MOVE)), [Held("local", item)] * 2)
+    return cheapest(unit, collapse(axes)).cycles
 
 
 @dataclass(frozen=True)
 class Walked:
-    """An operand as the loops of a nest walk it."""
+    """An operand as a nest walks it."""
 
     role: str
     """Of the memory that it lies in."""
     item: int
     """Bytes of an element."""
-    steps: Sequence[Any]
-    """Elements by which each loop moves on; 0: it stands still."""
+    access: Access | None = None
+    """None: the tile's own buffer for the result, or for what stands in its stead."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +78,109 @@ class Link:
     """Kernel positions within an instruction that slides a window; 0: it slides none."""
     reduces: bool = False
     """Whether it walks the reduction as well."""
+    joins: bool = False
+    """Whether a piece of the reduction may join what those before it left."""
+
+
+class Place(NamedTuple):
+    """An operand, as far as how it lies in a buffer of just what a tile needs follows from it."""
+
+    item: int
+    """Bytes of an element."""
+    reads: tuple[tuple[tuple[int, int], ...], ...] | None
+    """For each axis of the tensor that is read, loops and their factors; None: what is made."""
+    order: tuple[int, ...]
+    """Axes of that tensor, slowest first."""
+
+    def steps(self, extents: Sequence[int], own: Sequence[int]) -> list[int]:
+        """Bytes by which each loop moves it; `own` are the elements that move what is made."""
+        if self.reads is None:
+            return [step * self.item for step in own]
+        box = [
+            1 + sum([abs(factor) * (extents[d] - 1) for d, factor in terms]) for terms in self.reads
+        ]
+        steps = [0] * len(extents)
+        for terms, pitch in zip(self.reads, pitches(box, self.order), strict=True):
+            for d, factor in terms:
+                steps[d] += factor * pitch * self.item
+        return steps
+
+
+class Step(NamedTuple):
+    """A link, as far as its cycles follow from it."""
+
+    unit: Unit
+    kind: Kind
+    times: int
+    taps: int
+    places: tuple[Place, ...]
+
+
+class Chain(NamedTuple):
+    """All that decides what the links of a nest take for a tile of given sizes."""
+
+    rank: int
+    inner: tuple[int, ...]
+    """Positions of the loops that are in no result."""
+    order: tuple[int, ...]
+    """Dimensions of the result in memory, slowest first."""
+    links: tuple[Step, ...]
+    rows: tuple[int, ...] = ()
+    """Of windows: dimensions along which they slide."""
+    channels: tuple[int, ...] = ()
+    """Of windows: the others, slowest first."""
+
+
+@lru_cache(maxsize=1 << 12)
+def _known(chain: Chain) -> dict[tuple[int, ...], float]:
+    """Cycles by the sizes of a tile: nests that are alike share them."""
+    return {}
+
+
+def _cycles(chain: Chain, known: dict[tuple[int, ...], float], sizes: tuple[int, ...]) -> float:
+    """Cycles of all links of `chain` for a tile of `sizes`."""
+    found = known.get(sizes)
+    if found is None:
+        extents = (*sizes, *chain.inner)
+        own = [*pitches(sizes, chain.order), *(0 for _ in chain.inner)]
+        found = sum(link.times * _of(chain, link, extents, own) for link in chain.links)
+        known[sizes] = found
+    return found
+
+
+def _of(chain: Chain, link: Step, extents: Sequence[int], own: Sequence[int]) -> float:
+    """Cycles of the instructions of a link."""
+    sides = [place.steps(extents, own) for place in link.places]
+    if link.taps:
+        return _window(chain, link, extents, sides)
+    loops = range(len(extents) if link.kind.reduces else chain.rank)
+    axes = [Axis(extents[d], tuple([side[d] for side in sides])) for d in loops]
+    return cheapest(link.unit, collapse(axes, int(link.kind.reduces)), link.kind).cycles
+
+
+def _window(
+    chain: Chain, link: Step, extents: Sequence[int], sides: Sequence[Sequence[int]]
+) -> float:
+    """Of windows, which no dimensions join: rows of channels, and a window for each position of
+    what else there is."""
+    unit, moving = link.unit, chain.channels
+    channels = extents[moving[-1]] if moving else 1
+    walked = math.prod(extents[d] for d in chain.rows)
+    count = math.prod(extents[d] for d in moving[:-1])
+    whole, rest = divmod(channels, unit.longest)
+    rows = [unit.longest] * whole + [rest] * bool(rest)
+    work = sum(math.ceil(walked * math.ceil(row / unit.lanes) * unit.factor) for row in rows)
+    # Each position of the input once, however many kernel positions see it.
+    weights = len(sides) - 1 if len(sides) > 2 else 0
+    axes = [
+        Axis(extent, tuple([
+            side[d] if d < chain.rank or number == weights else 0
+            for number, side in enumerate(sides)
+        ]))
+        for d, extent in enumerate(extents)
+    ]  # fmt: skip
+    busy = max(count * work * link.taps, moved(unit, [(axis.extent, axis) for axis in axes]))
+    return float(count * len(rows) * unit.startup + busy)
 
 
 @dataclass(frozen=True)
@@ -142,10 +210,42 @@ class VectorWork:
             shared = columns(self.nest, self.way, self.arch)
             sizes = largest(self.sizes, self._order, self.units, shared)
             return replace(self, sizes=sizes, beside=self.units).cycles
-        total: Any = 0
-        for link in self._links():
-            total = total + self._of(link)
-        return total
+        chain = self._chain
+        known = _known(chain)
+        tiles = np.broadcast_arrays(*self.sizes) if self.sizes else []
+        if all(column.ndim == 0 for column in tiles):
+            return _cycles(chain, known, tuple(map(int, self.sizes)))
+        each = zip(*(column.ravel().tolist() for column in tiles), strict=True)
+        return np.reshape([_cycles(chain, known, tile) for tile in each], tiles[0].shape)
+
+    @property
+    def _chain(self) -> Chain:
+        nest = self.nest
+        inner = tuple(dim.extent for dim in nest.dims[nest.rank :])
+        links = tuple(self._step(link) for link in self._links() if link.times)
+        rows: tuple[int, ...] = ()
+        channels = self._order
+        if any(step.taps for step in links):
+            found = roles(nest)
+            rows = tuple(d for d in (found.y, found.x) if d is not None)
+            channels = tuple(d for d in channels if d not in rows and nest.dims[d].extent > 1)
+        return Chain(nest.rank, inner, self._order, links, rows, channels)
+
+    def _step(self, link: Link) -> Step:
+        operands = (link.written, *link.reads)
+        held = [Held(operand.role, operand.item) for operand in operands]
+        form = link.form, cost_of(link.form)
+        unit = unit_of(self.arch, form, held, self.way.finisher, self.beside)
+        kind = Kind(True, link.joins) if link.reduces else PLAIN
+        places = tuple(self._place(operand) for operand in operands)
+        return Step(unit, kind, link.times, link.taps, places)
+
+    def _place(self, operand: Walked) -> Place:
+        if operand.access is None:
+            return Place(operand.item, None, ())
+        tensor = self.tensors[operand.access.tensor]
+        index = tuple(affine.terms for affine in operand.access.index)
+        return Place(operand.item, index, order_of(tensor.shape, tensor.storage.strides))
 
     @property
     def least(self) -> float:
@@ -155,15 +255,10 @@ class VectorWork:
     def _least(self, link: Link) -> float:
         if self.way.engine == "scalar":
             return 0.0  # beside the vector engine
-        elements: int = math.prod(self.extents if link.reduces else self.sizes) * link.times
+        inner = self.nest.dims[self.nest.rank :] if link.reduces else ()
+        elements: int = math.prod((*self.sizes, *(dim.extent for dim in inner))) * link.times
         factor = self.arch.factor(link.form, cost_of(link.form))
         return elements * max(1, link.taps) / self._lanes(link) * factor
-
-    @property
-    def extents(self) -> list[Any]:
-        """Positions of every loop of the nest."""
-        inner = (dim.extent for dim in self.nest.dims[self.nest.rank :])
-        return [*self.sizes, *inner]
 
     def _links(self) -> Iterator[Link]:
         nest, arch = self.nest, self.arch
@@ -183,7 +278,7 @@ class VectorWork:
         else:
             pieces = self.way.engine != "scalar" and adds_up_in_pieces(nest, self.tensors, arch)
             more = bool(late) or pieces
-            yield from self._main(scratch if more else target, scratch)
+            yield from self._main(scratch if more else target, scratch, pieces=pieces)
             source = scratch
             if more and not late:
                 yield Link(target, (source,), _MOVE)
@@ -192,7 +287,7 @@ class VectorWork:
             yield Link(made, (source, self._read(access)), form)
             source = scratch
 
-    def _main(self, target: Walked, scratch: Walked) -> Iterator[Link]:
+    def _main(self, target: Walked, scratch: Walked, *, pieces: bool) -> Iterator[Link]:
         """The nest's own function."""
         nest = self.nest
         reads = tuple(self._read(access) for access in nest.operands)
@@ -202,7 +297,9 @@ class VectorWork:
         taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
         weighted = len(reads) > 1
         if not roles(nest).taps:
-            yield Link(target, reads[:1], form_of(nest, self.way.finisher), reduces=True)
+            form = form_of(nest, self.way.finisher)
+            joins = pieces or joins_in_place(nest, self.tensors)
+            yield Link(target, reads[:1], form, reduces=True, joins=joins)
         elif self.arch.vector.window:
             form = f"vector.window.{'fma' if weighted else nest.reduce}"
             yield Link(target, reads, form, taps=taps)
@@ -226,109 +323,16 @@ class VectorWork:
         return order_of(result.shape, result.storage.strides)
 
     def _made(self, dtype: str, role: str = "local") -> Walked:
-        """The tile's own buffer for the result, or for what stands in its stead."""
-        steps = pitches(self.sizes, self._order)
-        inner = [0] * (len(self.nest.dims) - self.nest.rank)
-        return Walked(role, size_of(dtype), [*steps, *inner])
+        return Walked(role, size_of(dtype))
 
     def _read(self, access: Access) -> Walked:
-        """What the tile reads, in a buffer of just that."""
-        extents, tensor = self.extents, self.tensors[access.tensor]
-        box = [
-            1 + sum(abs(factor) * (extents[d] - 1) for d, factor in affine.terms)
-            for affine in access.index
-        ]
-        pitch = pitches(box, order_of(tensor.shape, tensor.storage.strides))
-        steps: list[Any] = [0] * len(extents)
-        for affine, stride in zip(access.index, pitch, strict=True):
-            for d, factor in affine.terms:
-                steps[d] = steps[d] + factor * stride
-        wide = temporary_type(self.arch)
+        tensor = self.tensors[access.tensor]
         real = access.tensor in self.inside and is_float(tensor.dtype)
-        return Walked("local", size_of(wide if real else tensor.dtype), steps)
+        kind = temporary_type(self.arch) if real else tensor.dtype
+        return Walked("local", size_of(kind), access)
 
     def _lanes(self, link: Link) -> float:
         if self.way.engine == "scalar":
             return 1.0
         widest = max(operand.item for operand in (link.written, *link.reads))
         return self.arch.vector.elements(widest)
-
-    def _of(self, link: Link) -> Any:
-        """Cycles of all instructions of a link."""
-        arch, lanes = self.arch, self._lanes(link)
-        inner, rows, last, pieces = self._window() if link.taps else self._joined(link)
-        factor = arch.factor(link.form, cost_of(link.form))
-        limit = arch.reach(link.form)[1] or np.iinfo(np.int64).max
-        whole, rest = inner // limit, inner % limit
-        most = np.ceil(rows * np.ceil(np.minimum(inner, limit) / lanes) * factor)
-        work = pieces * (whole * most + np.ceil(rows * np.ceil(rest / lanes) * factor))
-        count = pieces * self._instructions(link, whole, rest, last)
-        busy = np.maximum(work * max(1, link.taps), self._moved(link) * self.beside)
-        start = vector_startup(arch, {operand.role for operand in link.reads}, self.way.finisher)
-        return link.times * (count * start + busy)
-
-    def _instructions(self, link: Link, whole: Any, rest: Any, last: Any) -> Any:
-        """Instructions for rows of `whole` longest ones and a rest, `last` of them along the
-        outermost dimension."""
-        if link.taps or link.reduces or self.arch.reach(link.form)[0] == 1:
-            return whole + (rest > 0)
-        return instructions(whole, rest, last)
-
-    def _window(self) -> tuple[Any, Any, Any, Any]:
-        """Channels, rows of them and instructions of a window, which no dimensions join."""
-        found, nest = roles(self.nest), self.nest
-        rows = [d for d in (found.y, found.x) if d is not None]
-        moving = [d for d in self._order if d not in rows and nest.dims[d].extent > 1]
-        inner = moving[-1:]
-        lead = (self.sizes[d] for d in moving[:-1])
-        channels, walked = (math.prod(self.sizes[d] for d in dims) for dims in (inner, rows))
-        return channels, walked, walked, math.prod(lead)
-
-    def _joined(self, link: Link) -> tuple[Any, Any, Any, Any]:
-        """Positions of a row however long, rows of an instruction, how many of these lie along its
-        outermost dimension, and instructions."""
-        operands, extents = (link.written, *link.reads), self.extents
-        depth: Any = 0
-        dims: list[Any] = [1]  # a scalar is a row of one
-        ends: list[Any] = [0] * len(operands)
-        for loop in self._loops(link):
-            size, steps = extents[loop], [operand.steps[loop] for operand in operands]
-            moves, joins = np.greater(size, 1), np.greater(depth, 0)
-            for step, end in zip(steps, ends, strict=True):
-                joins = joins & np.equal(step, end)
-            depth = depth + (moves & ~joins)
-            for level, extent in enumerate(dims, 1):
-                dims[level - 1] = np.where(moves & (depth == level), extent * size, extent)
-            ends = [
-                np.where(moves, step * size, end) for step, end in zip(steps, ends, strict=True)
-            ]
-            dims.append(1)
-        rank, _ = self.arch.reach(link.form)
-        dims += [1] * (rank - len(dims))
-        return dims[0], math.prod(dims[1:rank]), dims[rank - 1], math.prod(dims[rank:])
-
-    def _loops(self, link: Link) -> list[int]:
-        """Loops that an instruction walks, the fastest first; by what it reads where it reduces."""
-        if not link.reduces:
-            return [*reversed(self._order)]
-        return _by_steps(range(len(self.nest.dims)), link.reads[0])
-
-    def _moved(self, link: Link) -> Any:
-        """Cycles that the memories take for what a link reads and writes."""
-        flows, rank, every = Flows(self.arch), self.nest.rank, len(self.nest.dims)
-        for operand in (link.written, *link.reads):
-            # Of a window's input each position is read once, however many kernel positions see it.
-            inner = link.reduces or (link.taps and operand is link.reads[-1] is not link.reads[0])
-            size: Any = operand.item
-            run: Any = 1
-            for loop in _by_steps(range(every if inner else rank), operand):
-                step, extent = operand.steps[loop], self.extents[loop]
-                run = np.where(np.equal(step, run), run * extent, run)
-                size = size * np.where(np.equal(step, 0), 1, extent)
-            flows.add(operand.role, size, run * operand.item, write=operand is link.written)
-        return flows.longest()
-
-
-def _by_steps(loops: Iterable[int], operand: Walked) -> list[int]:
-    """`loops` by how far they move an operand, the shortest way first."""
-    return sorted(loops, key=lambda loop: int(np.max(operand.steps[loop])))

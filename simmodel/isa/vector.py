@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -46,6 +46,14 @@ def vector_cycles(arch: Arch, walked: tuple[int, ...], itemsize: int, factor: fl
     return math.ceil(vectors * factor)
 
 
+@lru_cache(maxsize=1 << 14)
+def row_of(extent: int, longest: int) -> int:
+    """Elements of each of the fewest equal rows of at most `longest` that `extent` falls into."""
+    if extent <= longest:
+        return extent
+    return next(row for row in range(longest, 0, -1) if extent % row == 0)
+
+
 class VectorFamily(Instruction):
     """What the vector engine executes: a result, and the walk over elements."""
 
@@ -66,13 +74,13 @@ class VectorFamily(Instruction):
         return arch.vector.startup.cycles(arch.clock) + access_latency(arch, self.reads())
 
     def rows(self, arch: Arch) -> tuple[int, ...]:
-        """What it walks, a row that is longer than the engine's longest as several of these, where
-        they fill it and the engine has a dimension left for them."""
+        """What it walks, a row that is longer than the engine's longest as several equal ones,
+        where the engine has a dimension left for them."""
         walked, (rank, limit) = self.walked(), arch.reach(self.form)
         if limit is None or walked[-1] <= limit or len(walked) >= rank:
             return walked
-        count, rest = divmod(walked[-1], limit)
-        return walked if rest else (*walked[:-1], count, limit)
+        row = row_of(walked[-1], limit)
+        return (*walked[:-1], walked[-1] // row, row)
 
     def cycles(self, arch: Arch) -> int:
         widest = max(operand.itemsize for operand in (self.dst, *self.reads()))

@@ -364,7 +364,7 @@ def test_a_host_call_is_not_executed_by_an_engine() -> None:
     ("changes", "message"),
     [
         ({"rank": 1}, "2 dimensions"),
-        ({"max_extent": 8}, "extent 9"),
+        ({"max_extent": 8, "rank": 2}, "extent 9"),
         ({"types": ["int32"]}, "no int8"),
         ({"writes": ["accumulators"]}, "does not write local"),
     ],
@@ -383,7 +383,8 @@ def test_what_a_splat_cannot_be(changes: dict[str, Any], message: str) -> None:
         ((24,), 2, 3 * 2),  # 3 rows of 8, each 2 vectors of 5 lanes
         ((3, 8), 2, 3 * 2),  # which is the same
         ((24,), 1, None),
-        ((20,), 2, None),  # a row of 4 would be left
+        ((20,), 2, 4 * 1),  # 4 rows of 5: 8 would leave a rest
+        ((11,), 2, 11 * 1),  # which falls into nothing else
     ],
 )
 def test_a_long_row_is_walked_as_rows(

@@ -1,0 +1,214 @@
+"""Which of a nest's loops an instruction walks itself, and which are loops around it: all ways.
+
+    sum over 49 rows of 512 channels   512 x ...     on an engine of one dimension
+        walks the rows       512 instructions of 4 vectors
+        walks the channels   49 times 2 instructions of 16 vectors, each joins what is there
+
+Every cover is priced by the clock of the instruction: start-up, then the longer of its rows and of
+what its operands move. The quickest is taken, the one of the fewest instructions where they are
+alike. `compiler.loops.collapse` brings loops into the order that is asked for here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from typing import NamedTuple
+
+from compiler.loops.partition import cuts
+from compiler.loops.walk import Axis, Loops
+from simmodel.isa.vector import row_of
+
+
+class Port(NamedTuple):
+    """How an operand gets to the engine."""
+
+    way: tuple[str, bool]
+    """A memory, and whether its ports for writes are others: operands share what it carries."""
+    item: int
+    """Bytes of an element."""
+    grain: int
+    """Bytes that move for each contiguous run at least."""
+    rate: float
+    """Bytes a cycle; of one bank where memory is mapped in blocks."""
+    bank: int = 0
+    """Bytes of a bank where memory is mapped in blocks; else 0."""
+    banks: int = 1
+
+
+class Unit(NamedTuple):
+    """What instructions of one form cost over operands of given types in given memories."""
+
+    rank: int
+    longest: int
+    lanes: float
+    factor: float
+    """Cycles for each vector of lanes."""
+    startup: int
+    interval: float
+    """Cycles from one issue to the next."""
+    ports: tuple[Port, ...]
+    """Of what is written and of each operand read."""
+    earlier: Port
+    """Of what was written, where a piece of a reduction joins it."""
+
+
+class Kind(NamedTuple):
+    """What is done at each position."""
+
+    reduces: bool = False
+    """Whether loops along which what is written stands still are reduced."""
+    joins: bool = True
+    """Whether a reduction in pieces may join each to what those before it left."""
+
+
+PLAIN = Kind()
+
+
+@dataclass(frozen=True)
+class Cover:
+    """One way, with what it takes."""
+
+    inside: tuple[int, ...]
+    """Loops that an instruction walks, slowest first."""
+    size: int
+    """Positions of the innermost of them that it takes at once."""
+    cycles: float
+    """Of the engine, all instructions."""
+    count: int
+    """Instructions, however often loops repeat them."""
+    words: int
+    """Instructions, each once."""
+    issued: float
+    """Cycles that the front end takes for them."""
+    rest: Cover | None = None
+    """Of what whole pieces leave of the innermost loop."""
+
+    @property
+    def rank(self) -> tuple[float, int, int]:
+        """What covers are compared by."""
+        return max(self.cycles, self.issued), self.count, self.words
+
+
+@lru_cache(maxsize=1 << 16)
+def cheapest(unit: Unit, loops: Loops, kind: Kind = PLAIN) -> Cover:
+    """The quickest of `covers`; of several the first.
+
+    Raises ValueError where a reduction does not fit into one instruction and may not be cut.
+    """
+    found = min(covers(unit, loops, kind), key=lambda cover: cover.rank, default=None)
+    if found is None:
+        raise ValueError(f"no instruction reduces all of {loops}, and none joins the pieces")
+    return found
+
+
+def covers(unit: Unit, loops: Loops, kind: Kind = PLAIN) -> Iterator[Cover]:
+    """All ways: every loop innermost in turn, with as many of the slower ones as there is room for
+    in every choice, its row cut in every way. The fastest loop comes first."""
+    moving = [n for n, axis in enumerate(loops) if axis.extent > 1]
+    if not moving:
+        yield _cover(unit, loops, (), 1, kind)
+        return
+    for place in range(len(moving) - 1, -1, -1):
+        last, slower = moving[place], moving[:place]
+        for spare in (False, True)[: unit.rank]:
+            room = min(unit.rank - 1 - spare, place)
+            for others in combinations(reversed(slower), room):
+                inside = (*reversed(others), last)
+                yield from _cut(unit, loops, inside, kind, spare=spare)
+
+
+def _cut(
+    unit: Unit, loops: Loops, inside: tuple[int, ...], kind: Kind, *, spare: bool
+) -> Iterator[Cover]:
+    last = loops[inside[-1]]
+    if spare and last.extent <= unit.longest:
+        return
+    for size in dict.fromkeys(cuts(last.extent, unit.longest, last.grain, spare=spare)):
+        if _legal(loops, inside, size, kind) and not (size <= unit.longest and spare):
+            yield _cover(unit, loops, inside, size, kind)
+
+
+def _legal(loops: Loops, inside: tuple[int, ...], size: int, kind: Kind) -> bool:
+    """Whether an instruction may walk just these loops, the innermost in pieces of `size`."""
+    last = inside[-1]
+    for number, axis in enumerate(loops):
+        cut = size < axis.extent if number == last else number not in inside and axis.extent > 1
+        if cut and (axis.grain > 1 and number != last):
+            return False
+        if cut and kind.reduces and not axis.steps[0] and not kind.joins:
+            return False
+    if len(inside) < 2:
+        return True
+    # What does not follow on only because of a loop in between is no row of its own.
+    outer, inner = loops[inside[-2]], loops[last]
+    return any(s != size * t for s, t in zip(outer.steps, inner.steps, strict=True))
+
+
+def _cover(unit: Unit, loops: Loops, inside: tuple[int, ...], size: int, kind: Kind) -> Cover:
+    count = firsts = words = 1
+    rest = None
+    for number, axis in enumerate(loops):
+        turns = axis.extent
+        if inside and number == inside[-1]:
+            turns, left = divmod(axis.extent, size)
+            if left:
+                part = (*loops[:number], axis._replace(extent=left), *loops[number + 1 :])
+                rest = cheapest(unit, part, kind)
+        elif number in inside:
+            continue
+        count *= turns
+        reduced = kind.reduces and not axis.steps[0]
+        firsts *= 1 if reduced else turns
+        words *= 2 if reduced and turns > 1 else 1
+    sizes = [(loops[n].extent, loops[n]) for n in inside[:-1]]
+    sizes += [(size, loops[inside[-1]])] if inside else []
+    cycles = firsts * _instruction(unit, sizes, joins=False)
+    if count > firsts:
+        cycles += (count - firsts) * _instruction(unit, sizes, joins=True)
+    if rest is not None:
+        cycles, count = cycles + rest.cycles, count + rest.count
+        words += rest.words
+    return Cover(inside, size, cycles, count, words, count * unit.interval, rest)
+
+
+def _instruction(unit: Unit, sizes: list[tuple[int, Axis]], *, joins: bool) -> float:
+    """Cycles of one instruction; with `joins` it reads what it writes as well."""
+    rows = 1
+    for extent, _ in sizes[:-1]:
+        rows *= extent
+    inner = sizes[-1][0] if sizes else 1
+    row = row_of(inner, unit.longest)
+    vectors = rows * (inner // row) * math.ceil(row / unit.lanes)
+    return unit.startup + max(math.ceil(vectors * unit.factor), moved(unit, sizes, joins=joins))
+
+
+def moved(unit: Unit, sizes: list[tuple[int, Axis]], *, joins: bool = False) -> int:
+    """Cycles that memories take for the operands, over these many positions of each loop."""
+    ways: dict[tuple[str, bool], float] = {}
+    moving = [*enumerate(unit.ports), *([(0, unit.earlier)] if joins else [])]
+    for number, port in moving:
+        cycles = _carried(port, [(n, abs(axis.steps[number])) for n, axis in sizes])
+        if port.bank:
+            ways[port.way] = max(ways.get(port.way, 0.0), cycles)
+        else:
+            ways[port.way] = ways.get(port.way, 0.0) + cycles
+    return math.ceil(max(ways.values()) - 1e-6)
+
+
+def _carried(port: Port, dims: list[tuple[int, int]]) -> float:
+    """Cycles for one operand by itself: whole grains for each contiguous run."""
+    run, runs, span = port.item, 1, port.item
+    for extent, step in sorted((d for d in dims if d[1] and d[0] > 1), key=lambda d: d[1]):
+        span += (extent - 1) * step
+        if step == run and runs == 1:
+            run *= extent
+        else:
+            runs *= extent
+    moved = runs * -(-run // port.grain) * port.grain
+    if not port.bank:
+        return moved / port.rate
+    return moved / (port.rate * min(port.banks, -(-span // port.bank)))
