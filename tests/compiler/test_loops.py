@@ -1,0 +1,81 @@
+"""Loops before they become instructions: what is one loop, where rows are cut, what covers them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from machines import machine
+from test_emit_legal import flat, vectors
+
+from compiler.emit.legal import Names, legal_vector
+from compiler.emit.operands import axes_of
+from compiler.loops.collapse import collapse
+from compiler.loops.cover import Kind, Port, Unit, cheapest, covers
+from compiler.loops.partition import cuts
+from compiler.loops.unit import Held, unit_of
+from compiler.loops.walk import parsed, printed
+from simmodel.arch import Arch
+from simmodel.isa import Reduce, VectorFamily
+
+WIDE = {"size": 1 << 20, "banks": 64, "bank_width": 512}
+"""A memory that nothing waits for."""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("4 x 8 x 16   dst 128 16 1   a 128 16 1", "512   dst 1   a 1"),
+        ("4 x 8 x 16   dst 128 16 1   a 16 0 1", "4 x 8 x 16   dst 128 16 1   a 16 0 1"),
+        ("64 x 7 x 7   dst 1 448 64   a 49 7 1", "49 x 64   dst 64 1   a 1 49"),
+        ("3 x 1 x 5   dst 10 10 2   a 5 9 1", "15   dst 2   a 1"),
+    ],
+)
+def test_what_all_walk_as_one_is_one_loop(before: str, after: str) -> None:
+    assert printed(collapse(parsed(before)), ("dst", "a")) == after
+
+
+@pytest.mark.parametrize(
+    ("extent", "spare", "sizes"),
+    [
+        (200, False, [200]),
+        (1000, False, [256, 250]),
+        (1000, True, [1000, 768, 256, 250]),
+        (1009, False, [256]),
+    ],
+)
+def test_a_long_row_is_cut_in_longest_or_in_equal_pieces(
+    extent: int, spare: bool, sizes: list[int]
+) -> None:
+    assert list(cuts(extent, 256, 1, spare=spare)) == sizes
+
+
+def test_a_reduction_walks_what_is_not_reduced_where_that_is_quicker() -> None:
+    """A mean over 49 rows of 512 channels by an engine of one dimension, 16 lanes, rows of 256 at
+    most, 6 cycles of start-up: 512 instructions of 4 vectors, or 49 times 2 of 16 vectors."""
+    ports = Port(("local", False), 4, 1, 1e9), Port(("local", False), 1, 1, 1e9)
+    unit = Unit(1, 256, 16, 1.0, 6, 0.0, ports, ports[0])
+    loops = collapse(parsed("49 x 512   dst 0 4   a 512 1"), 1)
+    found = {cover.inside: cover.cycles for cover in covers(unit, loops, Kind(reduces=True))}
+    # What it reads and writes is nothing to such memories but a cycle at least.
+    assert found == {(0,): 512 * (6 + 4), (1,): 49 * 2 * (6 + 16)}
+    assert cheapest(unit, loops, Kind(reduces=True)).inside == (1,)
+    whole = Kind(reduces=True, joins=False)
+    assert [cover.inside for cover in covers(unit, loops, whole)] == [(0,)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(vectors())
+def test_a_cover_costs_what_its_instructions_cost(case: tuple[VectorFamily, Arch]) -> None:
+    wide, arch = case
+    arch = machine(
+        local=WIDE, vector={"rank": arch.vector.rank, "max_extent": arch.vector.max_extent}
+    )
+    lead, walked = int(isinstance(wide, Reduce)), (wide.dst, *wide.reads())
+    held = [Held(operand.memory, operand.itemsize) for operand in walked]
+    unit = unit_of(arch, (wide.form, wide.cost()), held)
+    cover = cheapest(unit, collapse(axes_of(walked), lead), Kind(bool(lead)))
+    made = [item for item, _ in flat(legal_vector(wide, arch, Names()), {})]
+    assert cover.count == len(made)
+    assert cover.cycles == pytest.approx(
+        sum(max(1, item.cycles(arch)) + item.startup(arch) for item in made), rel=0.02
+    )
