@@ -53,6 +53,7 @@ def _conversions(ir: NestGraph) -> Iterator[Nest]:
     for name in (name for step in ir.steps for name in reads_of(step)):
         buffer = ir.tensors[name].storage.buffer
         read[buffer] = read.get(buffer, 0) + 1
+    shown = {ir.tensors[name].storage.buffer for name in ir.outputs}
     for step in ir.steps:
         if isinstance(step, HostNode) or step.function != "move" or step.reduce is not None:
             continue
@@ -65,7 +66,7 @@ def _conversions(ir: NestGraph) -> Iterator[Nest]:
         given = access.tensor in ir.inputs and read[source.storage.buffer] == 1
         begins = given and access.scale is None and step.scale is not None
         ends = step.tensor in ir.outputs and not read.get(made.storage.buffer)
-        begins = begins and is_float(source.dtype) and access.tensor not in ir.outputs
+        begins = begins and is_float(source.dtype) and source.storage.buffer not in shown
         ends = ends and step.scale is None and access.scale is not None and is_float(made.dtype)
         if begins or ends:
             yield step

@@ -54,6 +54,10 @@ def test_a_state_is_handed_on_as_it_is_stored() -> None:
         ("(c[i] scale 0.5", "(c[i] scale 0.25"),  # another scale on the way out
         ("move(past[i]) as", "clip(move(past[i]), 0.0, 6.0) as"),
         ("output present: fp32", "output present: fp32\noutput past: fp32"),
+        (  # an output is a view of them
+            "input past: fp32",
+            "tensor end: fp32[2] at past + 2 by (1)\ninput past: fp32\noutput end: fp32",
+        ),
     ],
 )
 def test_real_values_that_somebody_sees_are_made(was: str, becomes: str) -> None:
