@@ -132,8 +132,9 @@ class Window:
 
 
 def reshaped(make: Rewriter, x: ir.Value, *shape: int) -> ir.Value:
-    """`x` in another shape."""
-    return make.op("Reshape", [x, make.axes(shape)])
+    """`x` in another shape; an extent of 0 is one, and none that is kept from `x`."""
+    attributes = {"allowzero": 1} if 0 in shape else {}
+    return make.op("Reshape", [x, make.axes(shape)], attributes)
 
 
 def _pooled(make: Rewriter, op_type: str, x: ir.Value, window: Window) -> ir.Value:

@@ -261,8 +261,9 @@ def _window(
 def _average(node: Node, x: Tensor, point: Geometry) -> None:
     size = math.prod(point.kernel)
     counts = _counts(node, x, point)
-    if (counts == counts.flat[0]).all():
-        scale = 1.0 / float(counts.flat[0])
+    most = float(counts.max(initial=1))  # 1 where there are no windows
+    if (counts == most).all():
+        scale = 1.0 / most
         _window(node, x, point, node.out, "sum", (0.0 if point.padded else None, scale))
         return
     # At borders there are fewer: the sum over `size`, times `size` over how many there are.

@@ -63,3 +63,15 @@ def test_a_window_that_begins_in_the_border_is_none_of_the_program_either() -> N
     verify(program, NAMED["plain"])
     got = execute(program, feeds, NAMED["plain"], host=run_node)["y"]
     np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])
+def test_planes_smaller_than_their_window_leave_nothing_to_go_on_with(kind: str) -> None:
+    """As in three dimensions, planes come first, then the depth: nothing, not 2 rows again."""
+    arch = NAMED["plain"]
+    model = pool(kind, 7, kernel_shape=[2, 2, 3])
+    for port, shape in ((model.graph.input[0], (1, 3, 2, 1, 7)), (model.graph.output[0], None)):
+        port.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, shape))
+    graph = nests(prepared(model, "net"), arch, "fp32", CompileOptions())
+    feeds = {"x": np.ones((1, 3, 2, 1, 7), np.float32)}
+    assert run(graph, feeds, run_node)["y"].shape == (1, 3, 1, 0, 5)
