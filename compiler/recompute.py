@@ -23,6 +23,7 @@ import ml_dtypes
 import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
+from compiler.lost_constants import lost_constants
 from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
 from compiler.nest.exact import function_of
 from compiler.nest.interp import Host, feed_one, rows_of, shown, views, with_rows
@@ -563,20 +564,6 @@ def _in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> 
         widest = np.fmax(*changes)
     unsure = np.isnan(widest) & (error > 0)
     return np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))
-
-
-def lost_constants(graph: NestGraph) -> Iterator[str]:
-    """Constants that vanish in their element type, or are beyond what it holds, in words."""
-    for tensor in graph.tensors.values():
-        if tensor.data is None or tensor.exact is None or tensor.storage.buffer != tensor.name:
-            continue
-        limits = ml_dtypes.finfo(tensor.data.dtype)  # type: ignore[no-untyped-call]
-        vanished = (tensor.data == 0) & (tensor.exact != 0)
-        beyond = np.isfinite(tensor.exact) & (np.abs(tensor.exact) > float(limits.max))
-        if beyond.any() or (vanished.any() and not np.any(tensor.data)):
-            at = int(np.argmax(beyond if beyond.any() else vanished))
-            was, became = float(tensor.exact.flat[at]), float(tensor.data.flat[at])
-            yield f"{tensor.name}: {was:.3g} is {became:.3g} in {tensor.dtype}"
 
 
 def _seen(recipe: Recipe) -> dict[str, list[str]]:

@@ -26,11 +26,21 @@ Fields = Mapping[str, Any]
 def fields_of(arch: Arch) -> dict[str, Any]:
     """`arch` as its file would spell it, every field that it may state."""
     made: dict[str, Any] = arch.model_dump(mode="json", by_alias=True, exclude_none=True)
+    _with_nulls(made, arch.model_dump(mode="json", by_alias=True, exclude_defaults=True))
     for memory in made["memories"].values():
         # Ports of their own for reads and writes stand in the place of shared ones.
         if {"read_ports", "write_ports"} & memory.keys():
             memory.pop("ports", None)
     return made
+
+
+def _with_nulls(made: dict[str, Any], stated: Mapping[str, Any]) -> None:
+    """State in `made` what is nothing, where it would be something if nobody stated it."""
+    for name, value in stated.items():
+        if value is None:
+            made[name] = None
+        elif isinstance(value, Mapping):
+            _with_nulls(made[name], value)
 
 
 def scaled(arch: Arch, field: str, factor: float) -> Fields:

@@ -173,7 +173,7 @@ def test_an_internal_error_is_one_line_and_a_file(
         ["--batch", "1,x"],
         ["--batch", "0"],
         ["--dim", "n"],
-        ["--dim", "n=0"],
+        ["--dim", "n=-1"],
         ["--dtype", "int9"],
         ["--jobs", "0"],
         ["--dim", "n=1", "--dim", "n=2"],

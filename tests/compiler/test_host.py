@@ -130,16 +130,18 @@ def test_edges_of_the_graph(text: str) -> None:
 
 
 def test_subgraphs_read_what_surrounds_them() -> None:
-    result = checked("""
+    # More operators than are worth computing in vain: the branches stay branches.
+    many = "m0 = Neg (a)" + "".join(f" m{i} = Neg (m{i - 1})" for i in range(1, 34))
+    result = checked(f"""
         g (float[4, 8] x, bool c) => (float[4, 8] y)
-        {
+        {{
           a = Relu (x)
           b = If (c) <
-            then_branch = t () => (float[4, 8] p) { p = Add (a, x) },
-            else_branch = e () => (float[4, 8] q) { q = Neg (a) }
+            then_branch = t () => (float[4, 8] p) {{ {many} p = Add (m33, x) }},
+            else_branch = e () => (float[4, 8] q) {{ q = Abs (a) }}
           >
           y = Sqrt (b)
-        }
+        }}
     """, x=np.abs(np.random.default_rng(0).standard_normal((4, 8))).astype(np.float32))  # fmt: skip
     assert "If" in kinds(result)
 

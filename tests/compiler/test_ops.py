@@ -358,14 +358,16 @@ def test_what_no_nest_says_runs_on_the_host(node: Case, reason: str) -> None:
 
 
 def test_host_payloads_hold_what_branches_capture() -> None:
-    text = """<ir_version: 10, opset_import: ["" : 21]>
-    g (bool c, float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> {
+    # More operators than are worth computing in vain: the branches stay branches.
+    many = "m0 = Neg (a)" + "".join(f" m{i} = Neg (m{i - 1})" for i in range(1, 34))
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+    g (bool c, float[3] x) => (float[3] y) <float[3] w = {{1, 2, 3}}> {{
         a = Neg (x)
         y = If (c) <
-            then_branch = one () => (float[3] p) { p = Mul (a, w) },
-            else_branch = two () => (float[3] q) { q = Sub (x, a) }
+            then_branch = one () => (float[3] p) {{ {many} p = Mul (m33, w) }},
+            else_branch = two () => (float[3] q) {{ q = Sub (x, a) }}
         >
-    }"""
+    }}"""
     model = onnx.parser.parse_model(text)
     graph = lower(cleaned(load(model, "g")), "fp32")
     assert [step.kind for step in graph.steps] == ["Neg", "If"]
