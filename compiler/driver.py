@@ -25,7 +25,7 @@ from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.fit import Fitter
-from compiler.graph.rewrite import names_of
+from compiler.graph.rewrite import names_of, origin_of
 from compiler.graph.runtime import refusal
 from compiler.group import Group
 from compiler.judge_groups import Trial
@@ -214,7 +214,7 @@ def _known(model: ir.Model) -> Known:
     order = {name: position for position, name in enumerate(source)}
     return {
         str(value.name): [
-            Named(name, NAMES[value.dtype.numpy()], source[name])
+            Named(name, NAMES[value.dtype.numpy()], source[name], origin_of(node))
             for name in sorted(source.keys() & set(names_of(value)), key=order.__getitem__)
         ]
         for node in model.graph

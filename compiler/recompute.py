@@ -14,8 +14,8 @@ every value that the model names is replaced by what the program had there befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
@@ -24,12 +24,18 @@ import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.lost_constants import lost_constants
-from compiler.nest.error import AGAINST_REFERENCE, Arithmetic, against_order, beyond_fp32
+from compiler.nest.error import (
+    Arithmetic,
+    against_order,
+    against_reference,
+    beyond_fp32,
+    in_type,
+)
 from compiler.nest.exact import function_of
 from compiler.nest.interp import Host, feed_one, rows_of, shown, views, with_rows
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Put, Tensor
 from compiler.nest.memo import Memo
-from simmodel.dtype import EPSILON, FLOATS, NAMES, NUMPY
+from simmodel.dtype import FLOATS, NAMES, NUMPY
 from simmodel.isa.forms import elementwise_form
 
 
@@ -41,6 +47,8 @@ class Named(NamedTuple):
     """Element type in the model."""
     node: int
     """Which of the model's nodes makes it: several values of one node may be the same bytes."""
+    origin: str
+    """That node as nests name where they come from."""
 
 
 Known = Mapping[str, Sequence[Named]]
@@ -253,7 +261,7 @@ class _Recomputation:
         values = self.model.tensors[name]
         for rounded in self.recipe.graph.tensors[name].rounded:
             kind = NUMPY[rounded]
-            self.model.set_error(name, _in_type(values, self.model.error_of(name), kind))
+            self.model.set_error(name, in_type(values, self.model.error_of(name), kind))
             with np.errstate(over="ignore"):
                 values[...] = values.astype(kind)
 
@@ -380,17 +388,17 @@ class _Recomputation:
         """What the model's values that a tensor holds are, and should be."""
         values, error = self.model.tensors[name], self.model.error_of(name)
         stored = self.recipe.graph.tensors[name].dtype
-        for known, dtype, node in self.recipe.known[name]:
+        for known, dtype, node, _ in self.recipe.known[name]:
             kind = NUMPY[dtype]
             if name in self.bypassed:
-                self.made[known] = Made(values.astype(kind), _in_type(values, error, kind))
+                self.made[known] = Made(values.astype(kind), in_type(values, error, kind))
                 continue
             self.observed[known] = self.machine.tensors[name].astype(kind)
             if node != self._maker(name):  # made of the first by an operator that changes nothing
                 self.made[known] = Made(self.observed[known], None)
                 continue
             rounded = stored if as_stored else None
-            off, by = _in_type(values, error, kind), self.forms.get(name, "")
+            off, by = in_type(values, error, kind), self.forms.get(name, "")
             self.made[known] = Made(values.astype(kind), off, rounded, by)
 
     def _hand_on(self, name: str) -> None:
@@ -440,22 +448,22 @@ def _as_on_machine(recipe: Recipe) -> dict[str, Array]:
 
 def _reference_arithmetics(recipe: Recipe) -> dict[str, Arithmetic]:
     """By the nodes that nests come from: roundings of a reference, which computes each node in the
-    element type that the model has there, and leaves nothing wider between nodes made one."""
+    element type that the model has there, and leaves nothing wider between nodes made one.
+
+    The type is that of what the node makes in the model: a nest may write what a cast behind it
+    makes of that.
+    """
     kinds: dict[str, set[str]] = {}
-    for stage in recipe.stages:
-        for nest in stage.nests:
-            of_node = kinds.setdefault(nest.origin, set())
-            of_node.update(value.dtype for value in recipe.known.get(nest.tensor, ())[:1])
+    for values in recipe.known.values():
+        for value in values[:1]:
+            for node in value.origin.split("+"):
+                kinds.setdefault(node, set()).add(value.dtype)
     anywhere = {value.dtype for values in recipe.known.values() for value in values}
-    return {node: _against(FLOATS & (own or anywhere)) for node, own in kinds.items()}
-
-
-def _against(kinds: Set[str]) -> Arithmetic:
-    """A nest against a library's operator on values of `kinds`."""
-    if not kinds or "fp32" in kinds or "fp64" in kinds:
-        return AGAINST_REFERENCE
-    unit = max(EPSILON[kind] for kind in kinds)
-    return replace(AGAINST_REFERENCE, unit=2 * unit, special=2 * unit)
+    found: dict[str, Arithmetic] = {}
+    for origin in {nest.origin for stage in recipe.stages for nest in stage.nests}:
+        own = set[str]().union(*(kinds.get(node, set()) for node in origin.split("+")))
+        found[origin] = against_reference(FLOATS & (own or anywhere))
+    return found
 
 
 def _own_forms(recipe: Recipe) -> dict[str, str]:
@@ -550,20 +558,6 @@ def _dequantized_twice(recipe: Recipe) -> set[str]:
         if read.tensor in on_host or read.tensor in quantized:
             found.add(made.tensor)
     return found
-
-
-def _in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> Array | None:
-    """What values may be off by when they are converted to `kind`."""
-    if error is None or kind == values.dtype:
-        return None if error is None else error.copy()
-    wide = values.astype(np.float64)
-    middle = wide.astype(kind).astype(np.float64)
-    with np.errstate(all="ignore"):
-        ends = ((wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1))
-        changes = [np.abs(end - middle) for end in ends]
-        widest = np.fmax(*changes)
-    unsure = np.isnan(widest) & (error > 0)
-    return np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))
 
 
 def _seen(recipe: Recipe) -> dict[str, list[str]]:

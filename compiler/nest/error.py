@@ -18,8 +18,8 @@ within reach. So every element has a bound of its own, and a huge neighbour excu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from itertools import product as combinations
 
 import ml_dtypes
@@ -70,6 +70,14 @@ class Arithmetic:
 AGAINST_REFERENCE = Arithmetic(*(2 * EPSILON["fp32"],) * 4)
 """A nest against a library's operator: both compute in fp32, each in an order of its own, the
 library also where the nest has integers."""
+
+
+def against_reference(kinds: Set[str]) -> Arithmetic:
+    """A nest against a library's operator on values of the float types `kinds`."""
+    if not kinds or "fp32" in kinds or "fp64" in kinds:
+        return AGAINST_REFERENCE
+    unit = max(EPSILON[kind] for kind in kinds)
+    return replace(AGAINST_REFERENCE, unit=2 * unit, special=2 * unit)
 
 
 def against_order(sums: str) -> Arithmetic:
@@ -556,3 +564,17 @@ def beyond_fp32(values: Array) -> Array:
         return np.zeros(values.shape, bool)
     large: Array = np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)
     return large
+
+
+def in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> Array | None:
+    """What values may be off by when they are converted to `kind`."""
+    if error is None or kind == values.dtype:
+        return None if error is None else error.copy()
+    wide = values.astype(np.float64)
+    middle = wide.astype(kind).astype(np.float64)
+    with np.errstate(all="ignore"):
+        ends = ((wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1))
+        changes = [np.abs(end - middle) for end in ends]
+        widest = np.fmax(*changes)
+    unsure = np.isnan(widest) & (error > 0)
+    return np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))

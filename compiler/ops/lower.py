@@ -13,6 +13,7 @@ import onnx_ir as ir
 from compiler.errors import UnsupportedModel, at_node, on, operator_name
 from compiler.graph.defined import expression_in
 from compiler.graph.operators import REASON
+from compiler.graph.rewrite import origin_of
 from compiler.graph.tails import SIZED
 from compiler.nest.build import Builder
 from compiler.nest.ir import HostNode, NestGraph
@@ -120,7 +121,7 @@ def _stored(value: ir.Value, build: Builder) -> str:
 
 
 def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) -> None:
-    build.origin = node.metadata_props.get("origin") or str(node.name)
+    build.origin = origin_of(node)
     build.kind = node.op_type
     build.composite = node.metadata_props.get("composite")
     known = _lowering(node)

@@ -152,6 +152,23 @@ def test_half_precision_between_casts_is_judged_as_half_precision(tmp_path: Path
     assert row["verified"] is True, str(row["note"])
 
 
+@pytest.mark.parametrize("last", ["LayerNormalization", "Gelu"])
+def test_half_precision_in_front_of_a_cast_is_judged_as_half_precision(
+    last: str, tmp_path: Path
+) -> None:
+    """The cast becomes the store of the node before it, which still rounds as the model does."""
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
+    more = ["scale", "bias"] if last == "LayerNormalization" else []
+    constants = {"w": weights} | {name: weights[at] for at, name in enumerate(more)}
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node(last, ["m", *more], ["l"]),
+        node("Cast", ["l"], ["y"], to=FLOAT),
+    ]
+    row = row_of(tmp_path, nodes, constants, {"x": TensorProto.FLOAT16, "y": FLOAT}, "fp16")
+    assert row["verified"] is True, str(row["note"])
+
+
 def test_casts_keep_their_roundings_where_the_rest_is_made_float32() -> None:
     port = [helper.make_tensor_value_info(name, FLOAT, [8]) for name in ("x", "y")]
     nodes = [
