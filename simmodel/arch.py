@@ -262,7 +262,7 @@ class Vector(Part):
     """Dimensions that one instruction walks."""
     max_extent: PositiveInt | None = None
     """Most elements along the innermost dimension of one instruction; a longer row without gaps is
-    walked as rows of that many, where `rank` leaves a dimension for them."""
+    walked as equal rows of at most that many, where `rank` leaves a dimension for them."""
     window: bool = True
     """Pooling and depthwise windows as one instruction; else built from element-wise ones."""
     product_rows: Annotated[int, Field(ge=0)] = 0
