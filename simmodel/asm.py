@@ -1,7 +1,7 @@
 """Assembly: programs as text that a person reads and writes, and that parses back to the same.
 
     program  = 'program' field* record* core*
-    record   = ('demand' | 'origin' | 'buffer' | 'input' | 'output') field*
+    record   = ('demand' | 'register' | 'origin' | 'buffer' | 'input' | 'output') field*
              | 'barrier' name count | 'payload' base64
              | 'constant' name address type '[' extents ']' 'used' bytes 'hash' string
     core     = 'core' number, then indented: ('token' name count)* item*
@@ -10,7 +10,8 @@
     field    = name '=' value              fields that have their default are left out
     value    = number | name | string | 'none' | operand | '(' values ')'
     operand  = memory '[' address ']' ':' type '[' extents ']' ['/{' strides '}']
-               ['*' scale] ['+' zero] [place]
+               ['*' scale] ['+' zero] [limits] [place]
+    limits   = '?{' (dimension | 'none') ':' sum of numbers, factor '*' variable, ... '}'
     address  = sum of numbers, factor '*' variable, 'ring(' slots ',' pitch ',' sum ')'
     uses     = name count (',' name count)*
     notes    = name count place (',' name count place)*
@@ -38,7 +39,7 @@ from simmodel.asm_reader import APART, digest, parse_item, parse_items, parse_pr
 from simmodel.dtype import NAMES, SIZES, size_of
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.program import Constant, Program
-from simmodel.region import Address, Operand, Ring, Terms, contiguous
+from simmodel.region import Address, Limit, Operand, Ring, Terms, contiguous
 
 __all__ = [
     "ParseError",
@@ -64,7 +65,7 @@ def print_program(program: Program) -> str:
     lines = [head + (f" macs={program.macs}" if program.macs else "")]
     if program.demand is not None:
         lines.append(f"demand{_fields(program.demand)}")
-    for word in ("origin", "buffer", "input", "output"):
+    for word in ("register", "origin", "buffer", "input", "output"):
         lines += [f"{word}{_fields(record)}" for record in getattr(program, f"{word}s")]
     lines += [f"barrier {_name(name)} {count}" for name, count in program.barriers.items()]
     lines += [f'payload "{base64.b64encode(data).decode()}"' for data in program.payloads]
@@ -179,7 +180,14 @@ def print_operand(operand: Operand) -> str:
         text += f"*{float(operand.scale)!r}"
     if operand.zero:
         text += f"{operand.zero:+d}"
+    if operand.limits:
+        text += "?{" + ", ".join(map(_limit, operand.limits)) + "}"
     return text + _place(operand.cores)
+
+
+def _limit(limit: Limit) -> str:
+    axis = "none" if limit.axis is None else str(limit.axis)
+    return f"{axis}: " + " + ".join([str(limit.base), *_terms(limit.terms)])
 
 
 def _place(cores: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simmodel.dtype import NUMPY
-from simmodel.region import Address, Operand, Ring, Terms, contiguous
+from simmodel.region import Address, Limit, Operand, Ring, Terms, contiguous
 
 WORDS = {"inf": float("inf"), "nan": float("nan"), "none": None}
 """Bare words that are values."""
@@ -26,7 +26,7 @@ _TOKEN = re.compile(
     r'(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<number>0[xX][0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)"
     rf"|(?P<name>{PLAIN.pattern})"
-    r"|(?P<mark>[\[\](){}:,*+/@=!-])"
+    r"|(?P<mark>[\[\](){}:,*+/@=!?-])"
     r"|(?P<comment>;.*)|(?P<space>[ \t]+)|(?P<other>.)"
 )
 
@@ -175,7 +175,26 @@ def _operand(line: Line) -> Operand:
     zero = line.integer() if line.next.text == "-" else 0
     if line.accept("+"):
         zero = line.integer()
-    return Operand(memory, address, shape, strides, dtype, scale, zero, place(line))
+    limits = _limits(line, len(shape)) if line.accept("?") else ()
+    return Operand(memory, address, shape, strides, dtype, scale, zero, place(line), limits)
+
+
+def _limits(line: Line, rank: int) -> tuple[Limit, ...]:
+    """`{0: 64 + seq + -8*t, none: seq}` of an operand with `rank` dimensions."""
+    line.expect("{")
+    found: list[Limit] = []
+    while True:
+        start = line.at
+        axis = None if line.accept("none") else line.integer(f"a dimension below {rank}, or none")
+        if axis is not None and not 0 <= axis < rank:
+            line.at = start
+            raise line.error(f"a dimension below {rank}, or none")
+        line.expect(":")
+        base, terms, _ = _linear(line, (",", "}"), False)
+        found.append(Limit(axis, base, terms))
+        if line.accept("}"):
+            return tuple(found)
+        line.expect(",")
 
 
 def _float(line: Line) -> float:
@@ -207,13 +226,13 @@ def place(line: Line) -> tuple[int, ...]:
 
 def _address(line: Line) -> Address:
     line.expect("[")
-    base, terms, ring = _linear(line, "]", True)
+    base, terms, ring = _linear(line, ("]",), True)
     line.expect("]")
     return Address(base, terms, ring)
 
 
-def _linear(line: Line, end: str, rings: bool) -> tuple[int, Terms, Ring | None]:
-    """A sum of numbers, factor * variable, and at most one ring, up to `end`."""
+def _linear(line: Line, ends: tuple[str, ...], rings: bool) -> tuple[int, Terms, Ring | None]:
+    """A sum of numbers, factor * variable, and at most one ring, up to one of `ends`."""
     base, terms, ring = 0, [], None
     while True:
         sign = -1 if line.accept("-") else 1
@@ -227,10 +246,10 @@ def _linear(line: Line, end: str, rings: bool) -> tuple[int, Terms, Ring | None]
                 terms.append((line.name("a loop variable"), number))
             else:
                 base += number
-        if line.next.text == end:
+        if line.next.text in ends:
             return base, tuple(terms), ring
         if line.next.text != "-" and not line.accept("+"):
-            raise line.error(f"'+', '-' or '{end}'")
+            raise line.error(f"'+', '-' or {' or '.join(map(repr, ends))}")
 
 
 def _ring(line: Line) -> Ring:
@@ -240,6 +259,6 @@ def _ring(line: Line) -> Ring:
     line.expect(",")
     pitch = line.integer("the bytes from slot to slot")
     line.expect(",")
-    offset, terms, _ = _linear(line, ")", False)
+    offset, terms, _ = _linear(line, (")",), False)
     line.expect(")")
     return Ring(slots, pitch, offset, terms)

@@ -21,6 +21,7 @@ from simmodel.asm_line import DEPTH, Line, ParseError, place, typed_shape, value
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
+from simmodel.region import Register
 
 APART = frozenset({"engine", "waits", "signals", "notifies", "origin"})
 """Fields of instructions that have a place of their own in the line."""
@@ -190,7 +191,7 @@ class _ProgramReader:
     def __init__(self, text: str, constants: Mapping[str, NDArray[Any]]) -> None:
         self.reader, self.data = _Reader(text), constants
         self.values: dict[str, Any] = {}
-        names = "cores tokens constants buffers inputs outputs origins payloads"
+        names = "registers cores tokens constants buffers inputs outputs origins payloads"
         self.lists: dict[str, list[Any]] = {name: [] for name in names.split()}
         self.barriers: dict[str, int] = {}
 
@@ -211,7 +212,13 @@ class _ProgramReader:
         return Program(**(self.values | lists), barriers=self.barriers)
 
     def record(self, line: Line) -> None:
-        kinds = {"origin": Origin, "buffer": Buffer, "input": Port, "output": Port}
+        kinds = {
+            "register": Register,
+            "origin": Origin,
+            "buffer": Buffer,
+            "input": Port,
+            "output": Port,
+        }
         word = line.take("name", "a record")
         self.reader.at += 1
         if word in kinds:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from simmodel.expand import Expansion, expand
 from simmodel.isa import Item
-from simmodel.region import Operand
+from simmodel.region import Operand, Register
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,9 @@ class Program:
     """Multiply-accumulates that the model's outputs take, padding excluded."""
     demand: Demand | None = None
     """None: not known, as in programs written by hand."""
+    registers: tuple[Register, ...] = ()
+    """Lengths that are known when it runs: as it stands it is for the most of each, and
+    `simmodel.lengths.settled` gives it for others."""
 
     @cached_property
     def expanded(self) -> tuple[Expansion, ...]:

@@ -5,12 +5,15 @@ number modulo the number of slots, times the slot's pitch. So one instruction in
 loop stands for all its iterations and nothing is unrolled.
 
     address = base + sum(bytes * variable) + pitch * ((offset + sum(steps * variable)) mod slots)
+
+A variable may also be a *register*, which holds a length that is known when the program runs
+(`simmodel.lengths`). An operand's *limits* then say how many positions of it there are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -62,6 +65,27 @@ class Address:
 
 
 @dataclass(frozen=True)
+class Register:
+    """A length that is known when the program runs."""
+
+    name: str
+    low: int
+    high: int
+    """What the program is made for."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Positions of a box that there are: those below `base + sum(factor * variable)`."""
+
+    axis: int | None
+    """Dimension of the operand; None: of extent 1 and taken off, so it is there or it is not."""
+    base: int
+    terms: Terms
+    """Of registers and loops."""
+
+
+@dataclass(frozen=True)
 class Operand:
     """A strided box of elements that an instruction reads or writes.
 
@@ -82,6 +106,13 @@ class Operand:
     zero: int = 0
     cores: tuple[int, ...] = ()
     """Whose memory, where it is not the issuing core's; several: broadcast."""
+    limits: tuple[Limit, ...] = ()
+    """Where `shape` is only the most that there can be."""
+
+    @cached_property
+    def limited(self) -> frozenset[int]:
+        """Dimensions that may be shorter than `shape` says."""
+        return frozenset(limit.axis for limit in self.limits if limit.axis is not None)
 
     @cached_property
     def itemsize(self) -> int:
@@ -113,6 +144,37 @@ class Operand:
             raise ValueError(f"element {positions} of a row of {self.dtype} begins inside a byte")
         return whole
 
+    def along(self, axes: Sequence[int | None]) -> Operand:
+        """The operand with only `axes`, in that order, at the first position of the others; None
+        stands for a dimension of extent 1."""
+        limits = tuple(
+            replace(limit, axis=axes.index(limit.axis) if limit.axis in axes else None)
+            if limit.axis is not None
+            else limit
+            for limit in self.limits
+        )
+        shape = tuple([1 if a is None else self.shape[a] for a in axes])
+        strides = tuple([self.itemsize if a is None else self.strides[a] for a in axes])
+        return replace(self, shape=shape, strides=strides, limits=limits)
+
+    def cut(self, axis: int, variable: str, start: int, size: int) -> Operand:
+        """Positions start + size * variable .. of one dimension, along which it may stand still."""
+        if self.shape[axis] == 1:
+            return self
+        address = self.address.plus(self.offset(axis, start))
+        if variable and self.strides[axis]:
+            step = self.offset(axis, size)
+            address = replace(address, terms=(*address.terms, (variable, step)))
+        terms = ((variable, -size),) if variable else ()
+        limits = tuple(
+            replace(limit, base=limit.base - start, terms=(*limit.terms, *terms))
+            if limit.axis == axis
+            else limit
+            for limit in self.limits
+        )
+        shape = (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return replace(self, address=address, shape=shape, limits=limits)
+
     @cached_property
     def elements(self) -> int:
         """Elements walked, repetitions included."""
@@ -128,15 +190,18 @@ class Operand:
         """(extent, stride) of the dimensions that remain when contiguous neighbours merge.
 
         Largest stride first, so the order of the walk does not matter; dimensions of extent 1 and
-        repetitions (stride 0) are dropped.
+        repetitions (stride 0) are dropped. What may be shorter is followed by nothing.
         """
-        moving = [(n, s) for n, s in zip(self.shape, self.strides, strict=True) if n > 1 and s]
+        dims = enumerate(zip(self.shape, self.strides, strict=True))
+        moving = [(n, s, axis) for axis, (n, s) in dims if n > 1 and s]
         merged: list[tuple[int, int]] = []
-        for extent, stride in sorted(moving, key=lambda dim: abs(dim[1])):
-            if merged and stride == merged[-1][0] * merged[-1][1]:
+        apart = False
+        for extent, stride, axis in sorted(moving, key=lambda dim: abs(dim[1])):
+            if merged and not apart and stride == merged[-1][0] * merged[-1][1]:
                 merged[-1] = (merged[-1][0] * extent, merged[-1][1])
             else:
                 merged.append((extent, stride))
+            apart = axis in self.limited
         return tuple(reversed(merged))
 
     @cached_property
@@ -184,22 +249,32 @@ def walk(operands: tuple[Operand, ...]) -> tuple[int, ...]:
     dropped. Along a dimension where it has extent 1 and others more, an operand stands still,
     whatever its stride.
     """
-    return _walk(tuple([(operand.shape, operand.strides) for operand in operands]))
+    apart = frozenset().union(*[operand.limited for operand in operands])
+    return _walk(tuple([(operand.shape, operand.strides) for operand in operands]), apart)
 
 
 @lru_cache(maxsize=1 << 14)
-def _walk(boxes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]) -> tuple[int, ...]:
-    """The same for shapes and strides: many operands, above all of different cores, share them."""
+def _walk(
+    boxes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...], apart: frozenset[int]
+) -> tuple[int, ...]:
+    """The same for shapes and strides: many operands, above all of different cores, share them.
+    A dimension of `apart` may be shorter, so those outside of it do not follow on."""
     columns = zip(*(shape for shape, _ in boxes), strict=True)
     extents = [max(column) for column in columns]
     kept: list[tuple[int, tuple[int, ...]]] = []
-    lead = boxes[0][1]
+    lead, ends = boxes[0][1], False
     for axis in sorted(range(len(extents) - 1, -1, -1), key=lambda axis: abs(lead[axis])):
         if extents[axis] == 1:
             continue
         steps = tuple(strides[axis] if shape[axis] > 1 else 0 for shape, strides in boxes)
-        if kept and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True)):
+        on = (
+            kept
+            and not ends
+            and all(s == kept[-1][0] * t for s, t in zip(steps, kept[-1][1], strict=True))
+        )
+        if on:
             kept[-1] = (kept[-1][0] * extents[axis], kept[-1][1])
         else:
             kept.append((extents[axis], steps))
+        ends = axis in apart
     return tuple(extent for extent, _ in reversed(kept)) or (1,)

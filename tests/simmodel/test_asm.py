@@ -16,7 +16,7 @@ from simmodel.asm import print_program as printed
 from simmodel.dtype import NUMPY
 from simmodel.isa import Conv, HostCall, Instruction, Item, Loop, Reduce, Sync, Unary, Window
 from simmodel.program import Buffer, Origin, Program
-from simmodel.region import Address, Operand, Ring
+from simmodel.region import Address, Limit, Operand, Ring
 from simmodel.verify import verify
 
 names = st.one_of(
@@ -45,7 +45,9 @@ def operands(draw: st.DrawFn) -> Operand:
     if draw(st.booleans()):
         strides = st.lists(st.integers(-99, 99), min_size=len(shape), max_size=len(shape))
         operand = replace(operand, strides=tuple(draw(strides)))
-    return replace(operand, address=address)
+    axes = st.none() | st.sampled_from(range(len(shape))) if shape else st.none()
+    limits = st.lists(st.builds(Limit, axes, numbers, terms), max_size=2).map(tuple)
+    return replace(operand, address=address, limits=draw(limits))
 
 
 uses = st.lists(st.tuples(names, st.integers(0, 99)), max_size=3).map(tuple)
@@ -232,7 +234,7 @@ def test_mistakes_are_pointed_at(text: str, message: str) -> None:
         ("", r"1:1: expected a program"),
         ("core 0", r"1:1: expected 'program'"),
         ("program name=x", r"1:1: expected arch= for the program"),
-        ("program name=x arch=y\nflag 3", r"2:1: expected origin, buffer"),
+        ("program name=x arch=y\nflag 3", r"2:1: expected register, origin, buffer"),
         ("program name=x arch=y\ncore 1", r"2:6: expected core 0"),
         ("program name=x arch=y\ntoken a 1", r"2:7: expected a core before"),
         ('program name=x arch=y\npayload "%"', r"2:9: expected a payload in base64"),

@@ -1,0 +1,240 @@
+"""Programs for lengths that are known only when they run.
+
+A program is made for the most that there can be. Its *registers* hold how far each length lies
+below that, 0 for all of it; addresses and limits of operands have terms in them. `settled` says
+what the front end makes of it for given lengths, before anything is timed or executed:
+
+    loop t 8                                                seq = 37 of 64
+      vector.unary a=local[..]:int8[8,16] limits (0: 64 + seq - 8*t)
+    becomes
+    loop t 4        a=local[..]:int8[8,16]
+    a=local[..]:int8[5,16]                                  the fifth tile; the others are not there
+
+An instruction is left out when a limit leaves nothing of an operand; what it waited for and
+signalled stays, so the tokens of the whole program stay balanced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, replace
+
+from simmodel.isa import Instruction, Item, Loop, Sync
+from simmodel.program import Port, Program
+from simmodel.region import Address, Limit, Operand, Register, Ring, Terms
+
+
+class LengthError(ValueError):
+    """Lengths that a program does not have; the message has all that is wrong with them."""
+
+
+def checked(registers: Iterable[Register], lengths: Mapping[str, int]) -> dict[str, int]:
+    """Value of each register for `lengths`: how far these lie below the most, so never above 0.
+
+    Raises:
+        LengthError: a name that is none of theirs, one without a length, one out of range.
+    """
+    known = {register.name: register for register in registers}
+    wrong = [
+        f"{name} is no length of the program, which has {', '.join(known) or 'none'}"
+        for name in lengths
+        if name not in known
+    ]
+    for name, register in known.items():
+        between = f"expected {register.low} .. {register.high}"
+        if name not in lengths:
+            wrong.append(f"{name} is not given, {between}")
+        elif not register.low <= lengths[name] <= register.high:
+            wrong.append(f"{name} is {lengths[name]}, {between}")
+    if wrong:
+        raise LengthError("; ".join(wrong))
+    return {name: lengths[name] - register.high for name, register in known.items()}
+
+
+def settled(program: Program, lengths: Mapping[str, int]) -> Program:
+    """`program` for `lengths` by register, without registers.
+
+    Raises:
+        LengthError: as `checked`.
+    """
+    values = checked(program.registers, lengths)
+    if not values:
+        return program
+    return replace(
+        program,
+        cores=tuple(tuple(_items(stream, values, {})) for stream in program.cores),
+        inputs=tuple(_port(port, values) for port in program.inputs),
+        outputs=tuple(_port(port, values) for port in program.outputs),
+        registers=(),
+    )
+
+
+def _port(port: Port, values: Mapping[str, int]) -> Port:
+    operand = _clipped(_known(port.operand, values))
+    rank = len(operand.shape)
+    shape = operand.shape if rank == len(port.shape) else port.shape
+    return replace(port, operand=operand, shape=shape)
+
+
+def _items(
+    items: Iterable[Item], values: Mapping[str, int], counts: Mapping[str, int]
+) -> Iterator[Item]:
+    """`items` with `values` of variables, inside loops with their `counts`."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _loop(item, values, counts)
+        else:
+            yield from _instruction(item, values, counts)
+
+
+def _loop(loop: Loop, values: Mapping[str, int], counts: Mapping[str, int]) -> Iterator[Item]:
+    """Runs of turns for which the limits in the body leave alike."""
+    limits = dict.fromkeys(_limits(loop.body, values))
+    if not limits:
+        body = tuple(_items(loop.body, values, counts))
+        yield replace(loop, body=body)
+        return
+    inner = {**counts, **dict(_counts(loop.body))}
+    first, states = 0, [_state(limits, loop.variable, n, inner) for n in range(loop.count)]
+    while first < loop.count:
+        end = first + 1
+        while end < loop.count and states[end] == states[first]:
+            end += 1
+        yield from _run(loop, first, end - first, values, counts)
+        first = end
+
+
+def _run(
+    loop: Loop, first: int, count: int, values: Mapping[str, int], counts: Mapping[str, int]
+) -> Iterator[Item]:
+    """`count` turns of `loop` from the one numbered `first`."""
+    if count == 1:
+        yield from _items(loop.body, {**values, loop.variable: first}, counts)
+        return
+    body = tuple(_later(item, loop.variable, first) for item in loop.body) if first else loop.body
+    made = tuple(_items(body, values, {**counts, loop.variable: count}))
+    if made:
+        yield Loop(loop.variable, count, made)
+
+
+def _state(
+    limits: Iterable[tuple[Limit, int]], variable: str, turn: int, counts: Mapping[str, int]
+) -> tuple[int, ...]:
+    """For each limit: 1 where it leaves all, 0 nothing, else below 0 and another for every turn."""
+    found = []
+    for limit, extent in limits:
+        fixed = limit.base + sum(f * turn for name, f in limit.terms if name == variable)
+        spans = [f * (counts[name] - 1) for name, f in limit.terms if name != variable]
+        low, high = fixed + sum(min(0, s) for s in spans), fixed + sum(max(0, s) for s in spans)
+        moved = any(name == variable for name, _ in limit.terms)
+        found.append(1 if low >= extent else 0 if high <= 0 else -1 - (turn if moved else 0))
+    return tuple(found)
+
+
+def _limits(items: Iterable[Item], values: Mapping[str, int]) -> Iterator[tuple[Limit, int]]:
+    """Every limit with the extent that it shortens."""
+    for item in items:
+        if isinstance(item, Loop):
+            yield from _limits(item.body, values)
+            continue
+        for operand in _operands(item).values():
+            for limit in operand.limits:
+                extent = 1 if limit.axis is None else operand.shape[limit.axis]
+                yield _valued(limit, values), extent
+
+
+def _counts(items: Iterable[Item]) -> Iterator[tuple[str, int]]:
+    for item in items:
+        if isinstance(item, Loop):
+            yield item.variable, item.count
+            yield from _counts(item.body)
+
+
+def _instruction(
+    item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
+) -> Iterator[Item]:
+    found = {name: _known(operand, values) for name, operand in _operands(item).items()}
+    if any(_nothing(limit, counts) for operand in found.values() for limit in operand.limits):
+        if item.waits or item.signals or item.notifies:
+            yield Sync(
+                engine=item.engine, waits=item.waits, signals=item.signals,
+                notifies=item.notifies, origin=item.origin,
+            )  # fmt: skip
+        return
+    changes = {
+        name: _clipped(operand)
+        for name, operand in found.items()
+        if operand is not getattr(item, name) or operand.limits
+    }
+    yield replace(item, **changes) if changes else item  # type: ignore[arg-type]
+
+
+def _nothing(limit: Limit, counts: Mapping[str, int]) -> bool:
+    """Whether it leaves nothing, in all turns of the loops around."""
+    return limit.base + sum(max(0, f * (counts[name] - 1)) for name, f in limit.terms) <= 0
+
+
+def _clipped(operand: Operand) -> Operand:
+    """`operand` as far as its limits go, which loops no longer move."""
+    if not operand.limits:
+        return operand
+    shape = list(operand.shape)
+    for limit in operand.limits:
+        if limit.axis is not None and not limit.terms:
+            shape[limit.axis] = min(shape[limit.axis], limit.base)
+    return replace(operand, shape=tuple(shape), limits=())
+
+
+def _operands(item: Instruction) -> dict[str, Operand]:
+    values = ((field.name, getattr(item, field.name)) for field in fields(item))
+    return {name: value for name, value in values if isinstance(value, Operand)}
+
+
+def _known(operand: Operand, values: Mapping[str, int]) -> Operand:
+    """`operand` with the variables that have values as numbers."""
+    address = operand.address
+    named = [name for name, _ in address.terms]
+    named += [] if address.ring is None else [name for name, _ in address.ring.terms]
+    if not operand.limits and not any(name in values for name in named):
+        return operand
+    limits = tuple(_valued(limit, values) for limit in operand.limits)
+    return replace(operand, address=_address(address, values), limits=limits)
+
+
+def _address(address: Address, values: Mapping[str, int]) -> Address:
+    more, terms = _split(address.terms, values)
+    ring = address.ring
+    if ring is not None:
+        turned, rest = _split(ring.terms, values)
+        ring = Ring(ring.slots, ring.pitch, (ring.offset + turned) % ring.slots, rest)
+    return Address(address.base + more, terms, ring)
+
+
+def _valued(limit: Limit, values: Mapping[str, int]) -> Limit:
+    more, terms = _split(limit.terms, values)
+    return Limit(limit.axis, limit.base + more, terms)
+
+
+def _split(terms: Terms, values: Mapping[str, int]) -> tuple[int, Terms]:
+    """Sum of the terms with values, and the others."""
+    more = sum(factor * values[name] for name, factor in terms if name in values)
+    return more, tuple((name, factor) for name, factor in terms if name not in values)
+
+
+def _later(item: Item, variable: str, turns: int) -> Item:
+    """`item` as it is `turns` turns of the loop over `variable` later."""
+    if isinstance(item, Loop):
+        return replace(item, body=tuple(_later(inner, variable, turns) for inner in item.body))
+    changes = {}
+    for name, operand in _operands(item).items():
+        address, ring = operand.address, operand.address.ring
+        if ring is not None:
+            moved, _ = _split(ring.terms, {variable: turns})
+            ring = replace(ring, offset=(ring.offset + moved) % ring.slots)
+        limits = tuple(
+            replace(limit, base=limit.base + _split(limit.terms, {variable: turns})[0])
+            for limit in operand.limits
+        )
+        base = address.base + address.step(variable) * turns
+        changes[name] = replace(operand, address=Address(base, address.terms, ring), limits=limits)
+    return replace(item, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,160 @@
+"""Programs for lengths that are known when they run: what is left of them, and that it is right."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from handmade import ROWS, TILES, K, machine, pipeline, pipeline_answer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simmodel.asm import constant_data, parse_items, parse_program, print_item, print_program
+from simmodel.functional import execute
+from simmodel.isa import Item, Loop
+from simmodel.lengths import LengthError, settled
+from simmodel.program import Program
+from simmodel.region import Limit, Operand, Register
+from simmodel.simulate import simulate
+from simmodel.verify import verify
+
+MOST = TILES * ROWS
+
+
+def limited(item: Item) -> Item:
+    """A tile's instructions with rows of the tile up to the register `n`."""
+    if isinstance(item, Loop):
+        return replace(item, body=tuple(map(limited, item.body)))
+    terms = (("n", 1), ("t", -ROWS))
+    changes: dict[str, Any] = {
+        field.name: replace(value, limits=(Limit(0, MOST, terms),))
+        for field in fields(item)
+        if isinstance(value := getattr(item, field.name), Operand) and value.shape[0] == ROWS
+    }
+    return replace(item, **changes)
+
+
+def rows_at_run_time(sync: str = "tokens") -> Program:
+    """`pipeline` for 1 to MOST rows."""
+    whole = pipeline(sync)
+
+    def short(port: Any) -> Any:
+        limits = (Limit(0, MOST, (("n", 1),)),)
+        return replace(port, operand=replace(port.operand, limits=limits))
+
+    return replace(
+        whole,
+        cores=tuple(tuple(map(limited, stream)) for stream in whole.cores),
+        inputs=tuple(map(short, whole.inputs)),
+        outputs=tuple(map(short, whole.outputs)),
+        registers=(Register("n", 1, MOST),),
+    )
+
+
+@pytest.mark.parametrize("sync", ["tokens", "interlock"])
+@pytest.mark.parametrize("rows", range(1, MOST + 1))
+def test_every_length_is_verified_and_right(rows: int, sync: str) -> None:
+    made, arch = settled(rows_at_run_time(sync), {"n": rows}), machine(sync)
+    verify(made, arch)
+    x = np.random.default_rng(rows).integers(-128, 128, (rows, K)).astype(np.int8)
+    found = execute(made, {"x": x}, arch)["y"]
+    assert np.array_equal(found, pipeline_answer(x))
+
+
+def test_the_most_is_the_program_itself() -> None:
+    assert print_program(settled(rows_at_run_time(), {"n": MOST})) == print_program(pipeline())
+
+
+def test_time_follows_the_length() -> None:
+    whole, arch = rows_at_run_time(), machine()
+    cycles = [simulate(settled(whole, {"n": rows}), arch).cycles for rows in (4, 8, 12, MOST)]
+    assert cycles == sorted(set(cycles))
+    assert cycles[-1] == simulate(pipeline(), arch).cycles
+
+
+STREAM = """\
+loop t 8
+  vector.unary vector function=relu dst=local[0x400 + 128*t]:int8[8,16]?{0: 64 + seq + -8*t} \
+a=local[0x0 + 128*t]:int8[8,16]?{0: 64 + seq + -8*t} wait full 1 signal free 1
+copy.fill load dst=local[0x800 + 16*seq]:int8[16]?{none: 8 + seq}
+"""
+LEFT = {
+    64: """\
+loop t 8
+  vector.unary vector function=relu dst=local[0x400 + 128*t]:int8[8,16] \
+a=local[0x0 + 128*t]:int8[8,16] wait full 1 signal free 1
+copy.fill load dst=local[0x800]:int8[16]""",
+    61: """\
+loop t 7
+  vector.unary vector function=relu dst=local[0x400 + 128*t]:int8[8,16] \
+a=local[0x0 + 128*t]:int8[8,16] wait full 1 signal free 1
+vector.unary vector function=relu dst=local[0x780]:int8[5,16] a=local[0x380]:int8[5,16] \
+wait full 1 signal free 1
+copy.fill load dst=local[0x7d0]:int8[16]""",
+    16: """\
+loop t 2
+  vector.unary vector function=relu dst=local[0x400 + 128*t]:int8[8,16] \
+a=local[0x0 + 128*t]:int8[8,16] wait full 1 signal free 1
+loop t 6
+  sync vector wait full 1 signal free 1""",
+}
+
+
+def empty(stream: tuple[Item, ...]) -> Program:
+    """A program of `stream` alone, with a register of 1 to 64."""
+    return Program(
+        name="text", arch="test", cores=(stream,), tokens=({},), barriers={}, constants=(),
+        buffers=(), inputs=(), outputs=(), origins=(), registers=(Register("seq", 1, 64),),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("length", LEFT)
+def test_what_is_left(length: int) -> None:
+    made = settled(empty(parse_items(STREAM)), {"seq": length})
+    assert "\n".join(map(print_item, made.cores[0])) == LEFT[length]
+
+
+def test_text_reads_back() -> None:
+    whole = rows_at_run_time()
+    text = print_program(whole)
+    assert print_program(parse_program(text, constant_data(whole))) == text
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.integers(1, 48))
+def test_nested_loops_leave_what_every_turn_leaves(
+    outer: int, inner: int, size: int, length: int
+) -> None:
+    """A row cut inside of tiles: what is left covers the positions below the length, each once."""
+    most = outer * inner * size
+    length = min(length, most)
+    step = inner * size
+    text = (
+        f"loop a {outer}\n  loop b {inner}\n    copy.fill load dst=local[{step}*a + {size}*b]:"
+        f"int8[{size}]?{{0: {most} + seq + -{step}*a + -{size}*b}}\n"
+    )
+    whole = replace(empty(parse_items(text)), registers=(Register("seq", 1, most),))
+    touched = [
+        int(start) + offset
+        for core in settled(whole, {"seq": length}).expanded
+        for site in core.sites
+        for start in site.addresses[0]
+        for offset in _offsets(site.operands[0])
+    ]
+    assert sorted(touched) == list(range(length))
+
+
+def _offsets(operand: Operand) -> list[int]:
+    positions = np.indices(operand.shape).reshape(len(operand.shape), -1).T
+    return [int(offset) for offset in positions @ np.array(operand.strides)]
+
+
+def test_lengths_that_a_program_has_not() -> None:
+    whole = replace(rows_at_run_time(), registers=(Register("n", 1, MOST), Register("m", 2, 4)))
+    with pytest.raises(LengthError) as error:
+        settled(whole, {"n": MOST + 1, "k": 3})
+    assert str(error.value) == (
+        "k is no length of the program, which has n, m; n is 25, expected 1 .. 24; "
+        "m is not given, expected 2 .. 4"
+    )
