@@ -19,8 +19,8 @@
 
 One instruction per line, `;` starts a comment, strides are written where they are not row-major.
 Fields come from the dataclasses, so a new instruction needs no text code. The data of constants is
-kept apart (`constant_data`, for an npz file); the text holds their hashes. The compact form for
-machines is to stand beside this one, in `simmodel/binary.py`.
+kept apart (`constant_data`, for an npz file); the text holds their hashes. The compact form, which
+runs alone, is `simmodel.loadable`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,127 @@
+"""Numbers as bytes: varints, seven bits to a byte, the low ones first; signed ones in zigzag.
+
+The one idea: a section of numbers is read all at once, so that whoever reads them meets a list that
+is as long as its bytes warrant, and knows of every number where it stands in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+LIMIT = 2**62
+"""Numbers lie strictly between -LIMIT and LIMIT, so differences have 64 bits."""
+LONGEST = 10
+"""Most bytes of a number."""
+
+
+class LoadableError(ValueError):
+    """Bytes that are no loadable, or a program that is none; says where and what was expected."""
+
+    def __init__(self, offset: int | None, message: str) -> None:
+        self.offset = offset
+        super().__init__(message if offset is None else f"byte {offset}: {message}")
+
+
+def zigzag(number: int) -> int:
+    """0, -1, 1, -2, ... as 0, 1, 2, 3, ..."""
+    return number << 1 if number >= 0 else (-number << 1) - 1
+
+
+def unzigzag(number: int) -> int:
+    """The number whose zigzag form `number` is."""
+    return number >> 1 if not number & 1 else -((number + 1) >> 1)
+
+
+def written(numbers: Iterable[int]) -> bytes:
+    """Numbers from 0 on as varints."""
+    out = bytearray()
+    for number in numbers:
+        while number > 127:
+            out.append(number & 127 | 128)
+            number >>= 7
+        out.append(number)
+    return bytes(out)
+
+
+class Numbers:
+    """The varints of a section, and which is next."""
+
+    def __init__(self, data: memoryview, start: int, what: str) -> None:
+        """`data` stands at byte `start` of the file, as `what` it holds.
+
+        Raises:
+            LoadableError: a number is cut off or has more than 64 bits.
+        """
+        self.what, self.at, self.size = what, 0, len(data)
+        self.values, self._places = _read(data, start, what)
+
+    @property
+    def left(self) -> int:
+        """Numbers that have not been read."""
+        return len(self.values) - self.at
+
+    @property
+    def here(self) -> int:
+        """Where in the file the next number stands."""
+        return int(self._places[self.at])
+
+    def next(self, expected: str) -> int:
+        """The next number, which should be what is `expected`."""
+        if self.at >= len(self.values):
+            raise self.error(f"expected {expected}, found the end of the section")
+        self.at += 1
+        return self.values[self.at - 1]
+
+    def below(self, limit: int, expected: str) -> int:
+        """The next number, which has to be below `limit`."""
+        number = self.next(expected)
+        if number >= limit:
+            self.at -= 1
+            raise self.error(f"expected {expected} below {limit}, found {number}")
+        return number
+
+    def take(self, count: int, expected: str) -> list[int]:
+        """The next `count` numbers."""
+        if count > self.left:
+            raise self.error(f"expected {count} {expected}, {self.left} numbers are left")
+        self.at += count
+        return self.values[self.at - count : self.at]
+
+    def finish(self) -> None:
+        """Nothing but padding may be left.
+
+        Raises:
+            LoadableError: there is a number that is not 0.
+        """
+        rest = self.values[self.at :]
+        for ahead, number in enumerate(rest):
+            if number:
+                self.at += ahead
+                raise self.error(f"expected padding, found {number}")
+
+    def error(self, message: str) -> LoadableError:
+        """What to raise about the number that is next."""
+        return LoadableError(self.here, f"{self.what}: {message}")
+
+
+def _read(data: memoryview, start: int, what: str) -> tuple[list[int], NDArray[np.int64]]:
+    """All varints of `data`, and where in the file each begins, the end behind them."""
+    raw = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(raw < 128) + 1
+    begins = np.concatenate([np.zeros(1, np.int64), ends])
+    if len(raw) and begins[-1] != len(raw):
+        raise LoadableError(start + int(begins[-1]), f"{what}: expected a number, it is cut off")
+    sizes = np.diff(begins)
+    last = raw[ends - 1]
+    wrong = (sizes > LONGEST) | ((sizes == LONGEST) & (last > 1))
+    if wrong.any():
+        at = start + int(begins[int(np.argmax(wrong))])
+        raise LoadableError(at, f"{what}: expected a number of 64 bits, it is longer")
+    if not len(raw):
+        return [], begins + start
+    shifts = 7 * (np.arange(len(raw)) - np.repeat(begins[:-1], sizes))
+    parts = (raw & np.uint8(127)).astype(np.uint64) << shifts.astype(np.uint64)
+    return np.bitwise_or.reduceat(parts, begins[:-1]).tolist(), begins + start

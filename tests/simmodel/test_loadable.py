@@ -1,0 +1,139 @@
+"""Loadables: what is written comes back the same, and what is no loadable is refused in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from handmade import at, constant, pipeline, program, random_programs, relay
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_asm import items, rich, same
+
+from simmodel import isa
+from simmodel.asm import print_program
+from simmodel.isa import Copy, Item, Loop
+from simmodel.loadable import About, Loadable, LoadableError, from_bytes, to_bytes
+from simmodel.loadable.container import Name, packed, unpacked
+from simmodel.program import Program
+
+ABOUT = About("test 1", "0123", (("cache", "cache out"),))
+
+
+def loadable(base: Program) -> bytes:
+    return to_bytes(Loadable(base, '{"name": "test"}', ABOUT))
+
+
+def sections(data: bytes) -> dict[Name, bytes]:
+    return {name: bytes(content) for name, (_, content) in unpacked(data).items()}
+
+
+@pytest.mark.parametrize("base", [pipeline(), pipeline("interlock"), relay(3), rich(), program()])
+def test_programs_come_back(base: Program) -> None:
+    again = from_bytes(loadable(base))
+    assert same(again.program, base) and print_program(again.program) == print_program(base)
+    assert again.machine == '{"name": "test"}' and again.about == ABOUT
+
+
+@given(random_programs(), st.lists(items, max_size=3).map(tuple))
+@settings(max_examples=60)
+def test_random_programs_come_back(base: Program, more: tuple[Item, ...]) -> None:
+    base = replace(base, cores=(*base.cores, more), tokens=(*base.tokens, {"t": 3}))
+    assert same(from_bytes(loadable(base)).program, base)
+
+
+def moved(number: int) -> Copy:
+    return Copy(engine="load", dst=at("local", 64 * number, (64,)),
+                src=at("dram", 4096 - 128 * number, (64,)))  # fmt: skip
+
+
+def test_what_goes_on_as_it_did_takes_no_room() -> None:
+    few, many = (sections(loadable(program(tuple(map(moved, range(n)))))) for n in (4, 30))
+    assert len(many["code", 0]) == len(few["code", 0])
+    nested = program((Loop("i", 3, (Loop("j", 2, (moved(1), moved(2))), moved(3))), moved(4)))
+    assert same(from_bytes(loadable(nested)).program, nested)
+
+
+def test_data_is_aligned_and_not_copied() -> None:
+    base = program(constants=tuple(constant(f"c{n}", 64 * n, np.ones(n, "f4")) for n in (3, 5)))
+    data = loadable(base)
+    for each in from_bytes(data).program.constants:
+        assert not each.data.flags.owndata and not each.data.flags.writeable
+
+
+def refused(data: bytes, match: str) -> LoadableError:
+    with pytest.raises(LoadableError, match=match) as caught:
+        from_bytes(data)
+    return caught.value
+
+
+def test_damage_is_named_with_its_place() -> None:
+    good = loadable(pipeline())
+    refused(b"PK\x03\x04", "byte 0: no loadable: expected 89 4e 50 55 .* found 50 4b 03 04")
+    refused(good[:20], "byte 20: expected a header of 32 bytes")
+    refused(good[:-1], f"byte 24: expected {len(good)} bytes, the file has {len(good) - 1}")
+    refused(good[:12] + b"\x02" + good[13:], "byte 12: format 1, for readers of format 2 on")
+    refused(good[:40] + b"x" + good[41:], "byte 32: the table of sections is damaged")
+    offset, content = unpacked(good)["code", 0]
+    broken = good[:offset] + b"\x05" + good[offset + 1 :]
+    assert refused(broken, "section code is damaged: another checksum").offset == offset
+    found = sections(good)
+    del found["program", 0]
+    refused(packed(found), "expected a section program, there is none")
+    assert zlib.crc32(content) != zlib.crc32(broken[offset : offset + len(content)])
+
+
+@pytest.mark.parametrize(
+    ("code", "match"),
+    [
+        (b"", "code 0: expected a number of rows, found the end"),
+        (b"\x01\x80", "expected a number, it is cut off"),
+        (b"\x01" + b"\xff" * 10 + b"\x01", "expected a number of 64 bits"),
+        (b"\x01\x07", "expected a row below 3, found 7"),
+        (b"\x01\x01\x7f", "expected a record below"),
+        (b"\x01\x00\x01\x05", "expected a period below 1"),
+        (b"\x00\x01", "expected padding, found 1"),
+    ],
+)
+def test_code_that_is_none_is_refused(code: bytes, match: str) -> None:
+    found = sections(loadable(pipeline()))
+    refused(packed(found | {("code", 0): code}), match)
+
+
+def test_a_few_bytes_do_not_stand_for_many_rows() -> None:
+    found = sections(loadable(program(tuple(map(moved, range(30))))))
+    rows = found["code", 0]
+    assert rows[0] == 30
+    at = rows.rindex(bytes((0, 1, 28)))  # repeat: one row, 28 times
+    many = b"\xff\xff\x7f" + rows[1 : at + 2] + b"\xfd\xff\x7f"
+    refused(packed(found | {("code", 0): many}), "bytes stand for more than 256 words each")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Own(isa.Sync):
+    MNEMONIC: ClassVar[str] = "own.sync"
+    before: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Newer(isa.Sync):
+    MNEMONIC: ClassVar[str] = "own.sync"
+    before: int
+    since: tuple[int, ...] = (4,)
+
+
+def test_files_outlive_new_fields_and_not_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(isa.INSTRUCTIONS, "own.sync", _Own)
+    old = loadable(program((_Own(engine="load", before=7),)))
+    monkeypatch.setitem(isa.INSTRUCTIONS, "own.sync", _Newer)
+    (read,) = from_bytes(old).program.cores[0]
+    assert read == _Newer(engine="load", before=7)
+    new = loadable(program((dataclasses.replace(read, since=(1, 2)),)))
+    monkeypatch.setitem(isa.INSTRUCTIONS, "own.sync", _Own)
+    refused(new, "instruction 'own.sync' has a field 'since' unknown here; there are engine, waits")
+    monkeypatch.delitem(isa.INSTRUCTIONS, "own.sync")
+    refused(new, "code 0: instruction 'own.sync' is unknown here")
