@@ -16,6 +16,7 @@ from archgen.cli.options import Words
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table, show
 from archgen.outcomes.frame import Record
+from archgen.outcomes.point import DIMENSION
 from archgen.studies.comparison import StudyComparison
 from archgen.studies.comparison import compare as compared
 from archgen.studies.differences import Change
@@ -122,7 +123,8 @@ def pairs_table(found: StudyComparison) -> Table:
     table = plain_table(show_footer=bool(found.means))
     told = _telling(found)
     for index, name in enumerate(told):
-        table.add_column(name, footer="" if index else "geometric mean", overflow="fold")
+        heading = name.removeprefix(DIMENSION)
+        table.add_column(heading, footer="" if index else "geometric mean", overflow="fold")
     table.add_column("ms", justify="right")
     table.add_column("-> ms", justify="right")
     means = found.means
@@ -132,11 +134,15 @@ def pairs_table(found: StudyComparison) -> Table:
     table.add_column("verdict")
     for pair in found.pairs:
         latency = pair.figures.get("latency_ms")
-        cells = [str(pair.key[name]) for name in told]
+        cells = [_cell(pair.key[name]) for name in told]
         cells += [_plain(latency.before), _plain(latency.after)] if latency else ["", ""]
         cells += [_ratio(pair.figures.get(name)) for name, _ in shown]
         table.add_row(*cells, pair.verdict, style=_STYLES.get(pair.verdict))
     return table
+
+
+def _cell(value: object) -> str:
+    return "" if value is None or value is pd.NA else str(value)
 
 
 def _telling(found: StudyComparison, every: bool = False) -> list[str]:
@@ -176,7 +182,14 @@ def lines(found: StudyComparison, before: Path, after: Path) -> list[str]:
 
 
 def _name(key: Record, told: Sequence[str]) -> str:
-    return " ".join(f"batch {key[n]}" if n == "batch" else str(key[n]) for n in told)
+    return " ".join(_word(n, key[n]) for n in told if _cell(key[n]))
+
+
+def _word(column: str, value: object) -> str:
+    if column == "batch":
+        return f"batch {value}"
+    dim = column.removeprefix(DIMENSION)
+    return str(value) if dim == column else f"{dim} {value}"
 
 
 def _alone(keys: Sequence[Record], told: Sequence[str], folder: Path, most: int = 5) -> list[str]:

@@ -35,6 +35,7 @@ from archgen.cli.options import (
 )
 from archgen.explanation import explanation
 from archgen.extensions import activate, blaming, extension
+from archgen.models.extents import Extents
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.point import Point
@@ -92,7 +93,7 @@ class _Shown:
 @click.option("-b", "--batch", type=click.IntRange(1), help="Default: what the file fixes, else 1.")
 @dtype_option
 @host_option
-@dim_option
+@dim_option()
 @role_option
 @calibration_option
 @extension_option
@@ -126,7 +127,7 @@ def compile(
     batch: int | None,
     dtype: str | None,
     host: bool,
-    dims: Sequence[tuple[str, int]],
+    dims: Sequence[tuple[str, Extents]],
     roles: Sequence[tuple[str, str]],
     calibration: str | None,
     extensions: Sequence[str],

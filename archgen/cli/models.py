@@ -18,6 +18,7 @@ from rich.table import Table
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, as_roles, dim_option, role_option
 from archgen.models.errors import ModelError, option
+from archgen.models.extents import Extents
 from archgen.models.load import roles_of
 from archgen.process.guard import Bounds
 from archgen.process.steps import step
@@ -31,12 +32,12 @@ _LEAST_WIDTH = 120
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[MODEL]...")
-@dim_option
+@dim_option()
 @role_option
 @bounds_options
 def models(
     names: tuple[str, ...],
-    dims: Sequence[tuple[str, int]],
+    dims: Sequence[tuple[str, Extents]],
     roles: Sequence[tuple[str, str]],
     timeout: float | None,
     memory: int | None,

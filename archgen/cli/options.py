@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from archgen.knobs import Scalar, Settings, combinations_of
+from archgen.models.extents import Extents, extents
 from archgen.scheduling import DEFAULT
 from compiler.api import EFFORTS, HALOS, OBJECTIVES, STRATEGIES
 from simmodel.arch import ElementType
@@ -68,21 +69,26 @@ class Size(click.ParamType[int]):
             self.fail(str(mistake), param, ctx)
 
 
-class Dimension(click.ParamType[tuple[str, int]]):
-    """`name=value`: the size of a free input dimension."""
+class Dimension(click.ParamType[tuple[str, Extents]]):
+    """`name=value` or `name=value,value`: sizes of a free input dimension."""
 
     name = "name=value"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Name and size."""
+    ) -> tuple[str, Extents]:
+        """Name and sizes."""
         if isinstance(value, tuple):
-            return str(value[0]), int(value[1])
-        name, equals, size = str(value).rpartition("=")
-        if not name or not equals or not size.isdigit():
-            self.fail(f"{value!r}: expected name=value, such as sequence=128", param, ctx)
-        return name, int(size)
+            return str(value[0]), extents(value[1])
+        name, equals, sizes = str(value).rpartition("=")
+        try:
+            found = extents(sizes)
+        except ValueError:
+            found = None
+        if not name or not equals or found is None:
+            ways = "name=value, such as sequence=128, or several sizes, such as sequence=128,512"
+            self.fail(f"{value!r}: expected {ways}", param, ctx)
+        return name, found
 
 
 def seconds_of(
@@ -94,18 +100,32 @@ def seconds_of(
     return value
 
 
-def as_dims(pairs: Sequence[tuple[str, int]]) -> dict[str, int]:
-    """Sizes by name; ClickException for a name that is given two different sizes."""
-    dims: dict[str, int] = {}
-    for name, size in pairs:
-        if dims.setdefault(name, size) != size:
-            raise click.UsageError(f"--dim {name} is given twice: {dims[name]} and {size}")
+def as_extents(pairs: Sequence[tuple[str, Extents]]) -> dict[str, Extents]:
+    """Sizes by name; ClickException for a name that is given twice, with different sizes."""
+    dims: dict[str, Extents] = {}
+    for name, sizes in pairs:
+        if dims.setdefault(name, sizes) != sizes:
+            both = f"{dims[name]} and {sizes}"
+            way = f"several sizes go by commas: --dim {name}={dims[name]},{sizes}"
+            raise click.UsageError(f"--dim {name} is given twice: {both}; {way}")
     return dims
 
 
-dim_option = click.option(
-    "--dim", "dims", multiple=True, type=Dimension(), help="Size of a free input dimension."
-)
+def as_dims(pairs: Sequence[tuple[str, Extents]]) -> dict[str, int]:
+    """The size by name; ClickException for a name that is given several."""
+    dims: dict[str, int] = {}
+    for name, sizes in as_extents(pairs).items():
+        if sizes.only is None:
+            way = f"give one here, such as {name}={sizes.values[0]}; `archgen study` compares them"
+            raise click.UsageError(f"--dim {name}={sizes}: these are several sizes; {way}")
+        dims[name] = sizes.only
+    return dims
+
+
+def dim_option(several: str = "") -> Callable[[Verb], Verb]:
+    """--dim, with what the verb does with `several` sizes."""
+    said = f"Size of a free input dimension{several}. May be repeated."
+    return click.option("--dim", "dims", multiple=True, type=Dimension(), help=said)
 
 
 class InputRole(click.ParamType[tuple[str, str]]):

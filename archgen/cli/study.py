@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import click
 
 from archgen.cli.options import (
     Batches,
-    as_dims,
     as_efforts,
+    as_extents,
     as_roles,
     calibration_option,
     dim_option,
@@ -26,6 +26,7 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.cli.terminal import show
+from archgen.models.extents import extents, shapes
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
@@ -64,7 +65,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
     help="Execute the instructions and compare with ONNX Runtime.",
 )
 @host_option
-@dim_option
+@dim_option("; several, separated by commas, are compared")
 @role_option
 @calibration_option
 @extension_option
@@ -99,11 +100,11 @@ def study(
     \b
     archgen study archs/*.yaml --model resnet50 --batch 1,8 --out results
     archgen study studies/02_sweep.yaml --jobs 4
-    archgen study soma-edge --model net.onnx --dim sequence=128 --dtype int8
+    archgen study soma-edge --model net.onnx --dim sequence=128,512 --dtype int8
     archgen study soma-edge --model resnet50 --fusion none,line,optimal
 
-    Several values of --batch, --fusion, --halo, --objective, --effort or --pass, separated by
-    commas, are compared: a point for each combination.
+    Several values of --batch, --dim, --fusion, --halo, --objective, --effort or --pass, separated
+    by commas, are compared: a point for each combination.
 
     Exit code 0: every point has an answer, also "does not fit" and "unsupported". 1: a point
     failed or its outputs are wrong. 2: wrong input. 130: interrupted, finished points are saved.
@@ -150,7 +151,7 @@ def _plain(archs: Sequence[str | Variant], given: Mapping[str, Any]) -> Design:
         passes=given["passes"],
         verify=given["verify"],
         host=given["host"],
-        dims=as_dims(given["dims"]),
+        dims=as_extents(given["dims"]),
         roles=as_roles(given["roles"]),
         calibration=given["calibration"],
         isolated=given["isolated"],
@@ -172,9 +173,10 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
     held = {"verify": design.verify, "host": design.host, "isolated": design.isolated}
     loads = said.get("models") or design.workloads
     made = _plain(design.machines, {**given, **ways, **held, **said, "models": loads})
+    changed = (new for load in made.workloads for new in _changed(load, said))
     return replace(
         made,
-        workloads=tuple(_changed(load, said) for load in made.workloads),
+        workloads=tuple(dict.fromkeys(changed)),
         dtypes=made.dtypes or design.dtypes,
         extensions=made.extensions or design.extensions,
         only=design.only, skip=design.skip, timeout=design.timeout,
@@ -182,16 +184,17 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
     )  # fmt: skip
 
 
-def _changed(load: Workload, said: Mapping[str, Any]) -> Workload:
-    dims = {**dict(load.dims), **as_dims(said.get("dims", ()))}
+def _changed(load: Workload, said: Mapping[str, Any]) -> Iterator[Workload]:
+    held = {name: extents(size) for name, size in load.dims}
     roles = {**dict(load.roles), **as_roles(said.get("roles", ()))}
-    return replace(
-        load,
-        batches=said.get("batches", load.batches),
-        dims=tuple(sorted(dims.items())),
-        roles=tuple(sorted(roles.items())),
-        calibration=said.get("calibration", load.calibration),
-    )
+    for dims in shapes(held | as_extents(said.get("dims", ()))):
+        yield replace(
+            load,
+            batches=said.get("batches", load.batches),
+            dims=dims,
+            roles=tuple(sorted(roles.items())),
+            calibration=said.get("calibration", load.calibration),
+        )
 
 
 def _list(design: Design, folder: Path) -> None:

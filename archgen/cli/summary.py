@@ -11,8 +11,8 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import plain_table
-from archgen.outcomes.frame import Record, is_wrong, records, varied
-from archgen.outcomes.point import Point
+from archgen.outcomes.frame import Record, dimensions, is_wrong, records, sizes, varied
+from archgen.outcomes.point import DIMENSION, Point
 from archgen.studies.store import Store
 
 _KIB = 1024
@@ -42,8 +42,8 @@ def results_table(frame: pd.DataFrame) -> Table:
     table = plain_table()
     table.add_column("architecture", no_wrap=True)
     rows = records(frame)
-    chosen = varied(rows)
-    for heading in ("model", "batch", "dtype", *chosen, "status"):
+    chosen, dims = varied(rows), dimensions(rows)
+    for heading in _headings(dims, chosen, "status"):
         table.add_column(heading, overflow="fold")
     cells = [cell for cell in _CELLS if cell[0] in frame]
     for _, heading, _show in cells:
@@ -53,7 +53,7 @@ def results_table(frame: pd.DataFrame) -> Table:
     if lent:
         table.add_column("schedule from", overflow="fold")
     for row in rows:
-        named = [str(row[name]) for name in ("arch", "model", "batch", "dtype", *chosen, "status")]
+        named = _told(row, dims, [*chosen, "status"])
         shown = ["" if pd.isna(row[name]) else show(row[name]) for name, _, show in cells]
         style = "red" if row["status"] == "failed" or is_wrong(row) else None
         lender = (
@@ -70,13 +70,24 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
     rows: list[Record] = [{**point.identity()} for point in points]
     table = plain_table()
     table.add_column("architecture", no_wrap=True)
-    chosen = varied(rows)
-    for heading in ("model", "batch", "dtype", *chosen, "finished"):
+    chosen, dims = varied(rows), dimensions(rows)
+    for heading in _headings(dims, chosen, "finished"):
         table.add_column(heading, overflow="fold")
     for row, outcome in zip(rows, found, strict=True):
-        named = [str(row.get(name, "")) for name in ("arch", "model", "batch", "dtype", *chosen)]
-        table.add_row(*named, outcome.status if outcome is not None else "")
+        told = _told(row, dims, chosen)
+        table.add_row(*told, outcome.status if outcome is not None else "")
     return table, sum(outcome is not None for outcome in found)
+
+
+def _headings(dims: Sequence[str], chosen: Sequence[str], last: str) -> list[str]:
+    """Of the columns that tell points apart, after that of the architecture."""
+    return ["model", *(d.removeprefix(DIMENSION) for d in dims), "batch", "dtype", *chosen, last]
+
+
+def _told(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:
+    """The cells of these columns, empty where a row has no such thing."""
+    cells = (row.get(name) for name in ("arch", "model", *dims, "batch", "dtype", *rest))
+    return ["" if pd.isna(cell) else str(cell) for cell in cells]
 
 
 def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
@@ -127,5 +138,6 @@ def _error(row: Record) -> str:
 
 
 def _name(row: Record, chosen: list[str]) -> str:
-    words = [row["arch"], row["model"], f"batch {row['batch']}", row["dtype"]]
+    given = (f"{name} {size}" for name, size in sizes(row).items())
+    words = [row["arch"], row["model"], *given, f"batch {row['batch']}", row["dtype"]]
     return " ".join(map(str, [*words, *(row[name] for name in chosen)]))

@@ -19,7 +19,7 @@ _DERIVED = (
     Column("latency_area", "real", "ms mm2", "latency_ms x area_mm2"),
 )
 AREA = "area_mm2"
-_INPUTS = frozenset({"batch", "effort"})
+_INPUTS = frozenset({"batch", "dim.<dimension>", "effort"})
 ESTIMABLE = frozenset({"latency_cycles", "latency_ms", "throughput_ips", "latency_area"})
 """Measures that the cost model gives; those of area too."""
 

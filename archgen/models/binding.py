@@ -153,7 +153,9 @@ def _wrong_dims(axes: list[_Axis], dims: Mapping[str, int], label: str) -> list[
     places = {axis.place: axis for axis in axes}
     mistakes = []
     for name, value in dims.items():
-        if value < 0:
+        if not isinstance(value, int):
+            mistakes.append(f"dims[{name!r}]: expected one whole number, got {value!r}")
+        elif value < 0:
             mistakes.append(f"--dim {name}={value}: must be 0 (empty) or positive")
         elif name in places and places[name].fixed and name not in free:
             size = places[name].dim.dim_value

@@ -27,7 +27,9 @@ class Column:
 
     def matches(self, name: str) -> bool:
         """Whether `name` is this column or belongs to this family."""
-        pattern = "[A-Za-z0-9_.-]+".join(re.escape(part) for part in _PLACEHOLDER.split(self.name))
+        # A model's file may call a dimension anything.
+        held = ".+" if self.name.endswith("<dimension>") else "[A-Za-z0-9_.-]+"
+        pattern = held.join(re.escape(part) for part in _PLACEHOLDER.split(self.name))
         return re.fullmatch(pattern, name) is not None
 
 
@@ -49,6 +51,7 @@ _IDENTITY = (
     Column("model", "text", "", "the model as it was asked for: zoo name or file"),
     Column("batch", "whole", "samples", "samples in one inference"),
     Column("dtype", "text", "", "element type of the compiled network"),
+    Column("dim.<dimension>", "whole", "elements", "size of a free input dimension, where given"),
     *_SCHEDULING,
 )
 _ENERGY = (

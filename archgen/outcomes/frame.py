@@ -25,7 +25,7 @@ from archgen.outcomes.columns import (
     column,
     ordered,
 )
-from archgen.outcomes.point import Outcome, Row, Scalar
+from archgen.outcomes.point import DIMENSION, Outcome, Row, Scalar
 from archgen.scheduling import DEFAULT
 
 LayerRow = Row
@@ -123,6 +123,18 @@ def number(row: Record, column: str) -> float:
     """The value of a column of numbers, NaN where it is missing."""
     value = row.get(column)
     return math.nan if value is None or pd.isna(value) else float(value)
+
+
+def dimensions(rows: Sequence[Record]) -> list[str]:
+    """The columns of `rows` that are sizes of free input dimensions."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if name.startswith(DIMENSION)]
+
+
+def sizes(row: Record) -> dict[str, int]:
+    """Sizes of free input dimensions by name, those that the row's network has."""
+    held = {name: row[name] for name in dimensions([row])}
+    return {n.removeprefix(DIMENSION): int(v) for n, v in held.items() if not pd.isna(v)}
 
 
 def varied(rows: Sequence[Record]) -> list[str]:

@@ -16,6 +16,8 @@ from simmodel.arch import Arch
 
 Scalar = str | int | float | bool | None
 Row = dict[str, Scalar]
+DIMENSION = "dim."
+"""What columns of sizes of free input dimensions start with."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Point:
     batch: int
     dtype: str
     dims: tuple[tuple[str, int], ...] = ()
+    """Sizes of free input dimensions, by name."""
     roles: tuple[tuple[str, str], ...] = ()
     """What a user says of inputs, by name."""
     calibration: str | None = None
@@ -50,11 +53,13 @@ class Point:
 
     @property
     def label(self) -> str:
-        """`edge resnet50 b1 int8`, and choices of the schedule that are not the usual ones."""
+        """`edge resnet50 b1 int8`, sizes, and choices of the schedule that are not the usual."""
         usual = DEFAULT.columns
         chosen = (f" {k}={v}" for k, v in self.scheduling.columns.items() if v != usual.get(k))
+        sizes = "".join(f" {name}={size}" for name, size in self.dims)
         lent = f" from {self.schedule_from.name}" if self.schedule_from is not None else ""
-        return f"{self.arch.name} {self.model} b{self.batch} {self.dtype}{''.join(chosen)}{lent}"
+        point = f"{self.arch.name} {self.model} b{self.batch} {self.dtype}"
+        return f"{point}{sizes}{''.join(chosen)}{lent}"
 
     def identity(self) -> Row:
         """The columns that say which point it is."""
@@ -63,6 +68,7 @@ class Point:
             "model": self.model,
             "batch": self.batch,
             "dtype": self.dtype,
+            **{f"{DIMENSION}{name}": size for name, size in self.dims},
             **self.scheduling.columns,
             **{f"arch.{field}": value for field, value in self.settings},
         }

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from archgen.files import write_atomically, write_text
-from archgen.outcomes.frame import Frame
+from archgen.outcomes.frame import Frame, records
+from archgen.outcomes.point import DIMENSION
 from archgen.plots.area import area_figure
 from archgen.plots.bandwidth import bandwidth_figure
 from archgen.plots.energy import energy_figure
@@ -23,6 +25,7 @@ from archgen.plots.group_roofline import group_roofline_figure
 from archgen.plots.latency import latency_figure
 from archgen.plots.memory import memory_figure
 from archgen.plots.occupancy import banks_figure, has_banks, occupancy_figure
+from archgen.plots.panels import workload
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.scaling import scaling_figure, scaling_lines
@@ -119,8 +122,14 @@ def point_folder(frame: Frame) -> str:
     head[2] = f"b{head[2]}"
     usual = {name: str(value) for name, value in DEFAULT.columns.items()}
     values = {name: value for name, value in values.items() if value != usual.get(name)}
-    rest = [f"{name.rsplit('.', 1)[-1]}={value}" for name, value in values.items()]
+    values = {name: value for name, value in values.items() if value != str(pd.NA)}
+    rest = [f"{_last(name)}={value}" for name, value in values.items()]
     return re.sub(r"[^A-Za-z0-9_.=-]+", "-", "-".join([*head, *rest]))
+
+
+def _last(column: str) -> str:
+    dim = column.removeprefix(DIMENSION)
+    return column.rsplit(".", 1)[-1] if dim == column else dim
 
 
 def save_plots(
@@ -184,4 +193,5 @@ def _known(frame: Frame, column: str) -> bool:
 def _compared(frame: Frame) -> bool:
     """Whether any workload has two points to choose from."""
     done = frame[frame["status"] == "ok"]
-    return bool((done.groupby(["model", "batch"]).size() > 1).any())
+    loads = [workload(row) for row in records(done)]
+    return len(set(loads)) < len(loads)

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from archgen.outcomes.frame import Record, sizes
 from archgen.report.levers import Lever
 from archgen.report.points import PointView
 from archgen.report.ranking import Standing
@@ -37,7 +38,7 @@ def _design(
     made: dict[str, Any] = {
         "name": f"changes-of-{standing.name}",
         "archs": [file, {"extends": file, "cases": cases}],
-        "models": list(dict.fromkeys(str(row["model"]) for row in rows)),
+        "models": _networks(rows),
         "batches": list(dict.fromkeys(int(row["batch"]) for row in rows)),
         "dtypes": list(dict.fromkeys(str(row["dtype"]) for row in rows)),
     }
@@ -54,6 +55,21 @@ def _design(
     if passes:
         compiler["passes"] = passes
     return made | ({"compiler": compiler} if compiler else {})
+
+
+def _networks(rows: Sequence[Record]) -> list[Any]:
+    """The networks, each at the sizes of its free dimensions."""
+    held: dict[str, dict[str, dict[int, None]]] = {}
+    for row in rows:
+        own = held.setdefault(str(row["model"]), {})
+        for name, size in sizes(row).items():
+            own.setdefault(name, {})[size] = None
+    return [
+        {"model": model, "dims": {name: list(found) for name, found in own.items()}}
+        if own
+        else model
+        for model, own in held.items()
+    ]
 
 
 def _plain(values: dict[Any, None]) -> list[Any]:

@@ -17,8 +17,9 @@ from typing import Any
 
 from archgen.cache import code_version, content_hash
 from archgen.extensions import Extension, ExtensionError, checked, extension, known
+from archgen.models.extents import Bound, Extents, extents, shapes
 from archgen.models.load import BatchError, ModelError, open_model
-from archgen.outcomes.point import Point, Row
+from archgen.outcomes.point import DIMENSION, Point, Row
 from archgen.process.guard import Bounds, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
@@ -47,13 +48,13 @@ class StudyError(ValueError):
 
 @dataclass(frozen=True)
 class Workload:
-    """A network at some batch sizes."""
+    """A network of one shape at some batch sizes."""
 
     model: str
     """Zoo name with options, or path of an ONNX file."""
     batches: tuple[int, ...] = ()
     """None: the batch that its file fixes, else 1."""
-    dims: tuple[tuple[str, int], ...] = ()
+    dims: Bound = ()
     """Sizes of free input dimensions, by name."""
     roles: tuple[tuple[str, str], ...] = ()
     """What inputs are, by name: `state`, `batch:1`."""
@@ -131,15 +132,20 @@ def designed(
     )
     mistakes += unknown
     samples = fspath(options.calibration) if options.calibration else None
-    sizes = tuple(sorted((options.dims or {}).items()))
+    sizes, unclear = _shapes(options.dims or {})
     said = tuple(sorted((options.roles or {}).items()))
     good = tuple(size for size in dict.fromkeys(sampled or ()) if size > 0)
     workloads = [
-        spec if isinstance(spec, Workload) else Workload(fspath(spec), good, sizes, said, samples)
+        load
         for spec in dict.fromkeys(models)
+        for load in (
+            [spec]
+            if isinstance(spec, Workload)
+            else [Workload(fspath(spec), good, dims, said, samples) for dims in sizes]
+        )
     ]
     dtypes = (dtype,) if dtype else ()
-    mistakes += [*_no_dtypes(machines, dtypes), *_no_samples(workloads), *wrong]
+    mistakes += [*unclear, *_no_dtypes(machines, dtypes), *_no_samples(workloads), *wrong]
     if mistakes:
         _, unopened = _contents(workloads, None)
         raise StudyError([*mistakes, *unopened])
@@ -153,6 +159,18 @@ def designed(
         options.isolated,
         files,
     )
+
+
+def _shapes(dims: Mapping[str, Several[int] | Extents]) -> tuple[list[Bound], list[str]]:
+    """Every combination of sizes, and what is wrong with those that are none."""
+    found: dict[str, Extents] = {}
+    mistakes: list[str] = []
+    for name, sizes in dims.items():
+        try:
+            found[name] = extents(sizes)
+        except ValueError as mistake:
+            mistakes.append(f"dims[{name!r}]: {mistake}")
+    return list(shapes(found)), mistakes
 
 
 def extended(paths: Iterable[Named]) -> tuple[tuple[Extension, ...], list[str]]:
@@ -288,7 +306,8 @@ def _columns(design: Design) -> set[str]:
     """The columns that say which point it is."""
     swept = {f"arch.{s.field}" for machine in design.machines for s in machine.settings}
     ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
-    return {"arch", "model", "batch", "dtype", *ways, *swept}
+    dims = {f"{DIMENSION}{name}" for load in design.workloads for name, _ in load.dims}
+    return {"arch", "model", "batch", "dtype", *dims, *ways, *swept}
 
 
 def _unknown_columns(design: Design, columns: set[str]) -> list[str]:

@@ -58,6 +58,7 @@ Halo = Literal["auto", "rolling", "recompute"]
 Objective = Literal["latency", "throughput", "memory", "energy-proxy"]
 Effort = Annotated[int, Field(ge=0, le=3)]
 Values = dict[str, Any]
+Sizes = dict[str, Several[NonNegativeInt]]
 
 
 class Machines(Part):
@@ -81,8 +82,8 @@ class Network(Part):
     model: str
     """Zoo name with options, or an ONNX file."""
     batches: Several[PositiveInt] | None = None
-    dims: dict[str, NonNegativeInt] = Field(default_factory=dict)
-    """Sizes of free input dimensions."""
+    dims: Sizes = Field(default_factory=dict)
+    """Sizes of free input dimensions; of several each is a point."""
     roles: dict[str, str] = Field(default_factory=dict)
     """What inputs are, where evidence misleads: `{cache: state, x: batch:1}`."""
     calibration: str | None = None
@@ -121,8 +122,8 @@ class StudyFile(Part):
     host: bool = True
     isolated: bool = False
     """Whether every point keeps its own schedule, however quick that of a machine with less is."""
-    dims: dict[str, NonNegativeInt] = Field(default_factory=dict)
-    """Sizes of free input dimensions of all networks."""
+    dims: Sizes = Field(default_factory=dict)
+    """Sizes of free input dimensions of all networks; of several each is a point."""
     calibration: str | None = None
     extensions: Several[str] | None = None
     """Python files that register operators, functions or passes (docs/extending.md)."""

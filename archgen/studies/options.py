@@ -13,6 +13,7 @@ from os import PathLike
 from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from archgen.knobs import Settings
+from archgen.models.extents import Extents
 from archgen.scheduling import DEFAULT
 from archgen.schema.mistakes import guess
 
@@ -41,8 +42,8 @@ class StudyOptions:
     """Whether all outputs are compared with ONNX Runtime's."""
     host: bool = True
     """Whether operators may be left to the host processor."""
-    dims: Mapping[str, int] | None = None
-    """Sizes of free input dimensions, as for `archgen.load_model`."""
+    dims: Mapping[str, Several[int] | Extents] | None = None
+    """Sizes of free input dimensions, as for `archgen.load_model`; a point for each combination."""
     roles: Mapping[str, str] | None = None
     """What inputs are, as for `archgen.load_model`."""
     calibration: Named | None = None
@@ -103,7 +104,7 @@ class StudyFields(RunningFields, total=False):
     passes: Sequence[Settings]
     verify: bool
     host: bool
-    dims: Mapping[str, int] | None
+    dims: Mapping[str, Several[int] | Extents] | None
     roles: Mapping[str, str] | None
     calibration: Named | None
     isolated: bool

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from archgen.extensions import Extension, known
 from archgen.knobs import combinations_of
+from archgen.models.extents import extents, shapes
 from archgen.scheduling import Scheduling, choices
 from archgen.schema.load import load_all
 from archgen.schema.mistakes import Mistake, dotted
@@ -92,8 +93,9 @@ class Maker:
         return Design(
             machines=machines,
             workloads=tuple(
-                self._workload(entry, file, self._item(("models",), index))
+                load
                 for index, entry in enumerate(file.models)
+                for load in self._workloads(entry, file, self._item(("models",), index))
             ),
             dtypes=file.dtypes or (),
             ways=tuple(self._ways(file.compiler)),
@@ -254,17 +256,22 @@ class Maker:
         self.say(path, ["expected a list of at least one value"])
         return ()
 
-    def _workload(self, entry: str | Network, file: StudyFile, path: TreePath) -> Workload:
+    def _workloads(
+        self, entry: str | Network, file: StudyFile, path: TreePath
+    ) -> Iterator[Workload]:
+        """A network at each combination of its sizes."""
         network = Network(model=entry) if isinstance(entry, str) else entry
         given = network.calibration or file.calibration
-        return Workload(
-            self._model(network.model),
-            tuple(dict.fromkeys(network.batches or file.batches)),
-            tuple(sorted({**file.dims, **network.dims}.items())),
-            tuple(sorted(network.roles.items())),
-            os.path.normpath(self.path.parent / given) if given else None,
-            self._place(path),
-        )
+        sizes = {name: extents(own) for name, own in {**file.dims, **network.dims}.items()}
+        for dims in shapes(sizes):
+            yield Workload(
+                self._model(network.model),
+                tuple(dict.fromkeys(network.batches or file.batches)),
+                dims,
+                tuple(sorted(network.roles.items())),
+                os.path.normpath(self.path.parent / given) if given else None,
+                self._place(path),
+            )
 
     def _extensions(self, file: StudyFile) -> Iterator[Extension]:
         for index, name in enumerate(file.extensions or ()):

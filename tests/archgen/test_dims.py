@@ -1,0 +1,92 @@
+"""Free input dimensions of a study: several sizes of each are compared and can be told apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from host_only import HOST_ONLY
+from onnx import TensorProto, helper
+
+from archgen.cli.main import cli
+from archgen.models.extents import extents
+from archgen.plots.panels import workload
+from archgen.plots.saving import point_folder
+from archgen.studies.comparison import compare
+from archgen.studies.design import StudyError
+from archgen.studies.plan import load_study
+from archgen.studies.query import where
+from archgen.studies.sweep import study
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def free_net(path: Path) -> Path:
+    """`y = relu(x)` over two free dimensions, one of them with a name that no identifier has."""
+    shape = ["n", "seq", "old + new", 2]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def test_every_combination_of_sizes_is_a_point_that_frames_names_and_figures_tell_apart(
+    tmp_path: Path,
+) -> None:
+    net, out = free_net(tmp_path / "net.onnx"), tmp_path / "out"
+    asked = {"out": out, "plots": False, "tools": HOST_ONLY, "effort": 0}
+    first = study("ascend-310-like", net, dims={"seq": [4, 2], "old + new": 3}, **asked)
+    both = study("ascend-310-like", net, dims={"seq": [2, 4], "old + new": [3, 5]}, **asked)
+    sizes = [(2, 3), (4, 3), (2, 5), (4, 5)]
+    assert first.reused == 0 and both.reused == 2
+    assert [*zip(both.frame["dim.seq"], both.frame["dim.old + new"], strict=True)] == sorted(
+        sizes, key=lambda pair: pair[1]
+    )
+    assert pd.read_csv(out / "results.csv")["dim.seq"].tolist() == [2, 4, 2, 4]
+    rows = [both.frame.iloc[[index]] for index in range(4)]
+    assert workload(both.frame.iloc[3].to_dict()) == "net, old + new 5, seq 4"
+    assert len({outcome.label for outcome in both.outcomes}) == len(both.outcomes) == 4
+    assert len({point_folder(row) for row in rows}) == 4
+    assert len(where(both.frame, ["dim.seq=2"])) == 2
+    found = compare(first, both)
+    assert len(found.pairs) == 2 and not found.only_before
+    assert sorted(key["dim.old + new"] for key in found.only_after) == [5, 5]
+
+
+def test_a_study_file_sweeps_sizes_filters_them_and_yields_to_the_command_line(
+    tmp_path: Path,
+) -> None:
+    free_net(tmp_path / "net.onnx")
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "archs: mcu-npu\nmodels: [{model: net.onnx, dims: {seq: [2, 4]}}]\n"
+        "dims: {old + new: [3, 5]}\nskip: [{dim.seq: 4, dim.old + new: 3}]\n"
+    )
+    assert [dict(load.dims)["seq"] for load in load_study(path).workloads] == [2, 4, 2, 4]
+    listed = CliRunner().invoke(cli, ["study", str(path), "--dry-run"])
+    assert "3 points" in listed.output and "old + new" in listed.output
+    changed = CliRunner().invoke(cli, ["study", str(path), "--dim", "seq=7", "--dry-run"])
+    assert "2 points" in changed.output
+
+
+@pytest.mark.parametrize(
+    "given", ["", "4,x", "4,,5", "-1", "1.5", "²", "9" * 5000, (), [1, "2"], True]
+)
+def test_what_is_no_size_is_refused(given: object) -> None:
+    with pytest.raises(ValueError, match="expected a size such as 128"):
+        extents(given)  # type: ignore[arg-type]
+
+
+def test_what_is_no_size_in_a_call_is_a_mistake_of_the_study(tmp_path: Path) -> None:
+    net = free_net(tmp_path / "net.onnx")
+    with pytest.raises(StudyError, match=r"dims\['seq'\]: \[\]: expected a size"):
+        study("mcu-npu", net, dims={"seq": []})
+
+
+def test_a_program_has_one_size() -> None:
+    result = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "n.onnx", "--dim", "n=1,2"])
+    assert result.exit_code == 2
+    assert "--dim n=1,2: these are several sizes; give one here, such as n=1" in result.output
