@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from archgen.scheduling import DEFAULT, Scheduling
@@ -27,6 +27,9 @@ from simmodel.arch import Arch
 from simmodel.trace import OriginTrace, Trace
 from simmodel.waterfall import Waterfall, waterfall
 
+COMPUTING = ("matrix", "vector", "scalar")
+"""Kinds of engines between whose forms an operator's work is decided."""
+
 
 @dataclass(frozen=True)
 class Simulated:
@@ -43,6 +46,8 @@ class Simulated:
     """Cycles by engine."""
     stalls: Mapping[str, int]
     """Idle cycles by cause, of the engines that waited with its instructions."""
+    layers: tuple[int, ...] = ()
+    """Of each of its layers, busy cycles of the engines that compute."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,8 @@ def explanation(
     result, partition = best.result, best.partition
     groups = report(result, arch, _reason(partition, best, scheduling))
     spans = _by_group(trace)
+    computing = frozenset(name for kind in COMPUTING for name in arch.units(kind))
+    spans |= {g.step: replace(spans[g.step], layers=_by_layer(g, trace, computing)) for g in groups}
     return Explanation(
         model=result.program.name,
         arch=arch.name,
@@ -173,6 +180,20 @@ def _by_group(trace: Trace) -> dict[int, Simulated]:
         found[step] = _sum(origins[step], end)
         end = max(end, found[step].last)
     return found
+
+
+def _by_layer(group: GroupReport, trace: Trace, engines: frozenset[str]) -> tuple[int, ...]:
+    """Busy cycles of `engines` for each layer of a group."""
+    own = [origin for origin in trace.origins if origin.group == group.step]
+    return tuple(
+        sum(
+            cycles
+            for origin in own
+            for name, cycles in origin.busy.items()
+            if origin.node in layer.nodes and name in engines
+        )
+        for layer in group.layers
+    )
 
 
 def _sum(origins: list[OriginTrace], end: int) -> Simulated:

@@ -22,6 +22,7 @@ from compiler.errors import (
     operator_name,
 )
 from compiler.estimate import NetworkEstimate, estimate, expected
+from compiler.forms import FormReport
 from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
 from compiler.graph.body import Body, Declined, Tensor
@@ -98,6 +99,7 @@ __all__ = [  # noqa: RUF022
     "report",  # every decision about every group, with the best that was rejected
     "GroupReport",
     "LayerReport",
+    "FormReport",
     "Choice",
     "Constants",
     "Option",

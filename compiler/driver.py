@@ -30,6 +30,7 @@ from compiler.graph.runtime import refusal
 from compiler.group import Group
 from compiler.judge_groups import Trial
 from compiler.layer import Layer
+from compiler.loops.cover import Cover, Work
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
@@ -111,6 +112,11 @@ class CompileResult:
     """The groups, planned and placed, and calls of the host, in order."""
     kernels: tuple[Offer, ...] = field(default=(), compare=False)
     """Kernels of users that were compared, each beside what the compiler emits."""
+    works: Mapping[tuple[int, str], tuple[Work, Cover]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """By origin in the program and form, the longest work of the engines of elements: its loops,
+    and which of them an instruction walks."""
     trials: Mapping[int, tuple[Trial, ...]] = field(default_factory=dict, compare=False)
     """By step, the schedules of its group that were run by themselves."""
 
@@ -196,10 +202,11 @@ def _result(
         for number, s in enumerate(steps)
         if isinstance(s, Placed)
     )
-    offers = tuple(made.emitter.names.offers.values())
+    names = made.emitter.names
+    offers = tuple(names.offers.values())
     return CompileResult(
         made.program, host, decided, probes(made.emitter),
-        recipe(search.graph, steps, known, offers), search, notes, steps, offers,
+        recipe(search.graph, steps, known, offers), search, notes, steps, offers, names.works,
     )  # fmt: skip
 
 

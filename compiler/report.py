@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from compiler.bind.mapping import mapping
 from compiler.bind.roles import roles
 from compiler.driver import CompileResult, Decision
+from compiler.forms import FormReport, forms_of
 from compiler.geometry.ranges import needs
 from compiler.group import Group
 from compiler.hold.buffer import Buffer
@@ -65,6 +66,8 @@ class LayerReport:
     scope: str
     """Where its result goes: a memory on chip, dram, or both."""
     constants: tuple[Constants, ...]
+    forms: tuple[FormReport, ...] = ()
+    """What its operators were given to, and which loops each form walks; none of a pure copy."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,7 @@ def _group(
         adds=schedule.estimate.total,
         choices=(*_choices(made, others, best(around), arch), *_kernels(made, result)),
         neighbours=around,
-        layers=tuple(_layer(layer, made, arch) for layer in made.plan.layers),
+        layers=tuple(_layers(made, result, arch)),
         buffers=buffers,
         peaks=_peaks(buffers),
         kept=tuple(group.kept),
@@ -189,7 +192,18 @@ def _count(plan: Plan) -> int:
     return max((len(w.moments) * w.repeats for w in plan.walked), default=1)
 
 
-def _layer(plan: LayerPlan, made: Decision, arch: Arch) -> LayerReport:
+def _layers(made: Decision, result: CompileResult, arch: Arch) -> Iterator[LayerReport]:
+    origins = (n for n, o in enumerate(result.program.origins) if o.group == made.step)
+    first = next(origins, 0)  # one for each operator, in order
+    for plan in made.plan.layers:
+        forms = tuple(forms_of(plan, first, result.works, arch))
+        yield _layer(plan, made, arch, forms)
+        first += len(plan.tiled.layer.nests)
+
+
+def _layer(
+    plan: LayerPlan, made: Decision, arch: Arch, forms: tuple[FormReport, ...]
+) -> LayerReport:
     layer = plan.tiled.layer
     engines = dict.fromkeys(c.binding.engine for c in plan.computes) or {"copy": None}
     finishing = [c for c in plan.computes if c.binding.engine == "matrix" and not c.binding.direct]
@@ -203,6 +217,7 @@ def _layer(plan: LayerPlan, made: Decision, arch: Arch) -> LayerReport:
         shape=layer.result.shape,
         scope=_scope(made.group, made.plan, layer.result.name),
         constants=tuple(_constants(plan, made)),
+        forms=forms,
     )
 
 

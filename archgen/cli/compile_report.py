@@ -23,6 +23,10 @@ from simmodel.waterfall import MOVED, WORK
 
 _PIPED = 120
 """Width where there is no terminal and COLUMNS is not set."""
+_COSTLY = 5
+"""Layers whose forms are shown; `--json` has them all."""
+_OTHERS = 3
+"""Ways beside the one that was taken that are shown."""
 
 
 def print_report(made: Explanation) -> None:
@@ -42,6 +46,7 @@ def parts(made: Explanation) -> Iterator[RenderableType]:
     yield _waterfall(made)
     yield _groups(made)
     yield Text("adds: simulated cycles from the end of the groups before; span: from first to last")
+    yield from _forms(made)
     if made.host:
         yield Text(f"on the host: {made.elsewhere:,} simulated cycles, none estimated")
     for node in made.host:
@@ -145,6 +150,39 @@ def _groups(made: Explanation) -> Table:
             f"{moved / 1e6:.2f}",
         )  # fmt: skip
     return table
+
+
+def _forms(made: Explanation) -> Iterator[RenderableType]:
+    """Of the layers for which engines work longest, the forms and what was rejected."""
+    costs = [
+        (cycles, layer)
+        for each in made.groups
+        for cycles, layer in zip(each.simulated.layers, each.group.layers, strict=False)
+        if layer.forms
+    ]
+    if not costs:
+        return
+    left = ("layer, engine and forms", "taken", "rejected")
+    table = _table(left[0], left[1], "cycles", left[2], "would be", left=left)
+    for busy, layer in sorted(costs, key=lambda cost: -cost[0])[:_COSTLY]:
+        operators = f"{'+'.join(layer.nodes).split('+')[0]} ({layer.operator})"
+        table.add_row(Text(operators, style="bold"), "busy in all", f"{busy:,}", "", "")
+        several = len({form.node for form in layer.forms}) > 1
+        for form in layer.forms:
+            name = f"{form.node.split('+')[0]}: {form.form}" if several else form.form
+            others = list(map(_other, form.rejected[:_OTHERS])) or [("", "")]
+            for number, other in enumerate(others):
+                own = ("", "", "") if number else (name, form.taken, f"{form.cycles:,.0f}")
+                table.add_row(*own, *other)
+    yield table
+    yield Text("engine: cycles of the whole operator; forms: of its largest tile, loops around")
+    yield Text("what one instruction walks [in brackets], and other ways, the quickest first")
+
+
+def _other(option: Option) -> tuple[str, str]:
+    """What was rejected, and its cycles or why it has none."""
+    _, what, cycles = _option(option)
+    return what, cycles
 
 
 def _ends(group: GroupReport) -> str:

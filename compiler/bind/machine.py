@@ -25,7 +25,7 @@ from simmodel.isa.matrix import tile_limits
 def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
     """Engines that may run `nest` on `arch`, the quickest first."""
     if nest.depthwise:
-        on_array, on_vector = _depthwise(nest, tensors, arch)
+        on_array, on_vector = depthwise_each(nest, tensors, arch)
         ways = (on_vector, Binding("vector")), (on_array, _on_array(nest, tensors, arch))
         able = [(cycles, way) for cycles, way in ways if cycles < math.inf]
         return tuple(way for _, way in sorted(able, key=lambda pair: pair[0]))
@@ -33,41 +33,59 @@ def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bindin
         return _contraction(nest, tensors, arch)
     if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
         return (Binding("copy"),)
-    if _vector_lacks(nest, tensors, arch, finishing=False) is None:
+    if vector_lacks(nest, tensors, arch, finishing=False) is None:
         return (Binding("vector"),)
     return (Binding("scalar" if _scalar_runs(nest, tensors, arch) else "vector"),)
 
 
-def _scalar_runs(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
+def _scalar_runs(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
     """Whether the scalar unit can run a nest, and in less than a call of the host takes."""
+    if scalar_lacks(nest, tensors, arch) is not None:
+        return False
+    elements = math.prod(dim.extent for dim in nest.dims)
+    return scalar_takes(nest, arch) <= arch.host.latency.cycles(arch.clock) + (
+        elements / arch.host.compute * arch.clock
+    )
+
+
+def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
+    """Why the scalar unit cannot run `nest`, or None."""
     types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
-    late = nest.bias is not None or nest.multiplier is not None
-    reduced = sum(dim.extent > 1 for dim in nest.dims[nest.rank :])
     if is_float(wide := temporary_type(arch)):
         types.add(wide)  # of real values that stay within a layer
     function = UNARY.get(nest.function)
     if function is not None and function.rounds_to is not None:
         types.add(function.rounds_to)
-    if late or not all(map(arch.scalar.has, types)) or (nest.reduce and roles(nest).taps):
-        return False
+    missing = sorted(kind for kind in types if not arch.scalar.has(kind))
+    if missing:
+        return f"the scalar unit has no {', '.join(missing)}"
+    if nest.bias is not None or nest.multiplier is not None:
+        return "the scalar unit adds no bias and no multiplier in one go"
+    if nest.reduce and roles(nest).taps:
+        return "the scalar unit slides no windows"
     form = form_of(nest, "scalar")
+    if not arch.isa.has(form):
+        return f"{arch.name} has no {form}"
     rank, _ = arch.reach(form)
-    if reduced > rank or not arch.isa.has(form):
-        return False
-    elements = math.prod(dim.extent for dim in nest.dims)
-    return elements * arch.factor(form, cost_of(form)) <= arch.host.latency.cycles(arch.clock) + (
-        elements / arch.host.compute * arch.clock
-    )
+    if sum(dim.extent > 1 for dim in nest.dims[nest.rank :]) > rank:
+        return f"{form} reduces at most {rank} dimensions"
+    return None
+
+
+def scalar_takes(nest: Nest, arch: Arch) -> float:
+    """Cycles of the scalar unit for all elements of `nest`, start-ups left out."""
+    form = form_of(nest, "scalar")
+    return math.prod(dim.extent for dim in nest.dims) * arch.factor(form, cost_of(form))
 
 
 def _contraction(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
     """Engines for a sum of products over channels, the quicker one first: the array, and where it
     does not multiply such types, or the vector engine has products of its own, that."""
     on_array, on_vector = _on_array(nest, tensors, arch), Binding("vector", direct=False)
-    able = _no_products(nest, tensors, arch) is None
+    able = no_products(nest, tensors, arch) is None
     if able and not arch.vector.product_rows:
         return (on_array,)
-    if _vector_multiplies(nest, tensors, arch) is not None:
+    if vector_multiplies(nest, tensors, arch) is not None:
         return (on_array,) if arch.matrix.present else (on_vector,)
     if not able:
         return (on_vector,)
@@ -76,7 +94,7 @@ def _contraction(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Bi
     return (on_array, on_vector) if quicker else (on_vector, on_array)
 
 
-def _no_products(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+def no_products(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
     """Why the array does not multiply what `nest` does, or None."""
     operands = {product_type(tensors[a.tensor].dtype) for a in nest.operands}
     if len(operands) == 1 and arch.matrix.peak(next(iter(operands))) > 0:
@@ -89,7 +107,7 @@ EXACT = 2**24
 """Below it, fp32 holds every integer."""
 
 
-def _vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
+def vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
     """Why the vector engine cannot add up the products of `nest`, or None."""
     kinds = [tensors[access.tensor].dtype for access in nest.operands]
     if len({product_type(kind) for kind in kinds}) > 1:
@@ -104,13 +122,19 @@ def _vector_multiplies(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> st
         centred = any(access.zero for access in nest.operands)
         if not is_float(kinds[0]) and centred and depth * 2**16 > EXACT:
             return "multiply-adds of integers with a zero point are rounded on the vector engine"
-    return _vector_lacks(nest, tensors, arch, finishing=True)
+    return vector_lacks(nest, tensors, arch, finishing=True)
 
 
 def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
     """Cycles of the vector engine for a sum of products whose lanes are as full as can be and
-    whose weights come from local memory once for as many rows as there are registers for."""
+    whose weights come from local memory once for as many rows as there are registers for; without
+    products of its own, of a multiply-add over the result for each position of the reduction."""
     found, vector = roles(nest), arch.vector
+    if not vector.product_rows:
+        vectors = math.ceil(math.prod(nest.shape) / vector.elements(4))
+        form = "vector.ternary.fma"
+        step = vector.startup.cycles(arch.clock) + vectors * arch.factor(form, cost_of(form))
+        return nest.macs / math.prod(nest.shape) * step / vector.units
     lanes = vector.elements(4 if dtype == "fp32" else 2)
     wide = [nest.dims[d].extent for d in range(nest.rank) if nest.dims[d].extent > 1] or [1]
     vectors = min(nest.macs // n * math.ceil(n / lanes) for n in wide)
@@ -172,10 +196,10 @@ def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: i
 
 def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
     """Cycles of a depthwise product on the quicker engine."""
-    return min(_depthwise(nest, tensors, arch))
+    return min(depthwise_each(nest, tensors, arch))
 
 
-def _depthwise(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
+def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
     """Cycles of a depthwise product on the matrix engine and, with full lanes, on the vector
     engine; infinite where it has none."""
     dtype, channels = tensors[nest.operands[0].tensor].dtype, nest.shape[1]
@@ -184,7 +208,7 @@ def _depthwise(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[floa
     on_array = on_vector = math.inf
     if arch.matrix.peak(product_type(dtype)) > 0:
         on_array = depthwise_cycles(arch, dtype, pixels, channels, taps) / arch.matrix.units
-    if on_array == math.inf or _vector_lacks(nest, tensors, arch, finishing=False) is None:
+    if on_array == math.inf or vector_lacks(nest, tensors, arch, finishing=False) is None:
         vectors = pixels * -(-channels // arch.vector.lanes)
         on_vector = taps * vectors * arch.vector.cost.multiply / arch.vector.units
     return on_array, on_vector
@@ -226,17 +250,18 @@ def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | Non
     if way.engine in ("copy", "scalar"):
         return None
     if way.engine == "matrix":
-        lacks = _no_products(nest, tensors, arch)
+        lacks = no_products(nest, tensors, arch)
         finishing = lacks is None and not way.direct
-        return _vector_lacks(nest, tensors, arch, finishing=True) if finishing else lacks
+        return vector_lacks(nest, tensors, arch, finishing=True) if finishing else lacks
     if way.product:
-        return _vector_multiplies(nest, tensors, arch)
-    return _vector_lacks(nest, tensors, arch, finishing=False)
+        return vector_multiplies(nest, tensors, arch)
+    return vector_lacks(nest, tensors, arch, finishing=False)
 
 
-def _vector_lacks(
+def vector_lacks(
     nest: Nest, tensors: dict[str, Tensor], arch: Arch, *, finishing: bool
 ) -> str | None:
+    """Why the vector engine cannot run `nest`, or where `finishing` the end of it; or None."""
     wanted = {tensors[nest.tensor].dtype}
     late = [access for access in (nest.bias, nest.multiplier) if access is not None]
     reads = late if finishing else nest.reads

@@ -15,7 +15,7 @@ from typing import Any
 
 from compiler.emit.operands import axes_of, grouped, joining, operands_of, reduces, taken
 from compiler.loops.collapse import collapse, groups, ordered
-from compiler.loops.cover import Cover, Kind, cheapest
+from compiler.loops.cover import Cover, Kind, Work, cheapest
 from compiler.loops.unit import Held, unit_of
 from simmodel.arch import Arch
 from simmodel.isa import Copy, Fill, Item, Loop, Reduce, VectorFamily, Window
@@ -25,12 +25,21 @@ from simmodel.region import walk
 
 @dataclass
 class Names:
-    """Fresh loop variables within one program, and which kernels were compared for it."""
+    """Fresh loop variables within one program, and what was compared for it."""
 
     def __post_init__(self) -> None:
         self._numbers = count()
         self.offers: dict[tuple[str, str], Any] = {}
         """By the operator's result and the kernel: an `Offer` for its largest tile."""
+        self.works: dict[tuple[int, str], tuple[Work, Cover]] = {}
+        """By origin and form: the loops of its longest work, and how they were covered."""
+
+    def note(self, instruction: VectorFamily, work: Work, cover: Cover) -> None:
+        """Remember the longest work of each form and origin."""
+        key = instruction.origin, instruction.form
+        known = self.works.get(key)
+        if known is None or known[1].cycles < cover.cycles:
+            self.works[key] = work, cover
 
     def fresh(self) -> str:
         """A variable that nothing else uses."""
@@ -59,7 +68,9 @@ def legal_vector(
     held = [Held(operand.memory, operand.itemsize) for operand in walked]
     form, beside = (instruction.form, instruction.cost()), len(arch.units(engine))
     unit = unit_of(arch, form, held, engine, beside)
-    cover = cheapest(unit, collapse(axes, lead), Kind(bool(lead), joins))
+    work = Work(unit, collapse(axes, lead), Kind(bool(lead), joins))
+    cover = cheapest(*work)
+    names.note(instruction, work, cover)
     return _covered(grouped(instruction, found), cover, names)
 
 

@@ -68,6 +68,14 @@ class Kind(NamedTuple):
 PLAIN = Kind()
 
 
+class Work(NamedTuple):
+    """All that covers are found from."""
+
+    unit: Unit
+    loops: Loops
+    kind: Kind = PLAIN
+
+
 @dataclass(frozen=True)
 class Cover:
     """One way, with what it takes."""
@@ -119,6 +127,26 @@ def covers(unit: Unit, loops: Loops, kind: Kind = PLAIN) -> Iterator[Cover]:
             for others in combinations(reversed(slower), room):
                 inside = (*reversed(others), last)
                 yield from _cut(unit, loops, inside, kind, spare=spare)
+
+
+def shown(cover: Cover, loops: Loops) -> str:
+    """A way in words: loops around an instruction, what it walks in brackets, then the rest.
+
+    49 x 2 x [256]            98 instructions of 256 elements
+    3 x [4 x 256] + [4 x 232]
+    """
+    sizes = [axis.extent for axis in loops]
+    around = [n for n, size in enumerate(sizes) if size > 1 and n not in cover.inside]
+    turns, walked = [sizes[n] for n in around], [sizes[n] for n in cover.inside]
+    if cover.inside:
+        turns, walked = [*turns, walked[-1] // cover.size], [*walked[:-1], cover.size]
+    parts = [*(str(n) for n in turns if n > 1), f"[{' x '.join(map(str, walked)) or 1}]"]
+    text = " x ".join(parts)
+    if cover.rest is None:
+        return text
+    last = cover.inside[-1]
+    left = loops[last]._replace(extent=sizes[last] % cover.size)
+    return f"{text} + {shown(cover.rest, (*loops[:last], left, *loops[last + 1 :]))}"
 
 
 def _cut(

@@ -22,6 +22,7 @@ from archgen.standard import STANDARD
 from archgen.studies.sweep import study
 from compiler.attainable import Attainable
 from compiler.dump import FORMS, numbered
+from compiler.forms import FormReport
 from compiler.nest.parse import parse_graph
 from compiler.nest.text import print_graph
 from compiler.rejected import Option, best
@@ -76,6 +77,16 @@ def example() -> Explanation:
         LayerReport(
             ("b", "relu"), "Conv+Relu", "matrix+vector", "", "all at once", (1, 4, 8, 8), "dram",
             (Constants(2048, "weights", True, "6 KiB more to load"),),
+            (
+                FormReport("b", "engine", "matrix", 400.0, (
+                    Option("host", 9000.0, 400.0),
+                    Option("vector", None, 400.0, "npu has no vector.ternary.fma"),
+                )),
+                FormReport("b", "matrix.conv", "4 x [16 x 4 x 36]", 100.0, ()),
+                FormReport("relu", "vector.unary.relu", "2 x 3 x [4 x 8]", 60.0, (
+                    Option("48 x [4]", 480.0, 60.0),
+                )),
+            ),
         ),
     )  # fmt: skip
     buffers = (
@@ -93,7 +104,8 @@ def example() -> Explanation:
         ),
         (joined, cut), layers, buffers, {"local": 2048}, (),
     )  # fmt: skip
-    took = Simulated(1100, 0, 1100, 3000, 1096, {"matrix": 1500}, {"data": 70, "fill": 30})
+    took = Simulated(1100, 0, 1100, 3000, 1096, {"matrix": 1500}, {"data": 70, "fill": 30},
+                     (200, 700))  # fmt: skip
     return Explanation(
         "net", "npu", "int8", 1e9, DEFAULT, 1000.0, 1100,
         Attainable(matrix=748.2, vector=20.0, bandwidth=880.0, weights=0.0, host=0.0),
@@ -139,6 +151,13 @@ def test_the_report_of_a_network_adds_up(tmp_path: Path) -> None:
     for account in found["waterfall"].values():
         assert sum(account.values()) == pytest.approx(found["simulated_cycles"])
     for group in found["groups"]:
+        assert len(group["simulated"]["layers"]) == len(group["layers"])
+        forms = [form for layer in group["layers"] for form in layer["forms"]]
+        assert any(form["taken"].endswith("]") for form in forms)
+        assert any(other["what"] == "host" for form in forms for other in form["rejected"])
+        for form in forms:
+            costs = [each["cycles"] for each in form["rejected"] if not each["why"]]
+            assert all(form["cycles"] <= other for other in costs)
         for memory, size in group["peaks"].items():
             assert 0 < size <= found["memories"][memory]
         for buffer in group["buffers"]:

@@ -10,7 +10,7 @@ from test_emit_legal import flat, vectors
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.operands import axes_of
 from compiler.loops.collapse import collapse
-from compiler.loops.cover import Kind, Port, Unit, cheapest, covers
+from compiler.loops.cover import Kind, Port, Unit, cheapest, covers, shown
 from compiler.loops.partition import cuts
 from compiler.loops.unit import Held, unit_of
 from compiler.loops.walk import parsed, printed
@@ -49,6 +49,24 @@ def test_a_long_row_is_cut_in_longest_or_in_equal_pieces(
     assert list(cuts(extent, 256, 1, spare=spare)) == sizes
 
 
+@pytest.mark.parametrize(
+    ("rank", "longest", "loops", "text"),
+    [
+        (2, 256, "4 x 8 x 16   dst 200 20 1   a 200 20 1", "4 x [8 x 16]"),
+        (1, 256, "3 x 1000   dst 2000 1   a 2000 1", "3 x 3 x [256] + 3 x [232]"),
+        (1, 256, "1009   dst 1   a 1", "3 x [256] + [241]"),
+        (2, 256, "1   dst 1   a 1", "[1]"),
+    ],
+)
+def test_a_cover_says_loops_around_what_is_walked(
+    rank: int, longest: int, loops: str, text: str
+) -> None:
+    port = Port(("local", False), 1, 1, 64.0)
+    unit = Unit(rank, longest, 16, 1.0, 6, 0.0, (port, port), port)
+    found = collapse(parsed(loops))
+    assert shown(cheapest(unit, found), found) == text
+
+
 def test_a_reduction_walks_what_is_not_reduced_where_that_is_quicker() -> None:
     """A mean over 49 rows of 512 channels by an engine of one dimension, 16 lanes, rows of 256 at
     most, 6 cycles of start-up: 512 instructions of 4 vectors, or 49 times 2 of 16 vectors."""
@@ -59,6 +77,8 @@ def test_a_reduction_walks_what_is_not_reduced_where_that_is_quicker() -> None:
     # What it reads and writes is nothing to such memories but a cycle at least.
     assert found == {(0,): 512 * (6 + 4), (1,): 49 * 2 * (6 + 16)}
     assert cheapest(unit, loops, Kind(reduces=True)).inside == (1,)
+    said = [shown(cover, loops) for cover in covers(unit, loops, Kind(reduces=True))]
+    assert said == ["49 x 2 x [256]", "512 x [49]"]
     whole = Kind(reduces=True, joins=False)
     assert [cover.inside for cover in covers(unit, loops, whole)] == [(0,)]
 
