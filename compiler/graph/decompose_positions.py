@@ -191,9 +191,11 @@ def _gather(node: ir.Node, make: Rewriter) -> ir.Value | None:
         return None
     shape, axis = static_shape(data), _axis(node, 0)
     before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
-    source = make.op("Reshape", [data, make.axes([before, 1, shape[axis], behind])])
-    places = make.op("Reshape", [index, make.axes([1, prod(static_shape(index)), 1, 1])])
-    picked = pick(make, marked(make, places, shape[axis], 2), source, 2)
+    wanted = [n for n in static_shape(index) if n != 1] or [1]  # apart: each may vary by itself
+    ones, along = [1] * len(wanted), 1 + len(wanted)
+    source = make.op("Reshape", [data, make.axes([before, *ones, shape[axis], behind])])
+    places = make.op("Reshape", [index, make.axes([1, *wanted, 1, 1])])
+    picked = pick(make, marked(make, places, shape[axis], along), source, along)
     return make.op("Reshape", [picked, make.axes(static_shape(node.outputs[0]))])
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from compiler.narrow import Narrow
+from compiler.nest.registers import Count, Register, Terms
 from simmodel.dtype import size_of
 
 Array = NDArray[Any]
@@ -30,6 +31,9 @@ class Dim:
 
     name: str
     extent: int
+    """At the upper edge of all registers."""
+    count: Count | None = None
+    """How many of its positions there are at other lengths; None: always its extent."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,9 @@ class Affine:
     terms: tuple[tuple[int, int], ...] = ()
     """(position of the loop in the nest's dims, coefficient)."""
     constant: int = 0
+    """At the upper edge of all registers."""
+    registers: Terms = ()
+    """The constant is so much less for each step that a register is below its edge."""
 
     def coefficient(self, dim: int) -> int:
         """Factor of loop `dim`; 0 where it does not occur."""
@@ -153,7 +160,11 @@ class Storage:
 
     buffer: str
     offset: int
+    """At the upper edge of all registers."""
     strides: tuple[int, ...]
+    """The same at all lengths."""
+    registers: Terms = ()
+    """The offset is so much less for each step that a register is below its edge."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +259,9 @@ class Tensor:
     """Where its elements lie, if it is nothing but rows of another tensor."""
     placed: Placed | None = None
     """Where its elements lie, if all that is done with them is to write them into another one."""
+    counts: tuple[Count | None, ...] = ()
+    """By axis, how many positions there are at other lengths than the upper edge of all registers;
+    None: as many. Nothing: so for every axis."""
 
     @property
     def elements(self) -> int:
@@ -318,6 +332,8 @@ class NestGraph:
     """Input or output name -> scale and zero of the integers that stand for real values there."""
     sized: dict[str, str] = field(default_factory=dict)
     """Output of a size that is known when it runs -> the output that says its extents."""
+    registers: tuple[Register, ...] = ()
+    """Lengths that are known only when it runs; extents are those of their upper edge."""
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -1,0 +1,157 @@
+"""The graph of nests for all lengths of some ranges, from those of a few lengths.
+
+The one idea: how a network follows from a length shows next to the upper edge of its range, where
+decisions of its decomposition are those of the edge. Far below it may be spelled in another way,
+which must compute the same: so the lower end is computed both ways and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from compiler.errors import UnsupportedModel
+from compiler.nest.at_length import at_length
+from compiler.nest.interp import Host, run
+from compiler.nest.ir import Array, NestGraph
+from compiler.nest.registers import Point, Register, edge_of
+from compiler.nest.united import other_structure, refusal, united
+from simmodel.dtype import NUMPY
+
+Make = Callable[[Mapping[str, int]], NestGraph | None]
+"""The network at one length of each register; None where it has none."""
+
+_STEPS = (-1, -2, 1, 2, -3)
+"""From the edge to the lengths that are looked at until two are found, also beyond the range."""
+_WANTED = 2
+_SHARE = 0.05
+"""Of the values' mean, how far two ways to compute them may be apart in small types."""
+
+
+def for_lengths(make: Make, registers: tuple[Register, ...], host: Host) -> NestGraph:
+    """The network for all lengths of `registers`.
+
+    Args:
+        make: the network at one point.
+        registers: the lengths.
+        host: runs host nodes, to compare what is computed.
+
+    Raises:
+        UnsupportedModel: every reason why there is no such graph.
+    """
+    edge = edge_of(registers)
+    graphs = {edge: _at(make, registers, edge)}
+    mistakes: list[str] = []
+    near = [
+        _near(make, registers, position, graphs, mistakes)
+        for position, register in enumerate(registers)
+        if register.low < register.high
+    ]
+    if mistakes:
+        raise refusal(graphs[edge].name, registers, mistakes)
+    if len(near) > 1:
+        _add_mixed(make, registers, near, graphs)
+    made = united(graphs, registers)
+    _check_low(made, make, graphs, host)
+    return made
+
+
+def _at(make: Make, registers: Sequence[Register], point: Point) -> NestGraph:
+    names = [register.name for register in registers]
+    values = dict(zip(names, point, strict=True))
+    made = make(values)
+    if made is None:
+        shown = ", ".join(f"{name}={value}" for name, value in values.items())
+        raise UnsupportedModel(f"the network has no {shown}")
+    return made
+
+
+def _near(
+    make: Make, registers: tuple[Register, ...], position: int, graphs: dict[Point, NestGraph],
+    mistakes: list[str],
+) -> list[Point]:  # fmt: skip
+    """Add graphs next to the edge of one register to `graphs`, of the same operators; their points.
+    Adds to `mistakes` why there are none."""
+    edge, register = edge_of(registers), registers[position]
+    found: list[Point] = []
+    said = ""
+    for step in _STEPS:
+        value = register.high + step
+        if len(found) == min(_WANTED, register.high - register.low) or value < 1:
+            continue
+        point = (*edge[:position], value, *edge[position + 1 :])
+        graph = make(dict(zip((r.name for r in registers), point, strict=True)))
+        if graph is None:
+            continue
+        other = other_structure(graphs[edge], graph)
+        if other is None:
+            found.append(point)
+            graphs[point] = graph
+        said = said or f"at {register.name}={value} {other}"
+    if not found:
+        mistakes.append(said or f"there is no {register.name} next to {register.high}")
+    return found
+
+
+def _add_mixed(
+    make: Make, registers: tuple[Register, ...], near: Sequence[Sequence[Point]],
+    graphs: dict[Point, NestGraph],
+) -> None:  # fmt: skip
+    """Add a graph for which all registers are off the edge, where one has the same operators: it
+    shows products of lengths at once."""
+    edge = edge_of(registers)
+    for points in product(*near):
+        together = zip(*points, strict=True)
+        mixed = tuple(
+            next((value for value in values if value != high), high)
+            for values, high in zip(together, edge, strict=True)
+        )
+        graph = _at(make, registers, mixed)
+        if other_structure(graphs[edge], graph) is None:
+            graphs[mixed] = graph
+            return
+
+
+def _check_low(made: NestGraph, make: Make, graphs: Mapping[Point, NestGraph], host: Host) -> None:
+    """Raise UnsupportedModel where the lower end of all ranges has another meaning than `made`."""
+    low = tuple(register.low for register in made.registers)
+    if low in graphs:
+        return
+    own = _at(make, made.registers, low)
+    cut = at_length(made, {register.name: register.low for register in made.registers})
+    inputs = _some(own)
+    right = run(own, inputs, host)
+    shown = ", ".join(f"{register.name}={register.low}" for register in made.registers)
+    try:
+        ours = run(cut, inputs, host)
+    except ValueError as why:
+        said = f"at {shown} what follows from longer inputs cannot be computed: {why}"
+        raise refusal(made.name, made.registers, [said]) from why
+    wrong = [
+        f"at {shown} the output {name} is another one than what follows from longer inputs"
+        for name, values in right.items()
+        if ours[name].shape != values.shape or not _close(ours[name], values)
+    ]
+    if wrong:
+        raise refusal(made.name, made.registers, wrong)
+
+
+def _some(graph: NestGraph) -> dict[str, Array]:
+    """Inputs of no meaning: normal numbers, and 1 for indices, lengths and masks: who is left with
+    nothing behind a mask divides rounding by rounding."""
+    random = np.random.default_rng(0)
+    made = {}
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        kind = NUMPY[graph.ports.get(name, tensor.dtype)]
+        whole = np.issubdtype(kind, np.integer) or kind == np.bool_
+        values = np.ones(tensor.shape) if whole else random.normal(size=tensor.shape)
+        made[name] = values.astype(kind)
+    return made
+
+
+def _close(ours: Array, right: Array) -> bool:
+    a, b = (np.nan_to_num(values.astype(np.float64)) for values in (ours, right))
+    return bool(np.abs(a - b).mean() <= _SHARE * np.abs(b).mean()) if a.size else True

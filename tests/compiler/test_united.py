@@ -1,0 +1,182 @@
+"""One graph of nests for many lengths computes at each what the graph made for that length does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import pytest
+from one_node import lowered
+from onnx import TensorProto, helper, numpy_helper
+
+from archgen.check.reference import run_node, sample_inputs
+from archgen.schema import load_arch
+from archgen.zoo.catalog import build
+from compiler.driver import CompileOptions, nests, prepared
+from compiler.errors import UnsupportedModel
+from compiler.nest.at_length import at_length
+from compiler.nest.for_lengths import for_lengths
+from compiler.nest.interp import run
+from compiler.nest.ir import NestGraph
+from compiler.nest.join_concat import JoinConcat
+from compiler.nest.registers import Count, Register
+
+MACHINE = load_arch("stcp920")
+BERT = {"layers": 1, "hidden": 16, "heads": 2, "vocabulary": 20}
+GPT = {"layers": 1, "hidden": 16, "heads": 2, "vocabulary": 20, "positions": 32}
+
+Model = Callable[[Mapping[str, int]], onnx.ModelProto]
+
+
+def zoo(name: str, options: Mapping[str, float]) -> Model:
+    return lambda values: build(name, **{**options, **values})
+
+
+def made(model: Model) -> Callable[[Mapping[str, int]], NestGraph]:
+    def make(values: Mapping[str, int]) -> NestGraph:
+        network = prepared(model(values), "network")
+        return nests(network, MACHINE, "fp16", CompileOptions())
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("model", "registers", "points"),
+    [
+        pytest.param(
+            zoo("bert_base", BERT),
+            (Register("batch", 1, 3), Register("sequence", 1, 12)),
+            [(2, 7)],
+            id="batch and sequence, and both in one index",
+        ),
+        pytest.param(
+            zoo("gpt2", GPT), (Register("sequence", 2, 16),), [(5,)], id="a prompt's last token"
+        ),
+    ],
+)
+def test_a_graph_for_all_lengths_computes_what_one_for_each_does(
+    model: Model, registers: tuple[Register, ...], points: list[tuple[int, ...]]
+) -> None:
+    make = made(model)
+    graph = for_lengths(make, registers, run_node)
+    assert graph.registers == registers
+    for point in points:
+        values = {r.name: value for r, value in zip(registers, point, strict=True)}
+        cut, own = at_length(graph, values), make(values)
+        inputs = sample_inputs(model(values))
+        ours, right = run(cut, inputs, run_node), run(own, inputs, run_node)
+        for name, expected in right.items():
+            assert ours[name].shape == expected.shape
+            np.testing.assert_allclose(ours[name], expected, atol=4e-2 * np.abs(expected).max())
+
+
+# What numbers become.
+
+
+def value(name: str, *shape: int) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def one(
+    nodes: Callable[[int], list[onnx.NodeProto]],
+    given: Callable[[int], list[onnx.ValueInfoProto]],
+    constants: Callable[[int], dict[str, np.ndarray]] = lambda n: {},  # type: ignore[type-arg]
+) -> Callable[[Mapping[str, int]], NestGraph]:
+    """A network of `nodes` that gives `y`, at length n."""
+
+    def make(values: Mapping[str, int]) -> NestGraph:
+        n = values["n"]
+        weights = [numpy_helper.from_array(a, name) for name, a in constants(n).items()]
+        graph = helper.make_graph(nodes(n), "net", given(n), [], weights)
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        graph.output.append(helper.make_empty_tensor_value_info("y"))
+        proto.graph.output.extend(graph.output)
+        return JoinConcat().apply(lowered(onnx.shape_inference.infer_shapes(proto))).ir
+
+    return make
+
+
+LENGTH = (Register("n", 1, 8),)
+
+
+def node(op: str, inputs: str, output: str = "y", **attributes: object) -> onnx.NodeProto:
+    return helper.make_node(op, inputs.split(), [output], f"the_{op.lower()}", **attributes)
+
+
+def test_a_cache_grows_at_a_place_that_moves_in_the_layout_of_the_edge() -> None:
+    make = one(
+        lambda n: [node("Relu", "new", "r"), node("Concat", "past r", axis=1)],
+        lambda n: [value("past", 2, n, 4), value("new", 2, 1, 4)],
+    )
+    graph = for_lengths(make, LENGTH, run_node)
+    count = Count(1, (("n", 1),))
+    assert graph.tensors["y"].counts == (None, count, None)
+    row = graph.tensors["r"].storage
+    assert (row.offset, row.strides, row.registers) == (8 * 4, (36, 1, 1), (("n", 4),))
+    cut = at_length(graph, {"n": 3})
+    assert cut.tensors["y"].storage.strides == (36, 4, 1)
+    inputs = {"past": np.ones((2, 3, 4), "f4"), "new": np.full((2, 1, 4), 2, "f4")}
+    np.testing.assert_array_equal(run(cut, inputs)["y"][:, :, 0], [[1, 1, 1, 2]] * 2)
+
+
+def test_constants_that_begin_alike_are_those_of_the_edge() -> None:
+    mask = np.tri(8, dtype="f4")
+    make = one(
+        lambda n: [node("Mul", "x mask")],
+        lambda n: [value("x", n, n)],
+        lambda n: {"mask": mask[:n, :n].copy()},
+    )
+    cut = at_length(for_lengths(make, LENGTH, run_node), {"n": 3})
+    np.testing.assert_array_equal(run(cut, {"x": np.ones((3, 3), "f4")})["y"], mask[:3, :3])
+
+
+REFUSED = {
+    "a window slides along n": one(
+        lambda n: [node("MaxPool", "x", kernel_shape=[3])], lambda n: [value("x", 1, 2, n + 8)]
+    ),
+    "node 'the_mul' (ai.onnx.Mul): the constant c has other values at n=7, not just fewer": one(
+        lambda n: [node("Mul", "x c")],
+        lambda n: [value("x", n)],
+        lambda n: {"c": np.arange(n, 2 * n, dtype="f4")},
+    ),
+    "its pad or scale depends on the length, as a mean does": one(
+        lambda n: [node("ReduceMean", "x", axes=[0], keepdims=0)], lambda n: [value("x", n, 3)]
+    ),
+    "the extent of y along axis 0 is no sum of multiples of the lengths": one(
+        lambda n: [node("Reshape", "x s")],
+        lambda n: [value("x", n, n)],
+        lambda n: {"s": np.array([n * n])},
+    ),
+    "it walks a dimension that varies as one with another": one(
+        lambda n: [node("Relu", "x", "r"), node("Reshape", "r s")],
+        lambda n: [value("x", 2, n)],
+        lambda n: {"s": np.array([2 * n])},
+    ),
+    "the extent of y along axis 0 becomes less where n becomes more": one(
+        lambda n: [node("Slice", "x from end")],
+        lambda n: [value("x", 20)],
+        lambda n: {"from": np.array([n]), "end": np.array([20])},
+    ),
+    "at n=7 node 'the_abs' (ai.onnx.Abs) is computed in another way, and node 'the_relu' "
+    "(ai.onnx.Relu) stands in its place": one(
+        lambda n: [node("Abs" if n == 8 else "Relu", "x")], lambda n: [value("x", n)]
+    ),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_does_not_follow_from_the_length_is_named(reason: str) -> None:
+    with pytest.raises(UnsupportedModel) as refused:
+        for_lengths(REFUSED[reason], LENGTH, run_node)
+    assert str(refused.value).startswith("g: not one program for n=1..8: ")
+    assert reason in str(refused.value)
+
+
+def test_the_lower_end_is_compared_where_it_is_another_network() -> None:
+    other = one(lambda n: [node("Abs" if n == 1 else "Exp", "x")], lambda n: [value("x", n)])
+    with pytest.raises(UnsupportedModel, match="at n=1 the output y is another one"):
+        for_lengths(other, LENGTH, run_node)
+    same = one(lambda n: [node("Relu" if n > 1 else "Abs", "x")], lambda n: [value("x", n)])
+    with pytest.raises(ValueError, match="m is no length of it; n=9 is outside of 2"):
+        at_length(for_lengths(same, (Register("n", 2, 8),), run_node), {"n": 9, "m": 1})
