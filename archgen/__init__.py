@@ -8,6 +8,7 @@ from importlib import import_module
 
 __all__ = [
     "Arch",
+    "AssemblyError",
     "Metrics",
     "Program",
     "Running",
@@ -25,11 +26,13 @@ __all__ = [
     "load_model",
     "measure",
     "open_study",
+    "read_assembly",
     "sensitivity",
     "simulate",
     "smallest_machine",
     "states",
     "study",
+    "write_assembly",
 ]
 
 

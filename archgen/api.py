@@ -17,6 +17,7 @@ from typing import Any, Unpack
 
 from numpy.typing import NDArray
 
+from archgen.assembly import AssemblyError, read_assembly, write_assembly
 from archgen.check.reference import run_node
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
 from archgen.models.load import SourceModel, open_model
@@ -41,6 +42,7 @@ from simmodel.trace import Trace
 
 __all__ = [
     "Arch",
+    "AssemblyError",
     "Metrics",
     "Program",
     "Running",
@@ -58,11 +60,13 @@ __all__ = [
     "load_model",
     "measure",
     "open_study",
+    "read_assembly",
     "sensitivity",
     "simulate",
     "smallest_machine",
     "states",
     "study",
+    "write_assembly",
 ]
 
 Array = NDArray[Any]

@@ -3,6 +3,7 @@
     program  = 'program' field* record* core*
     record   = ('demand' | 'register' | 'origin' | 'buffer' | 'input' | 'output') field*
              | 'barrier' name count | 'payload' base64
+             | 'constants' string           file with the data of those that follow
              | 'constant' name address type '[' extents ']' 'used' bytes 'hash' string
     core     = 'core' number, then indented: ('token' name count)* item*
     item     = 'loop' variable count, then indented: item*
@@ -19,8 +20,8 @@
 
 One instruction per line, `;` starts a comment, strides are written where they are not row-major.
 Fields come from the dataclasses, so a new instruction needs no text code. The data of constants is
-kept apart (`constant_data`, for an npz file); the text holds their hashes. The compact form, which
-runs alone, is `simmodel.loadable`.
+kept apart (`constant_data`, in a file that the text may name); the text holds their hashes. The
+compact form, which runs alone, is `simmodel.loadable`.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def print_item(item: Item) -> str:
     return "\n".join(_lines(item))
 
 
-def print_program(program: Program) -> str:
-    """`program` as text; `parse_program(text, constant_data(program))` gives it back."""
+def print_program(program: Program, constants: str = "") -> str:
+    """`program` as text; `parse_program(text, constant_data(program))` gives it back. `constants`
+    names the file that the data of its constants is kept in."""
     head = f"program name={_name(program.name)} arch={_name(program.arch)}"
     lines = [head + (f" macs={program.macs}" if program.macs else "")]
     if program.demand is not None:
@@ -69,6 +71,7 @@ def print_program(program: Program) -> str:
         lines += [f"{word}{_fields(record)}" for record in getattr(program, f"{word}s")]
     lines += [f"barrier {_name(name)} {count}" for name, count in program.barriers.items()]
     lines += [f'payload "{base64.b64encode(data).decode()}"' for data in program.payloads]
+    lines += [f"constants {json.dumps(constants)}"] if constants else []
     lines += [_constant(constant) for constant in program.constants]
     for core, (tokens, stream) in enumerate(zip(program.tokens, program.cores, strict=True)):
         lines.append(f"core {core}")
@@ -78,7 +81,7 @@ def print_program(program: Program) -> str:
 
 
 def constant_data(program: Program) -> dict[str, NDArray[Any]]:
-    """The data of all constants by name, for `parse_program` or an npz file.
+    """The data of all constants by name, for `parse_program`.
 
     Raises:
         ValueError: two constants have one name.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -23,6 +23,9 @@ from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
 from simmodel.region import Register
 
+Data = Mapping[str, NDArray[Any]]
+"""What constants hold, by name."""
+Opened = Callable[[str], Data]
 APART = frozenset({"engine", "waits", "signals", "notifies", "origin"})
 """Fields of instructions that have a place of their own in the line."""
 
@@ -188,8 +191,9 @@ def parse_items(text: str) -> tuple[Item, ...]:
 class _ProgramReader:
     """Collects the records of a program, in the order of the text."""
 
-    def __init__(self, text: str, constants: Mapping[str, NDArray[Any]]) -> None:
-        self.reader, self.data = _Reader(text), constants
+    def __init__(self, text: str, constants: Data | None, opened: Opened | None) -> None:
+        self.reader, self.data = _Reader(text), constants or {}
+        self.opened = opened
         self.values: dict[str, Any] = {}
         names = "registers cores tokens constants buffers inputs outputs origins payloads"
         self.lists: dict[str, list[Any]] = {name: [] for name in names.split()}
@@ -234,6 +238,9 @@ class _ProgramReader:
             self.lists["tokens"][-1] |= [(line.name("a token"), line.integer("a count"))]
         elif word == "payload":
             self.lists["payloads"].append(_payload(line))
+        elif word == "constants":
+            name = line.string("the name of a file in quotes")
+            self.data = self.data if self.opened is None else self.opened(name)
         elif word == "constant":
             self.lists["constants"].append(_constant(line, self.data))
         elif word == "core":
@@ -241,7 +248,7 @@ class _ProgramReader:
         else:
             line.at -= 1
             raise line.error(
-                f"{', '.join(kinds)}, demand, barrier, payload, constant, core or token"
+                f"{', '.join(kinds)}, demand, barrier, payload, constants, constant, core or token"
             )
         line.finish()
 
@@ -270,7 +277,7 @@ def digest(data: NDArray[Any]) -> str:
     return hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()[:16]
 
 
-def _constant(line: Line, data: Mapping[str, NDArray[Any]]) -> Constant:
+def _constant(line: Line, data: Data) -> Constant:
     start = line.at
     name, address = line.name("a constant"), line.integer("an address")
     dtype, shape = typed_shape(line)
@@ -292,14 +299,17 @@ def _constant(line: Line, data: Mapping[str, NDArray[Any]]) -> Constant:
     return Constant(name, address, raw, used)
 
 
-def parse_program(text: str, constants: Mapping[str, NDArray[Any]] | None = None) -> Program:
+def parse_program(
+    text: str, constants: Data | None = None, opened: Opened | None = None
+) -> Program:
     """The program that `text` holds.
 
     Args:
         text: as printed by `simmodel.asm.print_program`.
         constants: data of its constants by name (`simmodel.asm.constant_data`).
+        opened: gives such data for the name of the file that the text says it is kept in.
 
     Raises:
-        ParseError: with line, column and what was expected.
+        ParseError: with line, column and what was expected; and what `opened` raises.
     """
-    return _ProgramReader(text, constants or {}).read()
+    return _ProgramReader(text, constants, opened).read()

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import click
 
 from archgen.api import load_arch, load_model, prepared_for, request_for
+from archgen.assembly import write_assembly
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import (
@@ -117,8 +118,8 @@ class _Shown:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="File for the program, with --json for the report, with --after for the stage "
-    "[default: standard output].",
+    help="File for the program (its constants go to FILE.npz beside it), with --json for the "
+    "report, with --after for the stage [default: standard output].",
 )
 @bounds_options
 def compile(
@@ -143,7 +144,8 @@ def compile(
 ) -> None:
     """Compile a model for an architecture and print the instruction streams.
 
-    The summary goes to standard error, so the text can be piped.
+    The summary goes to standard error, so the text can be piped. `archgen.read_assembly` reads what
+    --output has written.
 
     \b
     archgen compile soma-edge --model squeezenet -o squeezenet.asm
@@ -292,7 +294,7 @@ def _show(network: SourceModel, point: Point, shown: _Shown) -> None:
     program = best.result.program
     text = print_program(program)
     if not shown.as_json and (shown.output is not None or not shown.run):
-        _write(text, shown.output)
+        _write_program(program, text, shown.output)
     if shown.run:
         _show_run(best, point, shown)
     click.echo(_summary(machine, network, program, text), err=True)
@@ -330,6 +332,17 @@ def _write_trace(path: Path, trace: Trace, program: Program, machine: Arch) -> N
         write_trace(path, trace, program, machine)
     except OSError as mistake:
         raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--trace") from None
+
+
+def _write_program(program: Program, text: str, output: Path | None) -> None:
+    """The assembly; with its constants beside it where it goes to a file that can have one."""
+    if output is None or (output.exists() and not output.is_file()):
+        _write(text, output)
+        return
+    try:
+        write_assembly(program, output)
+    except OSError as mistake:
+        raise click.BadParameter(f"{output}: {mistake.strerror}", param_hint="--output") from None
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -34,6 +34,7 @@ VERBS = {
 """Name of each verb and its line in the overview; its module is `archgen.cli.<verb>`."""
 
 USER_ERRORS = {
+    "archgen.assembly": ("AssemblyError",),
     "archgen.models.errors": ("ModelError",),
     "archgen.schema.mistakes": ("ArchError",),
     "archgen.extensions": ("ExtensionError",),
