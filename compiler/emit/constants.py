@@ -119,7 +119,7 @@ def packed(plan: LayerPlan, walked: Sequence[Walked] = ()) -> Packed | None:
         return None
     weights = head.operands[1]
     tensor = layer.tensors[weights.tensor]
-    if tensor.data is None:
+    if tensor.data is None or any(tensor.counts):
         return None
     found = roles(head)
     columns = _columns(plan, found.col, walked)

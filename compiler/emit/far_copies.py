@@ -64,7 +64,7 @@ def load(
     index = far_operand(picked.index, tuple(ranges[a] for a in picked.counted), places)
     gather = Gather(
         engine=copy.engine, origin=copy.origin, index=index,
-        dst=_with_axes(copy.dst, (*picked.counted, *picked.along)),
+        dst=copy.dst.along((*picked.counted, *picked.along)),
         src=_table(picked, ranges, places),
     )  # fmt: skip
     return _legal(gather, arch.copy_[copy.engine].rank, names)
@@ -107,8 +107,8 @@ def store(
         for o, step in moves
     )  # fmt: skip
     one = Scatter(
-        engine=copy.engine, origin=copy.origin, index=_with_axes(first, ()),
-        src=_with_axes(src, dims), dst=dst,
+        engine=copy.engine, origin=copy.origin, index=first.along(()),
+        src=src.along(dims), dst=dst,
     )  # fmt: skip
     items = _legal(one, rank, names)
     return [Loop(variable, index.shape[0], tuple(items))] if variable else items
@@ -121,12 +121,7 @@ def _table(picked: Picked, ranges: Sequence[Range], places: Places) -> Operand:
     spans = (*others[:axis], Range(0, extent), *others[axis:])
     whole = far_operand(picked.table, spans, places)
     rest = [a for a in range(len(spans)) if a != axis]
-    return _with_axes(whole, (axis, *rest))
-
-
-def _with_axes(operand: Operand, axes: Sequence[int]) -> Operand:
-    shape = tuple(operand.shape[a] for a in axes)
-    return replace(operand, shape=shape, strides=tuple(operand.strides[a] for a in axes))
+    return whole.along((axis, *rest))
 
 
 def _legal(whole: Gather | Scatter, rank: int, names: Names) -> list[Item]:
@@ -154,6 +149,5 @@ def _legal(whole: Gather | Scatter, rank: int, names: Names) -> list[Item]:
 
 def _each(operand: Operand, axis: int, variable: str) -> Operand:
     """`operand` at one position of `axis`, which a loop counts."""
-    terms = (*operand.address.terms, (variable, operand.offset(axis, 1)))
     rest = [a for a in range(len(operand.shape)) if a != axis]
-    return replace(_with_axes(operand, rest), address=replace(operand.address, terms=terms))
+    return operand.cut(axis, variable, 0, 1).along(rest)

@@ -18,7 +18,7 @@ from compiler.emit.layer import LayerEmitter, Surroundings
 from compiler.emit.legal import legal_copy, legal_vector
 from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
 from compiler.emit.tile import Tile, Turn, far_operand, slot_address
-from compiler.geometry.ranges import Range, Region, needs, scaled, summed
+from compiler.geometry.ranges import Range, Region, limits, needs, scaled, summed
 from compiler.geometry.walk import Hold, Moment, Run, Walked
 from compiler.hold.buffer import Buffer
 from compiler.nest.border import raw_value
@@ -232,7 +232,10 @@ class _Core:
         whole = tuple(Range(0, extent) for extent in made.result.shape)
         region = needs(made, whole, {}).regions[buffer.key]
         base = Address(self.around.places.chip[buffer.name][0])
-        target = Operand(buffer.role, base, region.padded, buffer.strides, buffer.dtype)
+        short = limits(tensor.shape, tensor.counts, region.ranges)
+        target = Operand(
+            buffer.role, base, region.padded, buffer.strides, buffer.dtype, limits=short
+        )
         if layer.packed is not None and buffer.key[2]:
             if layer.packed.narrow is not None:
                 yield from layer.widened(buffer, engine, target, region)
@@ -258,7 +261,9 @@ class _Core:
                 summed(address.terms, scaled(terms, stride)), address.ring,
             )  # fmt: skip
         shape = tuple(span.size for span in ranges)
-        return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
+        held = self.plan.schedule.group.tensors[tensor]
+        short = limits(held.shape, held.counts, ranges)
+        return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
 
     def _input(self, buffer: Buffer, engine: str, moving: Moving, turns: tuple[Turn, ...]) -> Leaf:
         """The load of a tile's part of an input, with the border around it."""

@@ -21,9 +21,11 @@ from compiler.emit.layer import Surroundings
 from compiler.emit.legal import legal_copy
 from compiler.emit.nodes import Leaf, Node
 from compiler.geometry.handover import Handover, handovers
+from compiler.geometry.ranges import Range, limits
 from compiler.group import Kept
 from compiler.hold.buffer import Buffer
 from compiler.nest.bounds import Box
+from compiler.nest.ir import Tensor
 from compiler.plan.ir import Plan
 from simmodel.isa import Claim, Copy, Item, Sync
 from simmodel.region import Address, Operand
@@ -41,7 +43,13 @@ def with_handovers(
         if not handed or engine is None:
             continue
         step = _Handing(
-            around, plan.buffers[plan.held[name]], group.kept[name], handed, engine, origin
+            around,
+            group.tensors[name],
+            plan.buffers[plan.held[name]],
+            group.kept[name],
+            handed,
+            engine,
+            origin,
         )
         for core, tree in enumerate(found):
             tree += step.nodes(core)
@@ -53,6 +61,7 @@ class _Handing:
     """One tensor that is handed on."""
 
     around: Surroundings
+    tensor: Tensor
     buffer: Buffer
     kept: Kept
     handed: Sequence[Handover]
@@ -110,6 +119,9 @@ class _Handing:
             for (start, _), first, stride in zip(box, firsts, self.buffer.strides, strict=True)
         )
         shape, buffer = tuple(size for _, size in box), self.buffer
+        tensor = self.tensor
+        short = limits(tensor.shape, tensor.counts, [Range(*span) for span in box])
         return Operand(
-            buffer.role, Address(address), shape, buffer.strides, buffer.dtype, cores=cores
-        )
+            buffer.role, Address(address), shape, buffer.strides, buffer.dtype, cores=cores,
+            limits=short,
+        )  # fmt: skip

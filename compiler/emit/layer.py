@@ -27,7 +27,7 @@ from compiler.emit.segments import Segment, segments
 from compiler.emit.tile import Places, Tile, Turn, inner_operand, region_origin
 from compiler.emit.vector import VectorEmitter
 from compiler.emit.widen import Widening, narrowed
-from compiler.geometry.ranges import Range, Region, scaled, summed
+from compiler.geometry.ranges import Range, Region, limits, scaled, summed
 from compiler.hold.buffer import Buffer
 from compiler.nest.border import raw_value
 from compiler.plan.ir import Compute, LayerPlan
@@ -190,7 +190,8 @@ class LayerEmitter:
             yield self._load(buffer, engine, tile)
             return
         region = tile.needs.regions[buffer.key]
-        target = inner_operand(buffer, region, tile, self.around.places)
+        tensor = tile.tensor(buffer.key[0])
+        target = inner_operand(buffer, tensor, region, tile, self.around.places)
         yield from self.widened(buffer, engine, target, region)
 
     def widened(
@@ -212,7 +213,7 @@ class LayerEmitter:
         assert buffer.key is not None
         tensor = tile.tensor(buffer.key[0])
         region = tile.needs.regions[buffer.key]
-        target = inner_operand(buffer, region, tile, self.around.places)
+        target = inner_operand(buffer, tensor, region, tile, self.around.places)
         fill = raw_border(buffer, self.plan) if region.bordered else 0.0
         copy = Copy(
             engine=engine, origin=self.around.picks.get(tensor.name, self.origin), dst=target,
@@ -298,12 +299,12 @@ class LayerEmitter:
         buffer = self.plan.buffers[self.plan.result]
         result = self.plan.tiled.layer.result
         if buffer.key is not None:
-            region = tile.needs.regions[buffer.key]
-            source = inner_operand(buffer, region, tile, self.around.places)
+            region, tensor = tile.needs.regions[buffer.key], tile.tensor(buffer.key[0])
+            source = inner_operand(buffer, tensor, region, tile, self.around.places)
             source = _as_result(source, self.plan, tile)
         else:
             region = Region(tile.out, (0,) * len(tile.out), (0,) * len(tile.out))
-            source = inner_operand(buffer, region, tile, self.around.places)
+            source = inner_operand(buffer, result, region, tile, self.around.places)
         copy = Copy(engine=engine, origin=self.origins[-1], dst=source, src=source)
         around = self.around
         items = store(copy, result, tile.out, around.places, around.arch, around.names)
@@ -325,7 +326,9 @@ def _as_result(source: Operand, plan: LayerPlan, tile: Tile) -> Operand:
         )
         for d in range(nest.rank)
     )
-    return replace(source, shape=shape, strides=strides)
+    result = plan.tiled.layer.result
+    short = limits(result.shape, result.counts, tile.out)
+    return replace(source, shape=shape, strides=strides, limits=short)
 
 
 def _first_alone(segment: Segment) -> list[Segment]:

@@ -17,8 +17,9 @@ from typing import Any
 from compiler.bind.mapping import block, joined, mapping
 from compiler.bind.roles import Roles, roles
 from compiler.emit.legal import Names
+from compiler.emit.operands import scaled
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
-from compiler.emit.vector import Windows, looped, picked
+from compiler.emit.vector import Windows, looped
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
@@ -102,10 +103,10 @@ class MatrixEmitter:
         return kind(
             engine="matrix",
             origin=self.origin,
-            a=fields.pop("a", None) or picked(product.a, dims["a"]),
-            w=picked(product.w, dims["w"]),
-            dst=picked(target, dims["out"]),
-            partial=None if partial is None else picked(partial, dims["out"]),
+            a=fields.pop("a", None) or product.a.along(dims["a"]),
+            w=product.w.along(dims["w"]),
+            dst=target.along(dims["out"]),
+            partial=None if partial is None else partial.along(dims["out"]),
             **finish,
             **fields,
         )
@@ -170,11 +171,11 @@ class MatrixEmitter:
         for start, length, count, _, _ in _pieces(extent, size, first=False, last=False):
             variable = self.names.fresh() if count > 1 else ""
             seen = (length - 1) * step + reach
-            moved = _cut(_spaced(item.a, axis, step), axis, variable, start, length)
+            moved = _spaced(item.a, axis, step).cut(axis, variable, start, length)
             shape = (*item.a.shape[:axis], seen, *item.a.shape[axis + 1 :])
-            a = replace(item.a, address=moved.address, shape=shape)
-            dst = _cut(item.dst, axis, variable, start, length)
-            sums = item.partial and _cut(item.partial, axis, variable, start, length)
+            a = replace(moved, strides=item.a.strides, shape=shape)
+            dst = item.dst.cut(axis, variable, start, length)
+            sums = item.partial and item.partial.cut(axis, variable, start, length)
             piece = replace(item, a=a, dst=dst, partial=sums)
             items.append(Loop(variable, count, (piece,)) if count > 1 else piece)
         return items
@@ -232,8 +233,8 @@ class MatrixEmitter:
             if depth is not None and extent > 1:
                 part = replace(
                     product,
-                    a=_cut(product.a, depth, variable, start, size),
-                    w=_cut(product.w, depth, variable, start, size),
+                    a=product.a.cut(depth, variable, start, size),
+                    w=product.w.cut(depth, variable, start, size),
                 )
             whole = self._make(TileProduct, part, dims, first=opens, last=closes)
             body = self._columns(whole)
@@ -270,7 +271,7 @@ class MatrixEmitter:
             for name in ("a", "dst", "partial"):
                 operand = getattr(part, name)
                 if operand is not None:
-                    changes[name] = _cut(operand, axis, variable, start, length)
+                    changes[name] = operand.cut(axis, variable, start, length)
             piece = replace(part, **changes)
             body: list[Item] = self._blocks(piece, axis + 1, *inner) if inner else [piece]
             items += _each_looped(body, [(variable, count)] if count > 1 else [])
@@ -293,6 +294,8 @@ def _in_line(part: MatrixInstruction) -> MatrixInstruction:
 
 def _goes_on(operand: Operand, outer: int) -> bool:
     """Whether its line goes on where a position of dimension `outer` ends."""
+    if 2 in operand.limited:
+        return False
     return operand.shape[outer] == 1 or operand.strides[outer] == (
         operand.shape[2] * operand.strides[2]
     )
@@ -300,10 +303,12 @@ def _goes_on(operand: Operand, outer: int) -> bool:
 
 def _lined(operand: Operand, outer: int) -> Operand:
     """`operand` with all of dimension `outer` in its line."""
-    shape = list(operand.shape)
+    shape, line = list(operand.shape), operand.shape[2]
     shape[2] *= shape[outer]
     shape[outer] = 1
-    return replace(operand, shape=tuple(shape))
+    limits = (scaled(limit, line, outer) for limit in operand.limits)
+    longer = tuple(replace(each, axis=2) if each.axis == outer else each for each in limits)
+    return replace(operand, shape=tuple(shape), limits=longer)
 
 
 def _each_looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:
@@ -331,17 +336,6 @@ def _pieces(
     return [tuple(run) for run in runs]
 
 
-def _cut(operand: Operand, dim: int, variable: str, start: int, size: int) -> Operand:
-    """Positions start + size * variable .. of one dimension."""
-    stride = operand.strides[dim] if operand.shape[dim] > 1 else 0
-    address = operand.address.plus(stride * start)
-    if variable and stride:
-        address = replace(address, terms=(*address.terms, (variable, stride * size)))
-    extent = size if operand.shape[dim] > 1 else 1
-    shape = (*operand.shape[:dim], extent, *operand.shape[dim + 1 :])
-    return replace(operand, address=address, shape=shape)
-
-
 def _cut_product(
     whole: MatrixInstruction, variable: str, start: int, size: int
 ) -> MatrixInstruction:
@@ -349,7 +343,7 @@ def _cut_product(
     for name in ("w", "dst", "partial", "bias", "multiplier"):
         operand = getattr(whole, name)
         if operand is not None:
-            changes[name] = _cut(operand, len(operand.shape) - 1, variable, start, size)
+            changes[name] = operand.cut(len(operand.shape) - 1, variable, start, size)
     return replace(whole, **changes)
 
 
@@ -359,11 +353,9 @@ def _led(product: Product, lead: list[int], counts: list[tuple[str, int]]) -> Pr
     def move(operand: Operand | None) -> Operand | None:
         if operand is None:
             return None
-        address = operand.address
         for dim, (variable, _) in zip(lead, counts, strict=True):
-            if operand.strides[dim]:
-                address = replace(address, terms=(*address.terms, (variable, operand.strides[dim])))
-        return replace(operand, address=address)
+            operand = operand.cut(dim, variable, 0, 1)
+        return operand
 
     finish = {
         name: move(value) if isinstance(value, Operand) else value
@@ -376,7 +368,7 @@ def _led(product: Product, lead: list[int], counts: list[tuple[str, int]]) -> Pr
 
 def _per_column(operand: Operand, out_dims: list[int | None]) -> Operand:
     """Bias or multiplier with dst's rank: extent 1 wherever it does not move."""
-    narrow = picked(operand, out_dims)
+    narrow = operand.along(out_dims)
     shape = tuple(
         n if s and d is not None else 1
         for n, s, d in zip(narrow.shape, narrow.strides, out_dims, strict=True)
@@ -391,12 +383,12 @@ def _window_input(
     """Input [b, h, w, c] that the tile's windows cover; `ends`: loops of the first and last."""
     buffer = tile.plan.buffers[compute.reads[0]]
     strides = [buffer.strides[axis] if axis is not None else a.itemsize for axis in geometry.axes]
-    batch, deep = (
-        (1, a.itemsize) if dim is None else (a.shape[dim], a.strides[dim]) for dim in ends
-    )
+    batch, deep = ends
+    own = a.along([batch, None, None, deep])
     return replace(
-        a, shape=(batch[0], *geometry.extent, deep[0]), strides=(batch[1], *strides, deep[1])
-    )
+        own, shape=(own.shape[0], *geometry.extent, own.shape[3]),
+        strides=(own.strides[0], *strides, own.strides[3]),
+    )  # fmt: skip
 
 
 def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:

@@ -332,7 +332,7 @@ class _Core:
             begun = replace(own, notifies=((_free(self.number), 1, others),))
             mine = Copy(
                 engine=way.last, origin=step.origin, src=own.dst,
-                dst=_positions(there, axis, low, high),
+                dst=there.cut(axis, "", low, high - low),
             )  # fmt: skip
             stores = [
                 Sync(engine=way.last, waits=_all(_free, others), origin=step.origin),
@@ -345,7 +345,9 @@ class _Core:
             fetches = [Sync(engine=way.fetch, waits=_all(_full, others), origin=step.origin)]
             for start, end in ((0, low), (high, there.shape[axis])):
                 if start < end:
-                    src, dst = (_positions(o, axis, start, end) for o in (there, parts.whole.dst))
+                    src, dst = (
+                        o.cut(axis, "", start, end - start) for o in (there, parts.whole.dst)
+                    )
                     theirs = Copy(engine=way.fetch, origin=step.origin, src=src, dst=dst)
                     fetches += legal_copy(theirs, self.means.arch, names)
             step = replace(step, items=(*step.items[:-1], begun))
@@ -427,17 +429,11 @@ def _part(copy: Copy, axis: int, start: int, end: int) -> Copy:
     first = before[axis] + start if start else 0
     last = before[axis] + end if end < copy.src.shape[axis] else copy.dst.shape[axis]
     src, dst = (
-        _positions(operand, axis, low, high)
+        operand.cut(axis, "", low, high - low)
         for operand, low, high in ((copy.src, start, end), (copy.dst, first, last))
     )
     ahead = (*before[:axis], 0 if start else before[axis], *before[axis + 1 :])
     return replace(copy, src=src, dst=dst, before=ahead if src.shape != dst.shape else ())
-
-
-def _positions(operand: Operand, axis: int, start: int, end: int) -> Operand:
-    shape = (*operand.shape[:axis], end - start, *operand.shape[axis + 1 :])
-    address = operand.address.plus(operand.strides[axis] * start)
-    return replace(operand, shape=shape, address=address)
 
 
 def _axis(copy: Copy, count: int) -> int | None:

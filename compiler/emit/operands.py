@@ -14,7 +14,7 @@ from typing import TypeVar
 from compiler.loops.collapse import Groups, groups
 from compiler.loops.walk import Axis
 from simmodel.isa import Instruction, Reduce
-from simmodel.region import Operand
+from simmodel.region import Limit, Operand
 
 Made = TypeVar("Made", bound=Instruction)
 
@@ -23,12 +23,6 @@ def operands_of(instruction: Instruction) -> dict[str, Operand]:
     """Its operands by the names of its fields."""
     values = ((f.name, getattr(instruction, f.name)) for f in fields(instruction))
     return {name: value for name, value in values if isinstance(value, Operand)}
-
-
-def _with_axes(operand: Operand, axes: Sequence[int]) -> Operand:
-    """The operand with only `axes`, in that order."""
-    shape = tuple(operand.shape[a] for a in axes)
-    return replace(operand, shape=shape, strides=tuple(operand.strides[a] for a in axes))
 
 
 def taken(
@@ -40,19 +34,9 @@ def taken(
     """
     changes = {}
     for name, operand in operands_of(instruction).items():
-        moves = operand.shape[axis] > 1 and operand.strides[axis] != 0
-        address = operand.address.plus(operand.offset(axis, start) if moves else 0)
-        if moves and variable:
-            address = replace(
-                address, terms=(*address.terms, (variable, operand.offset(axis, size)))
-            )
-        if size == 1 and not keep:
-            rest = [a for a in range(len(operand.shape)) if a != axis]
-            changes[name] = replace(_with_axes(operand, rest), address=address)
-        else:
-            extent = size if operand.shape[axis] > 1 else 1
-            shape = (*operand.shape[:axis], extent, *operand.shape[axis + 1 :])
-            changes[name] = replace(operand, address=address, shape=shape)
+        part = operand.cut(axis, variable, start, size)
+        rest = [a for a in range(len(operand.shape)) if a != axis]
+        changes[name] = part.along(rest) if size == 1 and not keep else part
     return replace(instruction, **changes)  # type: ignore[arg-type]
 
 
@@ -65,7 +49,8 @@ def axes_of(operands: Sequence[Operand]) -> list[Axis]:
 def _axis(operands: Sequence[Operand], number: int, extent: int) -> Axis:
     steps = [o.strides[number] if o.shape[number] > 1 else 0 for o in operands]
     shared = (o.per_byte for o, step in zip(operands, steps, strict=True) if step % o.per_byte)
-    return Axis(extent, tuple(steps), max(shared, default=1))
+    short = any(number in operand.limited for operand in operands)
+    return Axis(extent, tuple(steps), max(shared, default=1), short)
 
 
 def merged(instruction: Made) -> Made:
@@ -85,16 +70,25 @@ def grouped(instruction: Made, found: Groups) -> Made:
 
 def _grouped(operand: Operand, found: Groups) -> Operand:
     if not found:
-        return replace(operand, shape=(1,), strides=(operand.itemsize,))
-    shape = []
+        return replace(operand.along([]), shape=(1,), strides=(operand.itemsize,))
+    shape, limits = [], operand.along([group[-1] for group in found]).limits
     for group in found:
         extent = 1
         for axis in group:
-            extent *= operand.shape[axis]
+            inner, extent = extent, extent * operand.shape[axis]
         shape.append(extent)
+        limits = tuple(scaled(limit, inner, len(shape) - 1) for limit in limits)
     dims = ((group[0], extent) for group, extent in zip(found, shape, strict=True))
     strides = (0 if operand.shape[a] == 1 < extent else operand.strides[a] for a, extent in dims)
-    return replace(operand, shape=tuple(shape), strides=tuple(strides))
+    return replace(operand, shape=tuple(shape), strides=tuple(strides), limits=limits)
+
+
+def scaled(limit: Limit, inner: int, axis: int) -> Limit:
+    """`limit` where each position of dimension `axis` has become `inner` of them."""
+    if limit.axis != axis or inner == 1:
+        return limit
+    terms = tuple((name, factor * inner) for name, factor in limit.terms)
+    return Limit(axis, limit.base * inner, terms)
 
 
 def reduces(instruction: Instruction, axis: int) -> bool:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from compiler.bind.lanes import kept_dims, lane_of
 from compiler.emit.legal import Names, legal_vector
-from compiler.emit.operands import merged, taken
+from compiler.emit.operands import merged, operands_of, taken
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
@@ -129,8 +129,5 @@ def _adds(product: Product, axis: int) -> bool:
 
 
 def _with_axes(product: Product, axes: Sequence[int]) -> Product:
-    def picked(operand: Operand) -> Operand:
-        shape = tuple(operand.shape[axis] for axis in axes)
-        return replace(operand, shape=shape, strides=tuple(operand.strides[axis] for axis in axes))
-
-    return replace(product, dst=picked(product.dst), a=picked(product.a), w=picked(product.w))
+    changes = {name: operand.along(axes) for name, operand in operands_of(product).items()}
+    return replace(product, **changes)  # type: ignore[arg-type]

@@ -111,6 +111,7 @@ class ProgramEmitter:
             payloads=tuple(self.payloads),
             macs=sum(least.macs.values()),
             demand=self._demand(least),
+            registers=self.graph.registers,
         )
 
     def _demand(self, least: Demanded) -> Demand:

@@ -16,13 +16,14 @@ from compiler.geometry.ranges import (
     Range,
     Region,
     keys_of,
+    limits,
     needs,
     scaled,
     summed,
     touched,
 )
 from compiler.hold.buffer import Buffer
-from compiler.nest.ir import Access, Tensor
+from compiler.nest.ir import Access, Dim, Tensor
 from compiler.plan.ir import Compute, LayerPlan
 from simmodel.dtype import size_of
 from simmodel.region import Address, Operand, Ring, Terms
@@ -146,7 +147,18 @@ def read_operand(
     address = placed(address, touched(access, loops), origin, buffer.strides)
     strides = compute.steps[index]
     shape = tuple(span.size for span in loops)
-    return Operand(buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero)
+    nest = compute.nest
+    # What is added or multiplied at the end knows nothing of the reduction.
+    own = nest.dims if index < len(nest.operands) else nest.dims[: nest.rank]
+    short = limits(shape_of(own), [dim.count for dim in own], loops)
+    return Operand(
+        buffer.role, address, shape, strides, buffer.dtype, access.scale, access.zero, limits=short
+    )
+
+
+def shape_of(dims: Sequence[Dim]) -> tuple[int, ...]:
+    """Extents of loops."""
+    return tuple(dim.extent for dim in dims)
 
 
 def _inside_origin(tile: Tile, tensor: str) -> tuple[Range, ...]:
@@ -166,14 +178,16 @@ def written_operand(compute: Compute, name: str, tile: Tile, places: Places) -> 
     own = tile.needs.loops[compute.position][: compute.nest.rank]
     origin = tile.origins[name] if buffer.layer is None else own
     address = placed(address, ranges, origin, buffer.strides)
-    return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype)
+    dims = compute.nest.dims[: compute.nest.rank]
+    short = limits(shape_of(dims), [dim.count for dim in dims], ranges)
+    return Operand(buffer.role, address, shape, buffer.strides, buffer.dtype, limits=short)
 
 
 def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Operand:
     """Operand of a box of a tensor where it lies between groups: in DRAM or in shared memory."""
     size = size_of(tensor.dtype)
     offset = tensor.storage.offset * size
-    terms: Terms = ()
+    terms: Terms = scaled(tensor.storage.registers, size)
     strides = tuple(s * size for s in tensor.storage.strides)
     for span, stride in zip(ranges, strides, strict=True):
         offset += span.start * stride
@@ -183,10 +197,14 @@ def far_operand(tensor: Tensor, ranges: tuple[Range, ...], places: Places) -> Op
     if base is None:
         home, base = "shared", places.shared[buffer]
     shape = tuple(span.size for span in ranges)
-    return Operand(home, Address(base + offset, terms), shape, strides, tensor.dtype)
+    short = limits(tensor.shape, tensor.counts, ranges)
+    return Operand(home, Address(base + offset, terms), shape, strides, tensor.dtype, limits=short)
 
 
-def inner_operand(buffer: Buffer, region: Region, tile: Tile, places: Places) -> Operand:
-    """Operand of the whole padded region inside a buffer."""
+def inner_operand(
+    buffer: Buffer, tensor: Tensor, region: Region, tile: Tile, places: Places
+) -> Operand:
+    """Operand of the whole padded region of `tensor` inside a buffer."""
     address = slot_address(buffer, tile, places)
-    return Operand(buffer.role, address, region.padded, buffer.strides, buffer.dtype)
+    short = limits(tensor.shape, tensor.counts, region.ranges)
+    return Operand(buffer.role, address, region.padded, buffer.strides, buffer.dtype, limits=short)

@@ -96,7 +96,8 @@ class VectorEmitter:
     def _best(self, items: list[Item], compute: Compute, tile: Tile, final: Operand) -> list[Item]:
         """`items`, or those of a kernel that takes fewer cycles."""
         nest = compute.nest
-        if not KERNELS or compute.binding.engine != "vector" or nest.bias or nest.multiplier:
+        late = nest.bias or nest.multiplier
+        if not KERNELS or compute.binding.engine != "vector" or late or final.limits:
             return items
         bounds = {"low": nest.low, "high": nest.high}
         numbers = {name: value for name, value in bounds.items() if math.isfinite(value)}
@@ -155,8 +156,7 @@ class VectorEmitter:
     def _late(self, compute: Compute, index: int, tile: Tile) -> Operand:
         """Bias or multiplier, with the result's dims only."""
         operand = read_operand(compute, compute.nest.reads[index], index, tile, self.places)
-        rank = compute.nest.rank
-        return replace(operand, shape=operand.shape[:rank], strides=operand.strides[:rank])
+        return operand.along(range(compute.nest.rank))
 
     def _unary(self, function: str, dst: Operand, a: Operand, *parameters: float) -> Unary:
         return self.kinds.unary(
@@ -229,7 +229,10 @@ class VectorEmitter:
         strides.append(a.strides[channel] if channel is not None else a.itemsize)
         window = Window(
             engine="vector", origin=self.origin, function=str(nest.reduce),
-            dst=picked(dst, walked), a=replace(a, shape=tuple(shape), strides=tuple(strides)),
+            dst=dst.along(walked),
+            a=replace(
+                a.along([*lead, None, None, channel]), shape=tuple(shape), strides=tuple(strides)
+            ),
             w=self._weights(reads, lead, geometry, channel) if len(reads) > 1 else None,
             kernel=geometry.kernel, stride=geometry.stride, dilation=geometry.dilation,
         )  # fmt: skip
@@ -239,7 +242,7 @@ class VectorEmitter:
         self, reads: list[Operand], lead: list[int], geometry: Windows, channel: int | None
     ) -> Operand:
         dims = [*lead, *geometry.taps, channel]
-        return picked(reads[1], dims)
+        return reads[1].along(dims)
 
     def _taps(
         self, compute: Compute, dst: Operand, reads: list[Operand], tile: Tile
@@ -335,19 +338,10 @@ def _size(operand: Operand, dim: int | None) -> int:
     return 1 if dim is None else operand.shape[dim]
 
 
-def picked(operand: Operand, dims: list[int | None]) -> Operand:
-    """The operand with only `dims`, in that order; None stands for a dimension of extent 1."""
-    shape = tuple(_size(operand, dim) for dim in dims)
-    strides = tuple(operand.itemsize if dim is None else operand.strides[dim] for dim in dims)
-    return replace(operand, shape=shape, strides=strides)
-
-
 def _at_tap(operand: Operand, rank: int, position: tuple[int, ...]) -> Operand:
     offset = sum(i * s for i, s in zip(position, operand.strides[rank:], strict=True))
     address: Address = moved(operand.address, offset)
-    return replace(
-        operand, address=address, shape=operand.shape[:rank], strides=operand.strides[:rank]
-    )
+    return replace(operand.along(range(rank)), address=address)
 
 
 def looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]:

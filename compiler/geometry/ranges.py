@@ -1,7 +1,8 @@
 """Ranges of tensor positions that loops move, and the regions that a tile of a layer needs.
 
 A range is `start + sum(step * variable)` for `size` positions: the same for all iterations of the
-loops, so one instruction serves every tile of a segment.
+loops, so one instruction serves every tile of a segment. Registers, which hold lengths that are
+known when the program runs, are variables like those of loops.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from dataclasses import dataclass
 
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Nest
-from simmodel.region import Terms
+from compiler.nest.registers import Count
+from simmodel.region import Limit, Terms
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,24 @@ class Range:
     start: int
     size: int
     terms: Terms = ()
+
+
+def limits(
+    extents: Sequence[int], counts: Sequence[Count | None], ranges: Sequence[Range]
+) -> tuple[Limit, ...]:  # fmt: skip
+    """How far `ranges` of dimensions go whose extents are only the most that there can be.
+
+    Args:
+        extents: at the upper edge of all registers.
+        counts: of each dimension at any lengths; None, or none at all: always its extent.
+        ranges: one for each dimension.
+    """
+    return tuple(
+        Limit(axis, extents[axis] - ranges[axis].start,
+              summed(count.terms, scaled(ranges[axis].terms, -1)))
+        for axis, count in enumerate(counts)
+        if count is not None
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -71,7 +91,7 @@ def touched(access: Access, loops: Sequence[Range]) -> tuple[Range, ...]:
             low += factor * (loop.start if factor > 0 else loop.start + loop.size - 1)
             size += abs(factor) * (loop.size - 1)
             terms.append(scaled(loop.terms, factor))
-        result.append(Range(low, size, summed(*terms)))
+        result.append(Range(low, size, summed(*terms, affine.registers)))
     return tuple(result)
 
 

@@ -35,7 +35,8 @@ def groups(axes: Sequence[Axis], order: Sequence[int]) -> Groups:
         axis = axes[number]
         if made:
             inner = axes[made[-1][0]]
-            if all(s == size * t for s, t in zip(axis.steps, inner.steps, strict=True)):
+            on = not axes[made[-1][-1]].short
+            if on and all(s == size * t for s, t in zip(axis.steps, inner.steps, strict=True)):
                 made[-1].append(number)
                 size *= axis.extent
                 continue

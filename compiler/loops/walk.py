@@ -20,6 +20,8 @@ class Axis(NamedTuple):
     """Bytes from one position to the next, of what is written and of each operand read."""
     grain: int = 1
     """It may only be cut at multiples of it: elements that share a byte stay together."""
+    short: bool = False
+    """Whether it may turn less often when it runs: no loop around it follows on."""
 
 
 Loops = tuple[Axis, ...]

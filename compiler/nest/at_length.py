@@ -11,7 +11,8 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
-from compiler.nest.registers import Register, below
+from compiler.nest.registers import below
+from simmodel.region import Register
 
 
 def at_length(graph: NestGraph, values: Mapping[str, int]) -> NestGraph:

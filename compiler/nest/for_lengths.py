@@ -16,9 +16,10 @@ from compiler.errors import UnsupportedModel
 from compiler.nest.at_length import at_length
 from compiler.nest.interp import Host, run
 from compiler.nest.ir import Array, NestGraph
-from compiler.nest.registers import Point, Register, edge_of
+from compiler.nest.registers import Point, edge_of
 from compiler.nest.united import other_structure, refusal, united
 from simmodel.dtype import NUMPY
+from simmodel.region import Register
 
 Make = Callable[[Mapping[str, int]], NestGraph | None]
 """The network at one length of each register; None where it has none."""

@@ -19,8 +19,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from compiler.narrow import Narrow
-from compiler.nest.registers import Count, Register, Terms
+from compiler.nest.registers import Count
 from simmodel.dtype import size_of
+from simmodel.region import Register, Terms
 
 Array = NDArray[Any]
 

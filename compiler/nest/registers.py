@@ -10,19 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from simmodel.region import Register, Terms
+
 Point = tuple[int, ...]
 """A value for each of some registers, in their order."""
-Terms = tuple[tuple[str, int], ...]
-"""Register and its factor, which is not 0."""
-
-
-@dataclass(frozen=True)
-class Register:
-    """A length that is given with the inputs: a whole number from `low` to `high`."""
-
-    name: str
-    low: int
-    high: int
 
 
 @dataclass(frozen=True)

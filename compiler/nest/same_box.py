@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.nest.ir import Tensor, dense
-from compiler.nest.registers import Point, Register, Terms, edge_of, fitted
+from compiler.nest.registers import Point, edge_of, fitted
+from simmodel.region import Register, Terms
 
 
 class OtherBox(Exception):

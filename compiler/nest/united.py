@@ -20,9 +20,10 @@ from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.any_length import payload_of_any
 from compiler.nest.bounds import needed
 from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Step, Tensor
-from compiler.nest.registers import Count, Point, Register, Terms, counted, edge_of, fitted
+from compiler.nest.registers import Count, Point, counted, edge_of, fitted
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.nest.same_box import OtherBox, moves
+from simmodel.region import Register, Terms
 
 _SHOWN = 12
 """Reasons that are told; the others are counted."""

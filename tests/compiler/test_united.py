@@ -20,7 +20,8 @@ from compiler.nest.for_lengths import for_lengths
 from compiler.nest.interp import run
 from compiler.nest.ir import NestGraph
 from compiler.nest.join_concat import JoinConcat
-from compiler.nest.registers import Count, Register
+from compiler.nest.registers import Count
+from simmodel.region import Register
 
 MACHINE = load_arch("stcp920")
 BERT = {"layers": 1, "hidden": 16, "heads": 2, "vocabulary": 20}
