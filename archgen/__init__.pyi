@@ -2,6 +2,7 @@
 
 from archgen.api import Arch as Arch
 from archgen.api import AssemblyError as AssemblyError
+from archgen.api import Loaded as Loaded
 from archgen.api import Metrics as Metrics
 from archgen.api import Program as Program
 from archgen.api import Running as Running
@@ -15,11 +16,13 @@ from archgen.api import compare as compare
 from archgen.api import compile_model as compile_model
 from archgen.api import execute as execute
 from archgen.api import explore as explore
+from archgen.api import load as load
 from archgen.api import load_arch as load_arch
 from archgen.api import load_model as load_model
 from archgen.api import measure as measure
 from archgen.api import open_study as open_study
 from archgen.api import read_assembly as read_assembly
+from archgen.api import save as save
 from archgen.api import sensitivity as sensitivity
 from archgen.api import simulate as simulate
 from archgen.api import smallest_machine as smallest_machine

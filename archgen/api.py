@@ -6,6 +6,7 @@ program = archgen.compile_model(model, arch)
 trace = archgen.simulate(program, arch)
 archgen.measure(trace, program, arch)
 archgen.study(["soma-edge"], ["resnet50"]).frame
+archgen.save("resnet50.npu", program, arch)
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
 
+import onnx
 from numpy.typing import NDArray
 
 from archgen.assembly import AssemblyError, read_assembly, write_assembly
 from archgen.check.reference import run_node
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
+from archgen.loadable import Loaded, load, save
 from archgen.models.load import SourceModel, open_model
 from archgen.process.steps import step
 from archgen.roles import tell
@@ -43,6 +46,7 @@ from simmodel.trace import Trace
 __all__ = [
     "Arch",
     "AssemblyError",
+    "Loaded",
     "Metrics",
     "Program",
     "Running",
@@ -56,11 +60,13 @@ __all__ = [
     "compile_model",
     "execute",
     "explore",
+    "load",
     "load_arch",
     "load_model",
     "measure",
     "open_study",
     "read_assembly",
+    "save",
     "sensitivity",
     "simulate",
     "smallest_machine",
@@ -164,7 +170,12 @@ def states(model: SourceModel) -> dict[str, str]:
 
     They are told as `archgen models FILE` shows: by what operators do with them, and by names.
     """
-    roles = tell(model.proto).roles
+    return states_of(model.proto)
+
+
+def states_of(model: onnx.ModelProto) -> dict[str, str]:
+    """The same for a network as ONNX has it."""
+    roles = tell(model).roles
     return {name: role.becomes for name, role in roles.items() if role.becomes is not None}
 
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import click
 
-from archgen.api import load_arch, load_model, prepared_for, request_for
+from archgen.api import load_arch, load_model, prepared_for, request_for, states_of
 from archgen.assembly import write_assembly
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import bounds_options, printed
@@ -36,6 +36,7 @@ from archgen.cli.options import (
 )
 from archgen.explanation import explanation
 from archgen.extensions import activate, blaming, extension
+from archgen.loadable import SUFFIX, save
 from archgen.models.extents import Extents
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
@@ -83,6 +84,12 @@ class _Shown:
     tree: Path | None
 
     @property
+    def loadable(self) -> Path | None:
+        """The file for the program as bytes, where its name asks for these."""
+        asked = self.output is not None and self.output.suffix == SUFFIX
+        return self.output if asked and self.after is None and not self.as_json else None
+
+    @property
     def run(self) -> bool:
         """Whether the run of the program is asked for, and not, or not only, its text."""
         return self.report or self.trace is not None
@@ -118,8 +125,9 @@ class _Shown:
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="File for the program (its constants go to FILE.npz beside it), with --json for the "
-    "report, with --after for the stage [default: standard output].",
+    help="File for the program: a loadable where it ends in .npu, else text (its constants go to "
+    "FILE.npz beside it); with --json for the report, with --after for the stage "
+    "[default: standard output].",
 )
 @bounds_options
 def compile(
@@ -149,6 +157,7 @@ def compile(
 
     \b
     archgen compile soma-edge --model squeezenet -o squeezenet.asm
+    archgen compile soma-edge --model squeezenet -o squeezenet.npu
     archgen compile soma-edge --model squeezenet --report
     archgen compile soma-edge --model squeezenet --trace squeezenet.pftrace.gz
     archgen compile soma-edge --model squeezenet --after tree -o squeezenet.tree
@@ -293,7 +302,9 @@ def _show(network: SourceModel, point: Point, shown: _Shown) -> None:
     best = compile_best(request)
     program = best.result.program
     text = print_program(program)
-    if not shown.as_json and (shown.output is not None or not shown.run):
+    if shown.loadable is not None:
+        _write_loadable(shown.loadable, best, point, prepared)
+    elif not shown.as_json and (shown.output is not None or not shown.run):
         _write_program(program, text, shown.output)
     if shown.run:
         _show_run(best, point, shown)
@@ -325,6 +336,14 @@ def _show_run(best: Best, point: Point, shown: _Shown) -> None:
         _write(json.dumps(made.plain(), indent=2) + "\n", shown.output)
     else:
         print_report(made)
+
+
+def _write_loadable(path: Path, best: Best, point: Point, model: Prepared) -> None:
+    handed = states_of(model.proto)
+    try:
+        save(path, best.result.program, point.arch, handed)
+    except OSError as mistake:
+        raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--output") from None
 
 
 def _write_trace(path: Path, trace: Trace, program: Program, machine: Arch) -> None:

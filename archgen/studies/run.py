@@ -40,6 +40,7 @@ from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.internal import said, written
+from archgen.models.arrays import arrays_in
 from archgen.models.load import ModelError, SourceModel, open_model
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.point import Outcome, Point, Row
@@ -91,15 +92,7 @@ class Prepared:
 
 def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
     """Arrays of an .npz file by input name; None for no path. Raises ModelError."""
-    if path is None:
-        return None
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except FileNotFoundError:
-        raise ModelError(f"calibration {path}: no such file") from None
-    except (OSError, ValueError, EOFError) as mistake:
-        raise ModelError(f"calibration {path}: not an .npz file of arrays: {mistake}") from None
+    return None if path is None else arrays_in(path, "calibration")
 
 
 def prepare(

@@ -14,7 +14,7 @@ instructions. docs/loadable.md has every byte.
 
 from __future__ import annotations
 
-from simmodel.loadable.program import About, Loadable, from_bytes, to_bytes
+from simmodel.loadable.program import Loadable, from_bytes, to_bytes
 from simmodel.loadable.wire import LoadableError
 
-__all__ = ["About", "Loadable", "LoadableError", "from_bytes", "to_bytes"]
+__all__ = ["Loadable", "LoadableError", "from_bytes", "to_bytes"]

@@ -6,6 +6,7 @@ all other fields are one row of the section `program`. So a new field needs no c
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
@@ -24,14 +25,11 @@ CODE, PROGRAM, MACHINE, ABOUT = "code", "program", "machine", "about"
 
 @dataclass(frozen=True)
 class About:
-    """What a loadable says about itself."""
+    """What a file says about itself."""
 
     maker: str
-    """Program and version that wrote it."""
     fingerprint: str
-    """Of the machine, as whoever wrote it takes one."""
-    states: tuple[tuple[str, str], ...] = ()
-    """Inputs that are a state, each with the output that it is in the next inference."""
+    states: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,15 @@ class Loadable:
     program: Program
     machine: str
     """The machine that it is for, as JSON."""
-    about: About
+    states: tuple[tuple[str, str], ...] = ()
+    """Inputs that are a state, each with the output that it is in the next inference."""
+    maker: str = ""
+    """What wrote it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the machine, in hex."""
+        return hashlib.sha256(self.machine.encode()).hexdigest()
 
 
 def to_bytes(loadable: Loadable) -> bytes:
@@ -57,9 +63,10 @@ def to_bytes(loadable: Loadable) -> bytes:
         return encoded(list(taken(values, pools, records)))
 
     program = loadable.program
+    about = About(loadable.maker, loadable.fingerprint, loadable.states)
     sections: dict[Name, bytes] = {
         (MACHINE, 0): loadable.machine.encode(),
-        (ABOUT, 0): rows([loadable.about]),
+        (ABOUT, 0): rows([about]),
         (PROGRAM, 0): rows([program]),
     }
     for name in rows_of(Program):
@@ -100,7 +107,12 @@ def from_bytes(data: bytes) -> Loadable:
     commands = file.bounds([*INSTRUCTIONS.values(), Loop, End])
     cores = sum(name == CODE for name, _ in file.sections)
     values[STREAMS] = tuple(file.stream((CODE, core), commands) for core in range(cores))
-    return Loadable(Program(**values), file.text(MACHINE), file.one(ABOUT, About))
+    about = file.one(ABOUT, About)
+    found = Loadable(Program(**values), file.text(MACHINE), about.states, about.maker)
+    if found.fingerprint != about.fingerprint:
+        said = f"machine: expected fingerprint {about.fingerprint}, found {found.fingerprint}"
+        raise LoadableError(file.sections[MACHINE, 0][0], said)
+    return found
 
 
 def _needed(field: Field[Any]) -> bool:

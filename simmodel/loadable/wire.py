@@ -20,9 +20,14 @@ LONGEST = 10
 class LoadableError(ValueError):
     """Bytes that are no loadable, or a program that is none; says where and what was expected."""
 
-    def __init__(self, offset: int | None, message: str) -> None:
-        self.offset = offset
-        super().__init__(message if offset is None else f"byte {offset}: {message}")
+    def __init__(self, offset: int | None, reason: str, file: str = "") -> None:
+        self.offset, self.reason = offset, reason
+        place = "" if offset is None else f"byte {offset}"
+        super().__init__(": ".join(part for part in (file, place, reason) if part))
+
+    def __reduce__(self) -> tuple[type[LoadableError], tuple[int | None, str]]:
+        """As pickles take it to another process; the place is part of the text there."""
+        return LoadableError, (None, str(self))
 
 
 def zigzag(number: int) -> int:

@@ -17,15 +17,13 @@ from test_asm import items, rich, same
 from simmodel import isa
 from simmodel.asm import print_program
 from simmodel.isa import Copy, Item, Loop
-from simmodel.loadable import About, Loadable, LoadableError, from_bytes, to_bytes
+from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
 from simmodel.loadable.container import Name, packed, unpacked
 from simmodel.program import Program
 
-ABOUT = About("test 1", "0123", (("cache", "cache out"),))
-
 
 def loadable(base: Program) -> bytes:
-    return to_bytes(Loadable(base, '{"name": "test"}', ABOUT))
+    return to_bytes(Loadable(base, '{"name": "test"}', (("cache", "cache out"),), "test 1"))
 
 
 def sections(data: bytes) -> dict[Name, bytes]:
@@ -36,11 +34,12 @@ def sections(data: bytes) -> dict[Name, bytes]:
 def test_programs_come_back(base: Program) -> None:
     again = from_bytes(loadable(base))
     assert same(again.program, base) and print_program(again.program) == print_program(base)
-    assert again.machine == '{"name": "test"}' and again.about == ABOUT
+    assert again.machine == '{"name": "test"}' and again.maker == "test 1"
+    assert again.states == (("cache", "cache out"),)
 
 
 @given(random_programs(), st.lists(items, max_size=3).map(tuple))
-@settings(max_examples=60)
+@settings(max_examples=20)
 def test_random_programs_come_back(base: Program, more: tuple[Item, ...]) -> None:
     base = replace(base, cores=(*base.cores, more), tokens=(*base.tokens, {"t": 3}))
     assert same(from_bytes(loadable(base)).program, base)
@@ -82,6 +81,7 @@ def test_damage_is_named_with_its_place() -> None:
     broken = good[:offset] + b"\x05" + good[offset + 1 :]
     assert refused(broken, "section code is damaged: another checksum").offset == offset
     found = sections(good)
+    refused(packed(found | {("machine", 0): b"{}"}), "machine: expected fingerprint [0-9a-f]{64}")
     del found["program", 0]
     refused(packed(found), "expected a section program, there is none")
     assert zlib.crc32(content) != zlib.crc32(broken[offset : offset + len(content)])

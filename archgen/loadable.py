@@ -1,0 +1,175 @@
+"""Loadables as files: written for a machine, read with it, and given what they need.
+
+The one idea: a file is read once, checked wholly (its bytes, its machine, its program), and what
+comes of it is a program and a machine like any others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from archgen.files import write_bytes
+from archgen.schema.mistakes import guess
+from archgen.studies.dominance import fields_of
+from simmodel.arch import Arch
+from simmodel.arch_rules import problems
+from simmodel.dtype import NAMES, NUMPY
+from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
+from simmodel.program import Port, Program
+from simmodel.verify import VerifyError, verify
+
+Array = NDArray[Any]
+SUFFIX = ".npu"
+"""What files of loadables end in."""
+_SHOWN = 5
+"""Most differences of machines that are listed."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a loadable holds."""
+
+    program: Program = field(repr=False)
+    arch: Arch = field(repr=False)
+    """The machine that it is for."""
+    states: Mapping[str, str]
+    """Inputs that are a state, each with the output that it is in the next inference."""
+    fingerprint: str
+    """SHA-256 of the machine, in hex."""
+
+
+class NotThisMachine(ValueError):
+    """A loadable is for another machine; the message has the fields that differ."""
+
+
+class WrongInputs(ValueError):
+    """Inputs that do not match those of a loadable, one line for each that does not."""
+
+
+def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = None) -> bytes:
+    """The loadable of a program.
+
+    Args:
+        program: verified, for `arch`.
+        arch: the machine.
+        states: inputs that are a state, each with the output that it is in the next inference.
+    """
+    machine = arch.model_dump_json(by_alias=True)
+    maker = f"archgen {version('archgen')}"
+    return to_bytes(Loadable(program, machine, tuple((states or {}).items()), maker))
+
+
+def save(
+    path: str | PathLike[str], program: Program, arch: Arch, states: Mapping[str, str] | None = None
+) -> None:
+    """Write a program as a file that runs alone; arguments as `encoded`. Raises OSError."""
+    write_bytes(Path(path), encoded(program, arch, states))
+
+
+def load(path: str | PathLike[str]) -> Loaded:
+    """Read a loadable and verify its program.
+
+    Raises:
+        LoadableError: it is none, is damaged, or holds a program that the verifier refuses.
+        OSError: it cannot be read.
+    """
+    loaded = read(path)
+    try:
+        if not loaded.program.registers:  # else it is verified for lengths
+            verify(loaded.program, loaded.arch)
+    except VerifyError as wrong:
+        raise LoadableError(None, f"{fspath(path)}: {wrong}") from None
+    return loaded
+
+
+def read(path: str | PathLike[str]) -> Loaded:
+    """Read a loadable without a look at what its program does. Raises as `load`."""
+    name = fspath(path)
+    try:
+        found = from_bytes(Path(path).read_bytes())
+        return Loaded(found.program, _machine(found), dict(found.states), found.fingerprint)
+    except LoadableError as wrong:
+        raise LoadableError(wrong.offset, wrong.reason, name) from None
+
+
+def _machine(found: Loadable) -> Arch:
+    try:
+        arch = Arch.model_validate_json(found.machine)
+    except ValidationError as wrong:
+        first = wrong.errors()[0]
+        at = ".".join(map(str, first["loc"])) or "all of it"
+        raise LoadableError(None, f"machine: {at}: {first['msg']}") from None
+    for problem in problems(arch):
+        at = ".".join(map(str, problem.path))
+        raise LoadableError(None, f"machine: {at}: {problem.message}")
+    return arch
+
+
+def same_machine(loaded: Loaded, arch: Arch, name: str) -> None:
+    """Nothing, where `arch`, called `name`, is the machine of a loadable but for what no cycle
+    depends on.
+
+    Raises:
+        NotThisMachine: it is another one.
+    """
+    theirs, ours = fields_of(loaded.arch), fields_of(arch)
+    differ = [
+        f"{path}: {theirs.get(path, 'none')} there, {ours.get(path, 'none')} in {name}"
+        for path in sorted({*theirs, *ours})
+        if theirs.get(path) != ours.get(path)
+    ]
+    if not differ:
+        return
+    more = f"\nand {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
+    raise NotThisMachine(
+        f"compiled for {loaded.arch.name}, fingerprint {loaded.fingerprint[:16]}, which is another "
+        f"machine than {name}; compile it again for {name}\n" + "\n".join(differ[:_SHOWN]) + more
+    )
+
+
+def matched(program: Program, given: Mapping[str, Array]) -> dict[str, Array]:
+    """`given`, by the names of the inputs of `program`, in their element types.
+
+    Raises:
+        WrongInputs: with all that is missing, unknown, or of another shape or type.
+    """
+    ports = {port.name: port for port in program.inputs}
+    found = {name: _typed(array, ports[name]) for name, array in given.items() if name in ports}
+    wrong = [line for port in program.inputs for line in _wrong(port, found)]
+    for name in given:
+        if name not in ports:
+            near = guess(name, ports) or f"; there are {', '.join(ports) or 'none'}"
+            wrong.append(f"input {name!r}: there is none of this name{near}")
+    if wrong:
+        raise WrongInputs("\n".join(wrong))
+    return found
+
+
+def _wrong(port: Port, found: Mapping[str, Array]) -> Iterator[str]:
+    expected = shown(port.dtype, port.shape)
+    if port.name not in found:
+        yield f"input {port.name!r}: is missing, expected {expected}"
+        return
+    array = found[port.name]
+    if array.shape != port.shape or array.dtype != NUMPY[port.dtype]:
+        given = shown(NAMES.get(array.dtype, str(array.dtype)), array.shape)
+        yield f"input {port.name!r}: expected {expected}, found {given}"
+
+
+def _typed(array: Array, port: Port) -> Array:
+    """`array`; archives forget the types that numpy does not have."""
+    forgotten = array.dtype.kind == "V" and array.dtype.itemsize == NUMPY[port.dtype].itemsize
+    return array.view(NUMPY[port.dtype]) if forgotten else array
+
+
+def shown(dtype: str, shape: tuple[int, ...]) -> str:
+    """`fp32[1,3,224,224]`."""
+    return f"{dtype}[{','.join(map(str, shape))}]"

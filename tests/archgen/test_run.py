@@ -1,0 +1,80 @@
+"""Loadables as users meet them: written by `compile`, run alone, and refused in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+from host_only import small_model
+from role_nets import STREAMING, net, saved
+
+import archgen
+from archgen.cli.main import cli, complain
+from simmodel.asm import print_program
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def invoke(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, list(map(str, arguments)))
+
+
+def said(result: Result, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line says of a mistake."""
+    assert isinstance(result.exception, Exception)
+    assert complain(result.exception) == 2
+    return capsys.readouterr().err
+
+
+def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, x = tmp_path / "net.npu", np.random.default_rng(1).standard_normal((2, 8)).astype("f4")
+    path = small_model(tmp_path / "net.onnx")
+    made = invoke("compile", "mcu-npu", "-m", path, "-b", 2, "--effort", 0, "-o", file)
+    assert made.exit_code == 0
+    path.unlink()
+    np.savez(tmp_path / "x.npz", x=x)
+    ran = invoke("run", file, "--input", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--simulate")
+    assert ran.exit_code == 0, ran.output
+    loaded = archgen.load(file)
+    cycles = archgen.simulate(loaded.program, loaded.arch).cycles
+    assert f"{tmp_path / 'y.npz'}: y fp32[2,16]\n{cycles} cycles" in ran.output
+    with np.load(tmp_path / "y.npz") as stored:
+        expected = archgen.execute(loaded.program, {"x": x}, loaded.arch)["y"]
+        assert (stored["y"] == expected).all() and expected.any()
+    assert invoke("disasm", file).output == print_program(loaded.program)
+
+    np.savez(tmp_path / "bad.npz", y=x, x=x.astype("f8"))
+    wrong = said(invoke("run", file, "--input", tmp_path / "bad.npz"), capsys)
+    assert "input 'x': expected fp32[2,8], found fp64[2,8]" in wrong
+    assert "input 'y': there is none of this name; there are x" in wrong
+    other = invoke("run", file, "--input", tmp_path / "x.npz", "--arch", "soma-edge")
+    assert "compiled for mcu-npu, fingerprint" in said(other, capsys)
+    assert invoke("run", file, "--input", tmp_path / "x.npz", "--arch", "mcu-npu").exit_code == 0
+    file.write_bytes(file.read_bytes()[:-1])
+    cut = invoke("run", file, "--input", tmp_path / "x.npz")
+    assert f"{file}: byte 24: expected" in said(cut, capsys)
+
+
+def test_states_go_from_one_inference_to_the_next(tmp_path: Path) -> None:
+    arch = archgen.load_arch("mcu-npu")
+    model = archgen.load_model(saved(net(STREAMING), tmp_path))
+    program = archgen.compile_model(model, arch, effort=0, host=True)
+    assert archgen.states(model) == {"conv_cache": "conv_cache_out"}
+    archgen.save(tmp_path / "net.npu", program, arch, archgen.states(model))
+    frames = np.random.default_rng(2).standard_normal((2, 1, 4, 10)).astype("f4")
+    given: list[object] = []
+    for number, frame in enumerate(frames):
+        np.savez(tmp_path / f"{number}.npz", frame=frame)
+        given += ["--input", tmp_path / f"{number}.npz"]
+    ran = invoke("run", tmp_path / "net.npu", *given, "-o", tmp_path / "y.npz")
+    assert ran.exit_code == 0, ran.output
+    cache = np.zeros((2, 1, 4, 2), np.float32)
+    for frame in frames:
+        made = archgen.execute(program, {"frame": frame, "conv_cache": cache}, arch)
+        cache = made["conv_cache_out"]
+    with np.load(tmp_path / "y.npz") as stored:
+        assert (stored["y"] == made["y"]).all() and cache.any()
