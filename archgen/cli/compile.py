@@ -152,8 +152,7 @@ def compile(
 ) -> None:
     """Compile a model for an architecture and print the instruction streams.
 
-    The summary goes to standard error, so the text can be piped. `archgen.read_assembly` reads what
-    --output has written.
+    The summary goes to standard error, so the text can be piped; `archgen.read_assembly` reads it.
 
     \b
     archgen compile soma-edge --model squeezenet -o squeezenet.asm

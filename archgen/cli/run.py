@@ -23,6 +23,7 @@ from archgen.extensions import activate, extension
 from archgen.files import write_atomically
 from archgen.loadable import Loaded, WrongInputs, load, matched, same_machine, shown
 from archgen.models.arrays import arrays_in
+from archgen.models.extents import Extents
 from archgen.process.guard import Bounds
 from archgen.scheduling import OptionError
 from archgen.schema import load_arch
@@ -47,7 +48,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     "-o", "--output", "outputs", multiple=True, type=_FILE,
     help=".npz file for the outputs: of the last inference, or one for each.",
 )  # fmt: skip
-@dim_option
+@dim_option()
 @click.option("--arch", help="Refuse the loadable unless it is for this machine.")
 @click.option("--simulate", "timed", is_flag=True, help="Also say how many cycles it takes.")
 @extension_option
@@ -56,7 +57,7 @@ def run(
     file: Path,
     inputs: Sequence[Path],
     outputs: Sequence[Path],
-    dims: Sequence[tuple[str, int]],
+    dims: Sequence[tuple[str, Extents]],
     arch: str | None,
     timed: bool,
     extensions: Sequence[str],
