@@ -69,6 +69,50 @@ def settled(program: Program, lengths: Mapping[str, int]) -> Program:
     )
 
 
+def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The lengths for which inputs have these shapes.
+
+    Args:
+        program: with registers.
+        shapes: of inputs by name; one for each input of which some dimension follows from lengths.
+
+    Raises:
+        LengthError: shapes that fit no lengths, or not each other, or leave a length open.
+    """
+    high = {register.name: register.high for register in program.registers}
+    found: dict[str, tuple[int, str]] = {}
+    wrong: list[str] = []
+    sizes = [
+        (limit, shapes[port.name][limit.axis], f"dimension {limit.axis} of {port.name}")
+        for port in program.inputs
+        for limit in port.operand.limits
+        if port.name in shapes and limit.axis is not None
+    ]
+    # One with a single length first: what it says helps with sums of several.
+    for limit, size, where in sorted(sizes, key=lambda known: len(known[0].terms)):
+        known = {name: value - high[name] for name, (value, _) in found.items()}
+        left = _valued(limit, known)
+        if not left.terms:
+            if left.base != size:
+                given = ", ".join(
+                    f"{name} is {found[name][0]} by {found[name][1]}" for name, _ in limit.terms
+                )
+                wrong.append(f"{where} is {size}, expected {left.base}: {given}")
+            continue
+        (name, factor), *more = left.terms
+        below, rest = divmod(size - left.base, factor)
+        if rest:
+            wrong.append(f"{where} is {size}, expected {left.base} less a multiple of {factor}")
+        elif not more:
+            found[name] = (high[name] + below, where)
+    open_ = [name for name in high if name not in found]
+    if open_ and not wrong:
+        wrong.append(f"no input says what {', '.join(open_)} is")
+    if wrong:
+        raise LengthError("; ".join(wrong))
+    return {name: value for name, (value, _) in found.items()}
+
+
 def _port(port: Port, values: Mapping[str, int]) -> Port:
     operand = _clipped(_known(port.operand, values))
     rank = len(operand.shape)

@@ -148,7 +148,9 @@ def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
 
 
 def _on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
-    direct = _finishes(nest, tensors, arch)
+    # Where a reduction may be shorter when it runs, its last piece may not be there to finish it.
+    short = any(dim.count is not None for dim in nest.dims[nest.rank :])
+    direct = _finishes(nest, tensors, arch) and not short
     readable = direct or arch.matrix.output in arch.vector.reads
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from handmade import ROWS, TILES, K, machine, pipeline, pipeline_answer
+from handmade import ROWS, TILES, K, at, machine, pipeline, pipeline_answer, port
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simmodel.asm import constant_data, parse_items, parse_program, print_item, print_program
 from simmodel.functional import execute
 from simmodel.isa import Item, Loop
-from simmodel.lengths import LengthError, settled
+from simmodel.lengths import LengthError, lengths_of, settled
 from simmodel.program import Program
 from simmodel.region import Limit, Operand, Register
 from simmodel.simulate import simulate
@@ -158,3 +158,48 @@ def test_lengths_that_a_program_has_not() -> None:
         "k is no length of the program, which has n, m; n is 25, expected 1 .. 24; "
         "m is not given, expected 2 .. 4"
     )
+
+
+def two_lengths() -> Program:
+    """Inputs x[n, 4], past[2 m, 4] and mask[n + 2 m]."""
+
+    def short(name: str, shape: tuple[int, ...], *terms: tuple[str, int]) -> Any:
+        most = at("dram", 0, shape, limits=(Limit(0, shape[0], terms),))
+        return port(name, most)
+
+    return replace(
+        empty(()),
+        inputs=(
+            short("mask", (24,), ("n", 1), ("m", 2)),
+            short("x", (8, 4), ("n", 1)),
+            short("past", (16, 4), ("m", 2)),
+        ),
+        registers=(Register("n", 1, 8), Register("m", 0, 8)),
+    )
+
+
+def test_lengths_follow_from_the_shapes_of_inputs() -> None:
+    shapes = {"x": (3, 4), "past": (10, 4), "mask": (13,)}
+    assert lengths_of(two_lengths(), shapes) == {"n": 3, "m": 5}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        (
+            {"x": (3, 4), "past": (10, 4), "mask": (12,)},
+            "dimension 0 of mask is 12, expected 13: n is 3 by dimension 0 of x, "
+            "m is 5 by dimension 0 of past",
+        ),
+        (
+            {"x": (3, 4), "past": (9, 4), "mask": (12,)},
+            "dimension 0 of past is 9, expected 16 less a multiple of 2; "
+            "dimension 0 of mask is 12, expected 19 less a multiple of 2",
+        ),
+        ({"x": (3, 4)}, "no input says what m is"),
+    ],
+)
+def test_shapes_that_fit_no_lengths(shapes: dict[str, tuple[int, ...]], message: str) -> None:
+    with pytest.raises(LengthError) as error:
+        lengths_of(two_lengths(), shapes)
+    assert str(error.value) == message
