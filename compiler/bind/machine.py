@@ -278,9 +278,9 @@ def vector_lacks(
         return f"the vector engine has no {', '.join(missing)}"
     if not finishing and (form := _missing(nest, arch)) is not None:
         return f"{arch.name} has no {form}"
-    wide = temporary_type(arch)
-    held = is_float(wide) and wide in arch.vector.types
-    if not finishing and not held and _between(nest, tensors, arch):
+    if finishing or is_float(between_type(arch)) or not _between(nest, tensors, arch):
+        return None
+    if step_between(nest, tensors) is None or not arch.vector.has("int32"):
         return "the vector engine has no type for real values between its instructions"
     return None
 
@@ -301,6 +301,23 @@ def _between(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
         return False
     by_taps = nest.reduce is not None and bool(roles(nest).taps) and not arch.vector.window
     return by_taps or adds_up_in_pieces(nest, tensors, arch)
+
+
+def step_between(nest: Nest, tensors: Mapping[str, Tensor]) -> float | None:
+    """The step of which int32 counts what stands between the vector instructions of `nest`: of
+    encoded integers all sums and products are whole numbers of steps. None: they need not be, or
+    there may be more of them than int32 counts."""
+    if nest.reduce not in ("sum", "max", "min") or nest.function not in ("move", "mul"):
+        return None
+    if nest.bias is not None or nest.multiplier is not None:
+        return None
+    kinds = [tensors[access.tensor].dtype for access in nest.operands]
+    if any(map(is_float, kinds)):
+        return None
+    depth = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+    if depth * math.prod(2.0 ** (8 * size_of(kind)) for kind in kinds) > 2.0**31:
+        return None
+    return math.prod(1.0 if a.scale is None else a.scale for a in nest.operands)
 
 
 def adds_up_in_pieces(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
@@ -341,12 +358,21 @@ def form_of(nest: Nest, engine: str = "vector") -> str:
     return f"vector.window.{'fma' if len(nest.operands) > 1 else nest.reduce}"
 
 
+REALS = ("fp32", "fp16", "bf16")
+"""Types of real values, the widest first."""
+
+
 def temporary_type(arch: Arch) -> str:
-    """Element type of intermediate values between vector instructions, and of real values within
-    layers: the scalar unit's where the vector engine has none."""
-    found = (t for t in ("fp32", "fp16", "bf16") if t in arch.vector.types)
-    scalar = (t for t in ("fp32", "fp16", "bf16") if t in arch.scalar.types)
-    return next(found, next(scalar, "int32"))
+    """Element type of real values within layers: the scalar unit's where the vector engine has
+    none."""
+    found = next((t for t in REALS if t in arch.scalar.types), "int32")
+    return next((t for t in REALS if t in arch.vector.types), found)
+
+
+def between_type(arch: Arch) -> str:
+    """Element type of intermediate values between vector instructions: real, or whole numbers of
+    steps (`step_between`)."""
+    return next((t for t in REALS if t in arch.vector.types), "int32")
 
 
 def real_type(arch: Arch, dtype: str) -> str:

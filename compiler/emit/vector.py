@@ -10,13 +10,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from compiler.bind.machine import form_of, joins_in_place
+from compiler.bind.machine import form_of, joins_in_place, step_between
 from compiler.bind.roles import Roles, roles
 from compiler.emit.kernels import KERNELS, Leaf, Offer, cycles_of, offered
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
+from simmodel.dtype import is_float
 from simmodel.isa import (
     Binary,
     Item,
@@ -128,7 +129,12 @@ class VectorEmitter:
             self.names.offers[key] = offer
 
     def _scratch(self, compute: Compute, tile: Tile) -> Operand:
-        return written_operand(compute, compute.scratch[0], tile, self.places)
+        """Space for values between links: real ones, or whole numbers of steps."""
+        made = written_operand(compute, compute.scratch[0], tile, self.places)
+        nest = compute.nest
+        if is_float(made.dtype) or all(access.scale is None for access in nest.operands):
+            return made
+        return replace(made, scale=step_between(nest, tile.plan.tiled.layer.tensors))
 
     def _links(self, compute: Compute, tile: Tile) -> list[Link]:
         nest = compute.nest

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from compiler.bind.layout import input_strides, loaded_once, role_of, room_of, vector_steps
-from compiler.bind.machine import temporary_type
+from compiler.bind.machine import between_type, temporary_type
 from compiler.bind.roles import roles
 from compiler.binding import Binding
 from compiler.geometry.ranges import Key, Range, Region, keys_of, needs
@@ -249,7 +249,7 @@ class LayerPlanner:
         """Space for values between the vector instructions of one nest."""
         if vector_steps(nest, self.layer.tensors, way, self.arch) <= 1:
             return ()
-        kind = temporary_type(self.arch)
+        kind = between_type(self.arch)
         return (self._tile(f"{nest.tensor}+scratch", kind, position, "local", slots=1),)
 
 

@@ -21,7 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler.bind.machine import adds_up_in_pieces, form_of, joins_in_place, temporary_type
+from compiler.bind.machine import (
+    adds_up_in_pieces,
+    between_type,
+    form_of,
+    joins_in_place,
+    temporary_type,
+)
 from compiler.bind.roles import roles
 from compiler.bind.units import columns, largest
 from compiler.binding import Binding
@@ -267,7 +273,7 @@ class VectorWork:
             for access, form in ((nest.bias, "vector.binary.add"), (nest.multiplier, _MULTIPLY))
             if access is not None
         ]
-        target, scratch = self._made(self._kind), self._made(temporary_type(arch))
+        target, scratch = self._made(self._kind), self._made(between_type(arch))
         if self.way.product:
             if self.way.direct:
                 return

@@ -10,8 +10,11 @@ from machines import machine
 from networks import Net, check, feeds_of, reference
 
 from archgen.check.reference import run_node
-from compiler.driver import CompileOptions, compile_model, nests, prepared
+from compiler.bind.machine import unsupported
+from compiler.driver import CompileOptions, nests, prepared
+from compiler.emit.nodes import instructions
 from compiler.nest.interp import run
+from compiler.nest.ir import Access, Dim, Nest, Storage, Tensor, at
 from compiler.ops.lower import Lower
 from compiler.stages import Stages
 
@@ -65,13 +68,35 @@ def test_partial_results_of_any_axes_give_the_same(data: st.DataObject) -> None:
     np.testing.assert_allclose(got, want, 1e-5, 1e-5)
 
 
-def test_integers_do_not_hold_real_values_between_pieces_of_a_mean() -> None:
-    """An engine of integers alone has nowhere to keep scaled sums of rows: the host adds up."""
+@pytest.mark.parametrize(
+    ("kind", "attributes"),
+    [("GlobalAveragePool", {}), ("AveragePool", {"kernel_shape": [3, 3]})],
+)
+def test_integers_count_the_steps_between_the_pieces_of_a_mean(
+    kind: str, attributes: dict[str, list[int]]
+) -> None:
+    """An engine of integers alone adds up whole steps of its input and rounds once, at the end."""
     net = Net(quantized=True)
-    model = net.model(net.op("GlobalAveragePool", net.input(1, 4, 12, 12)))
-    arch = machine(
-        types=("int8",), vector={"types": ("int8", "uint8", "int32"), "rank": 1, "max_extent": 16}
-    )
-    result = compile_model(prepared(model, "net"), arch)
-    reasons = "; ".join(call.reason for call in result.host)
-    assert "no type for real values between its instructions" in reasons
+    model = net.model(net.op(kind, net.input(1, 4, 12, 12), **attributes))
+    vector = {"types": ("int8", "uint8", "int32"), "rank": 1, "max_extent": 16, "window": False}
+    made = check(model, machine(types=("int8",), vector=vector), "int8").compiled
+    assert kind not in {call.kind for call in made.host}
+    assert "ReduceMean" not in {call.kind for call in made.host}
+    reduces = [item for core in made.program.cores for item in instructions(core)]
+    assert {item.dst.dtype for item in reduces if item.form.startswith("vector.")} == {
+        "int8", "int32",
+    }  # fmt: skip
+
+
+def test_more_steps_than_integers_count_are_the_hosts() -> None:
+    nest = Nest(
+        "y", (Dim("n", 1), Dim("r", 1 << 24)), 1, "move",
+        (Access("x", (at(1),), scale=0.1),), "sum", scale=0.2,
+    )  # fmt: skip
+    tensors = {
+        "x": Tensor("x", (1 << 24,), "int8", Storage("x", 0, (1,))),
+        "y": Tensor("y", (1,), "int8", Storage("y", 0, (1,))),
+    }
+    arch = machine(types=("int8",), vector={"types": ("int8", "int32"), "max_extent": 16})
+    why = unsupported(nest, tensors, arch)
+    assert why == "the vector engine has no type for real values between its instructions"
