@@ -5,17 +5,19 @@ What they do not do, nests do where some compute the same, else the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass, replace
 
+from compiler.bind.machine import form_of, unsupported
 from compiler.cost.host import host_cycles
 from compiler.cost.transfer import Path
 from compiler.nest.base import check_nests
-from compiler.nest.ir import HostNode, NestGraph, Pick, Picked, Placed, Put, Step, Tensor
+from compiler.nest.ir import HostNode, Nest, NestGraph, Pick, Picked, Placed, Put, Step, Tensor
 from compiler.options import Omittable
 from compiler.passes import ensured
 from simmodel.arch import Arch
 from simmodel.dtype import PACKED, size_of
+from simmodel.isa.forms import cost_of
 from simmodel.isa.indirect import INDICES, Gather, Scatter
 
 
@@ -38,7 +40,7 @@ class CopyRows(Omittable):
             if not isinstance(step, HostNode):
                 steps.append(step)
                 continue
-            why = lacks(step, graph.tensors, arch) if self.enabled else "copy-rows is left out"
+            why = lacks(step, graph, arch) if self.enabled else "copy-rows is left out"
             if why is not None and step.otherwise:
                 steps += step.otherwise
             elif why is not None and step.pick is not None:
@@ -53,13 +55,13 @@ class CopyRows(Omittable):
         check_nests(made)
 
 
-def lacks(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
+def lacks(node: HostNode, graph: NestGraph, arch: Arch) -> str | None:
     """Why the machine does not pick or put rows itself, or had better not; None: it does.
 
     Its engines copy them from or to wherever they are read or made, so all that load, or all that
     store, must be able to.
     """
-    pick = node.pick
+    pick, tensors = node.pick, graph.tensors
     if pick is None:
         return f"no copy of rows says {node.kind}"
     table, index = tensors[pick.table], tensors[pick.index]
@@ -75,25 +77,53 @@ def lacks(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> str | No
     unable = [name for name, engine in far.items() if engine.indirect is None]
     if unable or arch.copy_engine(*(("local", "dram") if puts else ("dram", "local"))) is None:
         return f"copy engine {' and '.join(unable)} takes no list of rows"
-    own, other = _takes(pick, tensors[node.outputs[0]], tensors, arch), _else(node, tensors, arch)
+    own, other = _takes(pick, tensors[node.outputs[0]], graph, arch), _else(node, tensors, arch)
     if own > other:
         return f"rows are so short that other ways are quicker ({own:.0f} : {other:.0f} cycles)"
     return None
 
 
-def _takes(pick: Pick, made: Tensor, tensors: Mapping[str, Tensor], arch: Arch) -> float:
-    """Cycles in which one core copies all rows."""
+def _takes(pick: Pick, made: Tensor, graph: NestGraph, arch: Arch) -> float:
+    """Cycles in which one core copies all rows, from a table that has been stored for that."""
+    tensors = graph.tensors
     table, index = tensors[pick.table], tensors[pick.index]
     if not isinstance(pick, Put):
         rows = replace(made, picked=Picked(table, index, pick.axis))
-        return float(Path(arch, 1, "dram", "local").box(rows, rows.shape).cycles)
+        copied = float(Path(arch, 1, "dram", "local").box(rows, rows.shape).cycles)
+        given = table.data is not None or table.storage.buffer in graph.inputs
+        return copied if given else copied + _stored(table, arch)
     rows = replace(tensors[pick.update], placed=Placed(table, index, pick.axis, pick.block))
     return float(Path(arch, 1, "dram", "local", store=True).box(rows, rows.shape).cycles)
 
 
-def _else(node: HostNode, tensors: Mapping[str, Tensor], arch: Arch) -> float:
-    """Cycles of the other way: by nests the whole table comes and goes, at the rate of DRAM."""
-    if node.otherwise:
-        moved = sum(tensors[name].elements * size_of(tensors[name].dtype) for name in node.outputs)
-        return 2 * (moved / arch.dram_bytes_per_cycle + arch.dram_latency)
-    return host_cycles(replace(node, pick=None), tensors, arch)
+def _stored(table: Tensor, arch: Arch) -> float:
+    """Cycles until a table that engines make lies in memory."""
+    return _bytes(table) / arch.dram_bytes_per_cycle + arch.dram_latency
+
+
+def _else(node: HostNode, tensors: dict[str, Tensor], arch: Arch) -> float:
+    """Cycles of the other way: by nests, or where no engine has these, by the host."""
+    if not node.otherwise or any(unsupported(nest, tensors, arch) for nest in node.otherwise):
+        return host_cycles(replace(node, pick=None, otherwise=()), tensors, arch)
+    work = sum(_compared(nest, tensors, arch) for nest in node.otherwise)
+    # The whole table comes, and where rows are put goes as well, at the rate of DRAM.
+    assert node.pick is not None
+    puts = isinstance(node.pick, Put)
+    moved = _bytes(tensors[node.outputs[0] if puts else node.pick.table])
+    times = 1 + puts
+    return max(work, times * (moved / arch.dram_bytes_per_cycle + arch.dram_latency))
+
+
+def _compared(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
+    """Cycles of all cores' vector engines for a nest, lanes full."""
+    form, kinds = form_of(nest), (nest.tensor, *(access.tensor for access in nest.reads))
+    widest = max(size_of(tensors[name].dtype) for name in kinds)
+    vectors = math.prod(dim.extent for dim in nest.dims) / arch.vector.elements(widest)
+    units = arch.vector.units * arch.core_count
+    return (
+        arch.vector.startup.cycles(arch.clock) + vectors * arch.factor(form, cost_of(form)) / units
+    )
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.elements * size_of(tensor.dtype)

@@ -35,7 +35,7 @@ INDEX = ir.DataType.INT32
 
 @dataclass(frozen=True)
 class DecomposePositions(GraphPass):
-    """ArgMax, ArgMin, Hardmax, OneHot, CumSum, CumProd, Trilu; Gather and others of short axes.
+    """ArgMax, ArgMin, Hardmax, OneHot, CumSum, CumProd, Trilu; ReverseSequence, GatherElements.
 
        y = ArgMax <axis=1, keepdims=0> (x)          # x of [2, 3]
     =>
@@ -184,21 +184,6 @@ def _gather_elements(node: ir.Node, make: Rewriter) -> ir.Value | None:
     return make.op("Reshape", [picked, make.axes(wanted)])
 
 
-def _gather(node: ir.Node, make: Rewriter) -> ir.Value | None:
-    """Computed places in a short axis; constant ones are views."""
-    data, index = required(node, 0), required(node, 1)
-    if const(index) is not None:
-        return None
-    shape, axis = static_shape(data), _axis(node, 0)
-    before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
-    wanted = [n for n in static_shape(index) if n != 1] or [1]  # apart: each may vary by itself
-    ones, along = [1] * len(wanted), 1 + len(wanted)
-    source = make.op("Reshape", [data, make.axes([before, *ones, shape[axis], behind])])
-    places = make.op("Reshape", [index, make.axes([1, *wanted, 1, 1])])
-    picked = pick(make, marked(make, places, shape[axis], along), source, along)
-    return make.op("Reshape", [picked, make.axes(static_shape(node.outputs[0]))])
-
-
 def _shifted(make: Rewriter, x: ir.Value, axis: int, by: int, fill: ir.Value) -> ir.Value:
     """`x` moved along `axis`: `by` places towards its end, or its start where negative."""
     rank = len(static_shape(x))
@@ -281,11 +266,11 @@ def _affine_grid(node: ir.Node, make: Rewriter) -> ir.Value | None:
     )
 
 
-COMPARING = frozenset({"Gather", "GatherElements", "ReverseSequence"})
+COMPARING = frozenset({"GatherElements", "ReverseSequence"})
 """Operators whose every result is compared with a whole axis."""
 
 LONGEST = 1024
-"""Of their axes: of a longer one, as of a table of words, the host reads the chosen rows alone."""
+"""Of their axes: of a longer one the host reads what is chosen alone."""
 
 EXPANSIONS: dict[str, Expansion] = {
     "AffineGrid": _affine_grid,
@@ -293,7 +278,6 @@ EXPANSIONS: dict[str, Expansion] = {
     "ArgMin": _arg,
     "CumProd": _running("Mul", 1),
     "CumSum": _running("Add", 0),
-    "Gather": _gather,
     "GatherElements": _gather_elements,
     "Hardmax": _hardmax,
     "OneHot": _one_hot,

@@ -17,6 +17,7 @@ from compiler.graph.base import GraphPass
 from compiler.graph.decompose_positions import INDEX, marked, pick, reduced
 from compiler.graph.rewrite import (
     Rewriter,
+    const,
     int_attr,
     is_op,
     required,
@@ -28,7 +29,7 @@ from compiler.options import Count
 
 @dataclass(frozen=True)
 class DecomposeScatters(GraphPass):
-    """ScatterElements, ScatterND and GatherND of few elements.
+    """ScatterElements, ScatterND and GatherND of few elements; GatherND of rows as Gather.
 
        y = ScatterElements(x, i, u)                     # x of [4], i and u of [2]
     =>
@@ -94,6 +95,15 @@ class DecomposeScatters(GraphPass):
         batch, depth = prod(shape[:shared]), places[-1]
         extents, behind = shape[shared : shared + depth], prod(shape[shared + depth :])
         count = prod(places[shared:-1])
+        if shared == 0 and depth == 1:  # whole rows, which copy engines may take
+            make, numbers = Rewriter(node), const(index)
+            if numbers is None:
+                rows = make.op("Reshape", [index, make.axes(places[:-1])])
+            else:
+                rows = make.constant(numbers.reshape(places[:-1]), index.dtype)
+            result = make.op("Gather", [data, rows], {"axis": 0})
+            make.replace(result)
+            return result
         if not self._worth(batch * count * prod(extents) * behind, data, made):
             return None
         make = Rewriter(node, composite=node.name)

@@ -23,6 +23,7 @@ from compiler.ops import (
     movement,
     reduce,
     resize,
+    rows,
     scatter,
     transposed,
 )
@@ -138,7 +139,7 @@ def _lower_node(node: ir.Node, build: Builder, model: ir.Model, limits: Limits) 
             if build.tensors[name].data is None:
                 del build.tensors[name]
                 build.buffers.pop(name, None)
-        host = host_node(node, build, model, str(why))
+        host = host_node(node, build, model, str(why), limits)
         if host.outputs:
             build.steps.append(host)
 
@@ -154,7 +155,9 @@ def _refuse_rounding(node: ir.Node) -> None:
             raise NoNest(f"no engine rounds to {kind}")
 
 
-def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> HostNode:
+def host_node(
+    node: ir.Node, build: Builder, model: ir.Model, reason: str, limits: Limits
+) -> HostNode:
     """`node` as a call to the host, with its constants inside the payload; results without elements
     are nothing that it would have to give."""
     named = [output for output in node.outputs if output.name]
@@ -163,7 +166,7 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
             build.create(str(output.name), static_shape(output), _stored(output, build))
     results = [output for output in named if build.tensors[str(output.name)].elements]
     payload, inputs = payload_of([node], model, results)
-    known = Node(node, build, Limits())
+    known = Node(node, build, limits)
     return HostNode(
         inputs=inputs,
         outputs=tuple(str(o.name) for o in results),
@@ -172,6 +175,6 @@ def host_node(node: ir.Node, build: Builder, model: ir.Model, reason: str) -> Ho
         kind=operator_name(node.op_type, node.domain),
         reason=reason,
         operations=operations(node),
-        pick=movement.pick_of(known) or scatter.put_of(known),
-        otherwise=scatter.compared(known),
+        pick=rows.pick_of(known) or scatter.put_of(known),
+        otherwise=rows.compared(known) or scatter.compared(known),
     )

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.nest.build import plain, reshaped
-from compiler.nest.ir import Access, Affine, Array, Pick, Storage, Tensor, at, row_major
+from compiler.nest.ir import Access, Affine, Array, Storage, Tensor, at, row_major
 from compiler.ops.node import Lowering, Node, NoNest
 
 
@@ -108,17 +108,6 @@ def gather(node: Node) -> None:
         before, after = taken.storage.strides[:axis], taken.storage.strides[axis + 1 :]
         strides = (*before, *(n * stride for n in inner), *after)
         node.build.view(node.out, node.shape(), replace(taken.storage, strides=strides), taken)
-
-
-def pick_of(node: Node) -> Pick | None:
-    """What a Gather picks by places that no view says, for machines whose copy engines take a list
-    of rows; None: another operator, or another type than that of the table."""
-    if node.op != "Gather" or node.dtype() != node.tensor(0).dtype:
-        return None
-    table, index = node.tensor(0), node.tensor(1)
-    if not table.elements or not index.elements:
-        return None
-    return Pick(table.name, index.name, int(node.attribute("axis", 0)) % len(table.shape))
 
 
 def take(node: Node, x: Tensor, axis: int, positions: Array, name: str) -> Tensor:

@@ -26,6 +26,9 @@ class Limits:
     longest: Count = 1 << 14
     """Elements that one result may be reduced from at once, as a tile holds all of them; with more
     it is made of partial results."""
+    compared: Count = 8
+    """Positions that a place of Gather may be compared with for each element that is read or made,
+    where copy engines take no list of rows or are slower; with more it is left to the host."""
 
 
 class NoNest(Exception):

@@ -15,15 +15,14 @@ from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 from archgen.check.reference import run_node
-from compiler.bind.rows import lacks
+from compiler.bind.rows import CopyRows, lacks
 from compiler.cost.transfer import Path
 from compiler.driver import CompileOptions, compile_model, prepared
-from compiler.graph.decompose_positions import DecomposePositions
 from compiler.nest.interp import run
 from compiler.nest.ir import HostNode, NestGraph, Picked, Storage, Tensor
 from compiler.nest.read_rows import ReadRows
 from compiler.nest.text import constants, parse_graph, payloads, print_graph
-from compiler.ops.lower import lower
+from compiler.ops.lower import Lower, lower
 from compiler.stages import Stages
 from simmodel.arch import Arch
 from simmodel.errors import NoSuchRow
@@ -35,6 +34,10 @@ from simmodel.units import Delay
 from simmodel.verify import verify
 
 FLOATS = machine(types=("fp32",))
+WITHOUT = FLOATS.model_copy(
+    update={"copy_": {n: e.model_copy(update={"indirect": None}) for n, e in FLOATS.copy_.items()}}
+)
+"""Copy engines take no list of rows."""
 WORDS = 3000
 """Rows of the table: more than are worth comparing with."""
 
@@ -58,21 +61,16 @@ def embedding(ids: str = "2, 6", more: str = "") -> onnx.ModelProto:
     )  # fmt: skip
 
 
-UNCOMPARED = CompileOptions(
-    stages=replace(
-        Stages(),
-        graph=tuple(
-            replace(step, compared=0) if isinstance(step, DecomposePositions) else step
-            for step in Stages().graph
-        ),
-    )
-)
+UNCOMPARED = CompileOptions(stages=replace(Stages(), lower=Lower(compared=0)))
 """Nothing is compared with a whole axis instead."""
 
 
-def compiled(proto: onnx.ModelProto, arch: Arch, **feeds: np.ndarray) -> dict[str, Any]:
+def compiled(
+    proto: onnx.ModelProto, arch: Arch, options: CompileOptions = UNCOMPARED, /,
+    **feeds: np.ndarray,
+) -> dict[str, Any]:  # fmt: skip
     """Outputs of the verified program beside ONNX's own, its host calls and its trace."""
-    result = compile_model(proto, arch, UNCOMPARED)
+    result = compile_model(proto, arch, options)
     verify(result.program, arch)
     wanted = ReferenceEvaluator(proto).run(None, feeds)
     made = execute(result.program, feeds, arch, run_node)
@@ -97,9 +95,7 @@ def test_an_embedding_reads_its_rows_and_nothing_else() -> None:
 
 
 def test_where_engines_take_no_list_the_host_is_asked() -> None:
-    engines = {n: e.model_copy(update={"indirect": None}) for n, e in FLOATS.copy_.items()}
-    arch = FLOATS.model_copy(update={"copy_": engines})
-    found = compiled(embedding(), arch, i=np.zeros((2, 6), np.int64))
+    found = compiled(embedding(), WITHOUT, i=np.zeros((2, 6), np.int64))
     (call,) = found["host"]
     assert call.kind == "Gather" and "takes no list of rows" in call.reason
     assert not gathers(found["program"])
@@ -156,9 +152,34 @@ def test_rows_of_any_axis_by_lists_of_any_shape(data: st.DataObject) -> None:
         name: engine.model_copy(update={"rank": data.draw(st.integers(1, 4))})
         for name, engine in arch.copy_.items()
     }
+    graph = lower(prepared(proto, "net"), "fp32", Lower(compared=1000))
+    nests = CopyRows().apply(graph, WITHOUT)
+    assert not any(isinstance(step, HostNode) for step in nests.steps)
+    (wanted,) = ReferenceEvaluator(proto).run(None, feeds)
+    np.testing.assert_array_equal(run(nests, feeds)["y"], wanted)
     host = arch.host.model_copy(update={"latency": Delay(1e9, True)})
     found = compiled(proto, arch.model_copy(update={"copy_": engines, "host": host}), **feeds)
     assert not found["host"] and gathers(found["program"])
+
+
+@pytest.mark.parametrize(
+    ("table", "arch", "copies"),
+    [((8, 64, 16), FLOATS, 1), ((8, 64, 16), WITHOUT, 0), ((16, 4), FLOATS, 0)],
+)
+def test_rows_of_a_short_axis_are_copied_or_compared_whichever_is_quicker(
+    table: tuple[int, ...], arch: Arch, copies: int
+) -> None:
+    """Four of eight matrices are whole bursts; a row of four numbers is less than one."""
+    inside = "".join(f", {n}" for n in table[1:])
+    proto = network(
+        f"""g (int64[4] i, float[{table[0]}{inside}] x) => (float[4{inside}] y) {{
+            e = Gather (x, i)
+            y = Neg (e) }}"""
+    )
+    values = np.random.default_rng(0).standard_normal(table).astype(np.float32)
+    found = compiled(proto, arch, CompileOptions(), i=np.array([0, -1, 3, 3]), x=values)
+    assert not found["host"]
+    assert len(gathers(found["program"])) == copies
 
 
 def graph_of(proto: onnx.ModelProto) -> NestGraph:
@@ -224,5 +245,5 @@ def test_single_elements_are_the_host_s_where_it_is_quicker() -> None:
     )
     graph = graph_of(proto)
     (node,) = (step for step in graph.steps if isinstance(step, HostNode))
-    said = lacks(node, graph.tensors, FLOATS)
+    said = lacks(node, graph, FLOATS)
     assert said is not None and "other ways are quicker" in said
