@@ -131,9 +131,8 @@ def compile_model(
         ModelError: the model cannot be quantized, or `calibration` does not suit it.
     """
     scheduling = choice(**choices)
-    return STANDARD.compile(
-        request_for(*prepared_for(model, arch, dtype, calibration), arch, host, scheduling)
-    ).program
+    prepared = prepared_for(model, arch, dtype, calibration, scheduling)
+    return STANDARD.compile(request_for(*prepared, arch, host, scheduling)).program
 
 
 def prepared_for(
@@ -141,6 +140,7 @@ def prepared_for(
     arch: Arch,
     dtype: str | None = None,
     calibration: str | PathLike[str] | None = None,
+    scheduling: Scheduling | None = None,
 ) -> tuple[Prepared, str]:
     """`model` as it is compiled for `arch`, and its element type; arguments as `compile_model`."""
     chosen = dtype or arch.types[0]
@@ -148,7 +148,8 @@ def prepared_for(
         known = ", ".join(arch.types)
         raise UnsupportedModel(f"{arch.name} runs networks of {known}, not {chosen}")
     samples = load_calibration(None if calibration is None else fspath(calibration))
-    return prepare(model, chosen, samples), chosen
+    stages = None if scheduling is None else scheduling.stages
+    return prepare(model, chosen, samples, stages), chosen
 
 
 def request_for(

@@ -6,7 +6,7 @@ them as it compares machines: a row for each, and columns that say which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TypedDict
@@ -138,8 +138,14 @@ def choice(
 
 
 def _unknown(what: str, given: Sequence[object], known: Iterable[object]) -> list[str]:
-    values = list(known)
-    names = [str(value) for value in values]
-    wrong = [value for value in dict.fromkeys(given) if value not in values]
-    found = [f"{what} {v!r}: must be {listed(names)}{guess(str(v), names)}" for v in wrong]
+    values = {str(value): value for value in known}
+    wrong = [value for value in dict.fromkeys(given) if value not in values.values()]
+    found = [f"{what} {value!r}: {_expected(value, values)}" for value in wrong]
     return found if given else [f"no {what} given"]
+
+
+def _expected(value: object, known: Mapping[str, object]) -> str:
+    """What `value`, which is none of those `known` by their text, should have been."""
+    if value in known:
+        return f"expected the number {value}, got text"
+    return f"must be {listed(known.values())}{guess(str(value), known)}"

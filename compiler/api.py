@@ -36,7 +36,7 @@ from compiler.graph.runtime import lacks_kernel
 from compiler.graph.unknown import is_known, refuse_unknown_operators
 from compiler.host_error import host_error
 from compiler.judge_groups import Trial
-from compiler.load import load
+from compiler.load import Load, load
 from compiler.nest.error import beyond, beyond_fp32
 from compiler.nest.ir import HostNode
 from compiler.nest.memo import Memo
@@ -132,6 +132,7 @@ __all__ = [  # noqa: RUF022
     "load",  # an ONNX model as graph passes see it
     "hides_products",  # whether operators of a model have products inside
     "in_standard_operators",  # the model without these, for whoever quantizes products
+    "Load",  # how far loops and sequences unfold there
     "const",  # values of a constant
     "is_op",
     "static_shape",

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from compiler.errors import CompilerError
 from compiler.graph.decompose_attention import EXPANSIONS, DecomposeAttention
 from compiler.graph.rewrite import ARCHGEN, MICROSOFT
-from compiler.load import load
+from compiler.load import Load, load
 from compiler.passes import run_pass
 
 HIDING = {
@@ -28,12 +28,14 @@ def hides_products(proto: onnx.ModelProto) -> bool:
     return any((node.domain, node.op_type) in HIDING for node in proto.graph.node)
 
 
-def in_standard_operators(proto: onnx.ModelProto, name: str) -> onnx.ModelProto | None:
+def in_standard_operators(
+    proto: onnx.ModelProto, name: str, options: Load | None = None
+) -> onnx.ModelProto | None:
     """`proto`, whose inputs have fixed shapes, without operators that hide products, as far as the
-    compiler has a body for them; None where it cannot read the model, or only with operators that
-    nobody else has."""
+    compiler, with these options, has a body for them; None where it cannot read the model, or only
+    with operators that nobody else has."""
     try:
-        model = run_pass(DecomposeAttention(), load(proto, name)).ir
+        model = run_pass(DecomposeAttention(), load(proto, name, options)).ir
     except CompilerError:
         return None
     if any(node.domain == ARCHGEN for node in model.graph):

@@ -46,7 +46,7 @@ from archgen.check.state_scales import give_states_one_scale
 from archgen.models.load import ModelError
 from archgen.process.memory import is_refusal
 from archgen.zoo.shapes import known_shapes
-from compiler.api import hides_products, in_standard_operators
+from compiler.api import Load, hides_products, in_standard_operators
 
 Array = NDArray[Any]
 Sample = dict[str, Array]
@@ -85,13 +85,14 @@ class LeftOut:
 
 
 def quantized_model(
-    name: str, proto: onnx.ModelProto, samples: Sequence[Sample]
+    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     """``proto``, called ``name``, in int8, calibrated on ``samples``, and what it had to leave
-    out. Raises ``ModelError`` where nothing can be quantized."""
+    out. What hides products is written out by ``load``. Raises ``ModelError`` where nothing can be
+    quantized."""
     try:
         with _quietly(), tempfile.TemporaryDirectory() as directory:
-            return _by_recipe(name, proto, samples, Path(directory))
+            return _by_recipe(name, proto, samples, load, Path(directory))
     except _QUANTIZER_ERRORS as mistake:
         raise_refusals(mistake)
         raise ModelError(f"{name} cannot be quantized: {_said(mistake)}") from mistake
@@ -128,11 +129,13 @@ def _said(mistake: BaseException) -> str:
 
 
 def _by_recipe(
-    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], directory: Path
+    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load, directory: Path
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     mixed = has_quantized_parts(proto)
     given = _without_given_weights(proto)
-    written_out = None if mixed or not hides_products(proto) else in_standard_operators(given, name)
+    written_out = None
+    if hides_products(proto) and not mixed:
+        written_out = in_standard_operators(given, name, load)
     folded = _named(_folded(written_out or _modern(given), directory))
     unpack_weights(folded)
     _flatten_biases(folded)

@@ -26,6 +26,7 @@ from archgen.check.widen import widened
 from archgen.files import read_sealed, write_sealed
 from archgen.models.load import ModelError, SourceModel
 from archgen.process.locks import alone
+from compiler.api import Load, hides_products
 
 Array = NDArray[Any]
 
@@ -45,14 +46,18 @@ class Quantized:
 
 
 def quantize(
-    source: SourceModel, calibration: Mapping[str, Array] | None, cache_dir: Path
+    source: SourceModel,
+    calibration: Mapping[str, Array] | None,
+    cache_dir: Path,
+    load: Load | None = None,
 ) -> Quantized:
     """Quantizes ``source``, or reads what an earlier call stored in ``cache_dir``.
 
     ``calibration`` maps each input to samples: of the input's shape, with one more leading axis,
     or with a multiple of its first extent. Without it, seeded inputs stand in. 16-bit floats are
     made float32 first. What is quantized already stays as it is; a model whose products all are
-    is returned without further ado. Raises ``ModelError`` for samples that do not fit and for
+    is returned without further ado. What hides products is written out first, as far as ``load``,
+    the pass of the compiler, unfolds it. Raises ``ModelError`` for samples that do not fit and for
     models that ONNX Runtime cannot quantize.
     """
     proto = widened(source.proto)
@@ -71,21 +76,21 @@ def quantize(
         samples = _split(proto, calibration)
         origin = f"{len(samples)} given samples"
     facts.insert(0, f"int8 by ONNX Runtime (QDQ, weights by channel), calibrated on {origin}")
-    made = _cached(wide, samples, cache_dir)
+    made = _cached(wide, samples, load or Load(), cache_dir)
     return Quantized(made, "; ".join([*facts, *_left_float(made)]))
 
 
 def _cached(
-    source: SourceModel, samples: list[dict[str, Array]], cache_dir: Path
+    source: SourceModel, samples: list[dict[str, Array]], load: Load, cache_dir: Path
 ) -> onnx.ModelProto:
-    path = cache_dir / f"int8-{_cache_key(source, samples)}.onnx"
+    path = cache_dir / f"int8-{_cache_key(source, samples, load)}.onnx"
     stored = _stored(path)
     if stored is not None:
         return stored
     with alone(path):
         proto = _stored(path)
         if proto is None:
-            proto, left_out = quantized_model(source.name, source.proto, samples)
+            proto, left_out = quantized_model(source.name, source.proto, samples, load)
             _say_left_out(proto, left_out)
             write_sealed(path, proto.SerializeToString())
     return proto
@@ -103,8 +108,10 @@ def _left_float(proto: onnx.ModelProto) -> list[str]:
     return [f"left float, as it cannot be quantized: {value}" for value in said]
 
 
-def _cache_key(source: SourceModel, samples: list[dict[str, Array]]) -> str:
+def _cache_key(source: SourceModel, samples: list[dict[str, Array]], load: Load) -> str:
     digest = hashlib.sha256(f"{_RECIPE} {onnxruntime.__version__} {source.content_key}".encode())
+    if hides_products(source.proto):
+        digest.update(repr(load).encode())
     for sample in samples:
         digest.update(content_key(sample).encode())
     return digest.hexdigest()[:32]

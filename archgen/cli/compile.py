@@ -293,7 +293,9 @@ def _show(network: SourceModel, point: Point, shown: _Shown) -> None:
     machine = point.arch
     with step(f"opening {network.name}"):
         check_sizes(network, machine, point.dtype)
-    prepared, dtype = prepared_for(network, machine, point.dtype, point.calibration)
+    prepared, dtype = prepared_for(
+        network, machine, point.dtype, point.calibration, point.scheduling
+    )
     request = request_for(prepared, dtype, machine, point.host, point.scheduling)
     if shown.after is not None:
         _write(_form(shown.after, request, prepared), shown.output)

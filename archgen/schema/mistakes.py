@@ -58,7 +58,7 @@ def guess(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {by_folded[near[0]]!r}?" if near else ""
 
 
-def listed(words: Iterable[str], conjunction: str = "or") -> str:
+def listed(words: Iterable[object], conjunction: str = "or") -> str:
     """`'a', 'b' or 'c'`."""
     quoted = [repr(word) for word in words]
     if len(quoted) < 2:

@@ -12,7 +12,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,10 +96,13 @@ def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
 
 
 def prepare(
-    source: SourceModel, dtype: str, calibration: Mapping[str, Array] | None = None
+    source: SourceModel,
+    dtype: str,
+    calibration: Mapping[str, Array] | None = None,
+    stages: Stages | None = None,
 ) -> Prepared:
     """`source` for element type `dtype`: quantized for int8, else as it is, or with wider numbers
-    where ONNX Runtime has no kernels for bfloat16.
+    where ONNX Runtime has no kernels for bfloat16. How far sequences unfold is said by `stages`.
 
     Raises UnsupportedModel for operators that nobody knows, and ModelError where quantizing fails.
     """
@@ -111,9 +114,11 @@ def prepare(
     if dtype != "int8":
         return Prepared(source.name, source.proto, source.content_key, "")
     with step(f"quantizing {source.name}"):
-        made: Quantized = quantize(source, calibration, cache_dir())
+        load = (stages or Stages()).load
+        made: Quantized = quantize(source, calibration, cache_dir(), load)
     given = content_key(calibration) if calibration else "seeded"
-    key = content_hash({"model": source.content_key, "calibration": given, "note": made.note})
+    parts = {"model": source.content_key, "calibration": given, "note": made.note}
+    key = content_hash(parts | {"load": asdict(load)})
     return Prepared(source.name, made.proto, key, made.note)
 
 
@@ -158,7 +163,7 @@ class Models:
         """As `prepare`; what is wrong with the network itself is said by the compiler, which names
         the node, rather than by a quantizer that stumbles over it."""
         try:
-            return prepare(source, point.dtype, calibration)
+            return prepare(source, point.dtype, calibration, point.scheduling.stages)
         except ModelError:
             self._load(source.proto, source.name, point.scheduling.stages)
             raise

@@ -18,6 +18,7 @@ from archgen.outcomes.point import Point
 from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.studies.run import Workbench
+from compiler.api import Load
 
 HIDDEN = 8
 
@@ -122,3 +123,13 @@ def test_they_run_on_the_engines_and_are_right(name: str, tmp_path: Path) -> Non
     point = Point("key", load_arch("soma-edge"), str(path), batch, "int8")
     row = Workbench(STANDARD).run(point).row
     assert (row["status"], row["verified"], row["host_ops"]) == ("ok", True, 0), row
+
+
+def test_what_does_not_unfold_stays_a_layer_of_its_own_also_in_the_cache(tmp_path: Path) -> None:
+    source = SourceModel("net", MODELS["GRU"]())
+    kinds = []
+    for load in (Load(), Load(unroll=0)):
+        made = quantize(source, None, tmp_path, load).proto
+        kinds.append({node.op_type for node in made.graph.node})
+    assert "GRU" not in kinds[0]
+    assert "GRU" in kinds[1]

@@ -384,6 +384,8 @@ def test_choices_combine() -> None:
     assert choice("optimal", "auto", "latency", 1) == DEFAULT
     with pytest.raises(OptionError, match=r"fusion 'x'.*\n.*effort 9"):
         choice("x", "auto", "latency", 9)
+    with pytest.raises(OptionError, match=r"^effort '0': expected the number 0, got text$"):
+        choice(effort="0")  # type: ignore[arg-type]
     assert choices([], ["auto"]) == ([], ["no fusion given"])
 
 
