@@ -57,6 +57,12 @@ def _changed_by(part: Part) -> tuple[str, ...]:
     return () if placed is None else (placed.table.name,)
 
 
+def _listed_by(part: Part) -> tuple[str, ...]:
+    """Tensors in memory that say which rows `part` changes."""
+    placed = None if isinstance(part, HostNode) else part.result.placed
+    return () if placed is None else (placed.index.name,)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ties(ABC):
     """Parts of anything, in an order in which they can run, and who waits for whom."""
@@ -263,7 +269,10 @@ def dependences(parts: Sequence[Part], graph: NestGraph) -> Dependences:
                 before[position] |= 1 << reader
                 apart[position] |= 1 << reader
                 apart[reader] |= 1 << position
-        for tensor in _changed_by(part):
+        for tensor in _listed_by(part):
+            for name, _ in views.writers(tensor, position):
+                read_by[name] |= 1 << position
+        for tensor in (*_changed_by(part), *_listed_by(part)):
             for _, writer in views.writers(tensor, position):
                 before[position] |= 1 << writer
                 apart[position] |= 1 << writer
@@ -298,7 +307,7 @@ class _Views:
         for name in (*graph.inputs, *graph.outputs):
             self.ports[self.buffer(name)].add(name)
         for position, part in enumerate(parts):
-            for name in reads_of(part):
+            for name in (*reads_of(part), *_listed_by(part)):
                 self.read[self.buffer(name)].append((name, position))
             for name in made_by(part):
                 self.written[self.buffer(name)].append((name, position))

@@ -6,8 +6,9 @@ Query heads that share a key head are rows of one product, so that no key is cop
 
 A cache is grown or filled. Where it is as long as what it holds, what is new stands behind it:
 `present = Concat(past, new)`. Where it has room (a buffer of fixed capacity), the new rows take the
-places behind the ones in use, whose number is known when the program runs; behind them is 0, as
-ONNX Runtime leaves it.
+places behind the ones in use, whose number is known when the program runs. Few rows are written
+alone; behind them stays what is there, as in ONNX Runtime's one buffer for past and present. A
+longer prompt makes the whole cache, and 0 behind, as ONNX Runtime does with two buffers.
 
 What is asked for and is not here (a smooth softmax, quantized caches, packed sequences) stays what
 it is, for the host to run.
@@ -207,6 +208,13 @@ def _bias(make: Rewriter, seen: ir.Value, like: ir.Value, hidden: float = HIDDEN
 # Grouped heads with a cache.
 
 
+_SCATTERED_SINCE = 24
+"""The operator set that has TensorScatter."""
+COMPARED = 8
+"""New rows of a TensorScatter that are compared with every place where no engine takes a list of
+rows, at most; with more it is the host's."""
+
+
 @dataclass(frozen=True)
 class _Filling:
     """How many tokens a cache holds, for each sequence."""
@@ -217,6 +225,8 @@ class _Filling:
     """The same for all, where it is known while the program is made."""
     tokens: int
     room: int
+    rows: ir.Value | None = None
+    """Where the new rows begin, as TensorScatter has it: int64 [batch]. None: all are written."""
 
     def appended(self, make: Rewriter, past: ir.Value | None, new: ir.Value) -> ir.Value:
         """The cache with the new rows, and 0 behind them."""
@@ -229,12 +239,11 @@ class _Filling:
                 parts.append(make.like(np.zeros((batch, heads, rest, width)), new))
             return parts[0] if len(parts) == 1 else make.op("Concat", parts, {"axis": 2})
         assert past is not None
+        if self.rows is not None:
+            return make.op("TensorScatter", [past, new, self.rows], {"axis": 2})
         places = ramp(make, self.room, 2, 4, INDEX)
         nothing = make.like(np.zeros(()), new)
         kept = make.op("Where", [make.op("Less", [places, self.begin]), past, nothing])
-        if tokens == 1:
-            here = make.op("Equal", [places, self.begin])
-            return make.op("Where", [here, new, kept])
         step = np.arange(self.room)[:, None] - np.arange(tokens)
         here = make.op("Equal", [make.constant(step[None, None], INDEX), self.begin])
         chosen = make.op("Cast", [here], {"to": int(new.dtype or ir.DataType.FLOAT)})
@@ -276,10 +285,17 @@ def _filling(
         begin = make.constant(np.full((batch, 1, 1, 1), known), INDEX)
         return _Filling(begin, known, tokens, room)
     given = _reshape(make, _integer(make, required(node, 5)), (batch, 1, 1, 1))
-    begin = make.op("Add", [given, make.constant(np.asarray(1 - tokens), INDEX)])
+    begin = given
     if tokens > 1:  # a prompt that is filled up to the others' length begins at 0
+        begin = make.op("Add", [given, make.constant(np.asarray(1 - tokens), INDEX)])
         begin = make.op("Max", [begin, make.constant(np.asarray(0), INDEX)])
-    return _Filling(begin, None, tokens, room)
+    if tokens > COMPARED:
+        return _Filling(begin, None, tokens, room)
+    imports = make.graph.opset_imports
+    imports[""] = max(imports[""], _SCATTERED_SINCE)
+    places = _reshape(make, begin, (batch,))
+    rows = make.op("Cast", [places], {"to": int(ir.DataType.INT64)})
+    return _Filling(begin, None, tokens, room, rows)
 
 
 _OPTIONS = ("smooth_softmax", "qk_output", "kv_cache_bit_width")

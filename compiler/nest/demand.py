@@ -11,7 +11,7 @@ A program may do more than that: what it computes and moves is counted where it 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,7 +109,19 @@ def demanded(graph: NestGraph) -> Demanded:
         own.add(graph.tensors[name], _whole(graph.tensors[name]))
     read = _bytes(graph, given - {*graph.inputs}, loaded, wanted)
     read += _bytes(graph, graph.inputs, loaded, own)
-    return Demanded(macs, results, read, _bytes(graph, graph.outputs, made, ends))
+    written = _bytes(graph, graph.outputs, made, ends) + _put(graph, results)
+    return Demanded(macs, results, read, written)
+
+
+def _put(graph: NestGraph, results: Mapping[str, int]) -> int:
+    """Bytes of rows that nests put into outputs."""
+    shown = {graph.tensors[name].storage.buffer for name in graph.outputs}
+    put = (
+        count * _each(tensor)
+        for tensor, count in ((graph.tensors[name], count) for name, count in results.items())
+        if tensor.placed is not None and tensor.placed.table.storage.buffer in shown
+    )
+    return math.ceil(sum(put))
 
 
 def _bytes(graph: NestGraph, names: Sequence[str] | set[str], one: Marks, two: Marks) -> int:

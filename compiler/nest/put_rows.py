@@ -96,7 +96,7 @@ def _stored(graph: NestGraph, step: HostNode, put: Put) -> NestGraph:
 
 def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
     """Whether one nest makes the new rows, alone in their buffer, `step` alone reads them, and
-    nobody touches the table in between."""
+    nobody touches the table or makes the places in between."""
     name = put.update
     tensor, table = graph.tensors[name], graph.tensors[put.table].storage.buffer
     buffer = tensor.storage.buffer
@@ -108,7 +108,9 @@ def _private(graph: NestGraph, step: HostNode, put: Put) -> bool:
     if not alone or users[-1] is not step or tensor.elements != graph.buffers[buffer]:
         return False
     between = graph.steps[graph.steps.index(makers[0]) : graph.steps.index(step)]
-    return not any(_touches(s, table, graph) for s in between)
+    places = graph.tensors[put.index].storage.buffer
+    made = {graph.tensors[n].storage.buffer for s in between for n in writes_of(s)}
+    return places not in made and not any(_touches(s, table, graph) for s in between)
 
 
 def _touches(step: Step, buffer: str, graph: NestGraph) -> bool:

@@ -11,11 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from compiler.graph.decompose_attention import COMPARED
 from compiler.nest.ir import HostNode, Nest, Put, Storage, Tensor, row_major
 from compiler.ops.node import Node
-
-COMPARED = 8
-"""New rows that are compared with every place, at most; more are the host's."""
 
 
 def put_of(node: Node) -> Put | None:

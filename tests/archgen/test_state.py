@@ -126,15 +126,20 @@ def test_an_index_that_is_out_of_range_names_its_node(tmp_path: Path) -> None:
         archgen.execute(program, given, arch)
 
 
-def test_one_program_fills_a_cache_of_fixed_room() -> None:
+@pytest.mark.parametrize("room", [6, 1024])
+def test_one_program_fills_a_cache_of_fixed_room(room: int) -> None:
+    """A small one is written whole, of a larger one the new rows and where they belong."""
     arch = archgen.load_arch("ascend-310-like")
     model = archgen.load_model(
-        "llama:sequence=1,room=6,layers=1,hidden=64,heads=4,groups=2,wide=96"
+        f"llama:sequence=1,room={room},layers=1,hidden=64,heads=4,groups=2,wide=96"
     )
     program = archgen.compile_model(model, arch, effort=0)
+    if room > 6:
+        assert program.demand is not None and program.demand.written == 2 * (ROW // 2 + 64)
+        assert archgen.simulate(program, arch).traffic["dram.write"] < 2 * room
     rng, states = np.random.default_rng(1), archgen.states(model)
     assert states == {f"past_key_values.0.{kind}": f"present.0.{kind}" for kind in ("key", "value")}
-    cache = {name: np.zeros((1, 2, 6, 16), np.float32) for name in states}
+    cache = {name: np.zeros((1, 2, room, 16), np.float32) for name in states}
     exact = dict(cache)
     for used in range(6):
         token = {"hidden_states": rng.standard_normal((1, 1, 64)).astype(np.float32)}

@@ -146,6 +146,32 @@ def test_what_is_read_later_is_copied_first() -> None:
     assert simulate(made.program, WITH).traffic["dram.write"] >= 2 * 3 * 64 * 64
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_places_that_the_network_computes_are_there_when_rows_are_put(late: bool) -> None:
+    made = ["n = Neg (x)", "at = Add (first, one)"]
+    lines = made if late else made[::-1]
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 24]>
+        g (float[1, 3, 64, 16] past, float[1, 3, 1, 16] x, int64[1] first)
+            => (float[1, 3, 64, 16] y) <int64[1] one = {{1}}> {{
+            {lines[0]}
+            {lines[1]}
+            y = TensorScatter <axis = 2> (past, n, at)
+        }}"""
+    )
+    program = compile_model(proto, WITH, CompileOptions()).program
+    verify(program, WITH)
+    assert simulate(program, WITH).traffic["dram.write"] < 64 * 64
+    random = np.random.default_rng(0)
+    feeds = {
+        "past": random.standard_normal((1, 3, 64, 16)).astype(np.float32),
+        "x": random.standard_normal((1, 3, 1, 16)).astype(np.float32),
+        "first": np.array([5]),
+    }
+    (expected,) = ReferenceEvaluator(proto).run(None, feeds)
+    np.testing.assert_array_equal(execute(program, feeds, WITH, run_node)["y"], expected)
+
+
 def test_a_row_beyond_the_cache_is_said_with_its_node() -> None:
     proto = network((1, 3, 64, 16), 2, True)
     proto.graph.node[0].name = "cache.update"
