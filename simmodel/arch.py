@@ -11,8 +11,9 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt
 
+from simmodel.listed import Names, listed
 from simmodel.registry import Registry
 from simmodel.units import (
     Area,
@@ -38,20 +39,10 @@ Writeback = Literal["bias", "clip", "requantize"]
 NO_DELAY = Delay(0, True)
 
 
-def _listed(value: object) -> object:
-    if isinstance(value, str):
-        return (value,)
-    return tuple(value) if isinstance(value, list) else value
-
-
 Roles = Annotated[
     tuple[MemoryRole, ...],
     Field(min_length=1),
-    BeforeValidator(_listed, json_schema_input_type=MemoryRole | tuple[MemoryRole, ...]),
-]
-
-Names = Annotated[
-    tuple[str, ...], BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...])
+    BeforeValidator(listed, json_schema_input_type=MemoryRole | tuple[MemoryRole, ...]),
 ]
 
 
@@ -415,8 +406,9 @@ class FrontEnd(Part):
     """Most instructions of one word, each for another engine: fetched and issued as one."""
     queue_depth: PositiveInt | dict[str, PositiveInt] = 8
     """Entries of each engine's queue: one number, or by engine name."""
-    instruction_bytes: Bytes = 16
-    """Size of one instruction, or of one word, for fetching and for the size of programs."""
+    instruction_bytes: Bytes | None = None
+    """Size of one instruction, or of one word, for fetching and for the size of programs; default:
+    what `encoding` says, 16 B where there is none."""
     fetch_bandwidth: Bandwidth | None = None
     """Default: never a limit."""
     sync: Literal["tokens", "interlock"] = "tokens"
@@ -432,6 +424,25 @@ class FrontEnd(Part):
             return self.queue_depth
         kind = self.queue_depth.get(engine.rstrip("0123456789"), 8)
         return self.queue_depth.get(engine, kind)
+
+
+class Encoding(Part):
+    """How the fields of instructions are packed into control words; `{}` is a format of its own.
+
+    Fields are named by their paths (`dst.address.base`, `dst.shape`, and `dst.shape.count` for how
+    many there are), which may have wildcards; `opcode` and `engine` begin every command.
+    """
+
+    word: Bytes = 4
+    """Commands are whole control words of this size."""
+    opcodes: dict[str, NonNegativeInt] = {}
+    """Number of an instruction by its mnemonic, and of `loop` and `end`; default: their order."""
+    numbers: dict[str, dict[str, NonNegativeInt]] = {}
+    """Field -> name -> number, of fields that hold names, such as `function` and `engine`."""
+    widths: dict[str, NonNegativeInt] = {}
+    """Field -> bits; 0 leaves it out."""
+    order: dict[str, Names] = {}
+    """Mnemonic -> fields in the order in which they are packed, all others behind them."""
 
 
 class Host(Part):
@@ -521,6 +532,8 @@ class Arch(Part):
     copy_: dict[str, CopyEngine] = Field(alias="copy", min_length=1)
     links: dict[str, Link] = {}
     front_end: FrontEnd = FrontEnd()
+    encoding: Encoding | None = None
+    """Default: instructions of one size, whatever they hold."""
     host: Host = Host()
     energy: EnergyTable = EnergyTable()
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from simmodel.arch import Arch, Memory
 from simmodel.dtype import accumulator_of
+from simmodel.isa import INSTRUCTIONS
 from simmodel.isa.forms import NEEDED, forms
 from simmodel.units import show_bytes
 
@@ -39,7 +40,7 @@ def problems(arch: Arch) -> list[Problem]:
     rules = (
         _banks, _ports, _array, _rates, _vector_types, _queues, _copy_names, _peers, _roles,
         _operands, _results, _accumulators, _idle_memories,
-        _forms_lacking, _forms_limited, _energies,
+        _forms_lacking, _forms_limited, _encoding, _energies,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -293,6 +294,24 @@ def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
             "matrix.depthwise, vector.window and copy say what other engines are told"
         )
         yield Problem(at, message)
+
+
+def _encoding(arch: Arch) -> Iterator[Problem]:
+    packing = arch.encoding
+    if packing is None:
+        return
+    known = ("loop", "end", *INSTRUCTIONS)
+    for part in ("opcodes", "order"):
+        for name in getattr(packing, part):
+            if name not in known:
+                near = _near(name, known)
+                yield Problem(("encoding", part, name), f"there is no instruction {name!r}{near}")
+    numbers = list(packing.opcodes.values())
+    for name, number in packing.opcodes.items():
+        if numbers.count(number) > 1:
+            others = [each for each, n in packing.opcodes.items() if n == number and each != name]
+            message = f"{number} is the number of {others[0]} as well"
+            yield Problem(("encoding", "opcodes", name), message)
 
 
 def _energies(arch: Arch) -> Iterator[Problem]:

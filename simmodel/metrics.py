@@ -13,11 +13,11 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from simmodel.arch import Arch
+from simmodel.encoding import program_bytes
 from simmodel.errors import Impossible
 from simmodel.isa import Item, Loop, MatrixInstruction, Product
 from simmodel.program import Buffer, Port, Program
 from simmodel.trace import CAUSES, Trace
-from simmodel.words import words
 
 
 @dataclass(frozen=True)
@@ -181,11 +181,6 @@ def _covered(buffers: Iterable[Buffer]) -> int:
         total += max(0, high - max(low, end))
         end = max(end, high)
     return total
-
-
-def program_bytes(program: Program, arch: Arch) -> int:
-    """Bytes of all instruction streams; each word of instructions and each loop counts once."""
-    return arch.front_end.instruction_bytes * words(program, arch.front_end.bundle)
 
 
 def _dtype(program: Program, arch: Arch) -> str:

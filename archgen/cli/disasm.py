@@ -13,9 +13,13 @@ import click
 
 from archgen.cli.options import extension_option
 from archgen.extensions import activate, extension
-from archgen.loadable import read
+from archgen.loadable import Loaded, read
 from archgen.scheduling import OptionError
-from simmodel.asm import print_program
+from simmodel.arch import Encoding
+from simmodel.asm import print_item, print_program
+from simmodel.encoding import Command, EncodingError, control_words
+from simmodel.isa import Loop
+from simmodel.loadable.kinds import End
 
 
 @click.command()
@@ -24,21 +28,52 @@ from simmodel.asm import print_program
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
     help="File for the text [default: standard output].",
 )  # fmt: skip
+@click.option(
+    "--words", is_flag=True, help="The control words instead, as the machine packs its fields."
+)
 @extension_option
-def disasm(file: Path, output: Path | None, extensions: Sequence[str]) -> None:
+def disasm(file: Path, output: Path | None, words: bool, extensions: Sequence[str]) -> None:
     """Print the program of a loadable, as `archgen compile -o FILE.npu` writes it.
+
+    With --words each command is a line of hexadecimal control words, highest digit first, and its
+    assembly behind `//`, as $readmemh of Verilog reads it. Widths, order and numbers are those of
+    the machine's section `encoding`.
 
     \b
     archgen disasm squeezenet.npu
+    archgen disasm squeezenet.npu --words
 
     Exit code 2: the file is none, or is damaged; it is said where.
     """
     activate(tuple(map(extension, extensions)))
     try:
-        text = print_program(read(file).program)
+        loaded = read(file)
+        text = _words(loaded) if words else print_program(loaded.program)
         if output is None:
             click.echo(text, nl=False)
         else:
             output.write_text(text, encoding="utf-8")
     except OSError as mistake:
         raise OptionError([f"{mistake.filename}: {mistake.strerror}"]) from None
+
+
+def _words(loaded: Loaded) -> str:
+    """The control words of all commands. Raises OptionError: a field does not hold its value."""
+    try:
+        streams, names = control_words(loaded.program, loaded.arch)
+    except EncodingError as wrong:
+        raise OptionError(str(wrong).splitlines()) from None
+    size = (loaded.arch.encoding or Encoding()).word
+    lines = [f"// name {number} {name}" for name, number in names.items()]
+    for core, stream in enumerate(streams):
+        lines.append(f"// core {core}: {sum(len(packed) for _, packed in stream)} bytes")
+        for command, packed in stream:
+            parts = (packed[at : at + size][::-1].hex() for at in range(0, len(packed), size))
+            lines.append(f"{' '.join(parts)} // {_shown(command)}")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(command: Command) -> str:
+    if isinstance(command, Loop):
+        return f"loop {command.variable} {command.count}"
+    return "end" if isinstance(command, End) else print_item(command)

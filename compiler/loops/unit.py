@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from compiler.loops.cover import Port, Unit
 from simmodel.arch import Arch
+from simmodel.encoding import typical_bytes
 from simmodel.isa.base import granule
 
 _ENDLESS = 1 << 62
@@ -50,9 +51,8 @@ def unit_of(
     )
     start = startup_of(arch, {operand.role for operand in operands[1:]}, engine)
     earlier = _port(arch, operands[0], beside, write=False)
-    return Unit(
-        rank, longest or _ENDLESS, lanes, arch.factor(*form), start, _interval(arch), ports, earlier
-    )
+    fetch = _interval(arch, form[0], rank)
+    return Unit(rank, longest or _ENDLESS, lanes, arch.factor(*form), start, fetch, ports, earlier)
 
 
 def _port(arch: Arch, operand: Held, beside: int, *, write: bool) -> Port:
@@ -65,8 +65,8 @@ def _port(arch: Arch, operand: Held, beside: int, *, write: bool) -> Port:
     return Port(way, operand.item, grain, rate, memory.bank_size, memory.banks)
 
 
-def _interval(arch: Arch) -> float:
-    """Cycles that the front end takes to fetch an instruction; issuing one never takes longer than
-    its work."""
+def _interval(arch: Arch, form: str, rank: int) -> float:
+    """Cycles that the front end takes to fetch an instruction of this form, of operands of `rank`;
+    issuing one never takes longer than its work."""
     fetch = arch.front_end.fetch_bandwidth
-    return 0.0 if fetch is None else arch.front_end.instruction_bytes / fetch.at(arch.clock)
+    return 0.0 if fetch is None else typical_bytes(arch, form, rank) / fetch.at(arch.clock)

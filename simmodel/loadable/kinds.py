@@ -21,7 +21,7 @@ which of several kinds a value has. The words are whole numbers, one for each le
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -29,7 +29,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from simmodel.isa import Instruction, Loop
+from simmodel.isa import Instruction, Item, Loop
 from simmodel.loadable.wire import LoadableError
 from simmodel.program import Program
 
@@ -99,6 +99,21 @@ class Kind:
 @dataclasses.dataclass(frozen=True)
 class End:
     """What stands behind the last item of a loop."""
+
+
+def commands(items: Iterable[Item], depth: int = 0) -> Iterator[Instruction | Loop | End]:
+    """A stream without its nesting: behind each loop its items, then an end.
+
+    Raises:
+        LoadableError: there are too many loops inside of each other.
+    """
+    if depth > DEPTH:
+        raise LoadableError(None, f"expected at most {DEPTH} loops inside of each other")
+    for item in items:
+        yield item
+        if isinstance(item, Loop):
+            yield from commands(item.body, depth + 1)
+            yield End()
 
 
 def rows_of(cls: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from simmodel.isa import INSTRUCTIONS, Item, Loop
 from simmodel.loadable.container import Name, Section, packed, unpacked
-from simmodel.loadable.kinds import DEPTH, STREAMS, End, name_of, rows_of
+from simmodel.loadable.kinds import DEPTH, STREAMS, End, commands, name_of, rows_of
 from simmodel.loadable.pools import Pools, Tables, numbers, strings
 from simmodel.loadable.records import Bound, Written, bind, read_records
 from simmodel.loadable.rows import Reader, encoded, taken
@@ -72,21 +72,10 @@ def to_bytes(loadable: Loadable) -> bytes:
     for name in rows_of(Program):
         sections[name, 0] = rows(getattr(program, name))
     for core, stream in enumerate(getattr(program, STREAMS)):
-        sections[CODE, core] = rows(_commands(stream))
+        sections[CODE, core] = rows(commands(stream))
     sections["records", 0] = written(records.section())
     sections |= {(name, 0): content for name, content in pools.sections().items()}
     return packed(sections)
-
-
-def _commands(items: Iterable[Item], depth: int = 0) -> Iterator[Any]:
-    """A stream without its nesting: behind each loop its items, then an end."""
-    if depth > DEPTH:
-        raise LoadableError(None, f"expected at most {DEPTH} loops inside of each other")
-    for item in items:
-        yield item
-        if isinstance(item, Loop):
-            yield from _commands(item.body, depth + 1)
-            yield End()
 
 
 def from_bytes(data: bytes) -> Loadable:

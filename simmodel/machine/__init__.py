@@ -6,11 +6,12 @@ stands in tests/simmodel/test_laws.py.
 1.  CLOCK. Time is whole core-clock cycles from 0. What happens in one cycle happens in order of
     insertion, so two runs of a program give the same trace.
 2.  ISSUE. The front end issues instructions in stream order. The first is issued in cycle 0, each
-    next one `interval` cycles later, where interval = max(1 / issue_width, instruction_bytes per
-    instruction / fetch bandwidth). With `bundle` neighbours of different engines in straight-line
-    code are one word: they are issued in one cycle, and intervals lie between words. Fractions add
-    up exactly; an instruction is issued in the cycle
-    that its time falls into (rounded down), and may start in that cycle.
+    next one `interval` cycles later, where interval = max(1 / issue_width, bytes of the instruction
+    / fetch bandwidth). These bytes are instruction_bytes or, where a machine says instead how
+    fields are packed (`encoding`), what the fields take. With `bundle` neighbours of different
+    engines in straight-line code are one word: they are issued in one cycle, and intervals lie
+    between words. Fractions add up exactly; an instruction is issued in the cycle that its time
+    falls into (rounded down), and may start in that cycle.
 3.  QUEUES. Each engine has a queue of `queue_depth` slots, the host one for the chip. An
     instruction takes a slot when it is issued and frees it when it starts. The front end waits for
     a slot with everything behind it; it goes on in the cycle in which the slot is freed, and

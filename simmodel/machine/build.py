@@ -17,7 +17,7 @@ from simmodel.machine.clock import Clock
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine
 from simmodel.machine.fabric import Fabric
-from simmodel.machine.front_end import FrontEnd, Issued, issue_interval
+from simmodel.machine.front_end import FrontEnd, Issued, issue_intervals
 from simmodel.machine.link import Links
 from simmodel.machine.memory import Memories
 from simmodel.machine.recorder import Recorder
@@ -82,9 +82,9 @@ class Machine:
         scoreboard = None
         if self.arch.front_end.sync == "interlock":
             scoreboard = Scoreboard(self.env)
-        interval = issue_interval(self.arch)
         beside = joined(stream.sites, self.arch.front_end.bundle)
-        issued = Issued(interval, works, stream.order.tolist(), beside)
+        intervals = issue_intervals(self.arch, stream.sites, beside)
+        issued = Issued(intervals, works, stream.order.tolist(), beside)
         front_end = FrontEnd(self.env, issued, scoreboard)
         self.works.append(works)
         self.front_ends.append(front_end)

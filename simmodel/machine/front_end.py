@@ -6,12 +6,15 @@ stops it. Its clock counts ticks, a fraction of a cycle, so that the issue inter
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import math
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from simmodel.arch import Arch
+from simmodel.encoding import fetched
+from simmodel.expand import Site
 from simmodel.machine.burst import Burst
 from simmodel.machine.clock import Clock
 from simmodel.machine.queue import Queue
@@ -19,17 +22,19 @@ from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.work import Work
 
 
-def issue_interval(arch: Arch) -> Fraction:
-    """Cycles from one issue to the next: the slower of issue width and instruction fetch."""
+def issue_intervals(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[Fraction]:
+    """Of each site, the cycles from the issue of its word, as far as it goes up to this site, to
+    that of the next: the slower of issue width and instruction fetch."""
     front = arch.front_end
-    interval = Fraction(1, front.issue_width)
+    width = Fraction(1, front.issue_width)
     if front.fetch_bandwidth is None:
-        return interval
-    per_cycle = front.fetch_bandwidth.at(arch.clock)
-    fetch = Fraction(front.instruction_bytes / per_cycle).limit_denominator(1000)
-    return max(interval, fetch)
+        return [width] * len(sites)
+    each = Fraction(1 / front.fetch_bandwidth.at(arch.clock)).limit_denominator(_EXACT)
+    return [max(width, size * each) for size in fetched(arch, sites, beside)]
 
 
+_EXACT = 10**6
+"""Largest denominator of the cycles that fetching a byte takes."""
 Blocking = Generator[Queue[Any], None, None]
 """Yields each full queue that it has to wait for."""
 
@@ -38,8 +43,8 @@ Blocking = Generator[Queue[Any], None, None]
 class Issued:
     """What one core's front end issues."""
 
-    interval: Fraction
-    """Cycles from one word to the next."""
+    intervals: list[Fraction]
+    """Of each of `works`, cycles from the issue of its word to that of the next."""
     works: list[Work]
     order: list[int]
     """Position in `works` of every occurrence, in program order."""
@@ -52,8 +57,8 @@ class FrontEnd:
 
     def __init__(self, env: Clock, issued: Issued, scoreboard: Scoreboard | None) -> None:
         self._env = env
-        interval = issued.interval
-        self._interval, self._per_cycle = interval.numerator, interval.denominator
+        self._per_cycle = math.lcm(*(each.denominator for each in set(issued.intervals)))
+        self._intervals = [int(each * self._per_cycle) for each in issued.intervals]
         self._ticks = 0
         """When the next instruction can be issued."""
         self._issued = issued
@@ -67,13 +72,13 @@ class FrontEnd:
         next(self._walk, None)
 
     def _issue_all(self) -> Blocking:
-        interval, per_cycle = self._interval, self._per_cycle
+        intervals, per_cycle = self._intervals, self._per_cycle
         works, scoreboard = self._issued.works, self._scoreboard
         joined, before = self._issued.joined, -1
         for index in self._issued.order:
-            work = works[index]
+            work, interval = works[index], intervals[index]
             if joined[index] and before == index - 1:
-                self._ticks -= interval  # in the word of the one before it
+                self._ticks -= intervals[before]  # in the word of the one before it
             before = index
             queue = work.engine.queue
             if queue.room:
@@ -108,7 +113,7 @@ class FrontEnd:
                     return
             ticks = self._take(queue)
             burst.stamps.append(ticks)
-            self._ticks = ticks + self._interval
+            self._ticks = ticks + burst.interval
 
     def _blocked(self, queue: Queue[Any], work: Work) -> Queue[Any]:
         """Ask `queue` to resume this front end when it has a free slot."""

@@ -19,7 +19,7 @@ OTHER_HARDWARE = (
     "memories.*.alignment", "memories.*.level", "memories.dram.burst", "copy.*.from", "copy.*.to",
     "copy.*.rank", "copy.*.request", "copy.*.pad", "copy.*.widens", "copy.*.widens.*",
     "copy.*.broadcast", "copy.*.peer", "links.*",
-    "front_end.instruction_bytes", "front_end.bundle", "front_end.sync",
+    "front_end.instruction_bytes", "front_end.bundle", "front_end.sync", "encoding", "encoding.*",
 )  # fmt: skip
 """Fields in which machines have to agree: what they say is not an amount, or more of it is not
 always as good (a wider bank moves more for each short run)."""

@@ -46,6 +46,9 @@ def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
         expected = archgen.execute(loaded.program, {"x": x}, loaded.arch)["y"]
         assert (stored["y"] == expected).all() and expected.any()
     assert invoke("disasm", file).output == print_program(loaded.program)
+    words = [line.split(" // ") for line in invoke("disasm", file, "--words").output.splitlines()]
+    stores = [hexadecimal for hexadecimal, *text in words if text and text[0].startswith("copy ")]
+    assert stores and all(len(word) == 8 for each in stores for word in each.split())
 
     np.savez(tmp_path / "bad.npz", y=x, x=x.astype("f8"))
     wrong = said(invoke("run", file, "--input", tmp_path / "bad.npz"), capsys)

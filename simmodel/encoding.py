@@ -1,0 +1,280 @@
+"""Control words: instructions as a machine packs them, and how many bytes these are.
+
+    command  = opcode, queue, then the fields of the instruction in the order of its class
+    field    = number, name (by a table), list (count, then its elements), optional (one bit first)
+
+What is packed follows from the fields of the classes, how from the section `encoding` of a machine:
+widths, order, and numbers for names. Bits fill control words from the lowest on; bytes of a word
+lie lowest first. A machine without that section has instructions of one size, whatever they hold.
+This is the one owner of that size: fetching, metrics and the compiler's prices ask here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from itertools import count
+from typing import Any
+
+from simmodel.arch import Arch
+from simmodel.arch import Encoding as Packing
+from simmodel.dtype import NUMPY
+from simmodel.expand import Site
+from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Loop
+from simmodel.isa.forms import forms
+from simmodel.loadable.kinds import Code, End, Kind, commands, fields_of, fits
+from simmodel.program import Program
+from simmodel.region import Address, Operand
+from simmodel.words import words
+
+FIXED = 16
+"""Bytes of an instruction of which nothing is said."""
+OPCODE = "opcode"
+WIDTHS = {
+    OPCODE: 8, "engine": 8, "origin": 0, "*.count": 8, "*.base": 40, "*.memory": 4, "*.dtype": 8,
+    "*.shape": 24, "function": 16, "waits.*": 16, "signals.*": 16, "notifies.*": 16, "*": 32,
+}  # fmt: skip
+"""Bits of fields where a machine says nothing: the first pattern that matches counts."""
+ROLES = ("dram", "shared", "local", "weights", "accumulators")
+_SHOWN = 10
+
+
+Command = Instruction | Loop | End
+
+
+class EncodingError(ValueError):
+    """Values that the fields of a machine's format do not hold, one line each."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Packed:
+    """One field of a command."""
+
+    path: str
+    value: Any
+    """A whole number, a float or a name."""
+    bits: int
+
+
+class Format:
+    """How one machine packs commands."""
+
+    def __init__(self, arch: Arch, packing: Packing) -> None:
+        self._word = packing.word
+        self._order = packing.order
+        self._widths = {**packing.widths, **WIDTHS, **packing.widths}
+        self._known: dict[str, int] = {}
+        others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
+        free = (number for number in count() if number not in packing.opcodes.values())
+        self._opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
+        functions = sorted({name.rpartition(".")[2] for name in forms()})
+        self._numbers: dict[str, Mapping[str, int]] = {
+            **packing.numbers,
+            "engine": _numbered((*arch.engines(), HOST)),
+            "*.memory": _numbered(ROLES),
+            "*.dtype": _numbered(NUMPY),
+            "function": _numbered(functions),
+            **packing.numbers,
+        }
+
+    def packed(self, command: Command) -> list[Packed]:
+        """The fields of a command, in the order in which they are packed."""
+        name = _mnemonic(command)
+        found = [Packed(OPCODE, name, self.width(OPCODE))]
+        cls: Any = type(command)
+        for field, (kind, _) in fields_of(cls).items():
+            found += self._fields(getattr(command, field), kind, field)
+        first = self._order.get(name, ())
+        if first:
+            found.sort(key=lambda each: _place(each.path, first))
+        return [each for each in found if each.bits]
+
+    def _fields(self, value: Any, kind: Kind, path: str) -> Iterator[Packed]:
+        if kind.code == Code.CHOICE:
+            chosen = next(n for n, part in enumerate(kind.parts) if fits(value, part))
+            bits = (len(kind.parts) - 1).bit_length() if self.width(path) else 0
+            yield Packed(f"{path}.given", chosen, bits)
+            yield from self._fields(value, kind.parts[chosen], path)
+        elif kind.code == Code.LIST:
+            yield Packed(f"{path}.count", len(value), self.width(f"{path}.count"))
+            for each in value:
+                yield from self._fields(each, kind.parts[0], path)
+        elif kind.code == Code.ROW:
+            for number, (each, part) in enumerate(zip(value, kind.parts, strict=True)):
+                yield from self._fields(each, part, f"{path}.{number}")
+        elif kind.code == Code.RECORD:
+            cls: Any = type(value)
+            for name, (part, _) in fields_of(cls).items():
+                yield from self._fields(getattr(value, name), part, f"{path}.{name}")
+        elif kind.code == Code.FLOAT:
+            yield Packed(path, float(value), self.width(path))
+        elif kind.code != Code.NONE:
+            yield Packed(path, value, self.width(path))
+
+    def width(self, path: str) -> int:
+        """Bits of the field at `path`."""
+        if path not in self._known:
+            found = next(bits for each, bits in self._widths.items() if fnmatchcase(path, each))
+            self._known[path] = found
+        return self._known[path]
+
+    def size(self, command: Command) -> int:
+        """Bytes of a command."""
+        bits = sum(each.bits for each in self.packed(command))
+        return math.ceil(bits / (8 * self._word)) * self._word
+
+    def bytes(self, command: Command, names: dict[str, int]) -> bytes:
+        """A command's control words; names without a table get numbers in `names`.
+
+        Raises:
+            EncodingError: a value that its field does not hold.
+        """
+        whole, at, wrong = 0, 0, []
+        for each in self.packed(command):
+            try:
+                whole |= self._number(each, names) << at
+            except (OverflowError, KeyError, struct.error):
+                wrong.append(f"{_mnemonic(command)} {each.path}: {each.value} in {each.bits} bits")
+            at += each.bits
+        if wrong:
+            raise EncodingError("\n".join(dict.fromkeys(wrong)))
+        return whole.to_bytes(math.ceil(at / (8 * self._word)) * self._word, "little")
+
+    def _number(self, field: Packed, names: dict[str, int]) -> int:
+        """The bits of a field. Raises OverflowError or KeyError: there are none for its value."""
+        value, bits = field.value, field.bits
+        if isinstance(value, float):
+            if bits not in _FLOATS:
+                raise OverflowError
+            return int.from_bytes(struct.pack(_FLOATS[bits], value), "little")
+        if isinstance(value, str):
+            number, signed = self._named(field, names), False
+        else:
+            number, signed = int(value), not field.path.endswith((".count", ".given"))
+        low, high = (-(1 << bits - 1), 1 << bits - 1) if signed else (0, 1 << bits)
+        if not low <= number < high:
+            raise OverflowError
+        return number & (1 << bits) - 1
+
+    def _named(self, field: Packed, names: dict[str, int]) -> int:
+        if field.path == OPCODE:
+            return self._opcodes[field.value]
+        for pattern, table in self._numbers.items():
+            if fnmatchcase(field.path, pattern):
+                return table[field.value]
+        return names.setdefault(field.value, len(names))
+
+
+_FLOATS = {16: "<e", 32: "<f", 64: "<d"}
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names)}
+
+
+def _mnemonic(command: Command) -> str:
+    return command.MNEMONIC if isinstance(command, Instruction) else type(command).__name__.lower()
+
+
+def _place(path: str, first: Sequence[str]) -> int:
+    """Where a field stands among those that come first."""
+    return next((n for n, each in enumerate(first) if fnmatchcase(path, each)), len(first))
+
+
+class _Same:
+    """A machine, told from others by being another object."""
+
+    def __init__(self, arch: Arch) -> None:
+        self.arch = arch
+
+    def __hash__(self) -> int:
+        return id(self.arch)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.arch is other.arch
+
+
+def _format(arch: Arch) -> Format | None:
+    """How a machine packs commands; None: all are of one size."""
+    if arch.encoding is None or arch.front_end.instruction_bytes is not None:
+        return None
+    return _made(_Same(arch))
+
+
+@lru_cache(maxsize=4)
+def _made(machine: _Same) -> Format:
+    return Format(machine.arch, machine.arch.encoding or Packing())
+
+
+def fetched(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[int]:
+    """Of each site, the bytes of its word up to and with it; `beside`: whether it is in the word of
+    the one before."""
+    own = _format(arch)
+    if own is None:
+        return [arch.front_end.instruction_bytes or FIXED] * len(sites)
+    found: list[int] = []
+    for site, joins in zip(sites, beside, strict=True):
+        found.append(own.size(site.instruction) + (found[-1] if joins else 0))
+    return found
+
+
+def program_bytes(program: Program, arch: Arch) -> int:
+    """Bytes of all instruction streams; each word of instructions and each loop counts once."""
+    own = _format(arch)
+    if own is None:
+        size = arch.front_end.instruction_bytes or FIXED
+        return size * words(program, arch.front_end.bundle)
+    return sum(own.size(each) for stream in program.cores for each in commands(stream))
+
+
+def typical_bytes(arch: Arch, form: str, rank: int) -> int:
+    """Bytes of an instruction of this form whose operands have `rank` dimensions."""
+    if _format(arch) is None:
+        return arch.front_end.instruction_bytes or FIXED
+    return _typical(_Same(arch), form, rank)
+
+
+@lru_cache(maxsize=1 << 10)
+def _typical(machine: _Same, form: str, rank: int) -> int:
+    cls: Any = forms()[form].kind
+    operand = Operand("local", Address(0), (1,) * rank, (1,) * rank, "int8")
+    given: dict[str, Any] = {
+        field.name: operand if kind == _OPERAND else _LEAST.get(kind.code, ())
+        for field in dataclasses.fields(cls)
+        for kind in [fields_of(cls)[field.name][0]]
+        if field.default is field.default_factory is dataclasses.MISSING
+    }
+    return _made(machine).size(cls(**given))
+
+
+_OPERAND = Kind(Code.RECORD, (), Operand.__name__)
+_LEAST = {Code.INT: 0, Code.BOOL: False, Code.FLOAT: 0.0, Code.TEXT: ""}
+
+
+def control_words(
+    program: Program, arch: Arch
+) -> tuple[list[list[tuple[Command, bytes]]], dict[str, int]]:
+    """Per core its commands with their control words, in the format that `arch` says, else in the
+    derived one; and the numbers of names that have no table.
+
+    Raises:
+        EncodingError: fields that do not hold what the program needs.
+    """
+    own, names = _made(_Same(arch)), dict[str, int]()
+    found, wrong = list[list[tuple[Command, bytes]]](), list[str]()
+    for stream in program.cores:
+        found.append([])
+        for command in commands(stream):
+            try:
+                found[-1].append((command, own.bytes(command, names)))
+            except EncodingError as mistake:
+                wrong += str(mistake).splitlines()
+    if wrong:
+        distinct = list(dict.fromkeys(wrong))
+        more = [f"and {len(distinct) - _SHOWN} more"] if len(distinct) > _SHOWN else []
+        raise EncodingError("\n".join([*distinct[:_SHOWN], *more]))
+    return found, names

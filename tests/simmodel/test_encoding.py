@@ -1,0 +1,79 @@
+"""Control words: what a machine says of its fields decides their bits, and what fetching costs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from handmade import at, machine, program
+
+from simmodel.arch import Arch
+from simmodel.arch_rules import problems
+from simmodel.encoding import EncodingError, control_words, program_bytes, typical_bytes
+from simmodel.isa import Instruction, Loop, ScalarNop, Unary
+from simmodel.metrics import measure
+from simmodel.simulate import simulate
+
+
+def packing(**encoding: Any) -> Arch:
+    return machine(encoding=encoding)
+
+
+def nop(count: int) -> Instruction:
+    return ScalarNop(count=count)
+
+
+def test_fields_fill_words_from_the_lowest_bit_on() -> None:
+    arch = packing(
+        word=2, opcodes={"scalar.nop": 5, "loop": 1, "end": 2}, numbers={"engine": {"scalar": 3}},
+        widths={"opcode": 4, "engine": 4, "count": 16, "*.count": 4, "variable": 4, "waits.0": 2},
+        order={"scalar.nop": ["count"]},
+    )  # fmt: skip
+    stream = (Loop("i", 3, (nop(0x123),)), ScalarNop(count=1, waits=(("full", 2),)))
+    ((loop, first, end, second),), names = control_words(program(stream), arch)
+    # opcode 1, variable 0 (the first name), count 3; little-endian words of two bytes.
+    assert loop[1] == bytes((0x01, 0x03, 0x00, 0x00))
+    # count first, then opcode 5, engine 3, and three empty lists.
+    assert first[1] == bytes((0x23, 0x01, 0x35, 0x00, 0x00, 0x00))
+    assert end[1] == bytes((0x02, 0x00))
+    # one wait: name 1 in 2 bits, then how many in 16.
+    word = int.from_bytes(second[1], "little")
+    assert [word >> 24 & 15, word >> 28 & 3, word >> 30 & 0xFFFF] == [1, 1, 2]
+    assert names == {"i": 0, "full": 1}
+    assert program_bytes(program(stream), arch) == 4 + 6 + 2 + len(second[1])
+
+
+def test_what_a_field_does_not_hold_is_listed() -> None:
+    arch = packing(widths={"count": 4}, numbers={"engine": {"vector": 0}})
+    with pytest.raises(EncodingError) as caught:
+        control_words(program((nop(7), nop(8), nop(9))), arch)
+    assert str(caught.value).splitlines() == [
+        "scalar.nop engine: scalar in 8 bits",
+        "scalar.nop count: 8 in 4 bits",
+        "scalar.nop count: 9 in 4 bits",
+    ]
+
+
+def test_fetching_takes_the_bytes_of_each_instruction() -> None:
+    relu = Unary(engine="vector", function="relu", a=at("local", 0, (16,)),
+                 dst=at("local", 64, (16,)))  # fmt: skip
+    stream = program((nop(1), relu, nop(1)))
+    arch = packing(word=1)
+    small, large = (len(words) for _, words in control_words(stream, arch)[0][0][:2])
+    assert large == typical_bytes(arch, "vector.unary.relu", 1) > small
+    slow = arch.model_copy(
+        update={"front_end": machine(front_end={"fetch_bandwidth": "2 B/cycle"}).front_end}
+    )
+    assert simulate(stream, slow).cycles == (small + large) // 2 + 1
+    assert program_bytes(stream, slow) == 2 * small + large
+    fixed = machine(front_end={"instruction_bytes": 24}, encoding={})
+    assert program_bytes(stream, fixed) == 3 * 24
+    assert measure(simulate(stream, slow), stream, slow).program_bytes == 2 * small + large
+
+
+def test_an_encoding_of_unknown_instructions_is_refused() -> None:
+    arch = packing(opcodes={"copi": 1, "copy": 2, "sync": 2}, order={"matrix": ["dst"]})
+    said = {".".join(map(str, each.path)): each.message for each in problems(arch)}
+    assert said["encoding.opcodes.copi"] == "there is no instruction 'copi'; did you mean 'copy'?"
+    assert said["encoding.opcodes.copy"] == "2 is the number of sync as well"
+    assert said["encoding.order.matrix"].startswith("there is no instruction 'matrix'")
