@@ -13,6 +13,7 @@ with subgraphs whose condition is unknown stay, for the host to run.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import onnx
 import onnx_ir as ir
@@ -85,6 +86,7 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     version = model.opset_imports.get("", model.opset_imports.get("ai.onnx", TARGET_OPSET))
     graph = model.graph
     graph.name = name
+    _rename_apart(graph)
     _refuse_old(model, version)
     RemoveInitializersFromInputsPass()(model)
     _inline_functions(model)
@@ -99,6 +101,22 @@ def load(proto: onnx.ModelProto, name: str, options: Load | None = None) -> ir.M
     _refuse(name, other_values(graph))
     _refuse_unknown_shapes(graph, set_tail_apart(model, load))
     return model
+
+
+def _rename_apart(graph: ir.Graph) -> None:
+    """Let constants of the subgraphs of `graph` be renamed without those of the file, in which
+    others still look for them."""
+    for body in graph.subgraphs():
+        for value in body.initializers.values():
+            tensor = value.const_value
+            assert tensor is not None
+            value.const_value = ir.LazyTensor(
+                partial(_itself, tensor), tensor.dtype, ir.Shape(tensor.shape), name=value.name
+            )
+
+
+def _itself(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+    return tensor
 
 
 def _refuse(name: str, reasons: list[str]) -> None:

@@ -200,6 +200,29 @@ HOSTS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "k, s = Scan (x, x) <num_scan_inputs = 1, body = b (float[4] v, float[4] e) => "
+        "(float[4] vo, float[4] so) <float[4] w = {1, 2, 3, 4}> "
+        "{ vo = Mul (v, w) so = Add (vo, e) }>",
+        "k = If (t) <then_branch = b () => (float[4] r) <float[4] w = {1, 2, 3, 4}> "
+        "{ r = Mul (x, w) }, else_branch = c () => (float[4] r) { r = Exp (x) }>",
+    ],
+    ids=["Scan", "If"],
+)
+def test_a_file_keeps_the_names_of_constants_in_its_bodies(operator: str) -> None:
+    text = operator.replace("Scan (x, x)", "Scan (first, x)")
+    given = "float[4] x" if "If" in operator else "float[4] first, float[3, 4] x"
+    proto = model_of(
+        f"g ({given}) => (float[4] y) <bool t = {{1}}, float[4] w = {{4, 3, 2, 1}}>"
+        f"{{ {text} y = Add (k, w) }}"
+    )
+    before = proto.SerializeToString()
+    load(proto, "net")
+    assert proto.SerializeToString() == before
+
+
 @pytest.mark.parametrize("reason", HOSTS)
 def test_control_flow_is_left_to_the_host_with_the_reason(reason: str) -> None:
     head, nodes = HOSTS[reason]
