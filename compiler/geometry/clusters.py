@@ -6,11 +6,14 @@ read or write of the buffer may not leave that slice, whatever the operators bet
 
     batch of 4, 2 clusters of 2 cores       images 0, 1 | 2, 3      fits
     rows of one image                       halos cross the border  does not fit
+
+So may not what they make beside their shares, because later groups read it on the same core.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from compiler.geometry.needs import LayerNeeds
 from compiler.group import Group
@@ -18,6 +21,9 @@ from compiler.nest.bounds import Box, clipped, empty, union
 from compiler.nest.ir import Tensor
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
+
+Boxes = dict[str, Box]
+"""By tensor, a part of it."""
 
 
 def slices(arch: Arch) -> int:
@@ -41,13 +47,13 @@ def keeps_apart(group: Group, parts: Sequence[Box], arch: Arch) -> bool:
     if count == 1 or not group.shared:
         return True
     for cluster in range(count):
-        mine = parts[cluster * arch.cores : (cluster + 1) * arch.cores]
+        first = cluster * arch.cores
+        mine = parts[first : first + arch.cores]
         if not mine:
             break
-        whole = mine[0]
-        for part in mine[1:]:
-            whole = union(whole, part)
-        touched = _touched(group, whole)
+        shares = [_shares(group, part) for part in mine]
+        made = [_made(group, share, first + core) for core, share in enumerate(shares)]
+        touched = _touched(group, _all_of(made)) | _all_of(shares)
         for name, home in group.shared.items():
             if name not in touched:
                 continue
@@ -71,13 +77,31 @@ def _puts_apart(group: Group, parts: Sequence[Box]) -> bool:
     return True
 
 
-def _touched(group: Group, part: Box) -> dict[str, Box]:
-    """What a part of the results takes of every tensor, and makes of those that it stores."""
+def _shares(group: Group, part: Box) -> Boxes:
+    """What a core stores of the results with its part of the last one."""
     tensors = group.tensors
     last = tensors[group.results[-1]].shape
-    wants: dict[str, Box] = {
-        name: _share(tensors[name].shape, last, part) for name in group.results
-    }
+    return {name: _share(tensors[name].shape, last, part) for name in group.results}
+
+
+def _made(group: Group, share: Boxes, core: int) -> Boxes:
+    """What a core makes of the results: of those that stay, also what it keeps beside its share."""
+    found = dict(share)
+    for name, kept in group.kept.items():
+        if name in found and not kept.passed and core < len(kept.slices):
+            found[name] = union(found[name], kept.slices[core])
+    return found
+
+
+def _all_of(boxes: Sequence[Boxes]) -> Boxes:
+    """The boxes around those of several cores."""
+    return {name: reduce(union, (each[name] for each in boxes)) for name in boxes[0]}
+
+
+def _touched(group: Group, made: Boxes) -> Boxes:
+    """What is taken of every tensor for what is `made` of the results, and those boxes."""
+    tensors = group.tensors
+    wants = dict(made)
     for layer in reversed(group.layers):
         if layer.result.name not in wants:
             continue
@@ -87,8 +111,7 @@ def _touched(group: Group, part: Box) -> dict[str, Box]:
             if empty(inside):
                 continue
             wants[name] = union(wants[name], inside) if name in wants else inside
-    stored = {name: _share(tensors[name].shape, last, part) for name in group.results}
-    return wants | stored
+    return wants
 
 
 def _share(shape: Sequence[int], last: Sequence[int], part: Box) -> Box:
