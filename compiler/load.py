@@ -111,7 +111,10 @@ def _rename_apart(graph: ir.Graph) -> None:
             tensor = value.const_value
             assert tensor is not None
             value.const_value = ir.LazyTensor(
-                partial(_itself, tensor), tensor.dtype, ir.Shape(tensor.shape.numpy()), name=value.name
+                partial(_itself, tensor),
+                tensor.dtype,
+                ir.Shape(tensor.shape.numpy()),
+                name=value.name,
             )
 
 
