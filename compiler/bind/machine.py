@@ -148,11 +148,18 @@ def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
 
 
 def _on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
-    # Where a reduction may be shorter when it runs, its last piece may not be there to finish it.
-    short = any(dim.count is not None for dim in nest.dims[nest.rank :])
-    direct = _finishes(nest, tensors, arch) and not short
+    direct = _finishes(nest, tensors, arch) and not _ends_early(nest, arch)
     readable = direct or arch.matrix.output in arch.vector.reads
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
+
+
+def _ends_early(nest: Nest, arch: Arch) -> bool:
+    """Whether the last piece of a reduction, which finishes it, may not be there when it runs."""
+    if arch.matrix.granularity != "tile":
+        return False
+    depth, _ = tile_limits(arch)
+    inner = nest.dims[nest.rank :]
+    return any(dim.count is not None and dim.extent > depth for dim in inner)
 
 
 def product_startup(arch: Arch) -> int:

@@ -52,7 +52,8 @@ def joined(axes: Sequence[Axis], found: Groups) -> Loops:
         extent = 1
         for number in group:
             extent *= axes[number].extent
-        made.append(Axis(extent, axes[group[0]].steps, axes[group[0]].grain))
+        first, last = axes[group[0]], axes[group[-1]]
+        made.append(Axis(extent, first.steps, first.grain, last.short))
     return tuple(made)
 
 

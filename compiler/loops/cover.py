@@ -173,7 +173,7 @@ def _legal(loops: Loops, inside: tuple[int, ...], size: int, kind: Kind) -> bool
         return True
     # What does not follow on only because of a loop in between is no row of its own.
     outer, inner = loops[inside[-2]], loops[last]
-    return any(s != size * t for s, t in zip(outer.steps, inner.steps, strict=True))
+    return inner.short or any(s != size * t for s, t in zip(outer.steps, inner.steps, strict=True))
 
 
 def _cover(unit: Unit, loops: Loops, inside: tuple[int, ...], size: int, kind: Kind) -> Cover:

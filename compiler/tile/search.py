@@ -94,12 +94,19 @@ def choices(problem: Problem) -> Choice:
     lines = problem.extent(problem.rows)
     inner = [
         sizes(problem.extent(found.col), columns_of(problem.way.engine, problem.arch)),
-        sizes(problem.extent(found.k), deep, 6),
+        [problem.extent(found.k)] if _whole(problem) else sizes(problem.extent(found.k), deep, 6),
         [lines] if lines == 1 else [lines, 1],
         [0, 1],
     ]
     pixels = (a[keep].reshape(-1, 1, 1, 1, 1) for a in (b, y, x))
     return Choice(*pixels, *np.ix_([0], *inner)[1:])
+
+
+def _whole(problem: Problem) -> bool:
+    """Whether the reduction stays whole: it may end before its last piece, which finishes it."""
+    k = problem.found.k
+    short = k is not None and problem.layer.head.dims[k].count is not None
+    return short and problem.way.direct
 
 
 @dataclass(frozen=True)
