@@ -23,6 +23,8 @@ from archgen.assembly import AssemblyError, read_assembly, write_assembly
 from archgen.check.reference import run_node
 from archgen.exploration.calls import explore, sensitivity, smallest_machine
 from archgen.loadable import Loaded, load, save
+from archgen.models.extents import Range, extents
+from archgen.models.family import SourceFamily, open_family
 from archgen.models.load import SourceModel, open_model
 from archgen.process.steps import step
 from archgen.roles import tell
@@ -31,6 +33,7 @@ from archgen.schema import load_arch
 from archgen.standard import STANDARD
 from archgen.studies.comparison import StudyComparison, compare
 from archgen.studies.design import StudyError
+from archgen.studies.family import PreparedFamily, prepare_family
 from archgen.studies.options import Running, StudyOptions
 from archgen.studies.results import Study, open_study
 from archgen.studies.run import Prepared, load_calibration, prepare
@@ -50,6 +53,7 @@ __all__ = [
     "Metrics",
     "Program",
     "Running",
+    "SourceFamily",
     "SourceModel",
     "Study",
     "StudyComparison",
@@ -62,6 +66,7 @@ __all__ = [
     "explore",
     "load",
     "load_arch",
+    "load_family",
     "load_model",
     "measure",
     "open_study",
@@ -90,7 +95,8 @@ def load_model(
     Args:
         spec: zoo name (`resnet50`, `resnet50:image=160`) or path of an ONNX file.
         batch: samples in one inference; default: what the file fixes, else 1.
-        dims: sizes of free input dimensions, by name or as `input:axis`.
+        dims: sizes of free input dimensions, by name or as `input:axis`; of a network of the zoo,
+            options and `batch`.
         roles: of inputs by name, where evidence misleads: `batch:1` says which axis the batch is,
             `data`, `state`, `index`, `mask` or `parameter` what the input is.
 
@@ -102,8 +108,42 @@ def load_model(
         return open_model(named, batch, dims, roles=roles)
 
 
+def load_family(
+    spec: str | PathLike[str],
+    *,
+    dims: Mapping[str, int | str | tuple[int, int]],
+    batch: int | None = None,
+    roles: Mapping[str, str] | None = None,
+) -> SourceFamily:
+    """The network `spec` for all lengths of some dimensions, known only when its program runs.
+
+    Args:
+        spec: as for `load_model`.
+        dims: a size, or a range as `"1..512"` or `(1, 512)`, by name or as `input:axis`.
+        batch: as for `load_model`.
+        roles: as for `load_model`.
+
+    Raises:
+        ModelError: with what is wrong and what would be right.
+        ValueError: what is no size and no range.
+    """
+    asked = {name: f"{d[0]}..{d[1]}" if isinstance(d, tuple) else d for name, d in dims.items()}
+    sizes = {name: extents(dim, ranges=True).only for name, dim in asked.items()}
+    several = [f"dims[{name!r}]: expected one size or range" for name in sizes if not sizes[name]]
+    if several:
+        raise ValueError("; ".join(several))
+    with step(f"opening {fspath(spec)}"):
+        return open_family(
+            spec if isinstance(spec, Path) else fspath(spec),
+            batch,
+            {name: size for name, size in sizes.items() if isinstance(size, int)},
+            {name: span for name, span in sizes.items() if isinstance(span, Range)},
+            roles or {},
+        )
+
+
 def compile_model(
-    model: SourceModel,
+    model: SourceModel | SourceFamily,
     arch: Arch,
     *,
     dtype: str | None = None,
@@ -114,7 +154,8 @@ def compile_model(
     """A verified program that computes `model` on `arch`.
 
     Args:
-        model: from `load_model`; a float model is quantized first when `dtype` is int8.
+        model: from `load_model`, or for a program of many lengths from `load_family`; a float
+            model is quantized first when `dtype` is int8.
         arch: from `load_arch`.
         dtype: element type of the network; default: the first of `arch.types`.
         host: whether operators may be left to the host processor.
@@ -136,12 +177,12 @@ def compile_model(
 
 
 def prepared_for(
-    model: SourceModel,
+    model: SourceModel | SourceFamily,
     arch: Arch,
     dtype: str | None = None,
     calibration: str | PathLike[str] | None = None,
     scheduling: Scheduling | None = None,
-) -> tuple[Prepared, str]:
+) -> tuple[Prepared | PreparedFamily, str]:
     """`model` as it is compiled for `arch`, and its element type; arguments as `compile_model`."""
     chosen = dtype or arch.types[0]
     if chosen not in arch.types:
@@ -149,13 +190,18 @@ def prepared_for(
         raise UnsupportedModel(f"{arch.name} runs networks of {known}, not {chosen}")
     samples = load_calibration(None if calibration is None else fspath(calibration))
     stages = None if scheduling is None else scheduling.stages
+    if isinstance(model, SourceFamily):
+        return prepare_family(model, chosen, samples, stages), chosen
     return prepare(model, chosen, samples, stages), chosen
 
 
 def request_for(
-    model: Prepared, dtype: str, arch: Arch, host: bool, scheduling: Scheduling
+    model: Prepared | PreparedFamily, dtype: str, arch: Arch, host: bool, scheduling: Scheduling
 ) -> Request:
     """What the compiler is asked for, from `prepared_for`."""
+    if isinstance(model, PreparedFamily):
+        family = model.loaded(scheduling.stages)
+        return Request(model.name, family, arch, dtype, host, scheduling)
     with step(f"loading {model.name}"):
         loaded = STANDARD.load(model.proto, model.name, scheduling.stages)
     return Request(model.name, loaded, arch, dtype, host, scheduling)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from compiler.attainable import Attainable, bound_of
 from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
+from compiler.constant_values import constant_values
 from compiler.decisions import Decisions, Shelf
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
@@ -22,6 +23,7 @@ from compiler.errors import (
     operator_name,
 )
 from compiler.estimate import NetworkEstimate, estimate, expected
+from compiler.family import Family
 from compiler.forms import FormReport
 from compiler.fuse.strategies import STRATEGIES
 from compiler.graph.base import GraphPass
@@ -58,6 +60,8 @@ __all__ = [  # noqa: RUF022
     # A network for a machine.
     "prepared",  # an ONNX model after all that no machine matters for
     "compile_model",  # that or an ONNX model, and an architecture: to a program
+    "Family",  # or such models for all lengths that are known only when a program runs
+    "constant_values",  # of such a model, which follow from its lengths
     "CompileOptions",  # element type, host, passes
     "CompileResult",  # the program, and how it came about
     "best_program",  # the best of several programs, by a judge who runs them

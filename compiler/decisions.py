@@ -93,7 +93,7 @@ class Decisions:
         """What is decided: the schedule of a network whose layers are bound, with these options;
         None where these have no text of their own, so that nobody can say if two are the same."""
         bound = [part.ways for part in parts if isinstance(part, Layer)]
-        given = repr((stages, bound))
+        given = repr((stages, bound, graph.registers))
         return None if " at 0x" in given else _hashed(self.salt, print_graph(graph), given)
 
     def of(self, key: str, arch: Arch) -> Decision | None:

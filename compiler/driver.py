@@ -24,6 +24,7 @@ from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.family import Family
 from compiler.fit import Fitter
 from compiler.graph.rewrite import names_of, origin_of
 from compiler.graph.runtime import refusal
@@ -31,6 +32,7 @@ from compiler.group import Group
 from compiler.judge_groups import Trial
 from compiler.layer import Layer
 from compiler.loops.cover import Cover, Work
+from compiler.nest.for_lengths import for_lengths
 from compiler.nest.ir import HostNode, NestGraph
 from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
@@ -140,7 +142,7 @@ def prepared(
 
 
 def compile_model(
-    model: onnx.ModelProto | ir.Model,
+    model: onnx.ModelProto | ir.Model | Family,
     arch: Arch,
     options: CompileOptions | None = None,
     observe: Observer = unobserved,
@@ -150,7 +152,8 @@ def compile_model(
 
     Args:
         model: an ONNX model with fixed input shapes, or what `prepared` made of one with the same
-            options (it is not changed, so several machines can share it).
+            options (it is not changed, so several machines can share it); or such models for all
+            lengths within some ranges.
         arch: the machine.
         options: element type, host fallback, options of the passes.
         observe: called after each stage; what it raises ends the compilation.
@@ -170,15 +173,19 @@ def compile_model(
     dtype = options.dtype or arch.types[0]
     if dtype not in arch.types:
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
-    before, fallback = _on_host(model, arch, dtype, options, observe)
-    graph = _arranged(before, fallback, options.stages, observe)
+    edge = model.edge if isinstance(model, Family) else model
+    before, fallback = _on_host(edge, arch, dtype, options, observe)
+    if isinstance(model, Family):
+        graph = nests_of(model, arch, dtype, options)
+    else:
+        graph = _arranged(before, fallback, options.stages, observe)
     if options.tree is None:
         search, made, notes = _made(graph, arch, options.stages, observe, decisions)
     else:
         search, made, notes = _told(options.tree, graph, arch, options.stages, observe)
     calls = (step for step in before.steps if isinstance(step, HostNode))
     host = tuple(step for step in calls if step.pick is None)
-    return _result(made, search, host, _known(model), notes)
+    return _result(made, search, host, _known(edge), notes)
 
 
 def remade(result: CompileResult, steps: tuple[ProgramStep, ...]) -> CompileResult:
@@ -234,6 +241,16 @@ def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> N
     """The network as nests that `arch` can run, and host nodes for the rest."""
     graph, fallback = _on_host(model, arch, dtype, options)
     return _arranged(graph, fallback, options.stages)
+
+
+def nests_of(family: Family, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:
+    """The network as nests for all lengths within the ranges of its registers."""
+
+    def make(values: Mapping[str, int]) -> NestGraph | None:
+        model = family.at(values)
+        return None if model is None else nests(model, arch, dtype, options)
+
+    return for_lengths(make, family.registers, family.host, family.constants)
 
 
 def _on_host(

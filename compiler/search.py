@@ -32,6 +32,7 @@ from compiler.driver import (
 from compiler.effort import LEVELS, stages_for
 from compiler.emit.program import Placed, Step
 from compiler.errors import CompilerError, DoesNotFit, UnsupportedModel
+from compiler.family import Family
 from compiler.fuse.branch import Branch
 from compiler.fuse.branchx import BranchX
 from compiler.fuse.optimal import Optimal
@@ -60,8 +61,8 @@ Judge = Callable[[Program, Arch], Trace]
 class Wanted:
     """What a program is wanted of, for and by."""
 
-    model: onnx.ModelProto | ir.Model = field(repr=False)
-    """An ONNX model, or what `prepared` made of one."""
+    model: onnx.ModelProto | ir.Model | Family = field(repr=False)
+    """An ONNX model, or what `prepared` made of one; or that for all lengths of some ranges."""
     arch: Arch
     """The machine that runs it."""
     options: CompileOptions

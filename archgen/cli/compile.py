@@ -23,9 +23,9 @@ from archgen.assembly import write_assembly
 from archgen.cli.compile_report import print_report
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import (
-    as_dims,
     as_efforts,
     as_roles,
+    as_shape,
     calibration_option,
     dim_option,
     dtype_option,
@@ -37,7 +37,8 @@ from archgen.cli.options import (
 from archgen.explanation import explanation
 from archgen.extensions import activate, blaming, extension
 from archgen.loadable import SUFFIX, save
-from archgen.models.extents import Extents
+from archgen.models.extents import Extents, Range
+from archgen.models.family import SourceFamily, open_family
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.point import Point
@@ -101,7 +102,7 @@ class _Shown:
 @click.option("-b", "--batch", type=click.IntRange(1), help="Default: what the file fixes, else 1.")
 @dtype_option
 @host_option
-@dim_option()
+@dim_option("; of a range such as sequence=1..512 the program takes any", ranges=True)
 @role_option
 @calibration_option
 @extension_option
@@ -174,22 +175,33 @@ def compile(
     if model is None:
         _resolved(arch, dtype, given, tree, mistakes)
         raise OptionError(mistakes)
-    sizes, said = as_dims(dims), as_roles(roles)
+    (sizes, ranges), said = as_shape(dims), as_roles(roles)
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
         machine, scheduling = _resolved(arch, dtype, given, tree, mistakes)
-        network = _tried(lambda: load_model(model, batch=batch, dims=sizes, roles=said), mistakes)
+        network = _tried(lambda: _opened(model, batch, sizes, ranges, said), mistakes)
         if mistakes or machine is None or network is None or scheduling is None:
             raise OptionError(mistakes)
         point = Point(
-            "", machine, model, batch or network.batch, dtype or machine.types[0],
-            tuple(sizes.items()), tuple(said.items()), calibration, host=host,
-            scheduling=scheduling,
+            "", machine, model, batch or network.edge.batch, dtype or machine.types[0],
+            (*sizes.items(), *((name, span.high) for name, span in ranges.items())),
+            tuple(said.items()), calibration, host=host, scheduling=scheduling,
         )  # fmt: skip
         _answer(network, point, shown)
 
     printed(work, Bounds(timeout, memory))
+
+
+def _opened(
+    model: str, batch: int | None, sizes: Mapping[str, int], ranges: Mapping[str, Range],
+    roles: Mapping[str, str],
+) -> SourceModel | SourceFamily:  # fmt: skip
+    """The network; of ranges, for all lengths in them."""
+    if not ranges:
+        return load_model(model, batch=batch, dims=sizes, roles=roles)
+    with step(f"opening {model}"):
+        return open_family(model, batch, sizes, ranges, roles)
 
 
 def _resolved(
@@ -277,7 +289,7 @@ def _tree(path: Path | None, mistakes: list[str]) -> Tree | None:
     return None
 
 
-def _answer(network: SourceModel, point: Point, shown: _Shown) -> None:
+def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> None:
     """Show what is asked for, or why there is no program."""
     try:
         with blaming():
@@ -289,27 +301,27 @@ def _answer(network: SourceModel, point: Point, shown: _Shown) -> None:
         raise OptionError(f"{shown.tree}: {said}" for said in wrong.mistakes) from None
 
 
-def _show(network: SourceModel, point: Point, shown: _Shown) -> None:
+def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> None:
     machine = point.arch
     with step(f"opening {network.name}"):
-        check_sizes(network, machine, point.dtype)
+        check_sizes(network.edge, machine, point.dtype)
     prepared, dtype = prepared_for(
         network, machine, point.dtype, point.calibration, point.scheduling
     )
     request = request_for(prepared, dtype, machine, point.host, point.scheduling)
     if shown.after is not None:
-        _write(_form(shown.after, request, prepared), shown.output)
+        _write(_form(shown.after, request, prepared.edge), shown.output)
         return
     best = compile_best(request)
     program = best.result.program
     text = print_program(program)
     if shown.loadable is not None:
-        _write_loadable(shown.loadable, best, point, prepared)
+        _write_loadable(shown.loadable, best, point, prepared.edge)
     elif not shown.as_json and (shown.output is not None or not shown.run):
         _write_program(program, text, shown.output)
     if shown.run:
         _show_run(best, point, shown)
-    click.echo(_summary(machine, network, program, text), err=True)
+    click.echo(_summary(machine, network.name, program, text), err=True)
 
 
 def _form(stage: str, request: Request, model: Prepared) -> str:
@@ -375,10 +387,10 @@ def _write(text: str, output: Path | None) -> None:
         raise click.BadParameter(f"{output}: {mistake.strerror}", param_hint="--output") from None
 
 
-def _summary(machine: Arch, network: SourceModel, program: Program, text: str) -> str:
+def _summary(machine: Arch, network: str, program: Program, text: str) -> str:
     constants = sum(constant.data.nbytes for constant in program.constants)
     return (
-        f"{machine.name} {network.name}: {program.macs / 1e6:,.1f} MMACs, "
+        f"{machine.name} {network}: {program.macs / 1e6:,.1f} MMACs, "
         f"{len(program.cores)} cores, {len(text.splitlines())} lines, "
         f"{show_bytes(constants)} of constants, {host_calls(program)} host calls"
     )

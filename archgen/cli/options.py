@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from archgen.knobs import Scalar, Settings, combinations_of
-from archgen.models.extents import Extents, extents
+from archgen.models.extents import Extents, Range, extents
 from archgen.scheduling import DEFAULT
 from compiler.api import EFFORTS, HALOS, OBJECTIVES, STRATEGIES
 from simmodel.arch import ElementType
@@ -70,9 +70,13 @@ class Size(click.ParamType[int]):
 
 
 class Dimension(click.ParamType[tuple[str, Extents]]):
-    """`name=value` or `name=value,value`: sizes of a free input dimension."""
+    """`name=value` or `name=value,value`: sizes of a free input dimension; with `ranges` also
+    `name=low..high`."""
 
     name = "name=value"
+
+    def __init__(self, ranges: bool = False) -> None:
+        self.ranges = ranges
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -82,12 +86,13 @@ class Dimension(click.ParamType[tuple[str, Extents]]):
             return str(value[0]), extents(value[1])
         name, equals, sizes = str(value).rpartition("=")
         try:
-            found = extents(sizes)
+            found = extents(sizes, self.ranges)
         except ValueError:
             found = None
         if not name or not equals or found is None:
             ways = "name=value, such as sequence=128, or several sizes, such as sequence=128,512"
-            self.fail(f"{value!r}: expected {ways}", param, ctx)
+            more = ", or a range, such as sequence=1..512" if self.ranges else ""
+            self.fail(f"{value!r}: expected {ways}{more}", param, ctx)
         return name, found
 
 
@@ -113,19 +118,30 @@ def as_extents(pairs: Sequence[tuple[str, Extents]]) -> dict[str, Extents]:
 
 def as_dims(pairs: Sequence[tuple[str, Extents]]) -> dict[str, int]:
     """The size by name; ClickException for a name that is given several."""
+    return as_shape(pairs)[0]
+
+
+def as_shape(pairs: Sequence[tuple[str, Extents]]) -> tuple[dict[str, int], dict[str, Range]]:
+    """The size or the range by name; ClickException for a name that is given several."""
     dims: dict[str, int] = {}
+    ranges: dict[str, Range] = {}
     for name, sizes in as_extents(pairs).items():
-        if sizes.only is None:
-            way = f"give one here, such as {name}={sizes.values[0]}; `archgen study` compares them"
+        only = sizes.only
+        if only is None:
+            first = next(iter((*sizes.values, *sizes.ranges)))
+            way = f"give one here, such as {name}={first}; `archgen study` compares them"
             raise click.UsageError(f"--dim {name}={sizes}: these are several sizes; {way}")
-        dims[name] = sizes.only
-    return dims
+        if isinstance(only, Range):
+            ranges[name] = only
+        else:
+            dims[name] = only
+    return dims, ranges
 
 
-def dim_option(several: str = "") -> Callable[[Verb], Verb]:
-    """--dim, with what the verb does with `several` sizes."""
+def dim_option(several: str = "", ranges: bool = False) -> Callable[[Verb], Verb]:
+    """--dim, with what the verb does with `several` sizes, and whether it takes `ranges`."""
     said = f"Size of a free input dimension{several}. May be repeated."
-    return click.option("--dim", "dims", multiple=True, type=Dimension(), help=said)
+    return click.option("--dim", "dims", multiple=True, type=Dimension(ranges), help=said)
 
 
 class InputRole(click.ParamType[tuple[str, str]]):

@@ -1,4 +1,5 @@
-"""Extents of a free input dimension as they are asked for: `128`, or several that are compared.
+"""Extents of a free input dimension as they are asked for: `128`, several that are compared, or a
+range `1..512` of which each is one, known only when the program runs.
 
 The one idea: options, study files and calls all have them read here, so what is a way of asking for
 extents is said once.
@@ -18,37 +19,69 @@ Bound: TypeAlias = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
+class Range:
+    """Extents from `low` to `high`, for which there is one program."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"{self.low}..{self.high}"
+
+
+@dataclass(frozen=True)
 class Extents:
     """The extents that one dimension is asked for at, at least one, each once."""
 
     values: tuple[int, ...]
+    ranges: tuple[Range, ...] = ()
 
     def __str__(self) -> str:
-        return ",".join(map(str, self.values))
+        return ",".join(map(str, (*self.values, *self.ranges)))
 
     @property
-    def only(self) -> int | None:
-        """The extent where there is one; None where several are compared."""
-        return self.values[0] if len(self.values) == 1 else None
+    def only(self) -> int | Range | None:
+        """The extent or range where there is one; None where several are compared."""
+        every: tuple[int | Range, ...] = (*self.values, *self.ranges)
+        return every[0] if len(every) == 1 else None
 
 
-def extents(given: Extents | int | str | Sequence[int]) -> Extents:
-    """What `128`, `"128,512"` or `[128, 512]` ask for.
+def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) -> Extents:
+    """What `128`, `"128,512"`, `[128, 512]` or, with `ranges`, `"1..512"` ask for.
 
     Raises ValueError: it is none of these.
     """
     if isinstance(given, Extents):
         return given
+    spans: list[Range] = []
     if isinstance(given, str):
         parts = [part.strip() for part in given.split(",")]
-        known = [part.isascii() and part.isdigit() and len(part) <= _DIGITS for part in parts]
-        values: Sequence[object] = [int(part) for part in parts] if all(known) else ()
+        spans = [span for part in parts if ranges and (span := _range(part)) is not None]
+        plain = [part for part in parts if not ranges or _range(part) is None]
+        values: Sequence[object] = [_whole(part) for part in plain]
     else:
         values = given if isinstance(given, Sequence) else (given,)
     whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
-    if not whole or len(whole) < len(values):
-        raise ValueError(f"{given!r}: expected a size such as 128, or several such as 128,512")
-    return Extents(tuple(dict.fromkeys(whole)))
+    if not (whole or spans) or len(whole) < len(values):
+        more = ", or a range such as 1..512" if ranges else ""
+        raise ValueError(
+            f"{given!r}: expected a size such as 128, or several such as 128,512{more}"
+        )
+    return Extents(tuple(dict.fromkeys(whole)), tuple(dict.fromkeys(spans)))
+
+
+def _whole(text: str) -> int | None:
+    good = text.isascii() and text.isdigit() and len(text) <= _DIGITS
+    return int(text) if good else None
+
+
+def _range(text: str) -> Range | None:
+    """`1..512`."""
+    low, dots, high = text.partition("..")
+    first, last = _whole(low.strip()), _whole(high.strip())
+    if not dots or first is None or last is None or not 0 < first <= last:
+        return None
+    return Range(first, last)
 
 
 def shapes(dims: Mapping[str, Extents]) -> Iterator[Bound]:

@@ -30,6 +30,7 @@ from compiler.api import at_node, is_known, operator_name
 
 NEWEST_IR = int(onnx.IR_VERSION)
 NEWEST_OPSET = int(onnx.defs.onnx_opset_version())
+_BATCH = "batch"
 _SHOWN = 8
 """Nodes with operators that do not exist that are named."""
 _NEAR = 0.75
@@ -55,6 +56,11 @@ class SourceModel:
         (size, *others) = sizes or (1,)
         return size if isinstance(size, int) and not others else 1
 
+    @property
+    def edge(self) -> SourceModel:
+        """The network of the most there can be, which this one is."""
+        return self
+
     @cached_property
     def content_key(self) -> str:
         """SHA-256 (hex) of graph and weights: equal models have equal keys."""
@@ -75,16 +81,17 @@ def open_model(
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file.
 
-    ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; the
-    axes of inputs that carry the batch are ``batch`` (where free, 1 unless it is given). ``roles``
+    ``dims`` binds free input dimensions by name, or by ``input:axis`` where they have none; those
+    of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
+    ``batch`` (where free, 1 unless it is given). ``roles``
     say of inputs what they are, such as ``state`` or ``batch:1`` (`archgen.roles`). ``options`` are
     options of a zoo network beside those in ``spec``. Raises ``ModelError``, and nothing else, for
     any mistake; it is a ``BatchError`` where the model runs, but not at this batch.
     """
     if batch is not None and batch < 1:
         raise ModelError(f"batch {batch} must be positive")
-    name, proto = _given(spec, batch, options or {})
-    bind(proto, batch, dims or {}, roles or {}, str(spec))
+    name, proto, free = _given(spec, batch, dims or {}, options or {})
+    bind(proto, batch, free, roles or {}, str(spec))
     return SourceModel(name, proto)
 
 
@@ -95,27 +102,53 @@ def roles_of(
 ) -> Told:
     """Inputs and outputs of the network that ``spec`` names, and the role of each input; arguments
     as for `open_model`, but what ``dims`` leave free stays free. Raises ``ModelError``."""
-    _, proto = _given(spec, None, {}, weights=False)
-    return seen(proto, dims or {}, roles or {}, str(spec))
+    _, proto, free = _given(spec, None, dims or {}, {}, weights=False)
+    return seen(proto, free, roles or {}, str(spec))
+
+
+def without_weights(
+    spec: str | Path, batch: int | None, dims: Mapping[str, int], roles: Mapping[str, str]
+) -> onnx.ModelProto:
+    """As `open_model`, but initializers may be without data: for what follows from shapes."""
+    _, proto, free = _given(spec, batch, dims, {}, weights=False)
+    bind(proto, batch, free, roles, str(spec))
+    return proto
 
 
 def _given(
-    spec: str | Path, batch: int | None, options: Mapping[str, Option], weights: bool = True
-) -> tuple[str, onnx.ModelProto]:
-    """The name of a model and what is in it, as it is in its file."""
+    spec: str | Path,
+    batch: int | None,
+    dims: Mapping[str, int],
+    options: Mapping[str, Option],
+    weights: bool = True,
+) -> tuple[str, onnx.ModelProto, Mapping[str, int]]:
+    """The name of a model, what is in it, as it is in its file, and dimensions to be bound."""
     if isinstance(spec, Path) or _is_path(spec):
         if options:
             raise ModelError(f"{spec} is a file: it takes no options ({', '.join(options)})")
-        return Path(spec).stem, _load(Path(spec))
+        return Path(spec).stem, _load(Path(spec)), dims
     name, _, text = spec.partition(":")
     merged: dict[str, Any] = {**_parsed_options(name, text), **options}
     if "weights" in merged:
         raise ModelError(f"{name}: a model to be opened keeps its weights")
+    sizes: dict[str, Any] = _as_options(
+        spec, {**merged, **({} if batch is None else {_BATCH: batch})}, dims
+    )
     try:
-        return spec, build(name, batch or 1, weights=weights, **merged)
+        return spec, build(name, weights=weights, **{_BATCH: 1, **sizes}), {}
     except ZooError as mistake:
         hint = "" if name in CATALOG else "; or give the path of an .onnx file"
         raise ModelError(f"{mistake}{hint}") from None
+
+
+def _as_options(spec: str, given: Mapping[str, Option], dims: Mapping[str, int]) -> dict[str, Any]:
+    """Options of a zoo network that sizes of dimensions are, and those that are ``given``."""
+    twice = [f"{n}={given[n]}" for n, size in dims.items() if given.get(n, size) != size]
+    if twice:
+        raise ModelError(
+            *(f"{spec}: --dim {said.split('=')[0]} is another one than {said}" for said in twice)
+        )
+    return {**given, **dims}
 
 
 def _is_path(spec: str) -> bool:

@@ -89,6 +89,11 @@ class Prepared:
     key: str
     note: str
 
+    @property
+    def edge(self) -> Prepared:
+        """The network of the most there can be, which this one is."""
+        return self
+
 
 def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
     """Arrays of an .npz file by input name; None for no path. Raises ModelError."""

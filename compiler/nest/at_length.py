@@ -22,6 +22,9 @@ def at_length(graph: NestGraph, values: Mapping[str, int]) -> NestGraph:
     """
     check_values(graph.registers, values)
     tensors = {name: _tensor(t, graph.registers, values) for name, t in graph.tensors.items()}
+    for name, tensor in graph.tensors.items():
+        if tensor.data is not None and tensor.storage.registers:
+            tensors[name] = _row(tensors[name], tensors[tensor.storage.buffer])
     steps = tuple(
         step if isinstance(step, HostNode) else _nest(step, graph.registers, values)
         for step in graph.steps
@@ -67,6 +70,15 @@ def _tensor(tensor: Tensor, registers: Sequence[Register], values: Mapping[str, 
         exact=None if tensor.exact is None else _beginning(tensor.exact, shape),
         uncertain=uncertain, narrow=tensor.narrow if shape == tensor.shape else None,
     )  # fmt: skip
+
+
+def _row(tensor: Tensor, table: Tensor) -> Tensor:
+    """A constant as it is in a table."""
+    if table.data is None:
+        raise ValueError(f"{table.name} is no constant")
+    start = tensor.storage.offset
+    data = table.data.reshape(-1)[start : start + tensor.elements].reshape(tensor.shape)
+    return replace(tensor, data=data, exact=None, narrow=None)
 
 
 def _beginning(values: Array, shape: tuple[int, ...]) -> Array:

@@ -17,6 +17,7 @@ from compiler.nest.at_length import at_length
 from compiler.nest.interp import Host, run
 from compiler.nest.ir import Array, NestGraph
 from compiler.nest.registers import Point, edge_of
+from compiler.nest.tables import Constants, no_constants
 from compiler.nest.united import other_structure, refusal, united
 from simmodel.dtype import NUMPY
 from simmodel.region import Register
@@ -31,13 +32,16 @@ _SHARE = 0.05
 """Of the values' mean, how far two ways to compute them may be apart in small types."""
 
 
-def for_lengths(make: Make, registers: tuple[Register, ...], host: Host) -> NestGraph:
+def for_lengths(
+    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants = no_constants
+) -> NestGraph:
     """The network for all lengths of `registers`.
 
     Args:
         make: the network at one point.
         registers: the lengths.
         host: runs host nodes, to compare what is computed.
+        constants: for those that depend on a length.
 
     Raises:
         UnsupportedModel: every reason why there is no such graph.
@@ -54,7 +58,7 @@ def for_lengths(make: Make, registers: tuple[Register, ...], host: Host) -> Nest
         raise refusal(graphs[edge].name, registers, mistakes)
     if len(near) > 1:
         _add_mixed(make, registers, near, graphs)
-    made = united(graphs, registers)
+    made = united(graphs, registers, constants)
     _check_low(made, make, graphs, host)
     return made
 

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.any_length import payload_of_any
 from compiler.nest.bounds import needed
@@ -23,6 +21,7 @@ from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGra
 from compiler.nest.registers import Count, Point, counted, edge_of, fitted
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.nest.same_box import OtherBox, moves
+from compiler.nest.tables import Constants, tables_of
 from simmodel.region import Register, Terms
 
 _SHOWN = 12
@@ -30,18 +29,21 @@ _SHOWN = 12
 _PRODUCT = "is no sum of multiples of the lengths"
 
 
-def united(graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...]) -> NestGraph:
+def united(
+    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants
+) -> NestGraph:
     """The graph for all lengths of `registers`.
 
     Args:
         graphs: of one network, made for the upper edge of all registers and for other points.
         registers: the lengths, in the order of the points.
+        constants: for those that depend on a length.
 
     Raises:
         UnsupportedModel: every reason why there is none.
     """
     edge = edge_of(registers)
-    made = _Uniting(graphs, registers, edge)
+    made = _Uniting(graphs, registers, edge, constants)
     made.compare()
     result = None if made.mistakes else made.graph()
     if made.mistakes or result is None:
@@ -67,7 +69,10 @@ class _Uniting:
     graphs: Mapping[Point, NestGraph]
     registers: tuple[Register, ...]
     edge: Point
+    constants: Constants
     mistakes: list[str] = field(default_factory=list)
+    buffers: dict[str, int] = field(default_factory=dict)
+    """Of tables."""
 
     def compare(self) -> None:
         """Whether all graphs have the same tensors and operators."""
@@ -90,7 +95,11 @@ class _Uniting:
             self._step({point: graph.steps[number] for point, graph in self.graphs.items()})
             for number in range(len(edge.steps))
         )
-        return replace(edge, tensors=tensors, steps=steps, registers=self.registers)
+        used = {tensor.storage.buffer for tensor in tensors.values()}
+        buffers = {n: size for n, size in {**edge.buffers, **self.buffers}.items() if n in used}
+        return replace(
+            edge, tensors=tensors, buffers=buffers, steps=steps, registers=self.registers
+        )
 
     def count(self, known: Mapping[Point, int], what: str) -> Count | None:
         """How many positions there are; None: always as many."""
@@ -130,9 +139,9 @@ class _Uniting:
                 )
                 for axis in range(len(tensor.shape))
             )
-            self._check_values(name, seen)
             storage = replace(tensor.storage, registers=offsets.get(name, ()))
             made[name] = replace(tensor, storage=storage, counts=counts if any(counts) else ())
+        self._add_tables(made)
         return {name: _within(tensor, made) for name, tensor in made.items()}
 
     def _offsets(self) -> dict[str, Terms]:
@@ -152,19 +161,30 @@ class _Uniting:
                 self.mistakes.append(f"{self._whose(name)}: {name} cannot stay a view: {said}")
         return found
 
-    def _check_values(self, name: str, seen: Mapping[Point, Tensor]) -> None:
-        """A constant is the same at all lengths, or the beginning of what it is at the edge."""
-        edge = seen[self.edge].data
-        for point, tensor in seen.items():
-            if edge is None or tensor.data is None:
+    def _add_tables(self, made: dict[str, Tensor]) -> None:
+        """A constant is the same at all lengths, or the beginning of what it is at the edge, or a
+        row of a table with one for each length."""
+        varying = {name: seen for name in made if (seen := self._other_values(name))}
+        if not varying:
+            return
+        tables = tables_of(varying, self.graphs[self.edge], self.registers, self.constants)
+        for name, found in tables.items():
+            if isinstance(found, str):
+                self.mistakes.append(f"{self._whose(name)}: the constant {name} {found}")
                 continue
-            cut = edge[tuple(slice(0, extent) for extent in tensor.shape)]
-            if not np.array_equal(cut, tensor.data, equal_nan=_is_float(edge)):
-                self.mistakes.append(
-                    f"{self._whose(name)}: the constant {name} has other values at "
-                    f"{self.shown(point)}, not just fewer"
-                )
-                return
+            made[name] = replace(made[name], storage=found.row)
+            made[found.table.name] = found.table
+            self.buffers[found.table.name] = found.table.elements
+
+    def _other_values(self, name: str) -> dict[Point, Tensor]:
+        """A constant at all points, where it is not the beginning of what it is at the edge."""
+        seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
+        edge = seen[self.edge].data
+        if edge is None:
+            return {}
+        cuts = {p: edge[tuple(slice(0, extent) for extent in t.shape)] for p, t in seen.items()}
+        same = all(_equal(cuts[point], tensor.data) for point, tensor in seen.items())
+        return {} if same else seen
 
     def _whose(self, name: str) -> str:
         """The node that makes or else reads a tensor, in words; of a view, what it is a view of."""
@@ -319,8 +339,8 @@ def _alike(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:
     )
 
 
-def _is_float(values: Array) -> bool:
-    return not np.issubdtype(values.dtype, np.integer) and values.dtype != np.bool_
+def _equal(ours: Array, right: Array | None) -> bool:
+    return right is not None and ours.shape == right.shape and ours.tobytes() == right.tobytes()
 
 
 def other_structure(edge: NestGraph, graph: NestGraph) -> str | None:

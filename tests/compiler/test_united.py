@@ -18,7 +18,7 @@ from compiler.errors import UnsupportedModel
 from compiler.nest.at_length import at_length
 from compiler.nest.for_lengths import for_lengths
 from compiler.nest.interp import run
-from compiler.nest.ir import NestGraph
+from compiler.nest.ir import NestGraph, Storage
 from compiler.nest.join_concat import JoinConcat
 from compiler.nest.registers import Count
 from simmodel.region import Register
@@ -132,11 +132,25 @@ def test_constants_that_begin_alike_are_those_of_the_edge() -> None:
     np.testing.assert_array_equal(run(cut, {"x": np.ones((3, 3), "f4")})["y"], mask[:3, :3])
 
 
+def test_constants_of_one_length_each_are_rows_of_a_table() -> None:
+    def rows(n: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+        return {"c": np.full((1, 3), n, "f4")}
+
+    nodes = [node("Mul", "new c", "r"), node("Concat", "past r", axis=0)]
+    make = one(lambda n: nodes, lambda n: [value("past", n, 3), value("new", 1, 3)], rows)
+    with pytest.raises(UnsupportedModel, match="c has other values for another n, not just fewer"):
+        for_lengths(make, LENGTH, run_node)
+    graph = for_lengths(make, LENGTH, run_node, lambda names, values: rows(values["n"]))
+    assert graph.tensors["c"].storage == Storage("c@n", 7 * 3, (3, 1), (("n", 3),))
+    inputs = {"past": np.zeros((5, 3), "f4"), "new": np.ones((1, 3), "f4")}
+    np.testing.assert_array_equal(run(at_length(graph, {"n": 5}), inputs)["y"][-1], [5, 5, 5])
+
+
 REFUSED = {
     "a window slides along n": one(
         lambda n: [node("MaxPool", "x", kernel_shape=[3])], lambda n: [value("x", 1, 2, n + 8)]
     ),
-    "node 'the_mul' (ai.onnx.Mul): the constant c has other values at n=7, not just fewer": one(
+    "node 'the_mul' (ai.onnx.Mul): the constant c has other values and another shape": one(
         lambda n: [node("Mul", "x c")],
         lambda n: [value("x", n)],
         lambda n: {"c": np.arange(n, 2 * n, dtype="f4")},

@@ -1,0 +1,90 @@
+"""A network at all lengths of some free dimensions: opened at any of them.
+
+The one idea: a range binds nothing. The network at one length is opened as ever, for the upper
+edge, for others that show how it depends on the length, and for those that it is run at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import onnx
+from numpy.typing import NDArray
+
+from archgen.models.extents import Range
+from archgen.models.load import SourceModel, open_model, without_weights
+from compiler.api import constant_values
+from simmodel.region import Register
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SourceFamily:
+    """A network as the user gave it, with ranges for some of its dimensions."""
+
+    spec: str | Path
+    batch: int | None
+    dims: Mapping[str, int]
+    ranges: Mapping[str, Range]
+    roles: Mapping[str, str]
+    kept: dict[tuple[tuple[str, int], ...], SourceModel] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def name(self) -> str:
+        """The network's."""
+        return self.edge.name
+
+    @property
+    def registers(self) -> tuple[Register, ...]:
+        """Lengths that are known only when a program runs."""
+        return tuple(Register(name, r.low, r.high) for name, r in self.ranges.items())
+
+    @cached_property
+    def edge(self) -> SourceModel:
+        """The network at the upper edge of all ranges."""
+        return self.at({name: r.high for name, r in self.ranges.items()})
+
+    def at(self, lengths: Mapping[str, int]) -> SourceModel:
+        """The network at one length of each range, or beyond; ModelError where there is none."""
+        key = tuple(sorted(lengths.items()))
+        if key not in self.kept:
+            dims = {**self.dims, **lengths}
+            self.kept[key] = open_model(self.spec, self.batch, dims, roles=self.roles)
+        return self.kept[key]
+
+    def inside(self, lengths: Mapping[str, int]) -> bool:
+        """Whether all lengths are within their ranges."""
+        return all(r.low <= lengths[name] <= r.high for name, r in self.ranges.items())
+
+    def constants(self, names: Collection[str], lengths: Mapping[str, int]) -> dict[str, Array]:
+        """Values that follow from constants and lengths alone."""
+        shapes = without_weights(self.spec, self.batch, {**self.dims, **lengths}, self.roles)
+        return constant_values(shapes, names, self._initializers.get)
+
+    @cached_property
+    def _initializers(self) -> dict[str, onnx.TensorProto]:
+        return {tensor.name: tensor for tensor in self.edge.proto.graph.initializer}
+
+
+def open_family(
+    spec: str | Path,
+    batch: int | None,
+    dims: Mapping[str, int],
+    ranges: Mapping[str, Range],
+    roles: Mapping[str, str],
+) -> SourceFamily:
+    """Opens ``spec`` for all lengths of ``ranges``; the rest as of `open_model`.
+
+    Raises ``ModelError`` with every mistake; also where there is no such network at the lower end.
+    """
+    family = SourceFamily(spec, batch, dict(dims), dict(ranges), dict(roles))
+    family.at({name: span.low for name, span in ranges.items()})
+    _ = family.edge
+    return family

@@ -1,0 +1,85 @@
+"""A network at all lengths of some ranges as it is compiled: prepared at each alike.
+
+The one idea: what samples decide, the scales of an int8 network, they decide at the upper edge; at
+any other length the network computes with the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx
+import onnx_ir as ir
+
+from archgen.cache import content_hash
+from archgen.check.quantize import Array
+from archgen.check.reference import run_node
+from archgen.check.same_scales import with_scales_of
+from archgen.models.errors import ModelError
+from archgen.models.family import SourceFamily
+from archgen.studies.run import Prepared, prepare
+from compiler.api import Family, Stages, prepared
+
+
+@dataclass(frozen=True)
+class PreparedFamily:
+    """A network at all lengths of some ranges, for one element type."""
+
+    source: SourceFamily
+    dtype: str
+    edge: Prepared
+    """At the upper edge of all ranges."""
+    stages: Stages | None = None
+    """How far sequences unfold."""
+    kept: dict[tuple[tuple[str, int], ...], Prepared] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def name(self) -> str:
+        """The network's."""
+        return self.edge.name
+
+    def at(self, lengths: Mapping[str, int]) -> Prepared:
+        """The network at one length of each range; ModelError where there is none."""
+        key = tuple(sorted(lengths.items()))
+        if key not in self.kept:
+            self.kept[key] = self._at(lengths)
+        return self.kept[key]
+
+    def _at(self, lengths: Mapping[str, int]) -> Prepared:
+        source = self.source.at(lengths)
+        if source is self.source.edge:
+            return self.edge
+        own = prepare(source, self.dtype, None, self.stages)
+        if self.dtype != "int8":
+            return own
+        made = with_scales_of(self.edge.proto, own.proto)
+        key = content_hash({"edge": self.edge.key, "at": dict(sorted(lengths.items()))})
+        return Prepared(self.name, made, key, self.edge.note)
+
+    def loaded(self, stages: Stages) -> Family:
+        """What the compiler makes of it."""
+
+        def at(lengths: Mapping[str, int]) -> ir.Model | None:
+            try:
+                proto: onnx.ModelProto = self.at(lengths).proto
+            except ModelError:
+                if self.source.inside(lengths):
+                    raise
+                return None
+            return prepared(proto, self.name, stages)
+
+        return Family(self.source.registers, at, run_node, self.source.constants)
+
+
+def prepare_family(
+    source: SourceFamily,
+    dtype: str,
+    calibration: Mapping[str, Array] | None = None,
+    stages: Stages | None = None,
+) -> PreparedFamily:
+    """`source` for element type `dtype`; arguments and errors as of `prepare`."""
+    edge = prepare(source.edge, dtype, calibration, stages)
+    return PreparedFamily(source, dtype, edge, stages)

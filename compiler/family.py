@@ -1,0 +1,51 @@
+"""A network whose lengths are known only when it runs: the network at any of them.
+
+The one idea: a network at one length is a model like any other, and whoever opens models knows how
+to make it; how the program follows from the length is found by comparing what becomes of a few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from compiler.nest.interp import Host
+from compiler.nest.tables import Constants, no_constants
+from simmodel.region import Register
+
+Values = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models as `prepared` makes them, one for each length within some ranges."""
+
+    registers: tuple[Register, ...]
+    prepare: Callable[[Mapping[str, int]], ir.Model | None] = field(repr=False)
+    """The model at one length of each register, also beyond the ranges; None where there is
+    none. All have the same constants, but for those that follow from the lengths."""
+    host: Host = field(repr=False)
+    """Runs operators that are left to the host."""
+    constants: Constants = field(default=no_constants, repr=False)
+    """For those that follow from the lengths."""
+    kept: dict[Values, ir.Model | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def at(self, values: Mapping[str, int]) -> ir.Model | None:
+        """The model at these lengths, which is made once."""
+        key = tuple((register.name, values[register.name]) for register in self.registers)
+        if key not in self.kept:
+            self.kept[key] = self.prepare(values)
+        return self.kept[key]
+
+    @property
+    def edge(self) -> ir.Model:
+        """The model at the upper edge of all ranges.
+
+        Raises ValueError where there is none.
+        """
+        model = self.at({register.name: register.high for register in self.registers})
+        if model is None:
+            raise ValueError("there is no network at the upper edge")
+        return model

@@ -1,0 +1,97 @@
+"""A network for all lengths of a range: opened, quantized and compiled as one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import archgen
+from archgen.check.same_scales import with_scales_of
+from archgen.models.errors import ModelError
+from archgen.models.extents import Extents, Range, extents
+from archgen.models.family import open_family
+from archgen.models.load import open_model
+from archgen.studies.family import prepare_family
+from simmodel.lengths import settled
+
+GPT2 = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16,sequence=1"
+
+
+def product(path: Path) -> Path:
+    """`y = relu(x) w` over a free number of rows."""
+    weight = numpy_helper.from_array(np.diag(np.arange(1, 5)).astype("f4"), "w")
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("MatMul", ["r", "w"], ["y"])]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", 4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "int8"])
+def test_one_program_computes_any_length_of_its_range(tmp_path: Path, dtype: str) -> None:
+    arch = archgen.load_arch("stcp920")
+    family = archgen.load_family(product(tmp_path / "net.onnx"), dims={"rows": (1, 9)})
+    program = archgen.compile_model(family, arch, dtype=dtype, effort=0)
+    x = np.linspace(-2, 2, 5 * 4, dtype="f4").reshape(5, 4)
+    made = archgen.execute(settled(program, {"rows": 5}), {"x": x}, arch)["y"]
+    assert made.shape == (5, 4)
+    np.testing.assert_allclose(made, np.maximum(x, 0) * np.arange(1, 5), atol=0.1)
+
+
+def test_scales_of_any_length_are_those_of_the_edge(tmp_path: Path) -> None:
+    source = open_family(product(tmp_path / "net.onnx"), None, {}, {"rows": Range(1, 9)}, {})
+    family = prepare_family(source, "int8")
+    edge, other = (
+        {t.name: numpy_helper.to_array(t).tolist() for t in each.proto.graph.initializer}
+        for each in (family.edge, family.at({"rows": 2}))
+    )
+    assert "r_scale" in other
+    assert other == edge
+
+
+def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:
+    def net(values: list[float]) -> onnx.ModelProto:
+        scale = max(values) / 127
+        steps = np.round(np.array(values) / scale).astype(np.int8)
+        weights = {"c": steps, "c_scale": np.float32(scale), "c_zero": np.int8(0)}
+        node = helper.make_node("DequantizeLinear", [*weights], ["y"])
+        held = [numpy_helper.from_array(np.asarray(v), name) for name, v in weights.items()]
+        return helper.make_model(helper.make_graph([node], "g", [], [], held))
+
+    edge = net([1.0, 2.0, 8.0])
+    begins, differs = net([1.0, 2.0]), net([5.0, 2.0])
+    cut = numpy_helper.to_array(with_scales_of(edge, begins).graph.initializer[0])
+    assert cut.tolist() == [16, 32]
+    assert with_scales_of(edge, differs) == differs
+
+
+def test_what_follows_from_a_length_is_known_at_each() -> None:
+    family = open_family(GPT2, None, {}, {"past": Range(1, 12)}, {})
+    table = next(t for t in family.edge.proto.graph.initializer if t.name == "wpe.weight")
+    rows = numpy_helper.to_array(table)
+    found = family.constants(["wpe", "wpe.weight", "embedded"], {"past": 3})
+    np.testing.assert_array_equal(found["wpe"], rows[np.newaxis, 3:4])
+    np.testing.assert_array_equal(found["wpe.weight"], rows)
+    assert "embedded" not in found
+
+
+def test_dimensions_of_a_zoo_network_are_its_options() -> None:
+    opened = open_model("dlrm:rows=9,tables=2", dims={"batch": 3})
+    assert opened.batch == 3
+    with pytest.raises(ModelError, match="--dim rows is another one than rows=9"):
+        open_model("dlrm:rows=9,tables=2", dims={"rows": 3})
+    with pytest.raises(ModelError, match="no option 'sequence'"):
+        open_family("dlrm:rows=9", None, {}, {"sequence": Range(1, 3)}, {})
+    with pytest.raises(ModelError, match="over its 16 positions"):
+        open_family(GPT2, None, {}, {"past": Range(1, 99)}, {})
+
+
+def test_ranges_are_read() -> None:
+    assert extents("1..8, 16", ranges=True) == Extents((16,), (Range(1, 8),))
+    for wrong in ("0..8", "8..1", "1..", "1...8", "1..8"):
+        with pytest.raises(ValueError, match="expected a size such as 128"):
+            extents(wrong, ranges=wrong != "1..8")
