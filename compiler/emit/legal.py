@@ -16,9 +16,10 @@ from typing import Any
 from compiler.emit.operands import axes_of, grouped, joining, operands_of, reduces, taken
 from compiler.loops.collapse import collapse, groups, ordered
 from compiler.loops.cover import Cover, Kind, Work, cheapest
+from compiler.loops.runs import runs
 from compiler.loops.unit import Held, unit_of
 from simmodel.arch import Arch
-from simmodel.isa import Copy, Fill, Item, Loop, Reduce, VectorFamily, Window
+from simmodel.isa import Copy, Fill, Item, Loop, Product, Reduce, VectorFamily, Window
 from simmodel.isa.scalar import ScalarFamily
 from simmodel.region import walk
 
@@ -132,12 +133,17 @@ def _windows(instruction: Window, limit: int | None, names: Names) -> list[Item]
     channel, channels = len(shape) - 1, shape[-1]
     if limit is None or channels <= limit:
         return [instruction]
-    whole, rest = divmod(channels, limit)
-    variable = names.fresh() if whole > 1 else ""
-    part = taken(instruction, channel, variable, 0, limit, keep=True)
-    items: list[Item] = [Loop(variable, whole, (part,))] if variable else [part]
-    if rest:
-        items.append(taken(instruction, channel, "", whole * limit, rest, keep=True))
+    return in_pieces(instruction, channel, limit, names)
+
+
+def in_pieces(item: VectorFamily | Product, axis: int, size: int, names: Names) -> list[Item]:
+    """`item` in pieces of at most `size` positions along a dimension, those alike in a loop."""
+    extent = axes_of(list(operands_of(item).values()))[axis].extent
+    items: list[Item] = []
+    for run in runs(extent, size):
+        variable = names.fresh() if run.count > 1 else ""
+        piece = taken(item, axis, variable, run.start, run.size, keep=True)
+        items.append(Loop(variable, run.count, (piece,)) if variable else piece)
     return items
 
 

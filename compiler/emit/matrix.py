@@ -20,6 +20,7 @@ from compiler.emit.legal import Names
 from compiler.emit.operands import scaled
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.emit.vector import Windows, looped
+from compiler.loops.runs import ends, runs
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
@@ -168,7 +169,7 @@ class MatrixEmitter:
             step = item.stride[axis - 1]
             reach = (item.w.shape[axis - 1] - 1) * item.dilation[axis - 1] + 1
         extent = item.dst.shape[axis]
-        for start, length, count, _, _ in _pieces(extent, size, first=False, last=False):
+        for _, count, start, length, _ in runs(extent, size):
             variable = self.names.fresh() if count > 1 else ""
             seen = (length - 1) * step + reach
             moved = _spaced(item.a, axis, step).cut(axis, variable, start, length)
@@ -227,7 +228,9 @@ class MatrixEmitter:
         depth = dims["a"][-1]
         extent = 1 if depth is None else product.a.shape[depth]
         items: list[Item] = []
-        for start, size, count, opens, closes in _pieces(extent, rows, first=first, last=last):
+        alone = ends(-(-extent // rows), first=first, last=last)
+        for number, count, start, size, _ in runs(extent, rows, alone):
+            opens, closes = first and not number, last and start + count * size == extent
             variable = self.names.fresh() if count > 1 else ""
             part = product
             if depth is not None and extent > 1:
@@ -246,7 +249,7 @@ class MatrixEmitter:
         _, cols = tile_limits(self.arch)
         items: list[Item] = []
         width = whole.dst.shape[-1]
-        for start, size, count, _, _ in _pieces(width, cols, first=False, last=False):
+        for _, count, start, size, _ in runs(width, cols):
             variable = self.names.fresh() if count > 1 else ""
             part = _cut_product(whole, variable, start, size)
             body = self._pixels(part)
@@ -265,7 +268,7 @@ class MatrixEmitter:
         """Pieces of `size` along row dimension `axis`, then of `inner` along the next ones."""
         items: list[Item] = []
         extent = part.dst.shape[axis]
-        for start, length, count, _, _ in _pieces(extent, size, first=False, last=False):
+        for _, count, start, length, _ in runs(extent, size):
             variable = self.names.fresh() if count > 1 else ""
             changes: dict[str, Any] = {}
             for name in ("a", "dst", "partial"):
@@ -315,25 +318,6 @@ def _each_looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]
     """Every item in loops of its own: the iterations are independent, and a loop around a single
     instruction is one burst for the machine."""
     return [loop for item in items for loop in looped([item], counts)]
-
-
-def _pieces(
-    extent: int, limit: int, *, first: bool, last: bool
-) -> list[tuple[int, int, int, bool, bool]]:
-    """(start, size, count, is first, is last) of equal runs; the marked ends stand alone."""
-    sizes = [limit] * (extent // limit) + ([extent % limit] if extent % limit else [])
-    runs: list[list[Any]] = []
-    start = 0
-    for number, size in enumerate(sizes):
-        opens = first and number == 0
-        closes = last and number == len(sizes) - 1
-        same = runs and runs[-1][1] == size and not (runs[-1][3] or runs[-1][4] or opens or closes)
-        if same:
-            runs[-1][2] += 1
-        else:
-            runs.append([start, size, 1, opens, closes])
-        start += size
-    return [tuple(run) for run in runs]
 
 
 def _cut_product(

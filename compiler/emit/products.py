@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler.bind.lanes import kept_dims, lane_of
-from compiler.emit.legal import Names, legal_vector
+from compiler.emit.legal import Names, in_pieces, legal_vector
 from compiler.emit.operands import merged, operands_of, taken
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.plan.ir import Compute
@@ -84,23 +84,14 @@ class ProductEmitter:
 
     def _looped(self, whole: Product, loops: Sequence[int], limit: int | None) -> list[Item]:
         if not loops:
-            return self._chunked(whole, limit)
+            axis = len(whole.dst.shape) - 1
+            extent = _extent(whole, axis)
+            return in_pieces(whole, axis, min(extent, limit or extent), self.names)
         variable, (axis, *rest) = self.names.fresh(), loops
         inner = taken(whole, axis, variable, 0, 1)
         assert isinstance(inner, Product)
         body = self._looped(inner, [other - (other > axis) for other in rest], limit)
         return [Loop(variable, _extent(whole, axis), tuple(body))]
-
-    def _chunked(self, whole: Product, limit: int | None) -> list[Item]:
-        """Pieces of at most `limit` positions along the lanes."""
-        axis = len(whole.dst.shape) - 1
-        extent = _extent(whole, axis)
-        if limit is None or extent <= limit:
-            return [whole]
-        variable, (count, rest) = self.names.fresh(), divmod(extent, limit)
-        piece = taken(whole, axis, variable, 0, limit, keep=True)
-        items: list[Item] = [Loop(variable, count, (piece,))]
-        return [*items, taken(whole, axis, "", count * limit, rest, keep=True)] if rest else items
 
     def _chained(self, whole: Product) -> list[Item]:
         """A multiply-add for each position of the reduction."""

@@ -2,16 +2,16 @@
 
 Tiles differ at the borders: the first may need padding in front, the last may be smaller or hang
 over the end, and under a reduction the first starts the sums and the last finishes them. Everything
-between is one segment.
+between is one segment. Where a loop is cut at such conditions: `compiler.loops.runs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from compiler.layer import Layer
-from compiler.nest.ir import Access
+from compiler.loops.runs import Reach, ends, runs
 from compiler.schedule import TileLoop
 
 
@@ -35,46 +35,32 @@ def segments(
 ) -> list[Segment]:
     """Segments of `loop` over positions low .. low + extent; borders of `held` tensors are there
     already."""
+    reaches = list(_reaches(layer, loop.dim, held))
     count = -(-extent // loop.size)
-    accesses = [
-        (access, layer.tensors[access.tensor].shape)
-        for access in layer.head.reads
-        if access.pad is not None and access.tensor not in held
-    ]
-    found: list[Segment] = []
-    previous: object = None
-    for number in range(count):
-        start = low + number * loop.size
-        size = min(loop.size, low + extent - start)
-        ends = (number == 0, number == count - 1) if loop.reduction else (True, True)
-        kind = (size, tuple(_borders(accesses, layer, loop.dim, start, size)), ends)
-        if found and kind == previous:
-            last = found[-1]
-            found[-1] = Segment(
-                last.first, last.count + 1, last.start, last.step, size, last.opens, last.closes
-            )
+    alone = ends(count, first=loop.reduction, last=loop.reduction)
+
+    def holds(number: int, start: int, size: int) -> object:
+        return alone(number, start, size), tuple(reach.out(start, size) for reach in reaches)
+
+    return [
+        Segment(
+            run.first, run.count, run.start, loop.size, run.size,
+            opens=not loop.reduction or run.first == 0,
+            closes=not loop.reduction or run.first + run.count == count,
+        )
+        for run in runs(extent, loop.size, holds, low)
+    ]  # fmt: skip
+
+
+def _reaches(layer: Layer, dim: int, held: Collection[str]) -> Iterator[Reach]:
+    """How padded accesses read their tensors along loop `dim`."""
+    for access in layer.head.reads:
+        if access.pad is None or access.tensor in held:
             continue
-        found.append(Segment(number, 1, start, loop.size, size, *ends))
-        previous = kind
-    return found
-
-
-def _borders(
-    accesses: Iterable[tuple[Access, tuple[int, ...]]],
-    layer: Layer,
-    dim: int,
-    start: int,
-    size: int,
-) -> Iterable[tuple[int, int]]:
-    """How far each padded access reaches out of its tensor on both sides."""
-    for access, shape in accesses:
+        shape = layer.tensors[access.tensor].shape
         for affine, extent in zip(access.index, shape, strict=True):
             factor = affine.coefficient(dim)
-            if not factor:
-                continue
-            window = sum(
-                abs(c) * (layer.head.dims[d].extent - 1) for d, c in affine.terms if d != dim
-            )
-            low = affine.constant + factor * start
-            high = low + factor * (size - 1) + window
-            yield max(0, -low), max(0, high - extent + 1)
+            if factor:
+                others = ((d, c) for d, c in affine.terms if d != dim)
+                window = sum(abs(c) * (layer.head.dims[d].extent - 1) for d, c in others)
+                yield Reach(factor, affine.constant, window, extent)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from machines import machine
 from test_emit_legal import flat, vectors
 
@@ -12,6 +15,8 @@ from compiler.emit.operands import axes_of
 from compiler.loops.collapse import collapse
 from compiler.loops.cover import Kind, Port, Unit, cheapest, covers, shown
 from compiler.loops.partition import cuts
+from compiler.loops.runs import Reach, ends, runs
+from compiler.loops.runs import printed as runs_text
 from compiler.loops.unit import Held, unit_of
 from compiler.loops.walk import parsed, printed
 from simmodel.arch import Arch
@@ -99,3 +104,56 @@ def test_a_cover_costs_what_its_instructions_cost(case: tuple[VectorFamily, Arch
     assert cover.cycles == pytest.approx(
         sum(max(1, item.cycles(arch)) + item.startup(arch) for item in made), rel=0.02
     )
+
+
+BORDERED = """\
+1 x 8 at 0  (1, 0)
+2 x 8 at 8  (0, 0)
+1 x 4 at 24  (0, 1)"""
+
+
+def test_a_loop_is_cut_where_its_pieces_reach_out_of_what_they_read() -> None:
+    """A window of 3 from one before, over 28: borders at both ends, a remainder at the last."""
+    reach = Reach(1, -1, 2, 28)
+    found = runs(28, 8, lambda number, start, size: reach.out(start, size))
+    assert runs_text(found) == BORDERED
+
+
+@pytest.mark.parametrize(
+    ("extent", "size", "marks", "text"),
+    [
+        (20, 8, (False, False), "2 x 8 at 0\n1 x 4 at 16"),
+        (24, 8, (True, True), "1 x 8 at 0\n1 x 8 at 8\n1 x 8 at 16"),
+        (32, 8, (True, False), "1 x 8 at 0\n3 x 8 at 8"),
+        (5, 8, (True, True), "1 x 5 at 0"),
+    ],
+)
+def test_remainders_and_the_ends_of_sums_stand_alone(
+    extent: int, size: int, marks: tuple[bool, bool], text: str
+) -> None:
+    alone = ends(-(-extent // size), first=marks[0], last=marks[1])
+    found = runs(extent, size, alone) if any(marks) else runs(extent, size)
+    assert runs_text([run._replace(holds=None) for run in found]) == text
+
+
+@given(
+    st.integers(1, 60), st.integers(1, 20), st.integers(0, 9),
+    st.builds(Reach, st.integers(1, 3), st.integers(-4, 2), st.integers(0, 6), st.integers(1, 60)),
+)  # fmt: skip
+def test_runs_cover_once_and_their_condition_holds_for_each_piece(
+    extent: int, size: int, low: int, reach: Reach
+) -> None:
+    """Each run counts from zero; neighbours differ in what holds, so none could be longer."""
+    holds = [None, lambda number, start, here: reach.out(start, here)]
+    for condition in holds:
+        found = runs(extent, size, condition, low)
+        pieces = [(run, run.start + n * size) for run in found for n in range(run.count)]
+        positions = [start + i for run, start in pieces for i in range(run.size)]
+        assert positions == list(range(low, low + extent))
+        assert [run.first for run in found] == [
+            sum(run.count for run in found[:n]) for n in range(len(found))
+        ]
+        for run, start in pieces:
+            said = None if condition is None else reach.out(start, run.size)
+            assert run.holds == said
+        assert all((a.size, a.holds) != (b.size, b.holds) for a, b in pairwise(found))
