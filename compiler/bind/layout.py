@@ -16,6 +16,7 @@ from compiler.bind.roles import roles
 from compiler.binding import Binding
 from compiler.geometry.ranges import Key, Region, keys_of
 from compiler.layer import Layer
+from compiler.loops.fission import Link, fission
 from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
@@ -111,16 +112,14 @@ def packed_order(head: Nest) -> tuple[int, ...]:
     return (*batch, *rest, *inner)
 
 
-def vector_steps(nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch) -> int:
+def links_of(nest: Nest, tensors: Mapping[str, Tensor], way: Binding, arch: Arch) -> list[Link]:
     """Vector instructions that one nest takes one after another over the same tile."""
     if way.product:
-        return 0 if way.direct else max(1, sum(a is not None for a in (nest.bias, nest.multiplier)))
-    late = sum(access is not None for access in (nest.bias, nest.multiplier))
-    windowed = nest.reduce is not None and bool(roles(nest).taps)
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) if windowed else 1
-    if way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch):
-        return max(late, 1) + 1
-    return late + (taps if windowed and not arch.vector.window else 1)
+        return [] if way.direct else fission(nest, own=False)
+    windowed = nest.reduce is not None and roles(nest).taps
+    taps = [dim.extent for dim in nest.dims[nest.rank :]] if windowed else []
+    pieces = way.engine != "scalar" and adds_up_in_pieces(nest, tensors, arch)
+    return fission(nest, taps=taps, windows=arch.vector.window, pieces=pieces)
 
 
 def _axis_of(access: Access, dim: int | None) -> int | None:

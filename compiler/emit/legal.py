@@ -141,9 +141,9 @@ def in_pieces(item: VectorFamily | Product, axis: int, size: int, names: Names) 
     extent = axes_of(list(operands_of(item).values()))[axis].extent
     items: list[Item] = []
     for run in runs(extent, size):
-        variable = names.fresh() if run.count > 1 else ""
+        variable = names.fresh() if run.times > 1 else ""
         piece = taken(item, axis, variable, run.start, run.size, keep=True)
-        items.append(Loop(variable, run.count, (piece,)) if variable else piece)
+        items.append(Loop(variable, run.times, (piece,)) if variable else piece)
     return items
 
 

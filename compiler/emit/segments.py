@@ -44,9 +44,9 @@ def segments(
 
     return [
         Segment(
-            run.first, run.count, run.start, loop.size, run.size,
+            run.first, run.times, run.start, loop.size, run.size,
             opens=not loop.reduction or run.first == 0,
-            closes=not loop.reduction or run.first + run.count == count,
+            closes=not loop.reduction or run.first + run.times == count,
         )
         for run in runs(extent, loop.size, holds, low)
     ]  # fmt: skip

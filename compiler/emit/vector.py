@@ -7,14 +7,16 @@ clips and encodes. Values between links stay in scratch, in the widest type that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+from compiler.bind.layout import links_of
 from compiler.bind.machine import form_of, joins_in_place, step_between
 from compiler.bind.roles import Roles, roles
 from compiler.emit.kernels import KERNELS, Leaf, Offer, cycles_of, offered
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
+from compiler.loops.fission import Link
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
 from simmodel.dtype import is_float
@@ -33,11 +35,7 @@ from simmodel.isa import (
     Window,
 )
 from simmodel.isa.forms import definition
-from simmodel.isa.functions import JOINS
 from simmodel.region import Address, Operand
-
-Link = Callable[[Operand], list[VectorInstruction]]
-"""Makes the instructions that write one link's result into the given operand."""
 
 
 @dataclass(frozen=True)
@@ -73,25 +71,27 @@ class VectorEmitter:
 
     def items(self, compute: Compute, tile: Tile) -> list[Item]:
         """Instructions of `compute`, within the engine's ranks and extents."""
-        links = self._links(compute, tile)
-        nest = compute.nest
+        nest, tensors = compute.nest, tile.plan.tiled.layer.tensors
+        links = links_of(nest, tensors, compute.binding, self.arch)
         final = replace(
             written_operand(compute, compute.writes, tile, self.places),
             scale=nest.scale,
             zero=nest.zero,
         )
+        source = None
+        if compute.sums is not None:
+            source = written_operand(compute, compute.sums, tile, self.places)
         items: list[Item] = []
         # Scratch holds what pieces of a reduction leave as it is.
-        tensors = tile.plan.tiled.layer.tensors
         joins = bool(compute.scratch) or joins_in_place(nest, tensors)
         for number, link in enumerate(links):
             last = number == len(links) - 1
             target = final if last else self._scratch(compute, tile)
-            made = link(target)
+            made = self._linked(link, target, source, compute, tile)
             if last:
-                made[-1] = replace(made[-1], low=nest.low, high=nest.high)
-            for instruction in made:
-                items += legal_vector(instruction, self.arch, self.names, joins=joins)
+                made = replace(made, low=nest.low, high=nest.high)
+            items += legal_vector(made, self.arch, self.names, joins=joins)
+            source = target
         return self._best(items, compute, tile, final)
 
     def _best(self, items: list[Item], compute: Compute, tile: Tile, final: Operand) -> list[Item]:
@@ -136,74 +136,40 @@ class VectorEmitter:
             return made
         return replace(made, scale=step_between(nest, tile.plan.tiled.layer.tensors))
 
-    def _links(self, compute: Compute, tile: Tile) -> list[Link]:
-        nest = compute.nest
-        links: list[Link] = []
-        if compute.binding.product:
-            assert compute.sums is not None
-            source = written_operand(compute, compute.sums, tile, self.places)
-            if nest.bias is None and nest.multiplier is None:
-                return [lambda dst: [self._unary("move", dst, source)]]
-        else:
-            links.append(self._main(compute, tile))
-            source = self._scratch(compute, tile) if compute.scratch else None  # type: ignore[assignment]
-            in_pieces = bool(compute.scratch) and not roles(nest).taps
-            if in_pieces and nest.bias is None and nest.multiplier is None:
-                links.append(lambda dst: [self._unary("move", dst, source)])
-        for access, function in ((nest.bias, "add"), (nest.multiplier, "mul")):
-            if access is None:
-                continue
-            index = nest.reads.index(access)
-            operand = self._late(compute, index, tile)
-            links.append(self._binary(function, source, operand))
-            source = self._scratch(compute, tile) if compute.scratch else source
-        return links
-
-    def _late(self, compute: Compute, index: int, tile: Tile) -> Operand:
-        """Bias or multiplier, with the result's dims only."""
-        operand = read_operand(compute, compute.nest.reads[index], index, tile, self.places)
-        return operand.along(range(compute.nest.rank))
-
-    def _unary(self, function: str, dst: Operand, a: Operand, *parameters: float) -> Unary:
-        return self.kinds.unary(
-            engine=self.engine, origin=self.origin, function=function, dst=dst, a=a,
-            parameters=tuple(parameters),
-        )  # fmt: skip
-
-    def _binary(self, function: str, a: Operand, b: Operand) -> Link:
-        return lambda dst: [
-            self.kinds.binary(
-                engine=self.engine, origin=self.origin, function=function, dst=dst, a=a, b=b
-            )
-        ]
-
-    def _main(self, compute: Compute, tile: Tile) -> Link:
-        nest = compute.nest
-        reads = [
-            read_operand(compute, access, index, tile, self.places)
-            for index, access in enumerate(nest.operands)
-        ]
-        if nest.elementwise:
-            return lambda dst: [self._elementwise(compute, dst, reads)]
-        found = roles(nest)
-        if not found.taps:
-            return lambda dst: [self._reduce(compute, dst, reads[0])]
-        if self.arch.vector.window:
-            return lambda dst: self._window(compute, dst, reads, found, tile)
-        return lambda dst: self._taps(compute, dst, reads, tile)
-
-    def _elementwise(
-        self, compute: Compute, dst: Operand, reads: list[Operand]
+    def _linked(
+        self, link: Link, dst: Operand, source: Operand | None, compute: Compute, tile: Tile
     ) -> VectorInstruction:
+        """The instruction of `link`, which reads `source` where it reads what is there."""
         nest = compute.nest
-        if len(reads) == 1:
-            return self._unary(nest.function, dst, reads[0], *nest.parameters)
-        if len(reads) == 2:
-            return self._binary(nest.function, reads[0], reads[1])(dst)[0]
-        return self.kinds.ternary(
-            engine=self.engine, origin=self.origin, function=nest.function, dst=dst,
-            a=reads[0], b=reads[1], c=reads[2],
-        )  # fmt: skip
+        operands = []
+        for index in link.reads:
+            if index is None:
+                assert source is not None
+                operands.append(source)
+                continue
+            read = read_operand(compute, nest.reads[index], index, tile, self.places)
+            if link.at is not None:
+                read = _at_tap(read, nest.rank, link.at)
+            elif index >= len(nest.operands):
+                read = read.along(range(nest.rank))
+            operands.append(read)
+        if link.kind == "window":
+            return self._window(compute, dst, operands, roles(nest), tile)
+        if link.kind == "reduce":
+            return self._reduce(compute, dst, operands[0])
+        return self._elementwise(link, dst, operands)
+
+    def _elementwise(self, link: Link, dst: Operand, reads: list[Operand]) -> VectorInstruction:
+        a, *others = reads
+        given: dict[str, Any] = {
+            "engine": self.engine, "origin": self.origin, "function": link.function,
+            "dst": dst, "a": a,
+        }  # fmt: skip
+        if not others:
+            return self.kinds.unary(**given, parameters=link.parameters)
+        if len(others) == 1:
+            return self.kinds.binary(**given, b=others[0])
+        return self.kinds.ternary(**given, b=others[0], c=others[1])
 
     def _reduce(self, compute: Compute, dst: Operand, a: Operand) -> VectorInstruction:
         extra = len(a.shape) - len(dst.shape)
@@ -220,7 +186,7 @@ class VectorEmitter:
 
     def _window(
         self, compute: Compute, dst: Operand, reads: list[Operand], found: Roles, tile: Tile
-    ) -> list[VectorInstruction]:
+    ) -> VectorInstruction:
         """One window instruction; output dims beyond rows and channels become leading ones."""
         nest = compute.nest
         geometry = Windows.of(compute, tile, found)
@@ -233,7 +199,7 @@ class VectorEmitter:
         strides = [a.strides[d] for d in lead]
         strides += [buffer.strides[axis] if axis is not None else 0 for axis in geometry.axes]
         strides.append(a.strides[channel] if channel is not None else a.itemsize)
-        window = Window(
+        return Window(
             engine="vector", origin=self.origin, function=str(nest.reduce),
             dst=dst.along(walked),
             a=replace(
@@ -242,47 +208,12 @@ class VectorEmitter:
             w=self._weights(reads, lead, geometry, channel) if len(reads) > 1 else None,
             kernel=geometry.kernel, stride=geometry.stride, dilation=geometry.dilation,
         )  # fmt: skip
-        return [window]
 
     def _weights(
         self, reads: list[Operand], lead: list[int], geometry: Windows, channel: int | None
     ) -> Operand:
         dims = [*lead, *geometry.taps, channel]
         return reads[1].along(dims)
-
-    def _taps(
-        self, compute: Compute, dst: Operand, reads: list[Operand], tile: Tile
-    ) -> list[VectorInstruction]:
-        """A window tap by tap: the first starts the result, the others join in."""
-        nest = compute.nest
-        rank = nest.rank
-        ranges = [range(span.size) for span in tile.loops(compute.position)[rank:]]
-        positions = [()] if not ranges else [(i,) for i in ranges[0]]
-        for more in ranges[1:]:
-            positions = [(*p, i) for p in positions for i in more]
-        made: list[VectorInstruction] = []
-        earlier: Operand | None = None
-        for number, position in enumerate(positions):
-            target = dst if number == len(positions) - 1 else self._scratch(compute, tile)
-            operands = [_at_tap(operand, rank, position) for operand in reads]
-            made.append(self._tap(compute, target, operands, earlier))
-            earlier = target
-        return made
-
-    def _tap(
-        self, compute: Compute, dst: Operand, reads: list[Operand], earlier: Operand | None
-    ) -> VectorInstruction:
-        join = JOINS[str(compute.nest.reduce)]
-        if len(reads) == 1:
-            if earlier is None:
-                return self._unary("move", dst, reads[0])
-            return self._binary(join, reads[0], earlier)(dst)[0]
-        if earlier is None:
-            return self._binary("mul", reads[0], reads[1])(dst)[0]
-        return Ternary(
-            engine="vector", origin=self.origin, function="fma", dst=dst,
-            a=reads[0], b=reads[1], c=earlier,
-        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Loops before they become instructions: passes over them, and the search for what covers them.
 
+    fission      an operator as instructions that follow each other
     64 x 8 x 8   dst 1 512 64   a 1 512 64      loops as an instruction's operands walk them
     collapse     64 x 64 ...                    what all walk as one
     partition    a row in equal pieces, in longest ones and a rest

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 
 class Run(NamedTuple):
-    """`count` pieces from number `first` on, each of `size` positions, from `start` on."""
+    """As many pieces from number `first` on, each of `size` positions, from `start` on."""
 
     first: int
-    count: int
+    times: int
     start: int
     size: int
     holds: Hashable = None
@@ -49,7 +49,7 @@ def runs(extent: int, size: int, holds: Condition | None = None, low: int = 0) -
         here = min(size, low + extent - start)
         said = holds(number, start, here)
         if found and (found[-1].size, found[-1].holds) == (here, said):
-            found[-1] = found[-1]._replace(count=found[-1].count + 1)
+            found[-1] = found[-1]._replace(times=found[-1].times + 1)
         else:
             found.append(Run(number, 1, start, here, said))
     return found
@@ -78,6 +78,6 @@ class Reach(NamedTuple):
 
 def printed(found: list[Run]) -> str:
     """Runs as lines of text."""
-    lines = (f"{run.count} x {run.size} at {run.start}" for run in found)
+    lines = (f"{run.times} x {run.size} at {run.start}" for run in found)
     said = ("" if run.holds is None else f"  {run.holds}" for run in found)
     return "\n".join(f"{line}{more}" for line, more in zip(lines, said, strict=True))

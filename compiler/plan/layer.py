@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from compiler.bind.layout import input_strides, loaded_once, role_of, room_of, vector_steps
+from compiler.bind.layout import input_strides, links_of, loaded_once, role_of, room_of
 from compiler.bind.machine import between_type, temporary_type
 from compiler.bind.roles import roles
 from compiler.binding import Binding
@@ -247,7 +247,7 @@ class LayerPlanner:
 
     def _scratch(self, position: int, nest: Nest, way: Binding) -> tuple[str, ...]:
         """Space for values between the vector instructions of one nest."""
-        if vector_steps(nest, self.layer.tensors, way, self.arch) <= 1:
+        if len(links_of(nest, self.layer.tensors, way, self.arch)) <= 1:
             return ()
         kind = between_type(self.arch)
         return (self._tile(f"{nest.tensor}+scratch", kind, position, "local", slots=1),)

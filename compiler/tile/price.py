@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from compiler.bind.keep_narrow import fits_tiles, row_of, widening
-from compiler.bind.layout import left_order, loaded_of, loaded_once, room_of, vector_steps
+from compiler.bind.layout import left_order, links_of, loaded_of, loaded_once, room_of
 from compiler.bind.machine import product_startup, temporary_type
 from compiler.bind.mapping import block, joining, kernel_rows, pays, pieces
 from compiler.bind.roles import Roles
@@ -434,7 +434,7 @@ def _tail(problem: Problem, choice: Choice) -> Tail:
     layer, arch = problem.layer, problem.arch
     wide = size_of(temporary_type(arch))
     elements = choice.outputs
-    late = vector_steps(problem.head, layer.tensors, problem.way, arch)
+    late = len(links_of(problem.head, layer.tensors, problem.way, arch))
     cycles = _vector(problem, choice) if late or len(layer.nests) > 1 else 0
     space: Any = (wide if late > 1 else 0) * elements
     for nest in layer.nests[1:]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from compiler.bind.layout import left_order, vector_steps
+from compiler.bind.layout import left_order, links_of
 from compiler.bind.machine import depthwise_cycles, temporary_type
 from compiler.bind.units import largest
 from compiler.cost.rates import pipelined, resting
@@ -108,7 +108,7 @@ def space_of(layer: Layer, arch: Arch, elements: int) -> int:
     wide = size_of(temporary_type(arch))
     inside = elements * wide * (len(layer.nests) - 1)
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
-        if vector_steps(nest, layer.tensors, way, arch) > 1:
+        if len(links_of(nest, layer.tensors, way, arch)) > 1:
             inside += elements * wide
     return inside
 

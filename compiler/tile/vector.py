@@ -17,10 +17,12 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from compiler.bind.layout import links_of
 from compiler.bind.machine import (
     adds_up_in_pieces,
     between_type,
@@ -34,15 +36,15 @@ from compiler.binding import Binding
 from compiler.cost.transfer import pitches
 from compiler.loops.collapse import collapse
 from compiler.loops.cover import PLAIN, Kind, Unit, cheapest, moved
+from compiler.loops.fission import Link as Fissioned
 from compiler.loops.unit import Held, unit_of
 from compiler.loops.walk import Axis
 from compiler.nest.ir import Access, Nest, Tensor, order_of
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, is_float, size_of
-from simmodel.isa.forms import cost_of
-from simmodel.isa.functions import JOINS
+from simmodel.isa.forms import cost_of, elementwise_form
 
-_MOVE, _MULTIPLY = "vector.unary.move", "vector.binary.mul"
+_MOVE = "vector.unary.move"
 
 
 def move_cycles(
@@ -267,53 +269,37 @@ class VectorWork:
         return elements * max(1, link.taps) / self._lanes(link) * factor
 
     def _links(self) -> Iterator[Link]:
+        """What emission makes one after another, alike ones once."""
         nest, arch = self.nest, self.arch
-        late = [
-            (access, form)
-            for access, form in ((nest.bias, "vector.binary.add"), (nest.multiplier, _MULTIPLY))
-            if access is not None
-        ]
         target, scratch = self._made(self._kind), self._made(between_type(arch))
+        source = scratch
         if self.way.product:
-            if self.way.direct:
-                return
             kind = accumulator_of(self.tensors[nest.operands[0].tensor].dtype)
             source = self._made(kind, self.way.sums)
-            if not late:
-                yield Link(target, (source,), _MOVE)
-        else:
-            pieces = self.way.engine != "scalar" and adds_up_in_pieces(nest, self.tensors, arch)
-            more = bool(late) or pieces
-            yield from self._main(scratch if more else target, scratch, pieces=pieces)
-            source = scratch
-            if more and not late:
-                yield Link(target, (source,), _MOVE)
-        for number, (access, form) in enumerate(late, 1):
-            made = target if number == len(late) else scratch
-            yield Link(made, (source, self._read(access)), form)
+        links = links_of(nest, self.tensors, self.way, arch)
+        last = len(links) - 1
+        for (made, link), alike in groupby(
+            enumerate(links), lambda each: (each[0] == last, each[1]._replace(at=None))
+        ):
+            reads = tuple(
+                source if index is None else self._read(nest.reads[index]) for index in link.reads
+            )
+            yield self._link(link, target if made else scratch, reads, len(list(alike)))
             source = scratch
 
-    def _main(self, target: Walked, scratch: Walked, *, pieces: bool) -> Iterator[Link]:
-        """The nest's own function."""
-        nest = self.nest
-        reads = tuple(self._read(access) for access in nest.operands)
-        if nest.reduce is None:
-            yield Link(target, reads, form_of(nest, self.way.finisher))
-            return
-        taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
-        weighted = len(reads) > 1
-        if not roles(nest).taps:
-            form = form_of(nest, self.way.finisher)
-            joins = pieces or joins_in_place(nest, self.tensors)
-            yield Link(target, reads[:1], form, reduces=True, joins=joins)
-        elif self.arch.vector.window:
-            form = f"vector.window.{'fma' if weighted else nest.reduce}"
-            yield Link(target, reads, form, taps=taps)
-        else:
-            yield Link(scratch if taps > 1 else target, reads, _MULTIPLY if weighted else _MOVE)
-            join = "vector.ternary.fma" if weighted else f"vector.binary.{JOINS[nest.reduce]}"
-            yield Link(scratch, (*reads, scratch), join, times=max(0, taps - 2))
-            yield Link(target, (*reads, scratch), join, times=min(1, taps - 1))
+    def _link(
+        self, link: Fissioned, written: Walked, reads: tuple[Walked, ...], times: int
+    ) -> Link:
+        nest, engine = self.nest, self.way.finisher
+        if link.kind == "each":
+            form = elementwise_form(link.function, len(reads), engine)
+            return Link(written, reads, form, times)
+        if link.kind == "window":
+            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+            return Link(written, reads, form_of(nest, engine), taps=taps)
+        pieces = engine != "scalar" and adds_up_in_pieces(nest, self.tensors, self.arch)
+        joins = pieces or joins_in_place(nest, self.tensors)
+        return Link(written, reads, form_of(nest, engine), reduces=True, joins=joins)
 
     @property
     def _kind(self) -> str:

@@ -147,11 +147,11 @@ def test_runs_cover_once_and_their_condition_holds_for_each_piece(
     holds = [None, lambda number, start, here: reach.out(start, here)]
     for condition in holds:
         found = runs(extent, size, condition, low)
-        pieces = [(run, run.start + n * size) for run in found for n in range(run.count)]
+        pieces = [(run, run.start + n * size) for run in found for n in range(run.times)]
         positions = [start + i for run, start in pieces for i in range(run.size)]
         assert positions == list(range(low, low + extent))
         assert [run.first for run in found] == [
-            sum(run.count for run in found[:n]) for n in range(len(found))
+            sum(run.times for run in found[:n]) for n in range(len(found))
         ]
         for run, start in pieces:
             said = None if condition is None else reach.out(start, run.size)
