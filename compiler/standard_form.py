@@ -17,7 +17,7 @@ from compiler.passes import run_pass
 
 HIDING = {
     *((MICROSOFT, name) for name in EXPANSIONS if name != "RotaryEmbedding"),
-    (MICROSOFT, "FusedConv"),
+    *((MICROSOFT, name) for name in ("FusedConv", "NhwcConv", "NhwcFusedConv")),
     *(("", name) for name in ("Attention", "GRU", "LSTM", "LinearAttention", "RNN")),
 }
 """Domain and type of operators with products inside."""

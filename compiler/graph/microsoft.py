@@ -54,7 +54,41 @@ def fused_conv(
     **window: AttrValue,
 ) -> Tensor:
     """A convolution, what is added to it, and an activation."""
-    y = b.one("Conv", x, w, bias, **window)
+    return _fused_conv(b, b.one("Conv", x, w, bias, **window), other, activation, activation_params)
+
+
+@rewrite_of(DOMAIN, "NhwcConv")
+def nhwc_conv(
+    b: Body, x: Tensor, w: Tensor, bias: Tensor | None = None, **window: AttrValue
+) -> Tensor:
+    """A convolution whose channels are the last axis of the image, not of the weights."""
+    rank = len(x.shape)
+    turned = b.one("Transpose", x, perm=[0, rank - 1, *range(1, rank - 1)])
+    made = b.one("Conv", turned, w, bias, **window)
+    return b.one("Transpose", made, perm=[0, *range(2, rank), 1])
+
+
+@rewrite_of(DOMAIN, "NhwcFusedConv")
+def nhwc_fused_conv(
+    b: Body,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    other: Tensor | None = None,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    **window: AttrValue,
+) -> Tensor:
+    """The same, what is added to it, and an activation."""
+    made = nhwc_conv.function(b, x, w, bias, **window)
+    return _fused_conv(b, made, other, activation, activation_params)
+
+
+def _fused_conv(
+    b: Body, y: Tensor, other: Tensor | None, activation: str, activation_params: Sequence[float]
+) -> Tensor:
+    """`y` with what follows a convolution."""
     if other is not None:
         y = y + other
     if not activation:
@@ -68,4 +102,6 @@ def fused_conv(
     return function(y)
 
 
-TABLE = (gelu, bias_gelu, fast_gelu, quick_gelu, fused_conv)
+TABLE = (
+    gelu, bias_gelu, fast_gelu, quick_gelu, fused_conv, nhwc_conv, nhwc_fused_conv,
+)  # fmt: skip

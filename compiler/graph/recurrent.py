@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM as scans over the sequence.
+"""RNN, GRU and LSTM, also of integers, as scans over the sequence.
 
     p = X @ W + b                              of all steps at once
     h = f(p[t] + h @ R)                        step by step, RNN
@@ -17,12 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.graph.activations import Activation, activations_of
-from compiler.graph.body import Body, Contradicted, Tensor
+from compiler.graph.body import Body, Contradicted, Declined, Tensor
 from compiler.graph.operators import rewrite_of
 
 States = Sequence[Tensor]
 Cell = Callable[..., list[Tensor]]
 """The next states of a step, from the projected input and the states."""
+Product = Callable[[Tensor], Tensor]
+"""With weights: [.., size] -> [.., rows]."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,13 @@ _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False,
 
 
 def _sequence(
-    b: Body, x: Tensor, r: Tensor, lengths: Tensor | None, direction: str, layout: int
+    b: Body,
+    x: Tensor,
+    r: Tensor,
+    lengths: Tensor | None,
+    direction: str,
+    layout: int,
+    hidden: int | None = None,
 ) -> _Sequence:
     if direction not in _DIRECTIONS:
         known = ", ".join(_DIRECTIONS)
@@ -121,7 +129,8 @@ def _sequence(
     if layout:
         x = b.one("Transpose", x, perm=[1, 0, 2])
     mask = _mask(b, x, lengths)
-    return _Sequence(b, x, mask, _DIRECTIONS[direction], r.shape[-1], bool(layout))
+    size = r.shape[-1] if hidden is None else hidden
+    return _Sequence(b, x, mask, _DIRECTIONS[direction], size, bool(layout))
 
 
 def _mask(b: Body, x: Tensor, lengths: Tensor | None) -> Tensor | None:
@@ -286,37 +295,120 @@ def lstm(
     del hidden_size
     sequence = _sequence(b, x, r, lengths, direction, layout)
     chosen = activations_of(b, activations, activation_alpha, activation_beta)
-    made = []
-    for each in range(len(sequence.directions)):
-        biases = _biases(sequence, bias, each)
-        p = sequence.projected(w, biases and biases[0] + biases[1], each)
+    functions = [_limited_cell(b, clip, chosen[at : at + 3]) for at in range(0, len(chosen), 3)]
+
+    def product(weights: Tensor, each: int) -> Product:
+        matrix = sequence.matrix(weights, each)
+        return lambda values: values @ matrix
+
+    def of_direction(each: int) -> list[Tensor]:
         cell = _lstm_cell(
-            sequence,
-            sequence.matrix(r, each),
-            sequence.part(peepholes, each),
-            [*map(_limited(b, clip), chosen[3 * each : 3 * each + 2]), chosen[3 * each + 2]],
+            sequence, product(r, each), sequence.part(peepholes, each), functions[each],
             coupled=bool(input_forget),
-        )
-        states = [sequence.initial(state, each) for state in (h, c)]
-        made.append(sequence.run(cell, p, states, each))
-    return sequence.joined(made)
+        )  # fmt: skip
+        p = _biased(product(w, each)(sequence.x), _biases(sequence, bias, each))
+        return sequence.run(cell, p, [sequence.initial(state, each) for state in (h, c)], each)
+
+    return sequence.joined([of_direction(each) for each in range(len(sequence.directions))])
+
+
+@rewrite_of("com.microsoft", "DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(
+    b: Body,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    h: Tensor | None = None,
+    c: Tensor | None = None,
+    peepholes: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    r_scale: Tensor | None = None,
+    r_zero: Tensor | None = None,
+    *,
+    hidden_size: int | None = None,
+    direction: str = "forward",
+    activations: Sequence[str] = (),
+    activation_alpha: Sequence[float] = (),
+    activation_beta: Sequence[float] = (),
+    clip: float | None = None,
+    input_forget: int = 0,
+) -> tuple[Tensor, ...]:
+    """An LSTM whose weights are integers; the input of all steps, and the state in each, are
+    quantized in the range that they have."""
+    del hidden_size
+    sequence = _sequence(b, x, r, lengths, direction, 0, hidden=r.shape[1])
+    if sequence.mask is not None:
+        raise Declined("sequences of different lengths, each step quantized by those that go on")
+    kinds = [*activations] or ["Sigmoid", "Tanh", "Tanh"] * 2
+    chosen = activations_of(b, kinds, activation_alpha, activation_beta)
+    functions = [_limited_cell(b, clip, chosen[at : at + 3]) for at in range(0, len(chosen), 3)]
+
+    def product(weights: Tensor, scale: Tensor | None, zero: Tensor | None, each: int) -> Product:
+        if weights.value is None or scale is None or zero is None or zero.value is None:
+            raise Declined("weights that are computed, or without scale and zero point")
+        matrix, factor, point = (sequence.part(value, each) for value in (weights, scale, zero))
+        assert matrix is not None and factor is not None and point is not None
+        return _integer_product(b, matrix, factor, point)
+
+    def of_direction(each: int) -> list[Tensor]:
+        cell = _lstm_cell(
+            sequence, product(r, r_scale, r_zero, each), sequence.part(peepholes, each),
+            functions[each], coupled=bool(input_forget),
+        )  # fmt: skip
+        projected = product(w, w_scale, w_zero, each)(sequence.x)
+        p = _biased(projected, _biases(sequence, bias, each))
+        return sequence.run(cell, p, [sequence.initial(state, each) for state in (h, c)], each)
+
+    return sequence.joined([of_direction(each) for each in range(len(sequence.directions))])
+
+
+def _integer_product(b: Body, matrix: Tensor, factor: Tensor, point: Tensor) -> Product:
+    """The product with integers [size, rows], of scale `factor` and zero `point`, for all or by
+    row, of what is quantized in its own range."""
+
+    def product(values: Tensor) -> Tensor:
+        integers, scale, zero = b.op("DynamicQuantizeLinear", values, outputs=3)
+        sums = b.one("MatMulInteger", integers, matrix, zero, point)
+        real = b.one("Cast", sums, to=values.dtype)
+        made: Tensor = real * (scale * factor)
+        return made
+
+    return product
+
+
+def _biased(p: Tensor, biases: tuple[Tensor, Tensor] | None) -> Tensor:
+    return p if biases is None else p + (biases[0] + biases[1])
+
+
+def _limited_cell(
+    b: Body, clip: float | None, chosen: Sequence[Activation]
+) -> tuple[Activation, Activation, Activation]:
+    """Activations of the gates, of the candidate and of the cell; what the last one reads has no
+    limit."""
+    gates, candidate, cell = chosen
+    limited = _limited(b, clip)
+    return limited(gates), limited(candidate), cell
 
 
 def _lstm_cell(
     sequence: _Sequence,
-    matrix: Tensor,
+    product: Product,
     peepholes: Tensor | None,
     activations: Sequence[Activation],
     *,
     coupled: bool,
 ) -> Cell:
-    """The step of an LSTM. `coupled`: what is forgotten is what is not taken in."""
+    """The step of an LSTM. `product`: of the state; `coupled`: what is forgotten is what is not
+    taken in."""
     b, n = sequence.b, sequence.hidden
     f, g, of_cell = activations
     peep = None if peepholes is None else b.split(peepholes, [n, n, n], 0)
 
     def cell(now: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
-        total = now + h @ matrix
+        total = now + product(h)
         if peep is None:
             gates, candidate = b.split(total, [3 * n, n], 1)
             taken, given, kept = b.split(f(gates), [n, n, n], 1)
@@ -333,4 +425,4 @@ def _lstm_cell(
     return cell
 
 
-TABLE = (rnn, gru, lstm)
+TABLE = (rnn, gru, lstm, dynamic_quantize_lstm)

@@ -26,7 +26,7 @@ from compiler.graph.operators import (
     infer_expressed,
 )
 from compiler.graph.rewrite import ORIGIN, Array, static_shape
-from compiler.graph.runtime import operators_of_runtime
+from compiler.graph.runtime import kernels_of_runtime
 from compiler.graph.signature import attributes_of
 from compiler.graph.upgrade import TARGET_OPSET
 
@@ -36,11 +36,11 @@ Run = Callable[[bytes, Sequence[Array]], Sequence[Array]]
 
 def is_own(node: onnx.NodeProto) -> bool:
     """Whether ONNX Runtime is not asked what `node` computes: it has a reference of its own, or
-    nobody but the function that defines it knows it."""
+    nobody but the function that defines it can compute it."""
     found = DEFINED.get(operator_name(node.op_type, node.domain))
     if found is None:
         return False
-    known = operators_of_runtime().get("" if node.domain == "ai.onnx" else node.domain, ())
+    known = kernels_of_runtime().get("" if node.domain == "ai.onnx" else node.domain, ())
     return found.reference is not None or node.op_type not in known
 
 

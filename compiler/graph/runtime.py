@@ -54,6 +54,15 @@ def operators_of_runtime() -> Mapping[str, frozenset[str]]:
     return {domain: frozenset(names) for domain, names in found.items()}
 
 
+@cache
+def kernels_of_runtime() -> Mapping[str, frozenset[str]]:
+    """Operator types that ONNX Runtime itself computes, in some element type, by domain."""
+    found: dict[str, set[str]] = {}
+    for kernel in native.get_all_opkernel_def():
+        found.setdefault(kernel.domain, set()).add(kernel.op_name)
+    return {domain: frozenset(names) for domain, names in found.items()}
+
+
 def infer_by_runtime(node: ir.Node, opsets: Mapping[str, int]) -> None:
     """Set types and shapes of the outputs of `node`, as far as ONNX Runtime finds them.
 
