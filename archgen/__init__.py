@@ -20,6 +20,7 @@ __all__ = [
     "StudyError",
     "StudyOptions",
     "Trace",
+    "commands",
     "compare",
     "compile_model",
     "execute",

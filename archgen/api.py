@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import onnx
+import pandas as pd
 from numpy.typing import NDArray
 
 from archgen.assembly import AssemblyError, read_assembly, write_assembly
@@ -26,6 +27,7 @@ from archgen.loadable import Loaded, load, save
 from archgen.models.extents import Range, extents
 from archgen.models.family import SourceFamily, open_family
 from archgen.models.load import SourceModel, open_model
+from archgen.outcomes.commands import commands_frame
 from archgen.process.steps import step
 from archgen.roles import tell
 from archgen.scheduling import Choices, Scheduling, choice
@@ -43,7 +45,7 @@ from compiler.api import UnsupportedModel
 from simmodel.arch import Arch
 from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
-from simmodel.simulate import simulate
+from simmodel.simulate import simulate, traced
 from simmodel.trace import Trace
 
 __all__ = [
@@ -60,6 +62,7 @@ __all__ = [
     "StudyError",
     "StudyOptions",
     "Trace",
+    "commands",
     "compare",
     "compile_model",
     "execute",
@@ -224,6 +227,30 @@ def states_of(model: onnx.ModelProto) -> dict[str, str]:
     """The same for a network as ONNX has it."""
     roles = tell(model).roles
     return {name: role.becomes for name, role in roles.items() if role.becomes is not None}
+
+
+def commands(
+    program: Program, arch: Arch | None = None, *, expand: bool = False, limit: int = 100_000
+) -> pd.DataFrame:
+    """The commands of `program`: by row queue, opcode, control words, tile, sizes and intervals.
+
+    `archgen explain columns` lists the columns with their units. With `arch` the program is run on
+    it, and each command has its start, who made what it reads, and the interval between them: the
+    cycles from the end of the last write of any byte from the first to the last of its operands, to
+    its start.
+
+    Args:
+        program: from `compile_model` or `read_assembly`.
+        arch: the machine; None: times and producers stay missing.
+        expand: whether each turn of each loop is a row; otherwise a row is what one instruction
+            stands for, with its loops and what these add to its addresses.
+        limit: most rows with `expand`.
+
+    Raises:
+        ValueError: the loops stand for more than `limit` commands.
+    """
+    trace = None if arch is None else traced(program, arch)
+    return commands_frame(program, arch, trace, expand, limit)
 
 
 def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mapping[str, Array]:

@@ -7,7 +7,8 @@
              | 'constant' name address type '[' extents ']' 'used' bytes 'hash' string
     core     = 'core' number, then indented: ('token' name count)* item*
     item     = 'loop' variable count, then indented: item*
-             | mnemonic engine field* ['wait' uses] ['signal' uses] ['notify' notes] ['!' origin]
+             | mnemonic engine field* ['wait' uses] ['signal' uses] ['notify' notes]
+               ['!' origin ['/' tile]]
     field    = name '=' value              fields that have their default are left out
     value    = number | name | string | 'none' | operand | '(' values ')'
     operand  = memory '[' address ']' ':' type '[' extents ']' ['/{' strides '}']
@@ -48,6 +49,7 @@ __all__ = [
     "parse_item",
     "parse_items",
     "parse_program",
+    "print_fields",
     "print_item",
     "print_operand",
     "print_program",
@@ -66,9 +68,9 @@ def print_program(program: Program, constants: str = "") -> str:
     head = f"program name={_name(program.name)} arch={_name(program.arch)}"
     lines = [head + (f" macs={program.macs}" if program.macs else "")]
     if program.demand is not None:
-        lines.append(f"demand{_fields(program.demand)}")
-    for word in ("register", "origin", "buffer", "input", "output"):
-        lines += [f"{word}{_fields(record)}" for record in getattr(program, f"{word}s")]
+        lines.append(f"demand{print_fields(program.demand)}")
+    for word in ("register", "origin", "tile", "buffer", "input", "output"):
+        lines += [f"{word}{print_fields(record)}" for record in getattr(program, f"{word}s")]
     lines += [f"barrier {_name(name)} {count}" for name, count in program.barriers.items()]
     lines += [f'payload "{base64.b64encode(data).decode()}"' for data in program.payloads]
     lines += [f"constants {json.dumps(constants)}"] if constants else []
@@ -131,17 +133,19 @@ def _lines(item: Item) -> Iterator[str]:
 
 
 def _instruction(item: Instruction) -> str:
-    text = f"{item.MNEMONIC} {_name(item.engine)}{_fields(item)}"
+    text = f"{item.MNEMONIC} {_name(item.engine)}{print_fields(item)}"
     for word, uses in (("wait", item.waits), ("signal", item.signals)):
         if uses:
             text += f" {word} " + ", ".join(f"{_name(name)} {count}" for name, count in uses)
     if item.notifies:
         notes = (f"{_name(name)} {count} {_place(cores)}" for name, count, cores in item.notifies)
         text += " notify " + ", ".join(notes)
+    if item.tile >= 0:
+        return f"{text} !{item.origin}/{item.tile}"
     return text + (f" !{item.origin}" if item.origin else "")
 
 
-def _fields(record: Any) -> str:
+def print_fields(record: Any) -> str:
     """` name=value` for every field that has not its default."""
     parts = []
     skipped = APART if isinstance(record, Instruction) else frozenset()

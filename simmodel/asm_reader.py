@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from simmodel.asm_line import DEPTH, Line, ParseError, place, typed_shape, value
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.isa import INSTRUCTIONS, Instruction, Item, Loop
-from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
+from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
 from simmodel.region import Register
 
 Data = Mapping[str, NDArray[Any]]
 """What constants hold, by name."""
 Opened = Callable[[str], Data]
-APART = frozenset({"engine", "waits", "signals", "notifies", "origin"})
+APART = frozenset({"engine", "waits", "signals", "notifies", "origin", "tile"})
 """Fields of instructions that have a place of their own in the line."""
 
 
@@ -126,6 +126,7 @@ def _instruction(line: Line) -> Instruction:
     values |= {"waits": _counted(line, "wait"), "signals": _counted(line, "signal")}
     values["notifies"] = _noticed(line)
     values["origin"] = line.integer("an origin") if line.accept("!") else 0
+    values["tile"] = line.integer("a tile") if line.accept("/") else -1
     instruction: Instruction = _build(line, cls, {"engine": engine, **values})
     return instruction
 
@@ -195,7 +196,7 @@ class _ProgramReader:
         self.reader, self.data = _Reader(text), constants or {}
         self.opened = opened
         self.values: dict[str, Any] = {}
-        names = "registers cores tokens constants buffers inputs outputs origins payloads"
+        names = "registers cores tokens constants buffers inputs outputs origins tiles payloads"
         self.lists: dict[str, list[Any]] = {name: [] for name in names.split()}
         self.barriers: dict[str, int] = {}
 
@@ -219,6 +220,7 @@ class _ProgramReader:
         kinds = {
             "register": Register,
             "origin": Origin,
+            "tile": TileKind,
             "buffer": Buffer,
             "input": Port,
             "output": Port,

@@ -85,6 +85,33 @@ class Origin:
     """Operator type."""
 
 
+TileLoop = tuple[str, int, int, int, str]
+"""One loop over tiles: its name, the number of the first of those meant, how many they are, how
+many it has in all, and their kind in it."""
+
+
+@dataclass(frozen=True)
+class TileKind:
+    """Tiles of one layer that are alike: they differ in their position only.
+
+    The kind in a loop is `only` where it has but one tile, `first` and `last` for those that are
+    like no other, and `steady` for those between, or for a stretch of tiles that are all alike.
+    """
+
+    layer: int
+    """Its layer: the place of the layer's first node among the program's origins."""
+    loops: tuple[TileLoop, ...]
+    """The loops over tiles around them, the outermost first; none: the layer as a whole."""
+    sizes: tuple[int, ...]
+    """Extents of the part of the layer's result that each of them is about."""
+
+    @property
+    def kind(self) -> str:
+        """Of all loops together: first, last or only where it is that in each that cuts."""
+        kinds = {kind for _, _, _, total, kind in self.loops if total > 1} or {"only"}
+        return kinds.pop() if len(kinds) == 1 else "steady"
+
+
 @dataclass(frozen=True)
 class Demand:
     """The least that any program for the same outputs does, whatever its schedule."""
@@ -119,6 +146,8 @@ class Program:
     """Multiply-accumulates that the model's outputs take, padding excluded."""
     demand: Demand | None = None
     """None: not known, as in programs written by hand."""
+    tiles: tuple[TileKind, ...] = ()
+    """Which tiles the instructions are for, by their `tile`."""
     registers: tuple[Register, ...] = ()
     """Lengths that are known when it runs: as it stands it is for the most of each, and
     `simmodel.lengths.settled` gives it for others."""

@@ -313,6 +313,68 @@ LEVEL_COLUMNS = (
 """The frame of `Study.levels`: about 400 bins of equal length for each kind and name of a point."""
 
 
+COMMAND_COLUMNS = (
+    Column("core", "whole", "", "number of the core on the chip; -1: the host"),
+    Column("engine", "text", "", "the engine; with the core it names the queue"),
+    Column("position", "whole", "", "place in the queue, of the first where there are several"),
+    Column("node", "text", "", "ONNX node or nodes that it is for"),
+    Column("operator", "text", "", "operator type"),
+    Column("group", "whole", "", "index of the group of layers that share a tile loop"),
+    Column("layer", "text", "", "first node of the layer whose tile it is for; missing: of none"),
+    Column(
+        "tile",
+        "text",
+        "",
+        "number of the tile in each loop over tiles, outermost first (2.0), of the first where "
+        "there are several; empty: the layer as a whole",
+    ),
+    Column("tiles", "text", "", "how many tiles each of these loops has (7.3)"),
+    Column(
+        "kind",
+        "text",
+        "",
+        "first, last: like no other tile of the loops that cut the layer; steady: one of several "
+        "that are alike, or between; only: there is no other; as the compiler cut it",
+    ),
+    Column("kinds", "text", "", "the same for each of these loops (steady.first)"),
+    Column("sizes", "text", "elements", "extents of the tile: of what it is of the layer's result"),
+    Column("opcode", "text", "", "mnemonic of the instruction"),
+    Column("form", "text", "", "form of it (archgen isa)"),
+    Column("times", "whole", "commands", "how many commands the row stands for"),
+    Column("loops", "text", "", "hardware loops around it with their turns, outermost first"),
+    Column("control", "text", "", "its fields as assembly spells them"),
+    Column(
+        "words",
+        "text",
+        "bytes, elements",
+        "control words as JSON: field -> value; of an operand memory, address and strides in bytes "
+        "and shape in elements",
+    ),
+    Column(
+        "steps",
+        "text",
+        "bytes",
+        "JSON: operand -> loop -> what each turn adds to its address; `ring`: slots in turn",
+    ),
+    Column("waits", "text", "", "tokens that it takes before it starts (JSON: name -> count)"),
+    Column("signals", "text", "", "tokens that it gives when it has ended"),
+    Column("notifies", "text", "", "tokens of other cores: JSON rows of name, count, cores"),
+    Column("start_cycle", "whole", "cycles", "when the first starts, simulated"),
+    Column("end_cycle", "whole", "cycles", "when the first ends"),
+    Column(
+        "producer",
+        "whole",
+        "",
+        "row of the command whose write of what the first reads ended last; missing: what it reads "
+        "was there before",
+    ),
+    Column("interval_cycles", "whole", "cycles", "from the end of that to the start of the first"),
+    Column("least_interval_cycles", "whole", "cycles", "the shortest such time of all of the row"),
+)
+"""The frame of `archgen.commands`: one row for each command of a tile, or for all that loops make
+of one. Times and producers are known where a machine is given."""
+
+
 def column(name: str, columns: Iterable[Column] = COLUMNS) -> Column | None:
     """The definition that `name` falls under, exact names before families; None where undefined."""
     known = tuple(columns)

@@ -16,8 +16,8 @@ from compiler.emit.constants import Packed
 from compiler.emit.far_copies import computed, listed, load, store, written
 from compiler.emit.layer import LayerEmitter, Surroundings
 from compiler.emit.legal import legal_copy, legal_vector
-from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied
-from compiler.emit.tile import Tile, Turn, far_operand, slot_address
+from compiler.emit.nodes import Leaf, Node, Segment, Walk, emptied, of_tile
+from compiler.emit.tile import Tile, Turn, far_operand, place_in, slot_address
 from compiler.geometry.ranges import Range, Region, limits, needs, scaled, summed
 from compiler.geometry.walk import Hold, Moment, Run, Walked
 from compiler.hold.buffer import Buffer
@@ -26,6 +26,7 @@ from compiler.nest.bounds import Box, empty
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import outer
 from simmodel.isa import Copy, Item, Splat, Unary
+from simmodel.program import TileKind, TileLoop
 from simmodel.region import Address, Operand, Terms
 
 
@@ -64,6 +65,8 @@ class Moving:
     """Names of the loops around all tiles and over the tiles; empty where there is none."""
     turn: int = 0
     """Turns of the loop around all tiles that are over before its variable counts."""
+    path: tuple[TileLoop, ...] = ()
+    """Which tiles these are."""
 
     @property
     def moment(self) -> Moment:
@@ -122,18 +125,26 @@ class _Core:
         if depth == 0:
             return self._tile(Moving(self.walked, Run(0, 1), ("", "")), (Turn(),), first=True)
         if depth == 1:
-            return [self._walk("", (Turn(),), first=True)]
+            return [self._walk("", (Turn(),), (), first=True)]
         # Constants that stay arrive in the first turn.
-        segments = [Segment(1, (self._walk("", (Turn(), Turn()), first=True),))]
-        rest = self.walked.repeats - 1
+        repeats = self.walked.repeats
+        rest = repeats - 1
+
+        def path(begin: int, count: int) -> tuple[TileLoop, ...]:
+            return (place_in(outer(0), begin, count, repeats, (begin, count)),)
+
+        segments = [Segment(1, (self._walk("", (Turn(), Turn()), path(0, 1), first=True),))]
         if rest:
             around = outer(0) if rest > 1 else ""
             turn = Turn(1, ((around, 1),) if around else ())
-            segments.append(Segment(rest, (self._walk(around, (Turn(), turn), first=False),)))
+            walk = self._walk(around, (Turn(), turn), path(1, rest), first=False)
+            segments.append(Segment(rest, (walk,)))
         return [Walk(outer(0), tuple(segments))]
 
-    def _walk(self, around: str, turns: tuple[Turn, ...], *, first: bool) -> Walk:
-        """The loop over tiles."""
+    def _walk(
+        self, around: str, turns: tuple[Turn, ...], path: tuple[TileLoop, ...], *, first: bool
+    ) -> Walk:
+        """The loop over tiles, inside the one that `path` tells of."""
         total = len(self.walked.moments)
         name = outer(len(turns) - 1)
         bodies = []
@@ -143,7 +154,9 @@ class _Core:
             turn = Turn(last.offset * total + run.first, summed(scaled(last.terms, total), counted))
             offset = turns[-1].offset if len(turns) > 1 else 0
             over = name if run.count > 1 else ""
-            moving = Moving(self.walked, run, (around, over), offset)
+            like = next(r for r in self.walked.alike if r.first <= run.first < r.first + r.count)
+            here = place_in(name, run.first, run.count, total, (like.first, like.count))
+            moving = Moving(self.walked, run, (around, over), offset, (*path, here))
             new = first and run.first == 0
             bodies.append(Segment(run.count, tuple(self._tile(moving, (*turns, turn), first=new))))
         return Walk(name, tuple(bodies))
@@ -155,20 +168,28 @@ class _Core:
 
     def _tile(self, moving: Moving, turns: tuple[Turn, ...], *, first: bool) -> list[Node]:
         """One tile of the group; the first one waits for the constants that stay."""
-        nodes: list[Node] = [
-            self._input(self.plan.buffers[name], engine, moving, turns)
-            for name, engine in self.plan.loads
-            if not self._is_constant(name)
-        ]
+        nodes: list[Node] = []
+        for name, engine in self.plan.loads:
+            buffer = self.plan.buffers[name]
+            if not self._is_constant(name):
+                load = self._input(buffer, engine, moving, turns)
+                nodes += of_tile([load], self._tile_of(buffer.first, moving))
         stores = dict(self.plan.stores)
         for position, layer in enumerate(self.emitter.layers):
-            nodes += self._constants(position, first=first)
-            nodes += self._layer(layer, position, moving, turns)
+            steps = self._constants(position, first=first)
+            steps += self._layer(layer, position, moving, turns)
             result = layer.plan.result
             if result in stores:
-                nodes.append(self._store(layer, stores[result], moving, turns))
-            nodes += self._handing(position, moving, turns)
+                steps.append(self._store(layer, stores[result], moving, turns))
+            steps += self._handing(position, moving, turns)
+            nodes += of_tile(steps, self._tile_of(position, moving))
         return nodes
+
+    def _tile_of(self, position: int, moving: Moving) -> TileKind:
+        """The tiles of a layer that go with those of the group."""
+        work = moving.moment.work[position] or ()
+        origin = self.emitter.layers[position].origin
+        return TileKind(origin, moving.path, tuple(size for _, size in work))
 
     def _origins(self, moving: Moving) -> dict[str, tuple[Range, ...]]:
         found = {
@@ -199,7 +220,7 @@ class _Core:
         result = layer.plan.tiled.layer.result.name
         tile = Tile(
             layer.plan, moving.ranges(work, then, result), {}, (Turn(),),
-            outer=turns, origins=self._origins(moving),
+            outer=turns, origins=self._origins(moving), path=moving.path,
         )  # fmt: skip
         nodes = layer.nodes(tile)
         steps = [emptied(node) for node in nodes] if idle else nodes

@@ -20,11 +20,11 @@ from compiler.emit.constants import Packed
 from compiler.emit.far_copies import computed, listed, load, store, written
 from compiler.emit.legal import Names, legal_copy
 from compiler.emit.matrix import MatrixEmitter
-from compiler.emit.nodes import Leaf, Node, Use, Walk, moved_to
+from compiler.emit.nodes import Leaf, Node, Use, Walk, moved_to, of_tile
 from compiler.emit.nodes import Segment as Iterations
 from compiler.emit.products import ProductEmitter
 from compiler.emit.segments import Segment, segments
-from compiler.emit.tile import Places, Tile, Turn, inner_operand, region_origin
+from compiler.emit.tile import Places, Tile, Turn, inner_operand, place_in, region_origin
 from compiler.emit.vector import VectorEmitter
 from compiler.emit.widen import Widening, narrowed
 from compiler.geometry.ranges import Range, Region, limits, scaled, summed
@@ -34,6 +34,7 @@ from compiler.plan.ir import Compute, LayerPlan
 from compiler.plan.layer import variable
 from simmodel.arch import Arch
 from simmodel.isa import Await, Copy
+from simmodel.program import TileKind
 from simmodel.region import Operand
 
 
@@ -131,7 +132,7 @@ class LayerEmitter:
             nodes += [leaf for c in rest for leaf in self._computes(c, tile, adds=False)]
             if plan.store is not None:
                 nodes.append(self._store(tile, plan.store))
-        return nodes
+        return of_tile(nodes, TileKind(self.origin, tile.path, tuple(s.size for s in tile.out)))
 
     @cached_property
     def late_level(self) -> int:
@@ -353,13 +354,16 @@ def _entered(tile: Tile, level: int, segment: Segment, total: int, whole: Range)
     turn = Turn(outer.offset * total + segment.first, summed(scaled(outer.terms, total), counted))
     turns = (*tile.turns, turn)
     first = tile.first and segment.first == 0 and segment.count == 1
+    alike = segment.first, segment.count
+    path = (*tile.path, place_in(name, *alike, total, alike))
     if loop.reduction:
         return replace(
             tile, split={**tile.split, loop.dim: span}, turns=turns,
             opens=tile.opens and segment.opens, closes=tile.closes and segment.closes, first=first,
+            path=path,
         )  # fmt: skip
     out = (*tile.out[: loop.dim], span, *tile.out[loop.dim + 1 :])
-    return replace(tile, out=out, turns=turns, first=first)
+    return replace(tile, out=out, turns=turns, first=first, path=path)
 
 
 def raw_border(buffer: Buffer, plan: LayerPlan) -> float:

@@ -316,7 +316,7 @@ class _Core:
             copy = Copy(engine=self.way.last, origin=node.origin, dst=there, src=own.dst)
             items = self._met((), legal_copy(copy, self.means.arch, names), others, node)
         read = tuple(replace(use, write=False) for use in node.uses)
-        yield Leaf(self.way.last, items, (*read, *node.uses), node.origin)
+        yield Leaf(self.way.last, items, (*read, *node.uses), node.origin, tile=node.tile)
 
     def _staged(
         self, step: Leaf, parts: _Parts | None, share: _Share, others: tuple[int, ...],
@@ -353,8 +353,9 @@ class _Core:
             step = replace(step, items=(*step.items[:-1], begun))
         yield step
         read = tuple(replace(use, write=False) for use in step.uses)
-        yield Leaf(way.last, tuple(_joined(stores)), read, step.origin, staged=stage)
-        yield Leaf(way.fetch, tuple(_joined(fetches)), step.uses, step.origin, staged=stage)
+        alike: dict[str, Any] = {"staged": stage, "tile": step.tile}
+        yield Leaf(way.last, tuple(_joined(stores)), read, step.origin, **alike)
+        yield Leaf(way.fetch, tuple(_joined(fetches)), step.uses, step.origin, **alike)
 
     def _met(
         self, ahead: Sequence[Item], own: Sequence[Item], others: tuple[int, ...], step: Leaf

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from simmodel.isa import Instruction, Item, Loop
+from simmodel.program import TileKind
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Leaf:
     """What steps of equal engines that stand behind each other do together."""
     staged: str = ""
     """Place in shared memory through which cores pass on what they load, if it uses one."""
+    tile: TileKind | None = None
+    """What it is a step of, where it is one of a tile's."""
 
     @cached_property
     def touches(self) -> tuple[tuple[str, Use], ...]:
@@ -110,6 +113,24 @@ def emptied(node: Node) -> Node:
     if isinstance(node, Leaf):
         return replace(node, items=(), reads=frozenset(), writes=frozenset())
     return Walk(node.variable, ())
+
+
+def of_tile(nodes: Iterable[Node], tile: TileKind) -> list[Node]:
+    """`nodes`, the steps among them as steps of `tile` unless they are of one inside of it."""
+    return [
+        replace(node, tile=tile) if isinstance(node, Leaf) and node.tile is None else node
+        for node in nodes
+    ]
+
+
+def tiled(items: Iterable[Item], tile: int) -> tuple[Item, ...]:
+    """`items` as instructions for the tiles with that number."""
+    return tuple(
+        replace(item, body=tiled(item.body, tile))
+        if isinstance(item, Loop)
+        else replace(item, tile=tile)
+        for item in items
+    )
 
 
 def instructions(items: Iterable[Item]) -> Iterator[Instruction]:

@@ -38,7 +38,7 @@ from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 from simmodel.dtype import product_type, size_of
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
-from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program
+from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,7 @@ class ProgramEmitter:
         self._awaited: set[tuple[int, str, int]] = set()
         self._passed: dict[tuple[object, ...], int] = {}
         self._stages: dict[str, tuple[int, Span]] = {}
+        self.tiles: tuple[TileKind, ...] = ()
         self.names = Names()
         self.data = self._constants()
         self.shared = self._homes()
@@ -111,6 +112,7 @@ class ProgramEmitter:
             payloads=tuple(self.payloads),
             macs=sum(least.macs.values()),
             demand=self._demand(least),
+            tiles=self.tiles,
             registers=self.graph.registers,
         )
 
@@ -146,6 +148,7 @@ class ProgramEmitter:
             self.hunger = self._tokens_of_steps(streams)
             raise _too_few(self.tokens, self.graph.name, front_end.tokens)
         self.barriers |= sync.barriers
+        self.tiles = tuple(sync.tiles)
         given = [dict(sync.initial) for _ in streams]
         return tuple(self.order.apply_all(streams, self.arch, given))
 

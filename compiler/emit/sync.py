@@ -23,8 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.emit.interleave import interleaved
-from compiler.emit.nodes import Leaf, Node, Use, Walk
+from compiler.emit.nodes import Leaf, Node, Use, Walk, tiled
 from simmodel.isa import Arrive, Await, Instruction, Item, Loop, Sync
+from simmodel.program import TileKind
 
 Tokens = tuple[tuple[str, int], ...]
 """Names and counts."""
@@ -85,6 +86,8 @@ class Synchronizer:
     """Token -> count at the start."""
     barriers: dict[str, int] = field(default_factory=dict)
     """Barrier -> arrivals, of the barriers made here."""
+    tiles: dict[TileKind, int] = field(default_factory=dict)
+    """What instructions are for -> its number."""
 
     def __post_init__(self) -> None:
         self._ranks: dict[str, list[int]] = {}
@@ -138,6 +141,7 @@ class Synchronizer:
             if isinstance(node, Leaf):
                 waits = tuple(taken.get(node.engine, ()))
                 made = _signalling(_waiting(node, waits), node, tuple(given.get(node.engine, ())))
+                made = self._numbered(made, node)
                 if not team.takes(node, waits):
                     items += team.released()
                 team.add(node, made)
@@ -151,6 +155,12 @@ class Synchronizer:
             items += (Sync(engine=e, signals=tuple(t), origin=origin) for e, t in given.items())
             walks += 1
         return [*items, *team.released()]
+
+    def _numbered(self, made: list[Item], leaf: Leaf) -> list[Item]:
+        """What was `made` of a step, with the number of the tile that it is one of."""
+        if leaf.tile is None or not made:
+            return made
+        return list(tiled(made, self.tiles.setdefault(leaf.tile, len(self.tiles))))
 
     def _walked(self, walk: Walk, depth: int, lane: int) -> Iterator[Item]:
         if not walk.segments:

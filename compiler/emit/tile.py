@@ -26,6 +26,7 @@ from compiler.hold.buffer import Buffer
 from compiler.nest.ir import Access, Dim, Tensor
 from compiler.plan.ir import Compute, LayerPlan
 from simmodel.dtype import size_of
+from simmodel.program import TileLoop
 from simmodel.region import Address, Operand, Ring, Terms
 
 
@@ -55,6 +56,8 @@ class Tile:
     origins: Mapping[str, tuple[Range, ...]] = field(default_factory=dict)
     """Buffer that no loop of the layer refills -> where its first element lies in the tensor,
     border included."""
+    path: tuple[TileLoop, ...] = ()
+    """Which tile of all loops entered so far it is, those of the group included."""
     share: tuple[int, int, int, int] | None = None
     """What one of several engines takes: position of the nest, its dimension that is cut, first
     position there and positions; None: all."""
@@ -87,6 +90,18 @@ class Places:
     dram: Mapping[str, int]
     shared: Mapping[str, int] = field(default_factory=dict)
     """As if the whole buffer lay in the shared memory of the core's cluster."""
+
+
+def place_in(name: str, first: int, count: int, total: int, alike: tuple[int, int]) -> TileLoop:
+    """Tiles `first` .. `first + count` of a loop over `total`, out of a stretch of tiles that are
+    `alike`, of which its first one and how many they are is given."""
+    begin, many = alike
+    kind = "steady"
+    if total == 1:
+        kind = "only"
+    elif many == 1 and begin in (0, total - 1):
+        kind = "first" if begin == 0 else "last"
+    return name, first, count, total, kind
 
 
 def slot_address(buffer: Buffer, tile: Tile, places: Places) -> Address:

@@ -56,6 +56,8 @@ class Instruction(ABC):
     """Tokens of other cores given when it has ended; they arrive `front_end.signal` later."""
     origin: int = 0
     """Index into the program's origins: which model node this is for."""
+    tile: int = -1
+    """Index into the program's tiles: which of its layer's tiles this is for; -1: none."""
 
     @property
     def form(self) -> str:
