@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import pandas as pd
 
 from archgen.api import load_arch, load_model, prepared_for, request_for, states_of
 from archgen.assembly import write_assembly
@@ -41,6 +42,8 @@ from archgen.models.extents import Extents, Range
 from archgen.models.family import SourceFamily, open_family
 from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
+from archgen.outcomes.command_text import save_commands
+from archgen.outcomes.commands import commands_frame
 from archgen.outcomes.point import Point
 from archgen.outcomes.rows import host_calls
 from archgen.perfetto import write_trace
@@ -82,6 +85,7 @@ class _Shown:
     as_json: bool
     output: Path | None
     trace: Path | None
+    commands: Path | None
     tree: Path | None
 
     @property
@@ -93,7 +97,7 @@ class _Shown:
     @property
     def run(self) -> bool:
         """Whether the run of the program is asked for, and not, or not only, its text."""
-        return self.report or self.trace is not None
+        return self.report or self.trace is not None or self.commands is not None
 
 
 @click.command()
@@ -123,6 +127,12 @@ class _Shown:
     help="Run the program and write a file for ui.perfetto.dev instead; *.gz is compressed.",
 )
 @click.option(
+    "--commands",
+    type=click.Path(path_type=Path),
+    help="Run the program and write its commands instead, with tile, control words and intervals: "
+    "*.csv or *.parquet as a table, else as text.",
+)
+@click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
@@ -146,6 +156,7 @@ def compile(
     after: str | None,
     tree: Path | None,
     trace: Path | None,
+    commands: Path | None,
     output: Path | None,
     timeout: float | None,
     memory: int | None,
@@ -159,6 +170,7 @@ def compile(
     archgen compile soma-edge --model squeezenet -o squeezenet.asm
     archgen compile soma-edge --model squeezenet -o squeezenet.npu
     archgen compile soma-edge --model squeezenet --report
+    archgen compile soma-edge --model squeezenet --commands squeezenet.csv
     archgen compile soma-edge --model squeezenet --trace squeezenet.pftrace.gz
     archgen compile soma-edge --model squeezenet --after tree -o squeezenet.tree
     archgen compile soma-edge --model squeezenet --tree squeezenet.tree --report
@@ -170,7 +182,7 @@ def compile(
     if after == "list":
         click.echo("\n".join(FORMS))
         return
-    shown = _Shown(after, report or as_json, as_json, output, trace, tree)
+    shown = _Shown(after, report or as_json, as_json, output, trace, commands, tree)
     mistakes = _wrong(arch, model, shown)
     if model is None:
         _resolved(arch, dtype, given, tree, mistakes)
@@ -227,7 +239,9 @@ def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
         found.append("--after and --report: one of them at a time")
     if shown.after is not None and shown.trace is not None:
         found.append("--after and --trace: one of them at a time")
-    files = {"--output": shown.output, "--trace": shown.trace}
+    if shown.after is not None and shown.commands is not None:
+        found.append("--after and --commands: one of them at a time")
+    files = {"--output": shown.output, "--trace": shown.trace, "--commands": shown.commands}
     found += [line for option, path in files.items() for line in _unwritable(option, path)]
     return found
 
@@ -335,11 +349,13 @@ def _form(stage: str, request: Request, model: Prepared) -> str:
 
 
 def _show_run(best: Best, point: Point, shown: _Shown) -> None:
-    """The report and the trace, as far as they are wanted."""
+    """The report, the trace and the commands, as far as they are wanted."""
     program, machine = best.result.program, point.arch
     trace = best.trace or traced(program, machine)
     if shown.trace is not None:
         _write_trace(shown.trace, trace, program, machine)
+    if shown.commands is not None:
+        _write_commands(shown.commands, commands_frame(program, machine, trace))
     if not shown.report:
         return
     made = explanation(best, trace, machine, point.dtype, point.scheduling)
@@ -357,6 +373,13 @@ def _write_loadable(path: Path, best: Best, point: Point, model: Prepared) -> No
         save(path, best.result.program, point.arch, handed)
     except OSError as mistake:
         raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--output") from None
+
+
+def _write_commands(path: Path, frame: pd.DataFrame) -> None:
+    try:
+        save_commands(frame, path)
+    except OSError as mistake:
+        raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--commands") from None
 
 
 def _write_trace(path: Path, trace: Trace, program: Program, machine: Arch) -> None:

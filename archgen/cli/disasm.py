@@ -1,7 +1,7 @@
 """`archgen disasm`: what a loadable holds, as text.
 
-The one idea: the text is the assembly that `archgen compile` prints, made from the bytes of the
-file alone.
+The one idea: the text is the assembly that `archgen compile` prints, its control words, or what
+each command is for, made from the bytes of the file alone.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from pathlib import Path
 
 import click
 
+from archgen.api import commands
 from archgen.cli.options import extension_option
 from archgen.extensions import activate, extension
-from archgen.loadable import Loaded, read
+from archgen.loadable import Loaded, load, read
+from archgen.outcomes.command_text import commands_text, save_commands
 from archgen.scheduling import OptionError
 from simmodel.arch import Encoding
 from simmodel.asm import print_item, print_program
@@ -25,14 +27,21 @@ from simmodel.loadable.kinds import End
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
+    "--level", type=click.Choice(("program", "tiles")), default="program", show_default=True,
+    help="The program as assembly, or its commands layer by layer and tile by tile, run on its "
+    "machine for the cycles between them.",
+)  # fmt: skip
+@click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
-    help="File for the text [default: standard output].",
+    help="File for the text; of tiles *.csv or *.parquet is a table [default: standard output].",
 )  # fmt: skip
 @click.option(
     "--words", is_flag=True, help="The control words instead, as the machine packs its fields."
 )
 @extension_option
-def disasm(file: Path, output: Path | None, words: bool, extensions: Sequence[str]) -> None:
+def disasm(
+    file: Path, level: str, output: Path | None, words: bool, extensions: Sequence[str]
+) -> None:
     """Print the program of a loadable, as `archgen compile -o FILE.npu` writes it.
 
     With --words each command is a line of hexadecimal control words, highest digit first, and its
@@ -42,11 +51,17 @@ def disasm(file: Path, output: Path | None, words: bool, extensions: Sequence[st
     \b
     archgen disasm squeezenet.npu
     archgen disasm squeezenet.npu --words
+    archgen disasm squeezenet.npu --level tiles -o squeezenet.csv
 
     Exit code 2: the file is none, or is damaged; it is said where.
     """
+    if level == "tiles" and words:
+        raise OptionError(["--level tiles and --words: one of them at a time"])
     activate(tuple(map(extension, extensions)))
     try:
+        if level == "tiles":
+            _tiles(file, output)
+            return
         loaded = read(file)
         text = _words(loaded) if words else print_program(loaded.program)
         if output is None:
@@ -55,6 +70,16 @@ def disasm(file: Path, output: Path | None, words: bool, extensions: Sequence[st
             output.write_text(text, encoding="utf-8")
     except OSError as mistake:
         raise OptionError([f"{mistake.filename}: {mistake.strerror}"]) from None
+
+
+def _tiles(file: Path, output: Path | None) -> None:
+    """The commands of a loadable, tile by tile."""
+    loaded = load(file)
+    frame = commands(loaded.program, loaded.arch)
+    if output is None:
+        click.echo(commands_text(frame), nl=False)
+    else:
+        save_commands(frame, output)
 
 
 def _words(loaded: Loaded) -> str:

@@ -17,7 +17,14 @@ from itertools import pairwise
 
 from archgen.cli.fields import Field, Part, parts
 from archgen.knobs import Option, held, options
-from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS, Column
+from archgen.outcomes.columns import (
+    COLUMNS,
+    COMMAND_COLUMNS,
+    LAYER_COLUMNS,
+    LEVEL_COLUMNS,
+    SPAN_COLUMNS,
+    Column,
+)
 from archgen.outcomes.stalls import STALLS
 from archgen.plots.saving import DETAILS, OVERVIEWS
 from archgen.schema.json_schema import arch_view
@@ -51,6 +58,7 @@ _FRAMES: Mapping[str, Iterable[Column]] = {
     "Study.layers and runs/*.layers.parquet: one row for each node of a point": LAYER_COLUMNS,
     "Study.spans and runs/*.spans.parquet: when each engine worked for which node": SPAN_COLUMNS,
     "Study.levels and runs/*.levels.parquet: levels over time, in bins": LEVEL_COLUMNS,
+    "archgen.commands, compile --commands, disasm --level tiles: queue by queue": COMMAND_COLUMNS,
 }
 
 

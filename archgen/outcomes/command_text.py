@@ -8,10 +8,12 @@ core 0, layer 'conv1' (Conv), group 0
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from archgen.files import write_atomically, write_text
 from archgen.outcomes.frame import Record, records
 
 
@@ -29,6 +31,16 @@ def commands_text(frame: pd.DataFrame) -> str:
             lines += [f"  {_tile(*key)}"] if layer else []
             lines += (f"    {_command(row)}" for row in rows)
     return "\n".join(lines) + "\n" if lines else ""
+
+
+def save_commands(frame: pd.DataFrame, path: Path) -> None:
+    """`frame` as the file `path`: .csv, .parquet, or text. Raises OSError."""
+    if path.suffix == ".csv":
+        write_atomically(path, lambda target: frame.to_csv(target, index_label="row"))
+    elif path.suffix == ".parquet":
+        write_atomically(path, lambda target: frame.to_parquet(target))
+    else:
+        write_text(path, commands_text(frame))
 
 
 def _by(rows: list[Record], names: tuple[str, ...]) -> dict[tuple[Any, ...], list[Record]]:
