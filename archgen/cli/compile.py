@@ -167,10 +167,8 @@ def compile(
     The summary goes to standard error, so the text can be piped; `archgen.read_assembly` reads it.
 
     \b
-    archgen compile soma-edge --model squeezenet -o squeezenet.asm
-    archgen compile soma-edge --model squeezenet -o squeezenet.npu
-    archgen compile soma-edge --model squeezenet --report
-    archgen compile soma-edge --model squeezenet --commands squeezenet.csv
+    archgen compile soma-edge --model squeezenet -o squeezenet.npu    # or squeezenet.asm
+    archgen compile soma-edge --model squeezenet --report --commands squeezenet.csv
     archgen compile soma-edge --model squeezenet --trace squeezenet.pftrace.gz
     archgen compile soma-edge --model squeezenet --after tree -o squeezenet.tree
     archgen compile soma-edge --model squeezenet --tree squeezenet.tree --report

@@ -351,6 +351,13 @@ COMMAND_COLUMNS = (
         "and shape in elements",
     ),
     Column(
+        "packed",
+        "text",
+        "",
+        "control words as the machine packs them (section encoding, else derived), in hexadecimal, "
+        "first byte first; missing: no machine, or its fields do not hold all values",
+    ),
+    Column(
         "steps",
         "text",
         "bytes",

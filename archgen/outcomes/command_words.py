@@ -19,7 +19,7 @@ APART = frozenset({"engine", "waits", "signals", "notifies", "origin", "tile"})
 """Fields that are no control words of the engine: columns of their own have them."""
 
 
-def control_words(command: Instruction, addresses: Mapping[str, int] | None = None) -> Any:
+def named_words(command: Instruction, addresses: Mapping[str, int] | None = None) -> Any:
     """Field -> value, as JSON holds it; of operands a mapping as well.
 
     `addresses`: of operands by their field, in one turn of the loops; default: in the first.

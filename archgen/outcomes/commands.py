@@ -19,13 +19,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from archgen.outcomes.columns import COMMAND_COLUMNS
-from archgen.outcomes.command_words import control_words, steps
+from archgen.outcomes.command_words import named_words, steps
 from archgen.outcomes.frame import typed_frame
 from archgen.outcomes.point import Row
 from archgen.outcomes.producers import producers
 from archgen.outcomes.timeline import spans_of
 from simmodel.arch import Arch
 from simmodel.asm import print_fields
+from simmodel.encoding import EncodingError, control_words
 from simmodel.expand import Site, addresses
 from simmodel.isa import HOST, Instruction
 from simmodel.order import timeline
@@ -86,6 +87,7 @@ class _Listing:
         self.line = timeline(program)
         self.times = np.array([site.times for site in self.line.sites], np.int64)
         self.run = None if arch is None or trace is None else self._ran(arch, trace)
+        self.packed = _packed(program, arch)
         self.position = self._positions()
         self.number = self._numbers()
 
@@ -143,7 +145,7 @@ class _Listing:
                 **self._told(site, first),
                 "times": len(found) * site.times,
                 "loops": " ".join(f"{name}*{count}" for name, count in loops) or None,
-                "words": _json(control_words(site.instruction)),
+                "words": _json(named_words(site.instruction)),
                 "steps": _json(steps(site.instruction)),
                 **self._timed(first, found, lambda one: int(self.line.site[one])),
             }
@@ -163,7 +165,7 @@ class _Listing:
                 words = {name: int(found[at]) for name, found in known[site_number]}
                 yield {
                     **told, "position": int(self.position[one]) + turn, "times": 1,
-                    "words": _json(control_words(site.instruction, words)), **timed,
+                    "words": _json(named_words(site.instruction, words)), **timed,
                 }  # fmt: skip
 
     def _told(self, site: Site, one: int) -> Row:
@@ -182,6 +184,7 @@ class _Listing:
             "opcode": command.MNEMONIC,
             "form": command.form,
             "control": print_fields(command).strip(),
+            "packed": self.packed[int(self.line.site[one])] if self.packed else None,
             "waits": _json(dict(command.waits)),
             "signals": _json(dict(command.signals)),
             "notifies": _json([list(each) for each in command.notifies]),
@@ -219,6 +222,17 @@ class _Listing:
         if len(known):
             row["least_interval_cycles"] = int(known.min())
         return row
+
+
+def _packed(program: Program, arch: Arch | None) -> list[str]:
+    """The control words of each site; none where they are not known."""
+    try:
+        streams = control_words(program, arch)[0] if arch is not None else []
+    except EncodingError:
+        return []
+    # Sites are the instructions in the order of the stream.
+    pairs = (pair for stream in streams for pair in stream)
+    return [packed.hex() for command, packed in pairs if isinstance(command, Instruction)]
 
 
 def _origin(program: Program, index: int) -> Origin:
