@@ -36,7 +36,8 @@ FIXED = 16
 OPCODE = "opcode"
 WIDTHS = {
     OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "*.count": 8, "*.base": 40, "*.memory": 4,
-    "*.dtype": 8, "*.shape": 24, "function": 16, "waits.*": 16, "signals.*": 16, "notifies.*": 16, "*": 32,
+    "*.dtype": 8, "*.shape": 24, "function": 16, "waits.*": 16, "signals.*": 16, "notifies.*": 16,
+    "*": 32,
 }  # fmt: skip
 """Bits of fields where a machine says nothing: the first pattern that matches counts."""
 ROLES = ("dram", "shared", "local", "weights", "accumulators")

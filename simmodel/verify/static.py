@@ -158,7 +158,7 @@ def _references(instruction: Instruction, program: Program, arch: Arch, core: in
         yield "barrier", f"barrier {instruction.barrier!r} is not declared"
     if program.origins and not 0 <= instruction.origin < len(program.origins):
         yield "origin", f"origin {instruction.origin} of {len(program.origins)}"
-    if instruction.tile >= max(1, len(program.tiles)):
+    if program.tiles and instruction.tile >= len(program.tiles):
         yield "tile", f"tile {instruction.tile} of {len(program.tiles)}"
     if isinstance(instruction, HostCall):
         if not 0 <= instruction.payload < len(program.payloads):

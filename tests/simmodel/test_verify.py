@@ -43,7 +43,7 @@ from simmodel.isa import (
 )
 from simmodel.order import Stuck, Timeline, dependencies, random_order, sequence, timeline
 from simmodel.overlap import Box, meet
-from simmodel.program import Buffer, Program
+from simmodel.program import Buffer, Program, TileKind
 from simmodel.region import Operand, Ring
 from simmodel.simulate import simulate
 from simmodel.verify import VerifyError, findings, verify
@@ -247,6 +247,8 @@ BROKEN: dict[str, tuple[str, Callable[[], Program]]] = {
     "output elsewhere": (
         "port", lambda: replace(pipeline(), outputs=(port("y", at("local", 0, (4,))),))),
     "origin unknown": ("origin", lambda: change(STORE, origin=3)),
+    "tile unknown": (
+        "tile", lambda: replace(change(STORE, tile=1), tiles=(TileKind(0, (), (1,)),))),
     "payload unknown": ("payload", lambda: host_call(1)),
     "window beyond its input": ("shape", lambda: windows(kernel=(4, 3))),
     "dilated window beyond its input": ("shape", lambda: windows(dilation=(1, 2))),
