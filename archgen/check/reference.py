@@ -70,9 +70,12 @@ def run_reference(
 
 def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own,
-    and those that nobody reads, which ONNX Runtime would not look for, are gone."""
+    and those that nobody reads, which ONNX Runtime would not look for, are gone, also as inputs."""
     light = without_initializers(proto)
     read = set(_names_read(proto.graph))
+    unread = {tensor.name for tensor in proto.graph.initializer} - read
+    del light.graph.input[:]
+    light.graph.input.extend(port for port in proto.graph.input if port.name not in unread)
     for tensor in proto.graph.initializer:
         if tensor.name not in read:
             continue

@@ -139,7 +139,7 @@ def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int
     if narrow is None:
         return False
     found, row = roles(head), row_of(head)
-    loops = () if plan.tiled.resident else plan.tiled.loops
+    loops = () if _stays(plan) else plan.tiled.loops
     deep = _step(loops, found.k, reduction=True) or tensor.shape[row]
     depths = {high - low for low, high in _cuts(((0, tensor.shape[row]),), deep)}
     wide = _step(loops, found.col, reduction=False)
@@ -147,11 +147,17 @@ def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int
     return all(fits_tiles(narrow, row, depth, width) for depth in depths for width in widths)
 
 
+def _stays(plan: LayerPlan) -> bool:
+    """Whether the weights are on chip as a whole. Where a layer's constants stay, weights of which
+    each tile needs others, as of a batch of products, are loaded piece by piece all the same."""
+    return plan.computes[0].reads[1] not in dict(plan.loads)
+
+
 def _columns(
     plan: LayerPlan, col: int | None, walked: Sequence[Walked]
 ) -> tuple[tuple[int, int], ...]:
     """Ranges of columns that cores and tiles compute."""
-    if col is None or plan.tiled.resident:
+    if col is None or _stays(plan):
         return ((0, 1 if col is None else plan.tiled.layer.head.dims[col].extent),)
     if not walked:
         return tuple(sorted({part[col] for part in plan.tiled.parts}))
@@ -198,7 +204,7 @@ def packed_data(pack: Packed, plan: LayerPlan, data: Array, block: int = 1) -> A
     `block`."""
     ordered = data.transpose(pack.order)
     lead = len(pack.batch)
-    loops = () if plan.tiled.resident else plan.tiled.loops
+    loops = () if _stays(plan) else plan.tiled.loops
     found = roles(plan.tiled.layer.head)
     cols = list(_cuts(pack.columns, _step(loops, found.col, reduction=False)))
     depth = 1 if pack.k is None else data.shape[pack.k]

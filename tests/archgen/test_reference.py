@@ -42,6 +42,13 @@ def test_outputs_and_intermediates() -> None:
     assert np.array_equal(values["y"], np.maximum(X * 2, 0))
 
 
+def test_a_weight_that_nobody_reads_is_no_input_that_is_missing() -> None:
+    model = network()
+    model.graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.float32), "left"))
+    model.graph.input.append(helper.make_tensor_value_info("left", TensorProto.FLOAT, [3]))
+    assert np.array_equal(run_reference(model, {"x": X})["y"], np.maximum(X * 2, 0))
+
+
 def test_a_refusal_is_an_exception_and_no_line_on_the_terminal(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from machines import machine
 from networks import Net
+from networks import check as checked
 
 from compiler.bind.bind import Bind
 from compiler.bind.roles import roles
@@ -110,3 +111,12 @@ def check(tile: Tile, pack: Packed, flat: Array, data: Array) -> None:
     assert operand.distinct == operand.bytes
     positions = math.prod(operand.shape[axis] for axis in pack.batch)
     assert operand.run % (operand.bytes // positions) == 0
+
+
+def test_weights_of_a_batch_are_packed_as_they_are_loaded() -> None:
+    """Where the layers' constants stay, the matrices of a batch still come one by one, in tiles."""
+    net = Net()
+    hidden = net.op("Relu", net.op("MatMul", net.input(4, 16), net.weight(3, 16, 16)))
+    seen = checked(net.model(net.op("MatMul", hidden, net.weight(3, 16, 16))), machine(), "fp32")
+    (made,) = seen.compiled.decisions
+    assert any(tiled.resident and len(tiled.loops) > 1 for tiled in made.schedule.layers)
