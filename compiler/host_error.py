@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from compiler.nest.interp import Host
 from compiler.nest.ir import Array, HostNode
@@ -48,14 +48,15 @@ def moved_by(
 
 
 def tied(host: Host, payload: bytes, given: Sequence[Array]) -> list[Array]:
-    """How far each element of a host operator moves with roundings of its real constants: integers
-    that lie at a tie may go either way."""
+    """How far each element of a host operator moves with roundings of its real constants and of
+    what it quantizes: integers that lie at a tie may go either way."""
     results = host(payload, list(given))
     moved = [np.zeros(np.shape(values)) for values in results]
     for sign in (-1, 1):
-        other = _nudged(payload, 1 + sign * _ROUNDINGS * EPSILON["fp32"])
-        if other is not None:
-            _widen(moved, results, host(other, list(given)))
+        unit = sign * _ROUNDINGS * EPSILON["fp32"]
+        for other in (_nudged(payload, 1 + unit), _shaken(payload, unit)):
+            if other is not None:
+                _widen(moved, results, host(other, list(given)))
     return moved
 
 
@@ -101,3 +102,40 @@ def _nudged(payload: bytes, factor: float) -> bytes | None:
         values = numpy_helper.to_array(tensor) * np.float32(factor)
         tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
     return model.SerializeToString() if real else None
+
+
+def _shaken(payload: bytes, unit: float) -> bytes | None:
+    """A payload in which the real values that it makes and then quantizes are off by `unit` of
+    themselves and of the largest of them; None where there are none.
+
+    Constants alone do not show that: one scale in front of a mean and one behind it cancel.
+    """
+    model = onnx.load_model_from_string(payload)
+    graph = model.graph
+    made = {name for node in graph.node for name in node.output}
+    real = {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        quantizes = node.op_type == "QuantizeLinear" and node.input[1] in real
+        if quantizes and node.input[0] in made:
+            nodes += _off_by(unit, node.input[0], f"{node.output[0]}.off")
+            node.input[0] = nodes[-1].output[0]
+        nodes.append(node)
+    if len(nodes) == len(graph.node):
+        return None
+    whole = onnx.GraphProto()
+    whole.node.extend(nodes)
+    del graph.node[:]
+    graph.MergeFrom(whole)
+    return model.SerializeToString()
+
+
+def _off_by(unit: float, of: str, name: str) -> Iterator[onnx.NodeProto]:
+    """Nodes that add `unit` of the sizes of a value, and of the largest size in it."""
+    sizes, largest, both, share, factor = (f"{name}.{part}" for part in range(5))
+    yield helper.make_node("Abs", [of], [sizes])
+    yield helper.make_node("ReduceMax", [sizes], [largest], keepdims=1)
+    yield helper.make_node("Add", [sizes, largest], [both])
+    yield helper.make_node("Constant", [], [factor], value_float=unit)
+    yield helper.make_node("Mul", [both, factor], [share])
+    yield helper.make_node("Add", [of, share], [name])

@@ -48,3 +48,18 @@ def test_what_depends_on_a_threshold_may_be_anything() -> None:
     code = payload(nodes, constants, TensorProto.INT64, [3])
     (moved,) = tied(run_node, code, [np.array([0, 1, 2], np.float32)])
     assert np.isinf(moved).all()
+
+
+def test_a_tie_behind_a_mean_moves_though_both_scales_round_alike() -> None:
+    """Means of 2.25 and 2 over 4 steps of a half: 4.5 steps may be 4 or 5."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale"], ["d"]),
+        helper.make_node("GlobalAveragePool", ["d"], ["p"]),
+        helper.make_node("QuantizeLinear", ["p", "half", "zero"], ["y"]),
+    ]
+    nodes.insert(0, helper.make_node("Cast", ["x"], ["q"], to=TensorProto.INT8))
+    constants = {"scale": np.float32(0.1), "half": np.float32(0.05), "zero": np.int8(0)}
+    code = payload(nodes, constants, TensorProto.INT8, [1, 2, 4, 1])  # type: ignore[arg-type]
+    given = np.array([[1, 2, 3, 3], [1, 2, 3, 2]], np.float32).reshape(1, 2, 4, 1)
+    (moved,) = tied(run_node, code, [given])
+    assert moved.ravel().tolist() == [1, 0]
