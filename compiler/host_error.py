@@ -127,7 +127,8 @@ def _shaken(payload: bytes, unit: float) -> bytes | None:
     whole.node.extend(nodes)
     del graph.node[:]
     graph.MergeFrom(whole)
-    return model.SerializeToString()
+    code: bytes = model.SerializeToString()
+    return code
 
 
 def _off_by(unit: float, of: str, name: str) -> Iterator[onnx.NodeProto]:
