@@ -401,42 +401,45 @@ def _observe_steps(steps: tuple[ProgramStep, ...], observe: Observer) -> None:
 
 def _placed(search: Search, observe: Observer, notes: list[str]) -> tuple[ProgramStep, ...]:
     """Every group planned and placed; adds to `notes` what had to be given up."""
-    groups, kept, homed = grouped(search)
-    observe("fuse", groups)
-    observe("keep", kept)
-    observe("homes", homed)
-    made = (homed, kept, groups)
+    made = grouped(search)
+    stages = ("homes", "keep", "pin", "fuse")
+    for stage, parts in zip(stages[::-1], made[::-1], strict=True):
+        observe(stage, parts)
 
     def gave_up(position: int, note: str) -> None:
         notes.append(note)
-        if made[position] is groups:
-            observe("keep", groups)
-        observe("homes", made[position])
+        for stage in stages[:position][::-1]:
+            observe(stage, made[position])
 
     return placed(made, search.fitter, gave_up)
 
 
-def grouped(search: Search) -> tuple[Parts, Parts, Parts]:
-    """The groups, then with what is kept between them, then with what lies in shared memory.
+def grouped(search: Search) -> tuple[Parts, Parts, Parts, Parts]:
+    """The groups with what lies in shared memory between them; with what is kept on chip; with the
+    constants that stay there; the groups alone.
 
     Groups are formed for the best that can be; where that does not come true, also for the
     worst, and the better ones are taken.
     """
     graph, fitter, stages = search.graph, search.fitter, search.fitter.stages
-    best: tuple[float, tuple[Parts, Parts, Parts]] | None = None
-    for outlook in stages.homes.outlooks(graph, fitter):
-        groups = stages.partition.apply(
-            search.parts, graph, outlook.price, outlook.bound, outlook.below, outlook.ends
-        )
-        # What is kept is weighed against DRAM: shared memory may do better on its own.
-        total = math.inf
-        for kept in (stages.keep.apply(groups, graph, fitter), groups):
-            homed = stages.homes.apply(kept, graph, fitter)
-            found = added(homed, fitter)
-            total = min(total, found)
-            if best is None or found < best[0]:
-                best = found, (groups, kept, homed)
-        if total <= added(groups, outlook):
+    best: tuple[float, tuple[Parts, Parts, Parts, Parts]] | None = None
+    for hoped, least in stages.pin.outlooks(search.parts, fitter):
+        for outlook in stages.homes.outlooks(graph, hoped):
+            groups = stages.partition.apply(
+                search.parts, graph, outlook.price, outlook.bound, outlook.below, outlook.ends
+            )
+            pinned = stages.pin.apply(groups, fitter)
+            # What is kept is weighed against DRAM: shared memory may do better on its own.
+            total = math.inf
+            for kept in (stages.keep.apply(pinned, graph, fitter), pinned):
+                homed = stages.homes.apply(kept, graph, fitter)
+                found = added(homed, fitter)
+                total = min(total, found)
+                if best is None or found < best[0]:
+                    best = found, (homed, kept, pinned, groups)
+            if total <= added(groups, outlook):
+                break
+        if stages.tile.objective == "latency" and best is not None and best[0] <= least:
             break
     assert best is not None
     return best[1]

@@ -54,7 +54,7 @@ def numbered(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-CHOSEN = ("fuse", "keep", "homes", "tree", "tile", "plan", "layout", "emit", "order")
+CHOSEN = ("fuse", "pin", "keep", "homes", "tree", "tile", "plan", "layout", "emit", "order")
 """Stages whose forms differ between the programs that are tried."""
 PLACED = ("tree", "tile", "plan", "layout")
 """Those among them that print the steps of a program."""

@@ -92,7 +92,7 @@ class Fitter:
 
         Raises DoesNotFit for a layer alone.
         """
-        if outline in self._known or _alone(group):
+        if outline in self._known or group.alone:
             found = self._alike(group)
             return found[0].estimate if found else None
         return self.search.below(group, limit)
@@ -137,7 +137,7 @@ class Fitter:
             plan = self.stages.plan
             self._known[outline] = (
                 [self.stages.tile.alone(group, self.arch, plan.slots, self.way, plan.apply)]
-                if _alone(group)
+                if group.alone
                 else self.search.schedules(group)
             )
         return self._known[outline]
@@ -149,8 +149,3 @@ class Fitter:
         """
         plan = self.stages.plan.apply(schedule, self.arch)
         return plan, self.stages.alloc.apply(plan, self.arch, before)
-
-
-def _alone(group: Group) -> bool:
-    """Whether the search for the schedule of a layer alone serves a group."""
-    return len(group.layers) == 1 and not group.kept

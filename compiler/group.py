@@ -13,6 +13,7 @@ from functools import cached_property
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Storage, Tensor, dense
+from simmodel.arch import MemoryRole
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,19 @@ def padded(shape: Sequence[int], before: Sequence[int], after: Sequence[int]) ->
 
 
 @dataclass(frozen=True)
+class Pinned:
+    """A constant that stays on chip from the first group that reads it to the last one: all of it
+    on every core that works on it."""
+
+    role: MemoryRole
+    address: int
+    """Of its first byte, in that memory of every core."""
+    bytes: int
+    loads: bool = False
+    """Whether no group before reads it, so that it has to be loaded first."""
+
+
+@dataclass(frozen=True)
 class Shared:
     """Where a tensor's buffer lies in shared memory."""
 
@@ -110,10 +124,22 @@ class Group:
     """Tensors made here that others read, or that the network gives."""
     kept: Mapping[str, Kept] = field(default_factory=dict, hash=False)
     """Inputs and results that are on chip before and after."""
-    reserved: int = 0
-    """Bytes at the end of local memory that hold what is kept, for this group or others."""
+    pinned: Mapping[str, Pinned] = field(default_factory=dict, hash=False)
+    """Constants that stay on chip before or after."""
+    reserved: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """Memory role -> bytes at its end that hold what is kept or pinned, for this group or others.
+    """
     shared: Mapping[str, Shared] = field(default_factory=dict, hash=False)
     """Inputs and stored results that lie in shared memory."""
+
+    def room(self, role: str, size: int) -> int:
+        """Of a memory of `size` bytes, those that the group may use."""
+        return size - self.reserved.get(role, 0)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it is one layer of which nothing is on chip before or after."""
+        return len(self.layers) == 1 and not self.kept and not self.pinned
 
     @property
     def index(self) -> int:
@@ -170,6 +196,14 @@ class Group:
         if len(self.layers) == 1:
             return self.layers[0].name
         return f"{self.layers[0].name} .. {self.layers[-1].name}"
+
+
+def reserving(*reserves: Mapping[str, int]) -> dict[str, int]:
+    """By memory role, the most bytes of all `reserves`."""
+    found: dict[str, int] = {}
+    for role, size in (pair for reserve in reserves for pair in reserve.items()):
+        found[role] = max(found.get(role, 0), size)
+    return found
 
 
 def grouped(layers: Sequence[Layer], readers: Mapping[str, frozenset[str]]) -> Group:

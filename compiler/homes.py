@@ -267,7 +267,7 @@ class _Chosen:
         if address + candidate.span.size > self.most or wanted not in (None, address):
             return None
         home = Shared(address, candidate.span.size, candidate.slices)
-        return (address, candidate.span), {
+        return ((address, candidate.span),), {
             position: self._with(position, dict.fromkeys(names, home))
             for position, names in candidate.names.items()
         }

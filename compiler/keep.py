@@ -15,11 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.cost.handover import between_cores
-from compiler.group import Group, Kept
+from compiler.group import Group, Kept, reserving
 from compiler.hold.spans import GRAIN, Span, lowest
 from compiler.keepable import Candidate, candidates
 from compiler.nest.ir import NestGraph
 from compiler.options import Omittable, Share
+from compiler.pin import spans
 from compiler.priced import Part, Place, PricedParts, Prices
 from compiler.slices import Slicing, slicings
 from simmodel.arch import Memory
@@ -44,9 +45,7 @@ class KeepTensors(Omittable):
         if not self.enabled:
             return tuple(parts)
         memory = fitter.arch.memories.local
-        residents = _Residents(
-            PricedParts(list(parts), fitter), memory, int(self.share * memory.size)
-        )
+        residents = _Residents(_beside_pinned(parts, fitter), memory, int(self.share * memory.size))
         found = sorted(candidates(parts, graph, fitter), key=lambda c: -c.worth)
         for candidate in found:
             residents.program.offer(*residents.places(candidate))
@@ -78,7 +77,7 @@ def kept_as_given(
         ValueError: a tensor cannot be kept, or not there; says which and why.
     """
     memory = fitter.arch.memories.local
-    residents = _Residents(PricedParts(list(parts), fitter), memory, memory.size)
+    residents = _Residents(_beside_pinned(parts, fitter), memory, memory.size)
     able = {candidate.name: candidate for candidate in candidates(parts, graph, fitter)}
     for name, wanted in given.items():
         if name not in able:
@@ -101,6 +100,11 @@ def kept_as_given(
         best = found[0] if len(found) == 1 else residents.program.best(found)
         residents.program.settle(best or found[0])
     return tuple(residents.program.parts)
+
+
+def _beside_pinned(parts: Sequence[Part], prices: Prices) -> PricedParts:
+    """`parts`, with the constants that lie at the memory's end."""
+    return PricedParts(list(parts), prices, spans(parts, "local", prices.arch.memories.local))
 
 
 @dataclass
@@ -159,7 +163,7 @@ class _Residents:
         if offset + size > self.most or address not in (None, base):
             return None
         reserve = memory.size - base
-        return (offset, span), {
+        return ((offset, span),), {
             position: self._with(position, candidate, way, base, reserve)
             for position in range(candidate.first, candidate.last + 1)
             if isinstance(self.program.parts[position], Group)
@@ -170,7 +174,7 @@ class _Residents:
     ) -> Group:
         """The group at `position` with one more tensor on the residents."""
         group = self.program.group(position)
-        reserved = max(group.reserved, reserve)
+        reserved = reserving(group.reserved, {"local": reserve})
         if position not in candidate.groups:
             return replace(group, reserved=reserved)
         found = candidate.joint.user(group)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,7 +14,7 @@ from compiler.nest.ir import HostNode
 from simmodel.arch import Arch
 
 Part = Group | HostNode
-Place = tuple[tuple[int, Span], Mapping[int, Group]]
+Place = tuple[Sequence[tuple[int, Span]], Mapping[int, Group]]
 """Where something can lie in a memory between groups, and the groups by position that it changes.
 """
 
@@ -130,7 +130,7 @@ class PricedParts:
 
     def settle(self, place: Place) -> None:
         """Let something lie there."""
-        span, changed = place
-        self.placed.append(span)
+        spans, changed = place
+        self.placed += spans
         for position, group in changed.items():
             self.parts[position] = group

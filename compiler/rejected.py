@@ -18,7 +18,7 @@ from compiler.driver import Decision, Search
 from compiler.errors import CompilerError, DoesNotFit
 from compiler.fuse.dependence import dependences, members, union
 from compiler.geometry.walk import Unwalkable
-from compiler.group import Group
+from compiler.group import Group, reserving
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode
 from compiler.repair import fits
@@ -158,8 +158,9 @@ class Neighbours:
         near = {*group.inputs, *group.results}
         kept = {n: k for other in around for n, k in other.kept.items() if n in near}
         shared = {n: s for other in around for n, s in other.shared.items() if n in near}
-        reserved = max(other.reserved for other in around)
-        return replace(group, kept=kept, reserved=reserved, shared=shared)
+        pinned = {n: p for other in around for n, p in other.pinned.items() if n in near}
+        reserved = reserving(*(other.reserved for other in around))
+        return replace(group, kept=kept, pinned=pinned, reserved=reserved, shared=shared)
 
     def _against(self, steps: tuple[int, ...]) -> float:
         return sum(self.made[step].schedule.estimate.total for step in steps)
@@ -222,7 +223,7 @@ class Others:
         if not group.kept and not group.reserved:
             return None
         try:
-            found = self.fitter.schedules(replace(group, kept={}, reserved=0))
+            found = self.fitter.schedules(replace(group, kept={}, pinned={}, reserved={}))
         except DoesNotFit:
             return Option(what, None, self.cost, "does not fit")
         cycles = found[0].estimate.total
@@ -258,7 +259,7 @@ class Others:
 
 def _schedules(search: Search, group: Group, made: Schedule) -> Iterator[Schedule]:
     """All schedules that the search has of a group; of a layer alone the best that fit."""
-    if len(group.layers) > 1 or group.kept:
+    if not group.alone:
         yield from search.fitter.schedules(group)
         return
     stages, arch = search.fitter.stages, search.fitter.arch

@@ -5,6 +5,7 @@
                 none does, or costs more than pieces    two halves; of a layer alone, its operators
     a network   a group, beside what lies in shared     nothing lies in shared memory
                 a group, beside what is kept on chip    nothing is kept between groups
+                a group, beside pinned constants        none is pinned
     a program   it takes too many tokens                no loads are shared between cores
                 it does all the same                    groups that take most of them, halved
                 it does, and every layer is alone       all anew: layers alone, nothing between
@@ -34,6 +35,7 @@ from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode, NestGraph
+from compiler.pin import PinConstants
 from compiler.schedule import Schedule
 from compiler.stages import Stages
 from simmodel.program import Program
@@ -75,7 +77,7 @@ def _halves(fitter: Fitter, group: Group, before: Fit | None) -> list[Fit]:
 def _unscheduled(fitter: Fitter, group: Group) -> CompilerError:
     """Why a layer has no schedule: by itself, or beside what is kept."""
     try:
-        fitter.schedules(replace(group, kept={}, reserved=0))
+        fitter.schedules(replace(group, kept={}, pinned={}, reserved={}))
     except DoesNotFit as why:
         return why
     return fitter.search.refusal(group)
@@ -114,7 +116,8 @@ def _piece(group: Group, layers: tuple[Layer, ...], results: tuple[str, ...]) ->
     """Some of a group's layers, which find what they use where the group does."""
     piece = Group(layers, results, reserved=group.reserved, shared=group.shared)
     kept = {name: home for name, home in group.kept.items() if name in piece.users}
-    return replace(piece, kept=kept)
+    pinned = {name: home for name, home in group.pinned.items() if name in piece.users}
+    return replace(piece, kept=kept, pinned=pinned)
 
 
 def placed(
@@ -124,14 +127,17 @@ def placed(
 
     Args:
         made: the groups as they are to be, and what is less and less on chip between them: with
-            homes in shared memory, with tensors kept, with nothing.
+            homes in shared memory, with tensors kept, with constants pinned, with nothing.
         fitter: the machine.
         gave_up: called with the position in `made` that is tried next, and why.
 
     Pieces of a group may need of what a core keeps another part than the whole did. Raises
     DoesNotFit where a group does not fit with nothing else on chip.
     """
-    whats = ("nothing lies in shared memory", "nothing is kept between groups")
+    whats = (
+        "nothing lies in shared memory", "nothing is kept between groups",
+        "no constant stays for several groups",
+    )  # fmt: skip
     for position, (found, less, what) in enumerate(zip(made, made[1:], whats, strict=False)):
         if all(a is b for a, b in zip(found, less, strict=True)):
             continue
@@ -168,8 +174,8 @@ def ways(stages: Stages, cores: int) -> Iterator[Way]:
     """`stages` on up to `cores` cores, then others that take fewer tokens."""
     yield Way(stages)
     apart = replace(
-        stages, partition=Unfused(), keep=KeepTensors(enabled=False),
-        homes=ChooseHomes(shared=False),
+        stages, partition=Unfused(), pin=PinConstants(enabled=False),
+        keep=KeepTensors(enabled=False), homes=ChooseHomes(shared=False),
     )  # fmt: skip
     yield Way(apart, "too few tokens for groups: every layer alone, nothing kept between them")
     single = replace(apart, plan=replace(apart.plan, slots=1))

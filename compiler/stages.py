@@ -64,6 +64,7 @@ from compiler.nest.read_rows import ReadRows
 from compiler.nest.store_encoded import StoreEncoded
 from compiler.ops.lower import Lower
 from compiler.passes import Pass
+from compiler.pin import PinConstants
 from compiler.plan.make_plan import MakePlan
 from compiler.tile.choose_tiles import ChooseTiles
 
@@ -144,6 +145,7 @@ class Stages:
     """The engine of every operator."""
     partition: PartitionStrategy = field(default_factory=Optimal)
     """Layers become groups that share tile loops."""
+    pin: PinConstants = field(default_factory=PinConstants)
     keep: KeepTensors = field(default_factory=KeepTensors)
     homes: ChooseHomes = field(default_factory=ChooseHomes)
     tile: ChooseTiles = field(default_factory=ChooseTiles)

@@ -235,7 +235,7 @@ class Trials:
 
     def _schedules(self, group: Group) -> list[Schedule]:
         """All schedules of a group that the search has, the best first."""
-        if len(group.layers) > 1 or group.kept:
+        if not group.alone:
             return self.fitter.schedules(group)
         found = self.fitter.candidates(group)
         return sorted((single(tiled, group) for tiled in found), key=lambda s: s.estimate.total)

@@ -27,7 +27,7 @@ def check_layout(
     """
     for role, memory in arch.memories.on_chip().items():
         own = [b for b in plan.buffers.values() if b.role == role and b.address is None]
-        size = memory.size - (plan.schedule.group.reserved if role == "local" else 0)
+        size = plan.schedule.group.room(role, memory.size)
         for buffer in own:
             address, pitch = places[buffer.name]
             grain = math.lcm(memory.alignment, size_of(buffer.dtype))

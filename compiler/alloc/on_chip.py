@@ -75,7 +75,7 @@ class PlaceBuffers:
         """
         places: Places = {}
         for role, memory in arch.memories.on_chip().items():
-            size = memory.size - (plan.schedule.group.reserved if role == "local" else 0)
+            size = plan.schedule.group.room(role, memory.size)
             found = [b for b in plan.buffers.values() if b.role == role]
             places |= {b.name: (b.address, b.bytes) for b in found if b.address is not None}
             buffers = [b for b in found if b.address is None]

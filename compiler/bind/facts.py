@@ -22,7 +22,7 @@ from compiler.geometry.ranges import Key, Range, keys_of, needs
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Tensor, order_of
-from simmodel.arch import Arch
+from simmodel.arch import Arch, MemoryRole
 
 
 class Unholdable(CompilerError):
@@ -34,7 +34,7 @@ class Constant:
     """A constant of a layer that can stay on chip for the whole group."""
 
     key: Key
-    role: str
+    role: MemoryRole
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -83,7 +83,7 @@ class LayerFacts:
         return found
 
     @cached_property
-    def roles(self) -> dict[Key, str]:
+    def roles(self) -> dict[Key, MemoryRole]:
         """Input -> memory from which it is read."""
         keys = {key for entries in self.accesses.values() for _, key, _ in entries}
         return {key: role_of(self.layer, key, self.arch) for key in keys}

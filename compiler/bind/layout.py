@@ -18,11 +18,11 @@ from compiler.geometry.ranges import Key, Region, keys_of
 from compiler.layer import Layer
 from compiler.loops.fission import Link, fission
 from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
-from simmodel.arch import Arch
+from simmodel.arch import Arch, MemoryRole
 from simmodel.dtype import size_of
 
 
-def role_of(layer: Layer, key: Key, arch: Arch) -> str:
+def role_of(layer: Layer, key: Key, arch: Arch) -> MemoryRole:
     """Memory role from which the layer's engine reads `key`."""
     head = layer.head
     if layer.binding.engine != "matrix":

@@ -161,6 +161,11 @@ class _Core:
             bodies.append(Segment(run.count, tuple(self._tile(moving, (*turns, turn), first=new))))
         return Walk(name, tuple(bodies))
 
+    def _lacks(self, buffer: Buffer) -> bool:
+        """Whether a constant that stays is not there since an earlier group."""
+        assert buffer.key is not None
+        return buffer.address is None or self.around.lacking(buffer.key[0], self.number)
+
     def _is_constant(self, buffer: str) -> bool:
         key = self.plan.buffers[buffer].key
         assert key is not None
@@ -241,6 +246,7 @@ class _Core:
             leaf
             for name, engine in self.plan.loads
             if self._is_constant(name) and self.plan.buffers[name].first == position
+            if self._lacks(self.plan.buffers[name])
             for leaf in self._constant(self.plan.buffers[name], engine)
         ]
         return nodes if first else [emptied(node) for node in nodes]

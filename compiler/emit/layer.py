@@ -38,6 +38,12 @@ from simmodel.program import TileKind
 from simmodel.region import Operand
 
 
+def _all_lacking(name: str, core: int) -> bool:
+    """Nothing is there before the group."""
+    del name, core
+    return True
+
+
 @dataclass(frozen=True)
 class Surroundings:
     """What all steps of a group share."""
@@ -55,6 +61,8 @@ class Surroundings:
     """Barriers behind which a DRAM buffer holds what this group reads."""
     picks: Mapping[str, int] = field(default_factory=dict)
     """Origin index of the node that picks a tensor of which this group reads the rows."""
+    lacking: Callable[[str, int], bool] = _all_lacking
+    """Whether a core has yet to load a constant that stays for several groups."""
 
     def uses(self, reads: Iterable[Buffer], writes: Iterable[Buffer]) -> tuple[Use, ...]:
         """What a step touches on chip."""

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import product
 
 import numpy as np
 
@@ -174,15 +175,19 @@ class ProgramEmitter:
     def _constants(self) -> dict[str, Array]:
         """DRAM buffer -> raw elements, packed weights included; only what is read."""
         data: dict[str, Array] = {}
-        for step, packs in zip(self.steps, self.packs, strict=True):
+        loaded = {(number, name) for (name, _), (number, _) in self._pinned.items()}
+        for number, (step, packs) in enumerate(zip(self.steps, self.packs, strict=True)):
             if isinstance(step, HostNode):
                 for name in _touched(step):
                     self._keep(data, self.graph.tensors[name])
                 continue
             for name in step.plan.schedule.group.stored:
                 self._keep(data, sources(self.graph.tensors[name])[-1])
+            group = step.plan.schedule.group
             for layer, pack in zip(step.plan.layers, packs, strict=True):
                 for name, weights in _read(step.plan, layer.position):
+                    if name in group.pinned and (number, name) not in loaded:
+                        continue
                     tensor = self.graph.tensors[name]
                     if pack is not None and weights and tensor.data is not None:
                         data |= packed_bytes(pack, layer, tensor.data)
@@ -192,6 +197,19 @@ class ProgramEmitter:
         for name in self.graph.outputs:
             self._keep(data, self.graph.tensors[name])
         return data
+
+    @cached_property
+    def _pinned(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """Constant that stays for several groups, and core that has it -> the step in which that
+        loads it, and the last one in which it reads it."""
+        found: dict[tuple[str, int], tuple[int, int]] = {}
+        for number, step in enumerate(self.steps):
+            if isinstance(step, HostNode):
+                continue
+            schedule = step.plan.schedule
+            for key in product(schedule.group.pinned, range(len(schedule.parts))):
+                found[key] = found.get(key, (number, number))[0], number
+        return found
 
     def _keep(self, data: dict[str, Array], tensor: Tensor) -> None:
         buffer = tensor.storage.buffer
@@ -290,9 +308,12 @@ class ProgramEmitter:
         def awaited(buffer: str) -> list[str]:
             return [f"step{s}" for s in self._writers.get(buffer, ()) if s < number]
 
+        def lacking(name: str, core: int) -> bool:
+            return self._pinned[name, core][0] == number
+
         around = Surroundings(
             self.arch, self._places(step.places, 0), self.names, number,
-            len(plan.schedule.loops), self.barriers, awaited, self._picks(number, plan),
+            len(plan.schedule.loops), self.barriers, awaited, self._picks(number, plan), lacking,
         )  # fmt: skip
         emitter = GroupEmitter(around, plan, packs, origins)
         trees = []
@@ -458,6 +479,14 @@ class ProgramEmitter:
     def _record(self, number: int, core: int, step: Placed) -> None:
         for buffer in step.plan.buffers.values():
             address, pitch = step.places[buffer.name]
+            name = "" if buffer.key is None else buffer.key[0]
+            if buffer.address is not None and (name, core) in self._pinned:
+                first, last = self._pinned[name, core]
+                if first == number:
+                    self.buffers.append(
+                        Buffer(name, buffer.role, address, buffer.bytes, core, first, last)
+                    )
+                continue
             for slot in range(buffer.slots):
                 self.buffers.append(
                     Buffer(

@@ -63,12 +63,13 @@ class Outlines:
             ]
             layers.append((outlined.number, *wires))
         results = tuple(names[name] for name in group.results)
-        homes = (group.kept, group.shared)
+        homes = (group.kept, group.pinned, group.shared)
         placed = (
             tuple(sorted(((names.get(n, -1), home) for n, home in found.items()), key=_first))
             for found in homes
         )
-        return (*layers, results, group.reserved, *placed, _starts_in_slices(group))
+        reserved = tuple(sorted(group.reserved.items()))
+        return (*layers, results, reserved, *placed, _starts_in_slices(group))
 
     def layer(self, layer: Layer) -> Outlined:
         """What is known of one layer."""

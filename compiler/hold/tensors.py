@@ -46,7 +46,7 @@ class Holder:
 
     def held(self, walked: tuple[Walked, ...]) -> Held:
         """Tensors, then constants that stay."""
-        return Held(self.tensors(walked), self._residents())
+        return Held(self.tensors(walked), {**self._pinned(), **self._residents()})
 
     def tensors(self, walked: tuple[Walked, ...]) -> dict[str, str]:
         """Buffers for the tensors that the walk holds."""
@@ -100,6 +100,29 @@ class Holder:
             self.loads.append((buffer.name, engine))
         return buffer
 
+    def _pinned(self) -> dict[tuple[int, Key], str]:
+        """Constants that stay for several groups: one buffer for all layers that read it."""
+        found: dict[tuple[int, Key], str] = {}
+        made: dict[Key, Buffer] = {}
+        for position, tiled in enumerate(self.schedule.layers if self.group.pinned else ()):
+            for constant in self.facts.layer(tiled.layer).constants:
+                home = self.group.pinned.get(constant.key[0])
+                if home is None:
+                    continue
+                before = made.get(constant.key)
+                buffer = make_buffer(
+                    self.arch, unused(constant.key[0], self.buffers), constant.role,
+                    constant.dtype, constant.shape, constant.strides, slots=1, level=0,
+                    key=constant.key, first=position, last=position, room=constant.bytes,
+                    address=home.address,
+                ) if before is None else replace(before, last=position)  # fmt: skip
+                if before is None:
+                    engine = engine_between("dram", constant.role, self.arch, tiled.layer.name)
+                    self.loads.append((buffer.name, engine))
+                self.buffers[buffer.name] = made[constant.key] = buffer
+                found[position, constant.key] = buffer.name
+        return found
+
     def _residents(self) -> dict[tuple[int, Key], str]:
         """Constants that stay: one load for the whole group."""
         found = {}
@@ -107,6 +130,8 @@ class Holder:
             if not tiled.resident:
                 continue
             for constant in self.facts.layer(tiled.layer).constants:
+                if constant.key[0] in self.group.pinned:
+                    continue
                 buffer = make_buffer(
                     self.arch, unused(constant.key[0], self.buffers), constant.role,
                     constant.dtype, constant.shape, constant.strides, slots=1, level=0,

@@ -52,7 +52,7 @@ class MakePlan:
         Unwalkable or Unholdable where the group's layers do not go together like this."""
         plan = _GroupPlanner(schedule, arch, self.slots, self.walking).plan()
         for role, memory in arch.memories.on_chip().items():
-            size = memory.size - (schedule.group.reserved if role == "local" else 0)
+            size = schedule.group.room(role, memory.size)
             if (demand := demand_of(plan, role)) > size:
                 raise too_large(plan, role, demand, size)
         return plan
@@ -85,7 +85,7 @@ def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:
         for b in live(fullest)
     ]
     # Buffers lie below what stays on chip between groups.
-    below = f" below {bound}" if role == "local" and plan.schedule.group.reserved else ""
+    below = f" below {bound}" if plan.schedule.group.reserved.get(role) else ""
     return DoesNotFit(
         demand=demand,
         bound=bound,
@@ -127,8 +127,7 @@ class _GroupPlanner:
         return Plan(self.schedule, self.buffers, layers, loads, stores, walked, tensors, self.slots)
 
     def _walked(self) -> tuple[Walked, ...]:
-        alone = len(self.group.layers) == 1 and not self.schedule.loops
-        if alone and not self.group.kept:
+        if self.group.alone and not self.schedule.loops:
             return ()
         memory = Memory(self.walking)
         return walk_parts(self.group, self.schedule.loops, self.schedule.parts, memory)

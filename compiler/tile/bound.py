@@ -113,7 +113,7 @@ def _moved(group: Group) -> set[str]:
         left, right = (operand.tensor for operand in head.operands[:2])
         if left in group.inputs and left not in group.kept and not _strided(head):
             moved.add(left)
-        if right in group.inputs and right not in group.kept:
+        if right in group.inputs and right not in group.kept and right not in group.pinned:
             moved.add(right)
     return moved
 

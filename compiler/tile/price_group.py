@@ -8,11 +8,11 @@ one in the middle are walked: the others are like one of these. The plan walks t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from compiler.bind.facts import Facts
+from compiler.bind.facts import Constant, Facts
 from compiler.cost.handover import passed_cycles
 from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Path, Transfer
@@ -22,6 +22,7 @@ from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive
 from compiler.hold.prefetch import earliest
 from compiler.hold.tensors import Holder
+from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.bound import Bounds
@@ -56,9 +57,9 @@ class GroupPricer:
     """Whether constants may be loaded as a whole where no loop reads them again."""
     transfers: dict[object, Transfer] = field(default_factory=dict)
     """Kept between groups: by the tensor's layout and the way that it goes."""
-    arrivals: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict)
-    """By layer and the number of cores: cycles until its constants that stay are there, and the
-    bytes that DRAM moves for them."""
+    arrivals: dict[tuple[int, int, bool], tuple[float, float]] = field(default_factory=dict)
+    """By layer, the number of cores and whether constants of the group alone stay: cycles until
+    its constants that stay are there, and the bytes that DRAM moves for them."""
     way: Way | None = None
     """How loads reach several cores."""
 
@@ -66,12 +67,30 @@ class GroupPricer:
         self.count = len(self.group.layers)
         self._walks: dict[object, tuple[Walked, ...]] = {}
         memories = self.arch.memories.on_chip()
-        self.room = {role: float(memory.size) for role, memory in memories.items()}
-        self.room["local"] -= self.group.reserved
+        room = self.group.room
+        self.room = {role: float(room(role, memory.size)) for role, memory in memories.items()}
         self.bare = tuple(
             Tiled(layer, (), (tuple((0, n) for n in layer.result.shape),), NOTHING)
             for layer in self.group.layers
         )
+
+    def own(self, layer: Layer) -> Iterator[Constant]:
+        """Constants of a layer that can stay for this group alone."""
+        pinned = self.group.pinned
+        return (c for c in self.facts.layer(layer).constants if c.key[0] not in pinned)
+
+    @cached_property
+    def pinned(self) -> Mapping[int, tuple[Constant, ...]]:
+        """Layer -> constants that it loads for this group and others."""
+        found: dict[int, tuple[Constant, ...]] = {}
+        left = {name for name, home in self.group.pinned.items() if home.loads}
+        for position, layer in enumerate(self.group.layers if left else ()):
+            read = left.intersection(layer.inputs)
+            left -= read
+            constants = self.facts.layer(layer).constants if read else ()
+            if read:
+                found[position] = tuple(c for c in constants if c.key[0] in read)
+        return found
 
     @cached_property
     def constants(self) -> tuple[Mapping[str, int], ...]:
@@ -79,7 +98,7 @@ class GroupPricer:
         found = []
         for layer in self.group.layers:
             sizes: dict[str, int] = {}
-            for constant in self.facts.layer(layer).constants:
+            for constant in self.own(layer):
                 sizes[constant.role] = sizes.get(constant.role, 0) + constant.bytes
             found.append(sizes)
         return tuple(found)
@@ -172,7 +191,7 @@ class GroupPricer:
         needs = _Candidate(self, schedule, busiest, frugal=True).least()
         if needs is None:
             return ()
-        kept = ("tensors that stay between groups", self.group.reserved)
+        kept = ("what stays between groups", self.group.reserved.get("local", 0))
         sums = []
         for position, need in enumerate(needs):
             there = [b for b in held if alive(b, position, self.count - 1)]
@@ -361,7 +380,8 @@ class _Candidate:
     """Held tensor -> slots of its buffer, where a tile may have to wait for one."""
 
     def __post_init__(self) -> None:
-        self.held = frozenset(name for m in self.walked.moments for name in m.holds)
+        held = frozenset(name for m in self.walked.moments for name in m.holds)
+        self.held = held.union(self.pricer.group.pinned)
         parts, looped = self.schedule.parts, bool(self.schedule.loops)
         self.channels = channels_of(self.pricer.group, parts)
         self.cores = Cores.of_group(parts, self.channels, self.pricer.way, looped=looped)
@@ -478,14 +498,16 @@ class _Candidate:
 
         stay = zip(self.pricer.constant_bytes, staying, strict=True)
         staying_bytes = {p: size for p, (size, stays) in enumerate(stay) if stays and size}
-        arriving = {p: self._arriving(p)[0] for p in staying_bytes}
+        moving = {*staying_bytes, *self.pricer.pinned}
+        arrivals = {p: self._arriving(p, stays=p in staying_bytes) for p in sorted(moving)}
+        arriving = {p: cycles for p, (cycles, _) in arrivals.items()}
         inputs = tuple(tuple(n for n in la.inputs if n in self.held) for la in group.layers)
         results = tuple(layer.result.name for layer in group.layers)
         told = frozenset(staying_bytes) if arch.front_end.sync == "tokens" else frozenset()
         timeline = Timeline(inputs, results, self.pricer.slots, self.places, room, told)
         cycles = timeline.run(walked, work)
         total.load += sum(arriving.values())
-        constants = sum(self._arriving(p)[1] for p in staying_bytes)
+        constants = sum(moved for _, moved in arrivals.values())
         everything = self.cores.count * total.bytes + constants
         memory = max(total.load, total.store, everything / arch.dram_bytes_per_cycle)
         busy = max(cycles, memory, total.matrix, total.vector)
@@ -494,20 +516,22 @@ class _Candidate:
         lead = arriving.get(0, 0.0)
         return Estimate(busy, total.matrix, total.vector, memory, everything, need, lead, rest)
 
-    def _arriving(self, position: int) -> tuple[float, float]:
-        """Cycles of the loads of a layer's constants that stay, and the bytes that they move: each
-        is a transfer of its own, and engines that reach different memories work side by side."""
+    def _arriving(self, position: int, *, stays: bool) -> tuple[float, float]:
+        """Cycles of the loads of a layer's constants, those that stay for the group if they do and
+        those that do for others too, and the bytes that they move: each is a transfer of its own,
+        and engines that reach different memories work side by side."""
         pricer, cores = self.pricer, self.cores
-        known = pricer.arrivals.get((position, cores.count))
+        known = pricer.arrivals.get((position, cores.count, stays))
         if known is None:
             sums, moved = dict[int, float](), 0.0
-            for constant in pricer.facts.layer(pricer.group.layers[position]).constants:
+            own = pricer.own(pricer.group.layers[position]) if stays else ()
+            for constant in (*own, *pricer.pinned.get(position, ())):
                 way = Path.load(pricer.arch, cores, "dram", constant.role, cores.count)
                 once, engine = way.run(constant.loaded), id(way.engine)
                 sums[engine] = sums.get(engine, 0.0) + float(once.busy)
                 moved += cores.count * float(once.bytes)
             known = max(sums.values(), default=0.0), moved
-            pricer.arrivals[position, cores.count] = known
+            pricer.arrivals[position, cores.count, stays] = known
         return known
 
     def _work(self, run: Run, moment: Moment, shares: tuple[Share | None, ...]) -> Work:

@@ -42,7 +42,7 @@ class Cuts:
         self.shape = self.last.result.shape
         names = [name_of(self.last, axis) for axis in range(len(self.shape))]
         self.axes = {name: axis for axis, name in enumerate(names)}
-        alone = len(self.group.layers) == 1 and not self.group.kept
+        alone = self.group.alone
         self.free = _splittable(self.last) if alone else set(shared_axes(self.group))
         channels = split_channels(self.group)
         self.among = self.free if alone or channels is None else {*self.free, channels}

@@ -23,6 +23,7 @@ from compiler.keep import Given, kept_as_given
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode, NestGraph
+from compiler.pin import pinned_as_given
 from compiler.plan.ir import Plan
 from compiler.repair import fits
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
@@ -84,11 +85,12 @@ def _homed(
     tree: Tree, groups: list[Group | HostNode], graph: NestGraph, fitter: Fitter
 ) -> tuple[Group | HostNode, ...]:
     """The groups with what lies on chip between them."""
-    known = {"local": graph.tensors.keys(), "shared": graph.buffers.keys()}
+    tensors, buffers = graph.tensors.keys(), graph.buffers.keys()
+    known = [buffers if home.memory == "shared" else tensors for home in tree.homes]
     mistakes = [
-        f"line {home.line}: no tensor {home.tensor!r}{nearest(home.tensor, known[home.memory])}"
-        for home in tree.homes
-        if home.tensor not in known[home.memory]
+        f"line {home.line}: no tensor {home.tensor!r}{nearest(home.tensor, names)}"
+        for home, names in zip(tree.homes, known, strict=True)
+        if home.tensor not in names
     ]
     if mistakes:
         raise TreeError(mistakes)
@@ -96,12 +98,18 @@ def _homed(
     kept = {
         home.tensor: Given(home.address, slicing_of(home, groups, fitter.arch, mistakes))
         for home in tree.homes
-        if home.memory == "local"
+        if home.memory == "local" and graph.tensors[home.tensor].data is None
+    }
+    pinned = {
+        home.tensor: (home.memory, home.address)
+        for home in tree.homes
+        if home.memory != "shared" and home.tensor not in kept
     }
     if mistakes:
         raise TreeError(mistakes)
     shared = {home.tensor: home.address for home in tree.homes if home.memory == "shared"}
     try:
+        parts = pinned_as_given(parts, fitter, pinned)
         parts = kept_as_given(parts, graph, fitter, kept)
         return homes_as_given(parts, graph, fitter, shared)
     except ValueError as mistake:
@@ -158,7 +166,7 @@ class _Reader:
             replace(tiled, loops=cuts.layer(work, tiled.layer, size), resident=work.resident)
             for work, tiled, size in zip(self.step.layers, bare.layers, sizes, strict=True)
         )
-        alone = len(layers) == 1 and not loops and not self.group.kept
+        alone = self.group.alone and not loops
         for work in self.step.layers if alone else ():
             if work.resident:  # nothing runs before the loops of the layer
                 self.mistakes.append(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Memory = Literal["local", "shared"]
+Memory = Literal["local", "shared", "weights", "accumulators"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Span:
 
 @dataclass(frozen=True)
 class Home:
-    """A tensor that does not go through DRAM between the steps that make and read it."""
+    """A tensor that does not go through DRAM between the steps that make and read it; a constant
+    that comes from there once for all steps that read it."""
 
     tensor: str
     memory: Memory

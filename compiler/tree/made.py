@@ -72,7 +72,8 @@ def _homes(parts: Sequence[Part]) -> Iterator[Home]:
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
         ]
-        for homes in map(list, map(dict.fromkeys, (kept, shared))):
+        pinned = [Home(name, home.role, home.address) for name, home in group.pinned.items()]
+        for homes in map(list, map(dict.fromkeys, (pinned, kept, shared))):
             for first, second in zip((None, *homes), homes, strict=False):
                 order.add(second, *([first] if first is not None else []))
     yield from order.static_order()

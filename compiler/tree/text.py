@@ -24,6 +24,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import get_args
 
 from compiler.nest.parse import Words
 from compiler.nest.text import spelled
@@ -34,7 +35,7 @@ Remarked = Home | Step | Work | Address
 
 _SAID = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^"#])*')
 """A line up to its comment."""
-_MEMORIES: tuple[Memory, ...] = ("local", "shared")
+_MEMORIES: tuple[Memory, ...] = get_args(Memory)
 _COLUMN = 44
 """Where remarks begin, if the line leaves them room."""
 

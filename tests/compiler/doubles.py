@@ -20,6 +20,7 @@ from compiler.group import Group
 from compiler.homes import ChooseHomes
 from compiler.keep import KeepTensors
 from compiler.nest.ir import NestGraph
+from compiler.pin import PinConstants
 from compiler.plan.make_plan import MakePlan
 from compiler.priced import Part, Prices
 from compiler.schedule import Schedule
@@ -104,6 +105,17 @@ class Clinging(KeepTensors):
 
 
 @dataclass(frozen=True)
+class Pinning(PinConstants):
+    """Whatever several layers read stays where there is room, quicker or not."""
+
+    share: float = 1.0
+
+    def apply(self, parts: Sequence[Part], prices: Prices) -> tuple[Part, ...]:
+        """`parts` with as many constants on chip as fit."""
+        return super().apply(parts, _Bargain(prices))
+
+
+@dataclass(frozen=True)
 class _Bargain:
     """Prices that fall with every tensor in shared memory, or on chip."""
 
@@ -131,7 +143,7 @@ class _Bargain:
             return math.inf
         ways = (crc32(repr((self.taste, k.cut, k.passed)).encode()) for k in group.kept.values())
         liked = sum(way % 64 for way in ways) / 64 / (1 + len(group.kept)) if self.taste else 0.0
-        return -len(group.shared) - len(group.kept) - liked
+        return -len(group.shared) - len(group.kept) - len(group.pinned) - liked
 
     def below(self, group: Group, limit: float) -> float:
         del limit
@@ -151,6 +163,7 @@ def anything(seed: int, *, rolling: bool | None, slots: int = 2, cores: int | No
     """Options of a compiler that prefers nothing."""
     stages = Stages(
         partition=partition or Eager(seed=seed),
+        pin=Pinning() if seed % 5 else PinConstants(),
         keep=Clinging() if seed % 3 else KeepTensors(),
         homes=Everywhere() if seed % 4 else ChooseHomes(),
         tile=AnyTiles(cores=cores, rolling=rolling, seed=seed),

@@ -10,6 +10,7 @@ from machines import machine
 
 from compiler.alloc.lives import Lives, ahead, depths, turning
 from compiler.alloc.on_chip import PlaceBuffers, Places
+from compiler.group import Group
 from compiler.hold.buffer import Buffer
 from compiler.plan.ir import Plan
 from compiler.schedule import OuterLoop
@@ -39,7 +40,7 @@ class Looped(Plan):
             ("stores", tuple((name, "store") for name in stores)),
             (
                 "schedule",
-                SimpleNamespace(group=SimpleNamespace(reserved=0), loops=(OuterLoop(0, 1),)),
+                SimpleNamespace(group=Group((), ()), loops=(OuterLoop(0, 1),)),
             ),
         ):
             object.__setattr__(self, name, value)

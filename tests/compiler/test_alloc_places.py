@@ -13,6 +13,7 @@ from networks import Net
 
 from compiler.alloc.on_chip import PlaceBuffers
 from compiler.driver import compile_model
+from compiler.group import Group
 from compiler.hold.buffer import Buffer, alive
 from compiler.hold.spans import GRAIN, Span, place
 from compiler.plan.ir import Plan
@@ -55,7 +56,7 @@ class Sketch(Plan):
         for name, value in (
             ("buffers", {b.name: b for b in buffers}),
             ("layers", (None,)),
-            ("schedule", SimpleNamespace(group=SimpleNamespace(reserved=0), loops=())),
+            ("schedule", SimpleNamespace(group=Group((), ()), loops=())),
         ):
             object.__setattr__(self, name, value)
 

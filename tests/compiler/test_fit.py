@@ -69,7 +69,7 @@ class Crowded(KeepTensors):
 
     def apply(self, parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> tuple[Part, ...]:
         """`parts` with all but `left` bytes reserved where anything is kept."""
-        reserved = fitter.arch.memories.local.size - self.left
+        reserved = {"local": fitter.arch.memories.local.size - self.left}
         return tuple(
             replace(part, reserved=reserved) if isinstance(part, Group) and part.kept else part
             for part in super().apply(parts, graph, fitter)
@@ -95,8 +95,8 @@ def test_a_layer_without_room_beside_what_is_kept_is_refused_with_its_sum() -> N
     arch = machine()
     reserved = arch.memories.local.size - 16
     with pytest.raises(DoesNotFit) as why:
-        fits(Fitter(arch, stages), replace(group, reserved=reserved), None)
+        fits(Fitter(arch, stages), replace(group, reserved={"local": reserved}), None)
     assert why.value.bound == arch.memories.local.size < why.value.demand
     assert sum(size for _, size in why.value.terms) == why.value.demand
-    assert ("tensors that stay between groups", reserved) in why.value.terms
+    assert ("what stays between groups", reserved) in why.value.terms
     assert "local memory" in refused(why.value)

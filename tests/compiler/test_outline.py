@@ -50,7 +50,7 @@ def test_names_and_values_make_no_difference_shapes_and_wiring_do() -> None:
     assert outlines.of(first) == outlines.of(second) != outlines.of(small)
     assert outlines.of(pair) == outlines.of(groups[8]) != outlines.of(groups[9])
     assert outlines.of(pair) != outlines.of(replace(pair, results=tuple(pair.made)))
-    assert outlines.of(replace(pair, reserved=64)) != outlines.of(pair)
+    assert outlines.of(replace(pair, reserved={"local": 64})) != outlines.of(pair)
 
 
 def test_where_a_slice_begins_matters_in_sliced_memory_alone() -> None:

@@ -124,7 +124,7 @@ def test_every_line_that_cannot_be_read_is_told() -> None:
     assert told.value.mistakes == [
         "line 1: a tree begins with 'tree NETWORK'",
         "line 1: this line belongs to a step: 'step' is missing before it",
-        "line 2: no home 'dram'; there are: local, shared",
+        "line 2: no home 'dram'; there are: local, shared, weights, accumulators",
         "line 4: expected a whole number, not 'none'",
         "line 5: no line begins with 'lyer'; there are: tree, slots, home, step, core, for, layer, "
         "buffer, host",
