@@ -233,7 +233,9 @@ def _with(group: Group, places: Mapping[str, Place], firsts: set[str], arch: Arc
     """A group beside what lies at `places`; of that, it is the first to read `firsts`."""
     memories = arch.memories.on_chip()
     homes = [place.home for place in places.values()]
-    ends = ({home.role: memories[home.role].size - home.address} for home in homes)
+    ends: Iterator[dict[str, int]] = (
+        {home.role: memories[home.role].size - home.address} for home in homes
+    )
     pinned = {
         name: replace(places[name].home, loads=name in firsts)
         for name in group.inputs

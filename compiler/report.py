@@ -159,7 +159,7 @@ def _group(
         layers=tuple(_layers(made, result, arch)),
         buffers=buffers,
         peaks=_peaks(buffers),
-        kept=tuple(group.kept),
+        kept=(*group.pinned, *group.kept),
         trials=trials,
     )
 
@@ -171,8 +171,8 @@ def _choices(made: Decision, others: Others, around: Option | None, arch: Arch) 
     yield Choice("tiles", sizes_text(made.schedule), others.tiles())
     if halo_of(made.schedule) != "none":
         yield Choice("halo", halo_of(made.schedule), others.halo())
-    if made.group.kept:
-        yield Choice("between", f"on chip: {', '.join(made.group.kept)}", others.keep())
+    if stay := (*made.group.pinned, *made.group.kept):
+        yield Choice("between", f"on chip: {', '.join(stay)}", others.keep())
     if arch.core_count > 1:
         yield Choice("cores", cores_text(made.schedule), others.cores())
 

@@ -8,7 +8,7 @@ for o0: for o1:             tiles of the results, runs of equal ones as one hard
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -180,9 +180,10 @@ class _Core:
                 load = self._input(buffer, engine, moving, turns)
                 nodes += of_tile([load], self._tile_of(buffer.first, moving))
         stores = dict(self.plan.stores)
+        origins = self._origins(moving)
         for position, layer in enumerate(self.emitter.layers):
             steps = self._constants(position, first=first)
-            steps += self._layer(layer, position, moving, turns)
+            steps += self._layer(layer, position, moving, turns, origins)
             result = layer.plan.result
             if result in stores:
                 steps.append(self._store(layer, stores[result], moving, turns))
@@ -202,14 +203,17 @@ class _Core:
             for tensor, buffer in self.plan.held.items()
             if tensor in moving.moment.holds
         }
+        held = {*self.plan.held.values()}
         for buffer in self.plan.buffers.values():
-            if buffer.layer is None and buffer.name not in self.plan.held.values():
+            if buffer.layer is None and buffer.name not in held:
                 found[buffer.name] = tuple(Range(0, size) for size in buffer.shape)
         return found
 
     def _layer(
-        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...]
-    ) -> list[Node]:
+        self, layer: LayerEmitter, position: int, moving: Moving, turns: tuple[Turn, ...],
+        origins: Mapping[str, tuple[Range, ...]],
+    ) -> list[Node]:  # fmt: skip
+        """One layer in one tile, whose buffers begin at `origins`."""
         border = self._border(layer, position, moving, turns)
         work = moving.moment.work[position]
         idle = work is None
@@ -219,13 +223,14 @@ class _Core:
             if busy is None:
                 return border  # this core needs nothing of it
             moving = Moving(self.walked, Run(busy, 1), ("", ""))
+            origins = self._origins(moving)
             work = moving.moment.work[position]
             assert work is not None
         then = None if moving.next is None else moving.next.work[position]
         result = layer.plan.tiled.layer.result.name
         tile = Tile(
             layer.plan, moving.ranges(work, then, result), {}, (Turn(),),
-            outer=turns, origins=self._origins(moving), path=moving.path,
+            outer=turns, origins=origins, path=moving.path,
         )  # fmt: skip
         nodes = layer.nodes(tile)
         steps = [emptied(node) for node in nodes] if idle else nodes

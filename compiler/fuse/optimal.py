@@ -83,6 +83,8 @@ class Optimal(PartitionStrategy):
         for first, start in enumerate(places):
             failures = 0
             for reach in _doubled(len(places) - 1 - first):
+                if first % max(1, reach // ALIGNED):
+                    continue  # else a long network takes the square of its length
                 end = places[first + reach]
                 if end - start > self.max_layers or not path.possible(start, end):
                     break
@@ -140,6 +142,10 @@ class Optimal(PartitionStrategy):
             and costs.least(joined) < costs.of(one) + costs.of(two)
             and runnable(costs.net, (*others, joined))
         )
+
+
+ALIGNED = 8
+"""A stretch of n whole groups begins at a multiple of n / ALIGNED groups."""
 
 
 def _doubled(most: int) -> list[int]:

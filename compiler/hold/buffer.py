@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler.errors import DoesNotFit
@@ -72,6 +72,25 @@ def unused(name: str, names: Mapping[str, Buffer]) -> str:
     if name not in names:
         return name
     return next(f"{name}+{n}" for n in range(1, len(names) + 2) if f"{name}+{n}" not in names)
+
+
+def in_use(
+    buffers: Iterable[Buffer], layers: int, roles: Iterable[str]
+) -> Iterator[dict[str, int]]:
+    """For each of some layers, memory role -> bytes of `buffers` that take space meanwhile."""
+    steps: list[list[tuple[str, int]]] = [[] for _ in range(layers + 1)]
+    for buffer in buffers:
+        if buffer.address is not None:
+            continue
+        first, last = (0, layers - 1) if buffer.lasting else (buffer.first, buffer.last)
+        size = buffer.bytes * buffer.slots
+        steps[first].append((buffer.role, size))
+        steps[last + 1].append((buffer.role, -size))
+    there = dict.fromkeys(roles, 0)
+    for changes in steps[:layers]:
+        for role, size in changes:
+            there[role] += size
+        yield dict(there)
 
 
 def alive(buffer: Buffer, position: int, last: int) -> bool:

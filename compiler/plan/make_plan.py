@@ -13,7 +13,7 @@ from compiler.bind.facts import Facts
 from compiler.errors import DoesNotFit
 from compiler.geometry.walk import Memory, Walked, Walking, largest, walk_parts
 from compiler.group import Group
-from compiler.hold.buffer import Buffer, alive, engine_between
+from compiler.hold.buffer import Buffer, alive, engine_between, in_use
 from compiler.hold.tensors import Held, Holder
 from compiler.options import Count, Within
 from compiler.plan.ir import LayerPlan, Plan
@@ -61,14 +61,7 @@ class MakePlan:
 def demand_of(plan: Plan, role: str) -> int:
     """Most bytes of one memory that are in use at once."""
     buffers = [b for b in plan.buffers.values() if b.role == role]
-    last = len(plan.layers) - 1
-    return max(
-        (
-            sum(b.bytes * b.slots for b in buffers if alive(b, position, last))
-            for position in range(last + 1)
-        ),
-        default=0,
-    )
+    return max((there[role] for there in in_use(buffers, len(plan.layers), {role: 0})), default=0)
 
 
 def too_large(plan: Plan, role: str, demand: int, bound: int) -> DoesNotFit:

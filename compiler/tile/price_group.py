@@ -19,7 +19,7 @@ from compiler.cost.transfer import Path, Transfer
 from compiler.geometry.cuts import channels_of, telling
 from compiler.geometry.walk import Memory, Moment, Run, Walked, largest, volume, walk_parts
 from compiler.group import Group
-from compiler.hold.buffer import Buffer, alive
+from compiler.hold.buffer import Buffer, alive, in_use
 from compiler.hold.prefetch import earliest
 from compiler.hold.tensors import Holder
 from compiler.layer import Layer
@@ -27,7 +27,7 @@ from compiler.nest.bounds import Box
 from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.bound import Bounds
 from compiler.tile.share import Share, Shares, Sizes
-from compiler.tile.timeline import Timeline, Work
+from compiler.tile.timeline import Timeline, Total, Work
 from compiler.tile.vector import move_cycles
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
@@ -333,15 +333,10 @@ class GroupPricer:
 
     def _left(self, buffers: list[Buffer]) -> list[dict[str, float]]:
         """Per layer: memory role -> bytes that held tensors leave."""
-        last = self.count - 1
-        left = []
-        for position in range(self.count):
-            room = dict(self.room)
-            for buffer in buffers:
-                if alive(buffer, position, last):
-                    room[buffer.role] -= buffer.bytes * buffer.slots
-            left.append(room)
-        return left
+        return [
+            {role: size - there[role] for role, size in self.room.items()}
+            for there in in_use(buffers, self.count, self.room)
+        ]
 
     def _rooms(
         self, left: list[dict[str, float]], staying: list[bool], *, looped: bool
@@ -351,11 +346,16 @@ class GroupPricer:
         In loops all constants that stay are there all the time, else those of the layer and of the
         next one, which arrive meanwhile.
         """
+        sizes = {
+            role: [c.get(role, 0) * s for c, s in zip(self.constants, staying, strict=True)]
+            for role in self.room
+        }
+        whole = {role: sum(own) for role, own in sizes.items()}
         rooms = []
         for position, room in enumerate(left):
-            there = range(self.count) if looped else range(position, min(position + 2, self.count))
             for role, size in room.items():
-                stay = sum(self.constants[p].get(role, 0) for p in there if staying[p])
+                near = sizes[role][position : position + 2]
+                stay = whole[role] if looped else sum(near)
                 if size < stay:
                     return None
                 if role == "local":
@@ -477,7 +477,7 @@ class _Candidate:
         self, rooms: list[float], staying: list[bool], need: float, *, room: dict[int, int]
     ) -> Estimate:
         group, arch, walked = self.pricer.group, self.pricer.arch, self.walked
-        total = _Total()
+        total = Total()
 
         def share_of(position: int, box: Box | None) -> Share | None:
             if box is None:
@@ -594,28 +594,3 @@ class _Given(_Candidate):
         return self.shares.exactly(
             tiled.layer, sizes, self.held, tiled.loops, resident=resident, shared=shared
         )
-
-
-@dataclass
-class _Total:
-    """Sums over all tiles of one core."""
-
-    matrix: float = 0.0
-    vector: float = 0.0
-    load: float = 0.0
-    store: float = 0.0
-    bytes: float = 0.0
-
-    def add(self, work: Work, times: int, moved: float) -> None:
-        """`times` tiles of this work that move `moved` bytes of the group's tensors each."""
-        self.vector += times * sum(work.moves.values())
-        self.load += times * sum(work.loads.values())
-        self.store += times * sum(work.stores.values())
-        self.bytes += times * moved
-        for share in work.shares:
-            if share is not None:
-                self.matrix += times * (share.matrix - share.gap)
-                self.vector += times * share.vector
-                self.load += times * share.load
-                self.store += times * share.store
-                self.bytes += times * share.bytes

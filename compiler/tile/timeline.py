@@ -33,6 +33,31 @@ class Work:
 
 
 @dataclass
+class Total:
+    """Sums over all tiles of one core."""
+
+    matrix: float = 0.0
+    vector: float = 0.0
+    load: float = 0.0
+    store: float = 0.0
+    bytes: float = 0.0
+
+    def add(self, work: Work, times: int, moved: float) -> None:
+        """`times` tiles of this work that move `moved` bytes of the group's tensors each."""
+        self.vector += times * sum(work.moves.values())
+        self.load += times * sum(work.loads.values())
+        self.store += times * sum(work.stores.values())
+        self.bytes += times * moved
+        for share in work.shares:
+            if share is not None:
+                self.matrix += times * (share.matrix - share.gap)
+                self.vector += times * share.vector
+                self.load += times * share.load
+                self.store += times * share.store
+                self.bytes += times * share.bytes
+
+
+@dataclass
 class Timeline:
     """Engines of one core on their way through a group."""
 
@@ -65,9 +90,10 @@ class Timeline:
     """Layer -> when what it hands on was last moved."""
 
     def __post_init__(self) -> None:
-        self.readers = {
-            name: [p for p, read in enumerate(self.inputs) if name in read] for name in self.places
-        }
+        self.readers: dict[str, list[int]] = {name: [] for name in self.places}
+        for position, read in enumerate(self.inputs):
+            for name in self.readers.keys() & read:
+                self.readers[name].append(position)
 
     def run(self, walked: Walked, work: Callable[[Run, Moment], Work]) -> float:
         """Cycles from the first load to the last store."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import TopologicalSorter
+from typing import cast
 
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as Made
@@ -12,7 +13,7 @@ from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode
 from compiler.schedule import Tiled
-from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
+from compiler.tree.ir import Address, Call, For, Home, Memory, Span, Step, Tree, Work
 from compiler.tree.text import Remarked
 from compiler.wording import loop_name, name_of
 from simmodel.units import show_bytes
@@ -72,7 +73,9 @@ def _homes(parts: Sequence[Part]) -> Iterator[Home]:
             Home(group.tensors[name].storage.buffer, "shared", home.address)
             for name, home in group.shared.items()
         ]
-        pinned = [Home(name, home.role, home.address) for name, home in group.pinned.items()]
+        pinned = [
+            Home(name, cast(Memory, home.role), home.address) for name, home in group.pinned.items()
+        ]
         for homes in map(list, map(dict.fromkeys, (pinned, kept, shared))):
             for first, second in zip((None, *homes), homes, strict=False):
                 order.add(second, *([first] if first is not None else []))
