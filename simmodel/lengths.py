@@ -17,11 +17,12 @@ signalled stays, so the tokens of the whole program stay balanced.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from simmodel.isa import Instruction, Item, Loop, Sync
 from simmodel.program import Port, Program
-from simmodel.region import Address, Limit, Operand, Register, Ring, Terms
+from simmodel.region import Limit, Operand, Register
+from simmodel.turns import changed, fixed, operands_of, shifted, split
 
 
 class LengthError(ValueError):
@@ -114,7 +115,9 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
 
 
 def _port(port: Port, values: Mapping[str, int]) -> Port:
-    operand = _clipped(_known(port.operand, values))
+    operand = port.operand
+    limits = tuple(_valued(limit, values) for limit in operand.limits)
+    operand = _clipped(replace(operand, limits=limits))
     rank = len(operand.shape)
     shape = operand.shape if rank == len(port.shape) else port.shape
     return replace(port, operand=operand, shape=shape)
@@ -155,7 +158,7 @@ def _run(
     if count == 1:
         yield from _items(loop.body, {**values, loop.variable: first}, counts)
         return
-    body = tuple(_later(item, loop.variable, first) for item in loop.body) if first else loop.body
+    body = tuple(shifted(item, loop.variable, first) for item in loop.body) if first else loop.body
     made = tuple(_items(body, values, {**counts, loop.variable: count}))
     if made:
         yield Loop(loop.variable, count, made)
@@ -181,7 +184,7 @@ def _limits(items: Iterable[Item], values: Mapping[str, int]) -> Iterator[tuple[
         if isinstance(item, Loop):
             yield from _limits(item.body, values)
             continue
-        for operand in _operands(item).values():
+        for operand in operands_of(item).values():
             for limit in operand.limits:
                 extent = 1 if limit.axis is None else operand.shape[limit.axis]
                 yield _valued(limit, values), extent
@@ -197,7 +200,9 @@ def _counts(items: Iterable[Item]) -> Iterator[tuple[str, int]]:
 def _instruction(
     item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
 ) -> Iterator[Item]:
-    found = {name: _known(operand, values) for name, operand in _operands(item).items()}
+    known = fixed(item, values)
+    assert isinstance(known, Instruction)
+    found = operands_of(known)
     if any(_nothing(limit, counts) for operand in found.values() for limit in operand.limits):
         if item.waits or item.signals or item.notifies:
             yield Sync(
@@ -205,12 +210,8 @@ def _instruction(
                 notifies=item.notifies, origin=item.origin,
             )  # fmt: skip
         return
-    changes = {
-        name: _clipped(operand)
-        for name, operand in found.items()
-        if operand is not getattr(item, name) or operand.limits
-    }
-    yield replace(item, **changes) if changes else item  # type: ignore[arg-type]
+    changes = {name: _clipped(operand) for name, operand in found.items() if operand.limits}
+    yield replace(known, **changes) if changes else known  # type: ignore[arg-type]
 
 
 def _nothing(limit: Limit, counts: Mapping[str, int]) -> bool:
@@ -229,56 +230,5 @@ def _clipped(operand: Operand) -> Operand:
     return replace(operand, shape=tuple(shape), limits=())
 
 
-def _operands(item: Instruction) -> dict[str, Operand]:
-    values = ((field.name, getattr(item, field.name)) for field in fields(item))
-    return {name: value for name, value in values if isinstance(value, Operand)}
-
-
-def _known(operand: Operand, values: Mapping[str, int]) -> Operand:
-    """`operand` with the variables that have values as numbers."""
-    address = operand.address
-    named = [name for name, _ in address.terms]
-    named += [] if address.ring is None else [name for name, _ in address.ring.terms]
-    if not operand.limits and not any(name in values for name in named):
-        return operand
-    limits = tuple(_valued(limit, values) for limit in operand.limits)
-    return replace(operand, address=_address(address, values), limits=limits)
-
-
-def _address(address: Address, values: Mapping[str, int]) -> Address:
-    more, terms = _split(address.terms, values)
-    ring = address.ring
-    if ring is not None:
-        turned, rest = _split(ring.terms, values)
-        ring = Ring(ring.slots, ring.pitch, (ring.offset + turned) % ring.slots, rest)
-    return Address(address.base + more, terms, ring)
-
-
 def _valued(limit: Limit, values: Mapping[str, int]) -> Limit:
-    more, terms = _split(limit.terms, values)
-    return Limit(limit.axis, limit.base + more, terms)
-
-
-def _split(terms: Terms, values: Mapping[str, int]) -> tuple[int, Terms]:
-    """Sum of the terms with values, and the others."""
-    more = sum(factor * values[name] for name, factor in terms if name in values)
-    return more, tuple((name, factor) for name, factor in terms if name not in values)
-
-
-def _later(item: Item, variable: str, turns: int) -> Item:
-    """`item` as it is `turns` turns of the loop over `variable` later."""
-    if isinstance(item, Loop):
-        return replace(item, body=tuple(_later(inner, variable, turns) for inner in item.body))
-    changes = {}
-    for name, operand in _operands(item).items():
-        address, ring = operand.address, operand.address.ring
-        if ring is not None:
-            moved, _ = _split(ring.terms, {variable: turns})
-            ring = replace(ring, offset=(ring.offset + moved) % ring.slots)
-        limits = tuple(
-            replace(limit, base=limit.base + _split(limit.terms, {variable: turns})[0])
-            for limit in operand.limits
-        )
-        base = address.base + address.step(variable) * turns
-        changes[name] = replace(operand, address=Address(base, address.terms, ring), limits=limits)
-    return replace(item, **changes)  # type: ignore[arg-type]
+    return changed(limit, lambda terms: split(terms, values))

@@ -10,10 +10,9 @@ one another's last instructions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 
-from simmodel.isa import Instruction, Item, Loop, Sync
-from simmodel.region import Address, Operand, Terms
+from simmodel.isa import Item, Loop, Sync
+from simmodel.turns import renamed
 
 
 def interleaved(streams: Sequence[Sequence[Item]]) -> list[Item]:
@@ -45,24 +44,3 @@ def _alike(loops: Sequence[Loop]) -> bool:
 def _syncs(stream: Sequence[Item]) -> int:
     """What only waits or signals, before anything else."""
     return next((n for n, item in enumerate(stream) if not isinstance(item, Sync)), len(stream))
-
-
-def renamed(item: Item, old: str, new: str) -> Item:
-    """`item` with another name for a loop variable around it."""
-    if isinstance(item, Loop):
-        return replace(item, body=tuple(renamed(inner, old, new) for inner in item.body))
-    changes = {
-        field.name: replace(value, address=_renamed(value.address, old, new))
-        for field in fields(item)
-        if isinstance(value := getattr(item, field.name), Operand)
-    }
-    made: Instruction = replace(item, **changes)  # type: ignore[arg-type]
-    return made
-
-
-def _renamed(address: Address, old: str, new: str) -> Address:
-    def named(terms: Terms) -> Terms:
-        return tuple((new if name == old else name, factor) for name, factor in terms)
-
-    ring = address.ring and replace(address.ring, terms=named(address.ring.terms))
-    return replace(address, terms=named(address.terms), ring=ring)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from compiler.emit.operands import axes_of, grouped, joining, operands_of, reduces, taken
+from compiler.emit.operands import axes_of, grouped, joining, reduces, taken
 from compiler.loops.collapse import collapse, groups, ordered
 from compiler.loops.cover import Cover, Kind, Work, cheapest
 from compiler.loops.runs import runs
@@ -22,6 +22,7 @@ from simmodel.arch import Arch
 from simmodel.isa import Copy, Fill, Item, Loop, Product, Reduce, VectorFamily, Window
 from simmodel.isa.scalar import ScalarFamily
 from simmodel.region import walk
+from simmodel.turns import operands_of
 
 
 @dataclass

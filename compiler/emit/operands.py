@@ -8,21 +8,16 @@ gains a term. What remains is an instruction again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from compiler.loops.collapse import Groups, groups
 from compiler.loops.walk import Axis
 from simmodel.isa import Instruction, Reduce
 from simmodel.region import Limit, Operand
+from simmodel.turns import operands_of
 
 Made = TypeVar("Made", bound=Instruction)
-
-
-def operands_of(instruction: Instruction) -> dict[str, Operand]:
-    """Its operands by the names of its fields."""
-    values = ((f.name, getattr(instruction, f.name)) for f in fields(instruction))
-    return {name: value for name, value in values if isinstance(value, Operand)}
 
 
 def taken(

@@ -13,7 +13,6 @@ from functools import cached_property
 
 from compiler.emit.nodes import instructions
 from compiler.emit.order_access import Accesses, accesses
-from compiler.emit.order_moves import fixed, shifted
 from compiler.emit.order_tokens import balance
 from simmodel.arch import Arch
 from simmodel.isa import (
@@ -28,6 +27,7 @@ from simmodel.isa import (
     Loop,
     Sync,
 )
+from simmodel.turns import fixed, shifted
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Atom:
 
     def fixed(self, variable: str, value: int) -> Atom:
         """The same in one iteration."""
-        return replace(self, item=fixed(self.item, variable, value))
+        return replace(self, item=fixed(self.item, {variable: value}))
 
 
 STAGED = "+staged"

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 
 from compiler.bind.lanes import kept_dims, lane_of
 from compiler.emit.legal import Names, in_pieces, legal_vector
-from compiler.emit.operands import merged, operands_of, taken
+from compiler.emit.operands import merged, taken
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
 from simmodel.isa import Item, Loop, Product, Splat, Ternary
 from simmodel.region import Operand
+from simmodel.turns import operands_of
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from compiler.emit.order import OrderInstructions
 from compiler.emit.order_access import accesses, meet
 from compiler.emit.order_atoms import Pricer, users_of
 from compiler.emit.order_clock import Clock
-from compiler.emit.order_moves import fixed, shifted
 from compiler.emit.order_tokens import plays
 from compiler.errors import DoesNotFit, UnsupportedModel
 from simmodel.arch import Arch
@@ -28,6 +27,7 @@ from simmodel.isa import Arrive, Await, Copy, Item, Loop, Unary
 from simmodel.program import Program
 from simmodel.region import Address, Operand, Ring
 from simmodel.simulate import simulate, traced
+from simmodel.turns import fixed, shifted
 from simmodel.verify import verify
 
 Values = dict[str, int]
@@ -197,7 +197,7 @@ def test_moved_items_are_where_they_were(step: int, by: int, turn: int, slots: i
     item = Loop("u", 3, (Copy(engine="load", dst=operand, src=operand),))
     for u in range(3):
         expected = address.at({"t": turn + by, "u": u})
-        later, constant = shifted(item, "t", by), fixed(item, "t", turn + by)
+        later, constant = shifted(item, "t", by), fixed(item, {"t": turn + by})
         assert isinstance(later, Loop) and isinstance(constant, Loop)
         assert later.body[0].writes()[0].address.at({"t": turn, "u": u}) == expected  # type: ignore[union-attr]
         assert constant.body[0].writes()[0].address.at({"u": u}) == expected  # type: ignore[union-attr]
@@ -217,7 +217,7 @@ def test_a_slot_that_no_loop_changes_is_an_address() -> None:
         engine="vector", function="relu", a=box("local", 0, TILE), dst=box("local", 8192, TILE)
     )
     for turn, meets in enumerate((True, False, True, False)):
-        assert meet(accesses(fixed(load, "t", turn)), accesses(first), {}) == meets
+        assert meet(accesses(fixed(load, {"t": turn})), accesses(first), {}) == meets
         taken = tuple(access.at("t", turn) for access in accesses(load))
         assert meet(taken, accesses(first), {}) == meets
 
