@@ -133,11 +133,6 @@ def packed(plan: LayerPlan, walked: Sequence[Walked] = ()) -> Packed | None:
     return Packed(tensor.name, name, tensor.dtype, tensor.shape, order, *axes, columns, narrow)
 
 
-def _stays(plan: LayerPlan) -> bool:
-    """Whether the weights are loaded as a whole: for the group, or for several groups."""
-    return plan.tiled.resident or plan.buffers[plan.computes[0].reads[1]].layer is None
-
-
 def _in_blocks(plan: LayerPlan, tensor: Tensor, columns: Sequence[tuple[int, int]]) -> bool:
     """Whether every tile of narrow weights is whole blocks in whole bytes."""
     narrow, head = tensor.narrow, plan.tiled.layer.head
