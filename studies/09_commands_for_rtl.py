@@ -27,10 +27,10 @@ import archgen
 
 KINDS = ("none", "only", "first", "steady", "last")
 STRUCT = """typedef struct {
-    uint8_t queue;      /* QUEUE_... */
+    uint16_t queue;     /* QUEUE_... */
     uint8_t opcode;     /* OPCODE_... */
     uint8_t kind;       /* of the tile: KIND_... */
-    uint8_t count;      /* control words */
+    uint16_t count;     /* control words */
     uint32_t position;  /* in the queue */
     uint32_t tile;      /* number of the tile in the innermost loop over tiles */
     int64_t interval;   /* cycles since the last write of what it reads; -1: there from the start */
