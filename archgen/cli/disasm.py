@@ -16,6 +16,7 @@ from archgen.cli.options import extension_option
 from archgen.extensions import activate, extension
 from archgen.loadable import Loaded, load, read
 from archgen.outcomes.command_text import commands_text, save_commands
+from archgen.outcomes.commands import TooMany
 from archgen.scheduling import OptionError
 from simmodel.arch import Encoding
 from simmodel.asm import print_item, print_program
@@ -38,10 +39,15 @@ from simmodel.loadable.kinds import End
 @click.option(
     "--words", is_flag=True, help="The control words instead, as the machine packs its fields."
 )
+@click.option(
+    "--expand", type=click.IntRange(1), metavar="MOST",
+    help="Of tiles: a row for each turn of each loop, where these are no more than MOST.",
+)  # fmt: skip
 @extension_option
 def disasm(
-    file: Path, level: str, output: Path | None, words: bool, extensions: Sequence[str]
-) -> None:
+    file: Path, level: str, output: Path | None, words: bool, expand: int | None,
+    extensions: Sequence[str],
+) -> None:  # fmt: skip
     """Print the program of a loadable, as `archgen compile -o FILE.npu` writes it.
 
     With --words each command is a line of hexadecimal control words, highest digit first, and its
@@ -57,10 +63,12 @@ def disasm(
     """
     if level == "tiles" and words:
         raise OptionError(["--level tiles and --words: one of them at a time"])
+    if level != "tiles" and expand is not None:
+        raise OptionError(["--expand: only with --level tiles"])
     activate(tuple(map(extension, extensions)))
     try:
         if level == "tiles":
-            _tiles(file, output)
+            _tiles(file, output, expand)
             return
         loaded = read(file)
         text = _words(loaded) if words else print_program(loaded.program)
@@ -72,10 +80,13 @@ def disasm(
         raise OptionError([f"{mistake.filename}: {mistake.strerror}"]) from None
 
 
-def _tiles(file: Path, output: Path | None) -> None:
+def _tiles(file: Path, output: Path | None, most: int | None) -> None:
     """The commands of a loadable, tile by tile."""
     loaded = load(file)
-    frame = commands(loaded.program, loaded.arch)
+    try:
+        frame = commands(loaded.program, loaded.arch, expand=most is not None, limit=most or 1)
+    except TooMany as mistake:
+        raise OptionError([str(mistake)]) from None
     if output is None:
         click.echo(commands_text(frame), nl=False)
     else:

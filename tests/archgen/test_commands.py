@@ -19,6 +19,7 @@ from small_run import machine, two_layers
 import archgen
 from archgen.cli.main import cli
 from archgen.outcomes.command_text import commands_text
+from archgen.scheduling import OptionError
 from simmodel.isa import Loop
 from simmodel.program import Program
 from simmodel.region import Address, Ring
@@ -104,6 +105,18 @@ def test_text_and_bytes_know_the_tiles_too(program: Program, tmp_path: Path) -> 
     timed = archgen.commands(program, archgen.load_arch(ARCH))
     assert printed.output == commands_text(timed)
     assert "core 1, layer " in printed.output and "last, 1x8x" in printed.output
+
+
+def test_disasm_writes_loops_out_within_bounds(program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "net.npu"
+    archgen.save(path, program, archgen.load_arch(ARCH))
+    arguments = ["disasm", str(path), "--level", "tiles", "-o", str(tmp_path / "net.csv")]
+    assert CliRunner().invoke(cli, [*arguments, "--expand", "1000"]).exit_code == 0
+    found = pd.read_csv(tmp_path / "net.csv")
+    assert len(found) == archgen.commands(program)["times"].sum() and set(found["times"]) == {1}
+    refused = CliRunner().invoke(cli, [*arguments, "--expand", "10"])
+    assert isinstance(refused.exception, OptionError)
+    assert "more than the limit of 10: keep the loops" in str(refused.exception)
 
 
 def test_compile_writes_the_commands(net: Path, tmp_path: Path) -> None:
