@@ -485,37 +485,43 @@ def _equal(left: Array, right: Array) -> bool:
 def _read_within(recipe: Recipe) -> dict[str, str]:
     """Tensors that operators made from one node of the model hand on, and that node.
 
-    What nobody makes by its name is a view of what others make in its buffer.
+    What nobody makes by its name is a view of what others made in its buffer: of those that wrote
+    its very elements, for beside them lies what it is joined with.
     """
     graph = recipe.graph
-
-    def buffer(name: str) -> str:
-        return graph.tensors[name].storage.buffer
-
+    steps = [step for stage in recipe.stages for step in _reads_and_writes(stage)]
+    named = {name for _, _, written in steps for name in written}
+    viewed = {_buffer(graph, name) for _, read, _ in steps for name in read if name not in named}
+    viewed &= {_buffer(graph, name) for name in named}
+    painted = {name: np.zeros(graph.buffers[name], np.int32) for name in viewed}
     makers: dict[str, dict[str, None]] = {}
-    in_buffer: dict[str, dict[str, None]] = {}
-    for stage in recipe.stages:
-        made_here = [(nest.tensor, {nest.origin: None}) for nest in stage.nests]
-        if stage.host is not None:
-            made_here += [(name, _origins(stage.host)) for name in stage.host.outputs]
-        for name, nodes in made_here:
-            makers.setdefault(name, {}).update(nodes)
-            in_buffer.setdefault(buffer(name), {}).update(nodes)
     found: dict[str, str] = {}
-    for stage in recipe.stages:
-        reads = [(a.tensor, nest.origin) for nest in stage.nests for a in nest.reads]
-        if stage.host is not None:
-            reads += [(name, stage.host.origin) for name in stage.host.inputs]
-        for name, origin in reads:
-            made = makers.get(name) or in_buffer.get(buffer(name), {})
+    for number, (origin, read, written) in enumerate(steps, 1):
+        for name in read:
+            made = makers.get(name, {})
+            if _buffer(graph, name) in painted and name not in named:
+                last = np.unique(_view(graph.tensors[name], painted[_buffer(graph, name)]))
+                made = dict.fromkeys(n for i in last if i for n in steps[i - 1][0].split("+"))
             own = next((maker for maker in made if maker in origin.split("+")), None)
             if own is not None:
                 found[name] = own
+        for name in written:
+            makers.setdefault(name, {}).update(dict.fromkeys(origin.split("+")))
+            if _buffer(graph, name) in painted:
+                _view(graph.tensors[name], painted[_buffer(graph, name)])[...] = number
     return found
 
 
-def _origins(host: HostNode | None) -> dict[str, None]:
-    return dict.fromkeys(() if host is None else host.origin.split("+"))
+def _buffer(graph: NestGraph, name: str) -> str:
+    return graph.tensors[name].storage.buffer
+
+
+def _reads_and_writes(stage: Stage) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Of each operator: the nodes it comes from, what it reads and what it makes."""
+    found = [(n.origin, tuple(a.tensor for a in n.reads), (n.tensor,)) for n in stage.nests]
+    if stage.host is not None:
+        found.append((stage.host.origin, tuple(stage.host.inputs), tuple(stage.host.outputs)))
+    return found
 
 
 def _view(tensor: Tensor, flat: Array) -> Array:

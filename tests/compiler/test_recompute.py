@@ -235,3 +235,21 @@ def test_what_another_node_hands_on_is_exact(kind: str) -> None:
         assert part.error is None
         np.testing.assert_array_equal(part.values, outputs["part"])
     np.testing.assert_array_equal(found.observed["y"], outputs["part"])
+
+
+def test_a_view_of_what_others_wrote_in_the_own_buffer_is_read_as_they_were_stored() -> None:
+    """A concatenation twice in another: its parts lie in the first half, of which the second is a
+    copy, and are values of other nodes than the one that copies."""
+    net = Net(quantized=False)
+    x = net.input(1, 8, 4, 4)
+    parts = [net.op("Conv", x, net.weight(o, 8, 1, 1)) for o in (3, 5)]
+    inner = net.op("Concat", *parts, axis=1)
+    model = net.model(net.op("Concat", inner, inner, axis=2))
+    compiled = compile_model(model, NAMED["plain"], CompileOptions(dtype="fp16"))
+    feeds = feeds_of(model)
+    done = run(compiled.program, feeds, NAMED["plain"], run_node, probes=compiled.probes)
+    assert compiled.recipe is not None
+    result = recompute(compiled.recipe, feeds, done.probed)
+    whole = np.concatenate([result.observed[part] for part in parts], axis=1)
+    (output,) = done.outputs
+    np.testing.assert_array_equal(result.made[output].values, np.concatenate([whole] * 2, axis=2))

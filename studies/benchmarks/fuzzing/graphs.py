@@ -89,8 +89,9 @@ def odd(rng: random.Random) -> onnx.ModelProto:
         if len(net.nodes) >= size:
             break
         x = str(net.pick(*kept[-2:]))
+        rank = len(net.shape(x))
         kinds = net.pick(NATIVE, NATIVE, ANY, {4: IMAGE, 3: TOKENS + SIGNAL}.get(rank, ANY))
-        made = net.rng.choice(kinds)(net, x) if net.shape(x) else pointwise.unary(net, x)
+        made = net.rng.choice(kinds)(net, x) if rank else pointwise.unary(net, x)
         if made is not None and net.is_real(made):
             kept.append(made)
     return net.model(outputs(net, kept))

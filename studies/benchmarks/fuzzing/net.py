@@ -96,7 +96,7 @@ class Net:
         """Random values that keep sums near 1, None where they are too many; where the graph is
         coded, behind DequantizeLinear with a scale for all, or sometimes one for each position of
         `axis`."""
-        fan = max(1, int(np.prod(shape)) // max(shape[:1] or (1,)))
+        fan = max(1, int(np.prod(shape)) // max(1, *shape[:1]))
         raw = self.random.standard_normal(shape) / np.sqrt(fan)
         if not self.coded:
             return self.const(raw, self.real)

@@ -55,7 +55,7 @@ def conv(net: Net, x: str) -> str | None:
     if not sides:
         return None
     made = window(net, tuple(sides))
-    group = net.pick(1, 1, 1, channels, *(g for g in (2, 3, 4) if channels % g == 0))
+    group = net.pick(1, 1, 1, max(1, channels), *(g for g in (2, 3, 4) if channels % g == 0))
     out = net.pick(1, 2, 3, 5, 8, 13, 16)
     if group > 1:
         out = channels * net.pick(1, 1, 1, 2) if group == channels else group * net.pick(1, 2, 3)
