@@ -100,7 +100,7 @@ def _engines(work: tuple[Work, ...], cores: int) -> tuple[float, float]:
     engine alone cannot avoid is the weighting that counts the other for nothing.
     """
     fixed = [each for each in work if not each.either]
-    shared = [each for each in work if each.either]
+    shared = [each for each in work if each.either and each.matrix + each.vector]
     matrix, vector = (sum(side) / cores for side in (
         (each.matrix for each in fixed), (each.vector for each in fixed)
     ))  # fmt: skip

@@ -518,7 +518,9 @@ def _buffer(graph: NestGraph, name: str) -> str:
 
 def _reads_and_writes(stage: Stage) -> list[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     """Of each operator: the nodes it comes from, what it reads and what it makes."""
-    found = [(n.origin, tuple(a.tensor for a in n.reads), (n.tensor,)) for n in stage.nests]
+    found: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+        (n.origin, tuple(a.tensor for a in n.reads), (n.tensor,)) for n in stage.nests
+    ]
     if stage.host is not None:
         found.append((stage.host.origin, tuple(stage.host.inputs), tuple(stage.host.outputs)))
     return found

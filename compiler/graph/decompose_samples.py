@@ -18,9 +18,11 @@ from compiler.graph.base import GraphPass
 from compiler.graph.decompose_positions import ramp
 from compiler.graph.rewrite import (
     Rewriter,
+    const,
     int_attr,
     is_op,
     required,
+    say_terms,
     static_shape,
     str_attr,
 )
@@ -52,10 +54,25 @@ class DecomposeSamples(GraphPass):
         axes = [_weights(node, make, axis, extents, points) for axis in range(len(extents))]
         weights = reduce(lambda a, b: make.op("Mul", [a, b]), axes)
         flat = make.op("Reshape", [weights, make.axes([batch, prod(extents), points])])
+        say_terms(flat, _terms(node, extents))
         images = make.axes([batch, channels, prod(extents)])
         product = make.op("MatMul", [make.op("Reshape", [required(node, 0), images]), flat])
         make.replace(make.op("Reshape", [product, make.axes(made)]))
         return True
+
+
+def _terms(node: ir.Node, extents: tuple[int, ...]) -> float:
+    """What the weights at constant places may be off by, as in `terms_of`.
+
+    Libraries find places in fp32 in steps of their own, each rounded at the size of the places,
+    and along each axis a weight moves by up to twice as much as its place: also one that is 0,
+    beside a place that is nearly an element's. Where the nearest element is taken, nothing moves.
+    """
+    places = const(required(node, 1))
+    if places is None or str_attr(node, "mode", "linear") == "nearest":
+        return 0.0
+    reach = np.abs(places[np.isfinite(places)]).max(initial=1.0)
+    return 2.0 * sum(extents) * float(reach)
 
 
 def _weights(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler.graph.narrow import narrow_of
+from compiler.nest.build import plain
 from compiler.nest.ir import (
     ZERO,
     Access,
@@ -176,15 +177,26 @@ def _matmul(node: Node, codes: dict[str, Any]) -> None:
     rank = len(shape)
     vectors = shape != node.shape()
     out = node.build.create(f"{node.out}.matrix" if vectors else node.out, shape, dtype)
+    if a.shape[-1] == 0:
+        filled(node, out, codes, rank - 1)
+    else:
+        _product(node, out, (a, b), codes)
+    if vectors:
+        storage = replace(out.storage, strides=row_major(node.shape()))
+        node.build.view(node.out, node.shape(), storage, out)
+
+
+def _product(
+    node: Node, out: Tensor, matrices: tuple[Tensor, Tensor], codes: dict[str, Any]
+) -> None:
+    (a, b), shape = matrices, out.shape
+    rank = len(shape)
     batch = [Dim(f"b{axis}", extent) for axis, extent in enumerate(shape[:-2])]
     dims = [*batch, Dim("m", shape[-2]), Dim("n", shape[-1]), Dim("k", a.shape[-1])]
     left = _batched(a, shape, (at(rank - 2), at(rank)))
     right = _batched(b, shape, (at(rank), at(rank - 1)))
     left = replace(left, zero=codes.get("a_zero", 0))
     _finish(node, out, dims, (left, right), codes, (rank - 1,), 2)
-    if vectors:
-        storage = replace(out.storage, strides=row_major(node.shape()))
-        node.build.view(node.out, node.shape(), storage, out)
 
 
 def _matrices(node: Node) -> tuple[Tensor, Tensor]:
@@ -281,6 +293,28 @@ def _finish(
         zero=codes.get("zero", 0),
     )
     node.build.add(nest)
+
+
+def filled(node: Node, view: Tensor, codes: dict[str, Any], channel: int) -> None:
+    """Outputs that are sums of nothing hold the bias, which runs along the axis `channel`."""
+    bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
+    column = _finished(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 1 - channel))
+    value = node.build.constant(f"{node.out}.untouched", column)
+    access = node.build.access(value, view.shape)
+    node.build.add(plain(view.name, view.shape, "move", (access,)))
+
+
+def _finished(bias: Array, codes: dict[str, Any]) -> Array:
+    """What requantization makes of sums that are the bias alone."""
+    if not codes:
+        return bias
+    steps: Array = bias.astype(np.float32) * codes["factor"]
+    if is_float(codes["dtype"]):
+        return steps
+    zero, info = codes["zero"], np.iinfo(codes["dtype"])
+    whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
+    integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
+    return integers
 
 
 TABLE: dict[str, Lowering] = {

@@ -16,12 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from compiler.nest.build import plain
 from compiler.nest.ir import Array, Tensor
-from compiler.ops.contraction import channels_last, codes_of, windows
+from compiler.ops.contraction import channels_last, codes_of, filled, windows
 from compiler.ops.geometry import Geometry
 from compiler.ops.node import Lowering, Node, NoNest
-from simmodel.dtype import is_float
 
 
 @dataclass(frozen=True)
@@ -112,34 +110,12 @@ def _lower_phase(
     view = node.build.view(name, shape, replace(out.storage, offset=offset, strides=moved), out)
     taps = kernel[np.ix_(*map(range, kernel.shape[:2]), *(axis.taps for axis in axes))]
     if taps.size == 0:
-        _fill(node, view, codes)
+        filled(node, view, codes, 1)
         return
     pads = (*(axis.pads[0] for axis in axes), *(axis.pads[1] for axis in axes))
     weight = f"{node.value(1).name}.{'.'.join('_'.join(map(str, a.taps)) for a in axes)}"
     apart = tuple(axis.apart for axis in axes)
     windows(node, x, view, (weight, taps), Geometry(taps.shape[2:], None, pads, apart), codes, 2)
-
-
-def _fill(node: Node, view: Tensor, codes: dict[str, Any]) -> None:
-    """Outputs that no tap reaches hold the bias."""
-    bias = node.constant(2) if node.has(2) else np.zeros(1, np.float32)
-    column = _finished(bias, codes).reshape(-1, *(1,) * (len(view.shape) - 2))
-    value = node.build.constant(f"{node.out}.untouched", column)
-    access = node.build.access(value, view.shape)
-    node.build.add(plain(view.name, view.shape, "move", (access,)))
-
-
-def _finished(bias: Array, codes: dict[str, Any]) -> Array:
-    """What requantization makes of sums that are the bias alone."""
-    if not codes:
-        return bias
-    steps: Array = bias.astype(np.float32) * codes["factor"]
-    if is_float(codes["dtype"]):
-        return steps
-    zero, info = codes["zero"], np.iinfo(codes["dtype"])
-    whole = np.clip(np.rint(steps), codes["low"], codes["high"]) + zero
-    integers: Array = np.clip(whole, info.min, info.max).astype(info.dtype)
-    return integers
 
 
 TABLE: dict[str, Lowering] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import numpy as np
 import onnx
 import pytest
 from blocks import blocks
@@ -92,3 +93,11 @@ def test_no_run_is_quicker(arch: Arch, data: st.DataObject) -> None:
         found = bound_of(made, arch)
         assert found.cycles <= trace.cycles
         assert found.bandwidth <= measure(trace, made.program, arch).roofline_cycles + 1
+
+
+def test_a_depthwise_convolution_of_which_nothing_is_read_takes_nothing() -> None:
+    net = Net()
+    whole = net.op("Conv", net.input(2, 4, 8, 8), net.weight(4, 1, 3, 3), group=4)
+    none = [net.const([0], np.int64)] * 3
+    found, _ = of(net.model(net.op("Slice", whole, *none)), machine(types=("fp16",)))
+    assert found.cycles == 0

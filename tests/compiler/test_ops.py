@@ -116,6 +116,7 @@ CONTRACTIONS = [
     case("MatMul", (3, 5), (5, 4)),
     case("MatMul", (2, 3, 5), real(5, 4)),
     case("MatMul", (2, 1, 3, 5), (7, 5, 4)),
+    case("MatMul", (2, 3, 0), real(0, 4)),
     case("MatMul", (5,), (5, 4)),
     case("MatMul", (2, 3, 5), (5,)),
     case("MatMul", (5,), (2, 5, 3)),
