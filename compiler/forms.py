@@ -78,7 +78,7 @@ def forms_of(plan: LayerPlan, first: int, works: Works, arch: Arch) -> Iterator[
     extents = needs(layer, *symbolic(plan.tiled)).loops
     for compute in plan.computes:
         nest, sizes = compute.nest, [span.size for span in extents[compute.position]]
-        yield _engine(nest, layer, compute.binding, arch)
+        yield engine_report(nest, layer, compute.binding, arch)
         if compute.binding.engine == "matrix":
             yield _on_array(compute, layer, sizes, arch)
         elif nest.reduce and not compute.binding.product and roles(nest).taps:
@@ -88,7 +88,7 @@ def forms_of(plan: LayerPlan, first: int, works: Works, arch: Arch) -> Iterator[
                 yield _walked(nest, form, work, cover)
 
 
-def _engine(nest: Nest, layer: Layer, way: Binding, arch: Arch) -> FormReport:
+def engine_report(nest: Nest, layer: Layer, way: Binding, arch: Arch) -> FormReport:
     """Which engine has an operator, and what the others would take for all of it."""
     priced = list(_engines(nest, layer, arch))
     own = next(cycles for name, cycles, _ in priced if name == way.finisher or name == way.engine)
@@ -124,7 +124,7 @@ def _engines(nest: Nest, layer: Layer, arch: Arch) -> Iterator[tuple[str, float 
         why = vector_lacks(nest, tensors, arch, finishing=False)
         work = VectorWork(nest, tensors, arch, Binding("vector"), layer.inside, nest.shape)
         yield "vector", None if why else float(work.cycles), why or ""
-    if arch.scalar.types and not nest.macs:
+    if arch.scalar.types and not (nest.contraction or nest.depthwise):
         why = scalar_lacks(nest, tensors, arch)
         yield "scalar", None if why else scalar_takes(nest, arch), why or ""
     inputs = [a.tensor for a in nest.reads if tensors[a.tensor].data is None]

@@ -13,7 +13,9 @@ from networks import Net, check
 from compiler.bind.bind import Bind, check_bound, parse_bound
 from compiler.binding import Binding
 from compiler.driver import CompileOptions, layers, nests, prepared
+from compiler.forms import engine_report
 from compiler.layer import Layer
+from compiler.nest.ir import Access, Dim, Nest, Storage, Tensor, at, row_major
 from compiler.passes import ContractBroken
 from compiler.stages import Stages
 
@@ -77,3 +79,21 @@ def test_layers_bound_to_what_cannot_run_them_are_told(
 def test_text_that_is_no_binding_is_told_with_its_line(line: str) -> None:
     with pytest.raises(ValueError, match=r"line 2: expected '  TENSOR: ENGINE', got"):
         parse_bound(f"layer 0\n{line}\n")
+
+
+def test_every_engine_of_a_weighted_sum_without_channels_has_a_price_or_a_reason() -> None:
+    """Products whose weights walk no row: no work for the array, nor a window."""
+    nest = Nest(
+        "y", (Dim("n", 4), Dim("i", 3), Dim("j", 2)), 1, "mul",
+        (Access("x", (at(0), at(1))), Access("w", (at(0), at(2)))), "sum",
+    )  # fmt: skip
+    shapes = {"x": (4, 3), "w": (4, 2), "y": (4,)}
+    tensors = {n: Tensor(n, s, "fp32", Storage(n, 0, row_major(s))) for n, s in shapes.items()}
+    layer = Layer(0, (nest,), tensors)
+    arch = machine(types=("fp32",))
+    scalar = arch.scalar.model_copy(update={"types": ("fp32",)})
+    arch = arch.model_copy(update={"scalar": scalar})
+    for engine in ("vector", "scalar"):
+        said = engine_report(nest, layer, Binding(engine), arch)
+        assert said.taken == engine
+        assert {"vector", "scalar", "host"} - {engine} <= {o.what for o in said.rejected}
