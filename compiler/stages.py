@@ -109,8 +109,8 @@ NEST_PASSES: tuple[Pass[NestGraph], ...] = (
 
 LAYOUT_PASSES: tuple[Pass[NestGraph], ...] = (
     JoinConcat(),
-    StoreEncoded(),  # after join-concat, by which a state lies in what it becomes
-    ReadRows(),  # last: where tables and lists of rows lie is known
+    ReadRows(),  # where tables and lists of rows lie is known
+    StoreEncoded(),  # last: a state lies in what it becomes, by join-concat or by rows that are put
 )
 """Where tensors lie; after it is known what the host runs, which writes whole buffers."""
 

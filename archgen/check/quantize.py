@@ -31,7 +31,7 @@ from compiler.api import Load, hides_products
 Array = NDArray[Any]
 
 # Changes when the recipe does, so that cached models of an older one are not used.
-_RECIPE = 9
+_RECIPE = 10
 _SEEDED_SAMPLES = 4
 _LEFT_FLOAT = "archgen.left_float"
 """Where a stored model says which of its operators could not be quantized."""

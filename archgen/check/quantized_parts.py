@@ -18,8 +18,10 @@ from onnx.reference import ReferenceEvaluator
 PRODUCTS = ("Conv", "ConvTranspose", "MatMul", "Gemm")
 MOVEMENT = (
     *("Concat", "Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Split", "Slice"),
-    *("Pad", "Resize", "DepthToSpace"),
+    *("Pad", "Resize", "DepthToSpace", "TensorScatter"),
 )
+_DATA = {"Concat": None, "TensorScatter": 2}
+"""How many of the first inputs of movement are moved, where it is not one; None: all."""
 _CLAMPS = ("Relu", "Clip")
 _KEEPING = {*MOVEMENT, "Identity", "MaxPool", "Gather", "Expand"}
 """Operators whose results are elements of their first input."""
@@ -164,7 +166,7 @@ def _dequantized(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> set
     wide = {t.name for t in graph.initializer if t.data_type not in _BYTES}
     found: set[str] = set()
     for node in nodes:
-        count = len(node.input) if node.op_type == "Concat" else 1
+        count = _DATA.get(node.op_type, 1)
         if node.op_type == "DequantizeLinear":
             if not _by_block(node) and not wide.intersection((node.input[0], *node.input[2:])):
                 found.update(node.output)

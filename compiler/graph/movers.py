@@ -23,9 +23,11 @@ from compiler.graph.rewrite import (
 
 MOVERS = frozenset(
     {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Gather", "Expand",
-     "MaxPool", "DepthToSpace", "SpaceToDepth", "Tile", "Pad", "Resize", "Concat", "Split"}
+     "MaxPool", "DepthToSpace", "SpaceToDepth", "Tile", "Pad", "Resize", "Concat", "Split",
+     "TensorScatter"}
 )  # fmt: skip
-"""Operators whose results are elements of their first input (of all inputs, for Concat).
+"""Operators whose results are elements of their first input (of all inputs, for Concat; of
+the first two, for TensorScatter).
 
 MaxPool is one of them because quantization and dequantization are monotonic."""
 
@@ -34,6 +36,8 @@ _VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 def data_inputs(node: ir.Node) -> int:
     """How many of the first inputs of a mover are data."""
+    if is_op(node, "TensorScatter"):
+        return 2
     return len(node.inputs) if is_op(node, "Concat") else 1
 
 

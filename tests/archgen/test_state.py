@@ -170,3 +170,23 @@ def test_a_quantized_cache_is_rounded_once() -> None:
     kept = archgen.execute(program, again, arch)
     for name, after in states.items():
         np.testing.assert_array_equal(kept[after][:, :, :3], again[name])
+
+
+def test_a_quantized_cache_with_room_keeps_its_integers() -> None:
+    """Of the cache, an inference writes the new rows in int8; what stands there already comes out
+    as it went in."""
+    arch = archgen.load_arch("soma-edge")
+    model = archgen.load_model(
+        "llama:sequence=1,room=64,layers=1,hidden=64,heads=4,groups=2,wide=96"
+    )
+    program, states = archgen.compile_model(model, arch, effort=0), archgen.states(model)
+    seen = ports(program)
+    for name, after in states.items():
+        past, present = seen[name].operand, seen[after].operand
+        assert (past.dtype, past.address, past.scale) == ("int8", present.address, present.scale)
+    assert archgen.simulate(program, arch).traffic["dram.write"] < 64 * ROW // 2
+    given = sample_inputs(model.proto) | {"used": np.array([3], np.int32)}
+    first = archgen.execute(program, given, arch)
+    kept = archgen.execute(program, given | {n: first[a] for n, a in states.items()}, arch)
+    for after in states.values():
+        np.testing.assert_array_equal(kept[after], first[after])
