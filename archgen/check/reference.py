@@ -135,7 +135,7 @@ class Detached:
         except (*ORT_ERRORS, ValueError) as mistake:
             if is_refusal(mistake):
                 raise MemoryError(str(mistake)) from mistake
-            why = f"ONNX Runtime cannot run {proto.graph.name!r}: {mistake}"
+            why = _refused(proto, mistake)
             if not lacks_kernel(mistake):
                 raise ModelError(why) from mistake
             results = _by_definition(_attached(light, proto), names, feeds, why)
@@ -249,15 +249,35 @@ def run_node(model: bytes, inputs: Sequence[Array]) -> list[Array]:
         return _node_runner(model)(inputs)
 
 
+def _refused(proto: onnx.ModelProto, why: BaseException) -> str:
+    """That ONNX Runtime cannot run a model: at which node, where it says that, and the reason."""
+    found = _failed_at(why)
+    if found is None:
+        return f"ONNX Runtime cannot run {proto.graph.name!r}: {why}"
+    kind, name, reason = found
+    domains = (n.domain for n in proto.graph.node if (n.name, n.op_type) == (name, kind))
+    operator = f"{next(domains, '') or 'ai.onnx'}.{kind}"
+    return f"{proto.graph.name}: ONNX Runtime cannot run node {name!r} ({operator}): {reason}"
+
+
 def _failure(why: BaseException) -> str:
     """What ONNX Runtime says of a node that fails: the node, and the reason without its sources."""
+    found = _failed_at(why)
+    if found is None:
+        return f"ONNX Runtime fails on the host: {why}"
+    kind, name, reason = found
+    return f"node {name!r} ({kind}) on the host: {reason}"
+
+
+def _failed_at(why: BaseException) -> tuple[str, str, str] | None:
+    """Type and name of the node at which ONNX Runtime gives up, and the reason."""
     found = re.search(
         r"running (\w+) node\. Name:'([^']*)' Status Message: (.*)", str(why), re.DOTALL
     )
     if found is None:
-        return f"ONNX Runtime fails on the host: {why}"
+        return None
     kind, name, reason = found.groups()
-    return f"node {name!r} ({kind}) on the host: {_SOURCE.sub('', reason).strip()}"
+    return kind, name, " ".join(_SOURCE.sub("", reason).split())
 
 
 _SOURCE = re.compile(r"^\S+\.(?:cc|h):\d+ .*\) (?:\[with [^\]]*\] )?")

@@ -42,6 +42,14 @@ def test_outputs_and_intermediates() -> None:
     assert np.array_equal(values["y"], np.maximum(X * 2, 0))
 
 
+def test_a_node_that_cannot_be_run_is_named_with_the_reason() -> None:
+    model = network()
+    model.graph.node.append(helper.make_node("Reshape", ["p", "shape"], ["z"], name="view"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 4]), "shape"))
+    with pytest.raises(ModelError, match=r"cannot run node 'view' \(ai\.onnx\.Reshape\): .*2,3"):
+        run_reference(model, {"x": X}, ["z"])
+
+
 def test_a_weight_that_nobody_reads_is_no_input_that_is_missing() -> None:
     model = network()
     model.graph.initializer.append(numpy_helper.from_array(np.zeros(3, np.float32), "left"))
