@@ -258,7 +258,10 @@ def _affine_grid(node: ir.Node, make: Rewriter) -> ir.Value | None:
     inner = 0 if int_attr(node, "align_corners", 0) else 1  # centres of pixels, or their corners
     lines = [(2 * np.arange(n) + inner) / max(1, n - 1 + inner) - 1 for n in extents]
     grid = np.stack([g.ravel() for g in np.meshgrid(*lines, indexing="ij")][::-1], axis=-1)
-    places = make.like(np.concatenate([grid, np.ones((len(grid), 1))], axis=-1), theta)
+    ones = np.ones((len(grid), 1))
+    # Whoever runs the operator rounds places as they are worked out, from 1.
+    rounded = np.concatenate([np.ones_like(grid), 0 * ones], axis=-1)
+    places = make.like(np.concatenate([grid, ones], axis=-1), theta, rounded)
     turned = make.op("Transpose", [theta], {"perm": [0, 2, 1]})
     return make.op(
         "Reshape",

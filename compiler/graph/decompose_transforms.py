@@ -68,7 +68,9 @@ class DecomposeTransforms(GraphPass):
         order = [*others, place, len(shape) - 1]
         moved = make.op("Transpose", [x], {"perm": order})
         rows = make.op("Reshape", [moved, make.axes([-1, shape[place] * shape[-1]])])
-        matrix = make.like(waves.reshape(shape[place] * shape[-1], -1), x)
+        matrix = make.like(
+            waves.reshape(shape[place] * shape[-1], -1), x, _rounded(waves, len(waves))
+        )
         product = make.op("MatMul", [rows, matrix])
         apart = make.op("Reshape", [product, make.axes([made[a] for a in order])])
         back = [int(a) for a in np.argsort(order)]
@@ -93,7 +95,9 @@ class DecomposeTransforms(GraphPass):
         channels = make.op("Transpose", [lines], {"perm": [0, 2, 1]})
         kernel = waves.transpose(2, 3, 1, 0).reshape(-1, parts, int(length))
         attributes = {"kernel_shape": [int(length)], "strides": [int(step)]}
-        frames = make.op("Conv", [channels, make.like(kernel, signal)], attributes)
+        frames = make.op(
+            "Conv", [channels, make.like(kernel, signal, _rounded(kernel, int(length)))], attributes
+        )
         turned = make.op("Transpose", [frames], {"perm": [0, 2, 1]})
         result = make.op("Reshape", [turned, make.axes(made)])
         make.replace(result)
@@ -126,6 +130,16 @@ def _col2im(node: ir.Node) -> ir.Value | None:
     })  # fmt: skip
     make.replace(result)
     return result
+
+
+def _rounded(waves: Array, length: int) -> float:
+    """Magnitude of which the waves of a transform may be off by roundings, see `terms_of`.
+
+    A fast transform multiplies by its waves one after another. ONNX Runtime turns a length that is
+    no power of two into a convolution with a chirp, whose angles grow with the square of a place.
+    """
+    angles = 1 if length & (length - 1) == 0 else length
+    return angles * float(np.abs(waves).max(initial=0.0))
 
 
 def _waves_of(node: ir.Node, given: int, parts: int, made: tuple[int, int]) -> Array:
