@@ -137,7 +137,11 @@ def input_dims(
         if not value.type.HasField("tensor_type"):
             raise ModelError(*(f"{label}: {line}" for line in other_ports(graph)))
         if not value.type.tensor_type.HasField("shape"):
-            raise ModelError(f"{label}: input {value.name!r} has no shape, not even a rank")
+            raise ModelError(
+                f"{label}: input {value.name!r} has no shape, not even a rank; expected one "
+                "such as [1, 3, 224, 224]: export with example inputs, or set it by "
+                "onnx.helper.make_tensor_value_info"
+            )
         found[value.name] = list(value.type.tensor_type.shape.dim)
     return found
 

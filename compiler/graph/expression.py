@@ -16,6 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -338,12 +339,17 @@ def _check(made: Expression, shapes: Shapes) -> None:
     for index, extent in made.extents.items():
         if extent < 1:
             raise ValueError(f"index {index!r} has no values: nothing it reads is inside")
+    loose = sorted(free(made.term) - {*made.indices})
     open_ = sorted(used - {*made.extents})
     if open_:
-        raise ValueError(f"the extent of {open_[0]!r} does not follow; write {open_[0]}:8")
-    loose = sorted(free(made.term) - {*made.indices})
+        meant = _meant(open_[0], loose)
+        raise ValueError(f"the extent of {open_[0]!r} does not follow; {meant}write {open_[0]}:8")
     if loose:
-        raise ValueError(f"index {loose[0]!r} is neither of the result nor reduced over")
+        unread = sorted({*made.indices} - free(made.term))
+        raise ValueError(
+            f"index {loose[0]!r} is neither of the result nor reduced over; "
+            f"{_meant(loose[0], unread)}write it on the left, or sum({loose[0]}, ...)"
+        )
     for read in reads(made.term):
         for axis, position in enumerate(read.at):
             ends = [(f * (made.extents[i] - 1)) for i, f in position.terms]
@@ -355,6 +361,12 @@ def _check(made: Expression, shapes: Shapes) -> None:
                     f"{read.tensor} is read at {low} to {high} along axis {axis}, which has "
                     f"{extent}; pad({read.tensor}[...], 0) says what stands outside"
                 )
+
+
+def _meant(index: str, others: Sequence[str]) -> str:
+    """A guess for a misspelt index: one of the other side that has no counterpart."""
+    near = get_close_matches(index, others, n=1)
+    return f"did you mean {near[0]!r}? Else " if near else ""
 
 
 def _bound(term: Term) -> Iterator[str]:

@@ -77,6 +77,8 @@ def test_numpy_says_the_same() -> None:
         ("y[i, j] = x[i, j + 1] + x[i, j]", "x is read at 1 to 10 along axis 1, which has 10; pad"),
         ("y[i, j, k] = x[i, j]", "the extent of 'k' does not follow; write k:8"),
         ("y[i] = x[i, j]", "index 'j' is neither of the result nor reduced over"),
+        ("y[col, j] = x[c0l, j]", "extent of 'col' does not follow; did you mean 'c0l'"),
+        ("y[row:5, j] = x[rwo, j]", "index 'rwo' is neither .* did you mean 'row'"),
         ("y[i] = v[i] + w[0, i]", "index 'i' goes along 10 and along 5 elements; write i:5"),
         ("y[i] = sum(k, v[i])", "sum over 'k', on which nothing in it depends"),
         ("y[i] = frob(v[i])", "the vector engine has no function 'frob' of 1 values"),
