@@ -70,6 +70,11 @@ def settled(program: Program, lengths: Mapping[str, int]) -> Program:
     )
 
 
+def longest(program: Program) -> Program:
+    """`program` for the most of each length."""
+    return settled(program, {register.name: register.high for register in program.registers})
+
+
 def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The lengths for which inputs have these shapes.
 

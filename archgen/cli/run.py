@@ -8,6 +8,7 @@ state is what the one before made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from archgen.scheduling import OptionError
 from archgen.schema import load_arch
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.errors import HostFailed, NoSuchRow
-from simmodel.lengths import LengthError, settled
+from simmodel.lengths import LengthError, lengths_of, settled
 from simmodel.loadable import LoadableError
 from simmodel.program import Program
 from simmodel.verify import VerifyError, verify
@@ -67,7 +68,8 @@ def run(
     """Run a loadable, as `archgen compile -o FILE.npu` writes it.
 
     Names, shapes and element types of the inputs have to be those of the file. Inputs that are a
-    state may be left out: they are what the inference before made, at first zeros.
+    state may be left out: they are what the inference before made, at first zeros. Where lengths
+    are left open, each inference has those of its inputs, or all have what --dim says.
 
     \b
     archgen compile soma-edge --model squeezenet -o squeezenet.npu
@@ -84,14 +86,11 @@ def run(
         loaded = _loaded(file)
         if arch is not None:
             same_machine(loaded, load_arch(arch), arch)
-        program = _settled(loaded, lengths, file)
         click.echo(
-            f"{file}: {program.name} on {loaded.arch.name}, fingerprint {loaded.fingerprint[:16]}"
+            f"{file}: {loaded.program.name} on {loaded.arch.name}, "
+            f"fingerprint {loaded.fingerprint[:16]}"
         )
-        _chain(program, loaded, inputs, outputs)
-        if timed:
-            cycles = simulate(program, loaded.arch).cycles
-            click.echo(f"{cycles} cycles, {cycles / loaded.arch.clock * 1e3:.4g} ms")
+        _chain(_Programs(loaded, lengths, file), inputs, outputs, timed=timed)
 
     printed(work, Bounds(timeout, memory))
 
@@ -103,33 +102,52 @@ def _loaded(file: Path) -> Loaded:
         raise OptionError([f"{file}: {mistake.strerror}"]) from None
 
 
-def _settled(loaded: Loaded, lengths: dict[str, int], file: Path) -> Program:
-    """The program for the lengths that are asked for."""
-    try:
-        program = settled(loaded.program, lengths)
-        if program is not loaded.program:
-            verify(program, loaded.arch)
-    except LengthError as wrong:
-        raise OptionError([f"--dim: {wrong}"]) from None
-    except VerifyError as wrong:
-        raise LoadableError(None, f"{file}: {wrong}") from None
-    return program
+@dataclass
+class _Programs:
+    """The program of a loadable for the lengths of each inference, verified once for each."""
+
+    loaded: Loaded
+    lengths: Mapping[str, int]
+    """Those that are asked for; empty: what the inputs' shapes say."""
+    file: Path
+    made: dict[tuple[tuple[str, int], ...], Program] = field(default_factory=dict)
+
+    def of(self, inputs: Mapping[str, Array]) -> Program:
+        """The program for these inputs."""
+        program = self.loaded.program
+        if not program.registers and not self.lengths:
+            return program
+        shapes = {name: values.shape for name, values in inputs.items()}
+        try:
+            lengths = self.lengths or lengths_of(program, shapes)
+            key = tuple(sorted(lengths.items()))
+            if key not in self.made:
+                self.made[key] = settled(program, lengths)
+                verify(self.made[key], self.loaded.arch)
+        except LengthError as wrong:
+            raise OptionError([f"{'--dim' if self.lengths else '--input'}: {wrong}"]) from None
+        except VerifyError as wrong:
+            raise LoadableError(None, f"{self.file}: {wrong}") from None
+        return self.made[key]
 
 
 def _chain(
-    program: Program, loaded: Loaded, inputs: Sequence[Path], outputs: Sequence[Path]
+    programs: _Programs, inputs: Sequence[Path], outputs: Sequence[Path], *, timed: bool
 ) -> None:
     """One inference after the other."""
+    loaded = programs.loaded
     written = outputs if len(outputs) == len(inputs) else [None] * (len(inputs) - 1) + [*outputs]
-    state = {
-        port.name: np.zeros(port.shape, NUMPY[port.dtype])
-        for port in program.inputs
-        if port.name in loaded.states
-    }
+    state: dict[str, Array] = {}
     for path, output in zip_longest(inputs, written):
         given = arrays_in(path, "--input")
+        program = programs.of({**state, **given})
+        zeros = {
+            port.name: np.zeros(port.shape, NUMPY[port.dtype])
+            for port in program.inputs
+            if port.name in loaded.states
+        }
         try:
-            made = execute(program, matched(program, {**state, **given}), loaded.arch)
+            made = execute(program, matched(program, {**zeros, **state, **given}), loaded.arch)
         except (WrongInputs, NoSuchRow, HostFailed) as wrong:
             raise OptionError(f"{path}: {line}" for line in str(wrong).splitlines()) from None
         state = {name: made[after] for name, after in loaded.states.items()}
@@ -137,6 +155,9 @@ def _chain(
             _write(output, made)
         else:
             _say(path, made)
+        if timed and (loaded.program.registers or path == inputs[-1]):
+            cycles = simulate(program, loaded.arch).cycles
+            click.echo(f"{cycles} cycles, {cycles / loaded.arch.clock * 1e3:.4g} ms")
 
 
 def _write(path: Path, made: Mapping[str, Array]) -> None:

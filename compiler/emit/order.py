@@ -7,8 +7,9 @@ and barriers count, and where the hardware interlocks, operands.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from compiler.emit.order_access import Accesses
@@ -19,6 +20,7 @@ from compiler.emit.order_tokens import after, plays
 from compiler.options import Amount, Count, Omittable, Within
 from simmodel.arch import Arch
 from simmodel.isa import Item, Loop
+from simmodel.region import Register
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,11 @@ class OrderInstructions(Omittable):
     """Most accesses in flight that are looked through where the hardware interlocks."""
 
     def apply(
-        self, stream: Sequence[Item], arch: Arch, tokens: Mapping[str, int]
+        self,
+        stream: Sequence[Item],
+        arch: Arch,
+        tokens: Mapping[str, int],
+        registers: Sequence[Register] = (),
     ) -> tuple[Item, ...]:
         """`stream` of one core in a better order, or as it is.
 
@@ -50,14 +56,16 @@ class OrderInstructions(Omittable):
             stream: items that, executed one after another, never wait for a token.
             arch: the machine.
             tokens: initial counts.
+            registers: lengths that are known when it runs; accesses are apart at all of them.
         """
-        return self.apply_all([stream], arch, [tokens])[0]
+        return self.apply_all([stream], arch, [tokens], registers)[0]
 
     def apply_all(
         self,
         streams: Sequence[Sequence[Item]],
         arch: Arch,
         tokens: Sequence[Mapping[str, int]],
+        registers: Sequence[Register] = (),
     ) -> tuple[tuple[Item, ...], ...]:
         """The same for every core; what is found for one loop serves its likes on other cores."""
         known: dict[Hashable, Choice] = {}
@@ -65,7 +73,12 @@ class OrderInstructions(Omittable):
         users = users_of(streams, arch)
         pricers = (Pricer(arch, users, own, heard) for heard in heard_of(streams, arch))
         cores = zip(streams, pricers, tokens, strict=True)
-        return tuple(self._ordered(tuple(s), pricer, counts, known) for s, pricer, counts in cores)
+        # A register is like a loop that turns backwards from the upper edge.
+        around = {register.name: register.low - register.high + 1 for register in registers}
+        return tuple(
+            self._ordered(tuple(stream), pricer, counts, known, around)
+            for stream, pricer, counts in cores
+        )
 
     def _ordered(
         self,
@@ -73,11 +86,13 @@ class OrderInstructions(Omittable):
         pricer: Pricer,
         tokens: Mapping[str, int],
         known: dict[Hashable, Choice],
+        around: Mapping[str, int],
     ) -> tuple[Item, ...]:
         if not self.enabled or not plays(stream, tokens):
             return stream
-        atoms = apart(_Sequence(self, pricer.arch, pricer, known).atoms(stream, tokens, {}))
-        items = tuple(atom.item for atom in _arranged(atoms, pricer.arch, tokens, self.flying))
+        atoms = apart(_Sequence(self, pricer.arch, pricer, known).atoms(stream, tokens, around))
+        fresh = partial(Clock, pricer.arch, tokens, around, self.flying)
+        items = tuple(atom.item for atom in _arranged(atoms, pricer.arch, fresh))
         return items if plays(items, tokens) else stream
 
 
@@ -119,18 +134,18 @@ class _Sequence:
         return order.atoms(choice, self.pricer)
 
 
-def _arranged(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int], flying: int) -> list[Atom]:
-    """Whichever order of `atoms` the coarse clock likes best."""
-    clock = Clock(arch, tokens, {}, flying)
+def _arranged(atoms: list[Atom], arch: Arch, fresh: Callable[..., Clock]) -> list[Atom]:
+    """Whichever order of `atoms` a `fresh` coarse clock likes best."""
+    clock = fresh()
     starts = [clock.play(atom, _touched(atom, arch))[0] for atom in atoms]
-    best, least = atoms, _cycles(atoms, arch, tokens, flying)
+    best, least = atoms, _cycles(atoms, arch, fresh(queues=True))
     if least <= clock.now:
         return atoms
     depth = arch.front_end.depth
     late = [issued_by(atom, start, depth) for atom, start in zip(atoms, starts, strict=True)]
     for times in (starts, late):
         found = [atoms[i] for i in _by_time(atoms, times)]
-        cycles = _cycles(found, arch, tokens, flying)
+        cycles = _cycles(found, arch, fresh(queues=True))
         if cycles < least:
             best, least = found, cycles
     return best
@@ -141,8 +156,7 @@ def _by_time(atoms: list[Atom], times: list[int]) -> list[int]:
     return sorted(range(len(atoms)), key=lambda i: (times[i], not atoms[i].cost.load, i))
 
 
-def _cycles(atoms: list[Atom], arch: Arch, tokens: Mapping[str, int], flying: int) -> int:
-    clock = Clock(arch, tokens, {}, flying, queues=True)
+def _cycles(atoms: list[Atom], arch: Arch, clock: Clock) -> int:
     for atom in atoms:
         clock.play(atom, _touched(atom, arch))
     return clock.now

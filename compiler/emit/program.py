@@ -151,7 +151,7 @@ class ProgramEmitter:
         self.barriers |= sync.barriers
         self.tiles = tuple(sync.tiles)
         given = [dict(sync.initial) for _ in streams]
-        return tuple(self.order.apply_all(streams, self.arch, given))
+        return tuple(self.order.apply_all(streams, self.arch, given, self.graph.registers))
 
     def _tokens_of_steps(self, streams: Sequence[Sequence[Item]]) -> dict[int, int]:
         """Step -> tokens that its instructions wait for or give."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 from simmodel.arch import Arch
 from simmodel.errors import TooLong
 from simmodel.functional import legal_edges
+from simmodel.lengths import longest
 from simmodel.order import Clocks, Stuck, sequence, timeline
 from simmodel.overlap import accesses
 from simmodel.program import Program
@@ -28,6 +29,9 @@ __all__ = ["Finding", "Report", "VerifyError", "findings", "verify"]
 
 def verify(program: Program, arch: Arch) -> Report:
     """Check every rule of `program` on `arch`.
+
+    Of a program with registers this is what it is at their upper edge; what it is for other
+    lengths (`simmodel.lengths.settled`) is checked by itself.
 
     Raises:
         VerifyError: it breaks some; `.findings` lists them.
@@ -44,6 +48,7 @@ def findings(program: Program, arch: Arch) -> tuple[Finding, ...]:
 
 
 def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding, ...]]:
+    program = longest(program)
     found = static_findings(program, arch)
     if found:
         return None, tuple(found)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 from click.testing import CliRunner, Result
 from host_only import small_model
@@ -81,3 +83,48 @@ def test_states_go_from_one_inference_to_the_next(tmp_path: Path) -> None:
         cache = made["conv_cache_out"]
     with np.load(tmp_path / "y.npz") as stored:
         assert (stored["y"] == made["y"]).all() and cache.any()
+
+
+def growing(path: Path) -> Path:
+    """A query that looks at keys of earlier steps and its own, which are handed on."""
+    text = """
+        <ir_version: 9, opset_import: ["" : 20]>
+        decoder (float[1,4] x, float[past,4] keys) => (float[1,4] y, float[total,4] present)
+        <float[4,4] w = {1,0,0,0.5, 0,1,0.5,0, 0,-0.5,1,0, 0.25,0,0,1}> {
+            k = MatMul(x, w)
+            present = Concat <axis = 0> (keys, k)
+            turned = Transpose <perm = [1, 0]> (present)
+            scores = MatMul(x, turned)
+            p = Softmax <axis = 1> (scores)
+            y = MatMul(p, present)
+        }"""
+    onnx.save(onnx.parser.parse_model(text), path)
+    return path
+
+
+def test_a_position_moves_through_one_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, file = growing(tmp_path / "net.onnx"), tmp_path / "net.npu"
+    made = invoke(
+        "compile", "stcp920", "-m", path, "--dtype", "fp16", "--dim", "past=1..9", "--effort", 0,
+        "--role", "keys=state::present", "-o", file,
+    )  # fmt: skip
+    assert made.exit_code == 0, made.output
+    tokens = np.random.default_rng(3).standard_normal((5, 1, 4)).astype("f4")
+    keys = np.ones((4, 4), np.float32)
+    np.savez(tmp_path / "0.npz", x=tokens[0], keys=keys)
+    for number, token in enumerate(tokens[1:], 1):
+        np.savez(tmp_path / f"{number}.npz", x=token)
+    given = [word for n in range(5) for word in ("--input", tmp_path / f"{n}.npz")]
+    ran = invoke("run", file, *given, "-o", tmp_path / "y.npz")
+    assert ran.exit_code == 0, ran.output
+    session = onnxruntime.InferenceSession(str(path))
+    for token in tokens:
+        y, keys = session.run(None, {"x": token, "keys": keys})
+    with np.load(tmp_path / "y.npz") as stored:
+        np.testing.assert_allclose(stored["y"], y, atol=0.01)
+        np.testing.assert_allclose(stored["present"], keys, atol=0.01)
+    np.savez(tmp_path / "10.npz", x=tokens[0], keys=np.ones((10, 4), np.float32))
+    long = said(invoke("run", file, "--input", tmp_path / "10.npz"), capsys)
+    assert "past is 10, expected 1 .. 9" in long
