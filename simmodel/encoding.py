@@ -92,7 +92,7 @@ class Format:
         first = self._order.get(name, ())
         if first:
             found.sort(key=lambda each: _place(each.path, first))
-        return [each for each in found if each.bits]
+        return found
 
     def _fields(self, value: Any, kind: Kind, path: str) -> Iterator[Packed]:
         if kind.code == Code.CHOICE:
@@ -136,6 +136,8 @@ class Format:
         """
         whole, at, wrong = 0, 0, []
         for each in self.packed(command):
+            if not each.bits and not (each.value and each.path.endswith(".count")):
+                continue  # left out
             try:
                 whole |= self._number(each, names) << at
             except (OverflowError, KeyError, struct.error):

@@ -23,10 +23,12 @@ from pathlib import Path
 from blocks import conv
 from networks import Net
 
+from archgen.loadable import encoded
 from archgen.schema import load_arch, shipped_names
 from compiler.driver import CompileOptions, compile_model, prepared
 from simmodel.arch import Arch
 from simmodel.asm import print_program
+from simmodel.loadable import from_bytes
 from simmodel.metrics import measure
 from simmodel.simulate import simulate
 from simmodel.verify import verify
@@ -141,12 +143,14 @@ def keys(only: str = "") -> Iterator[Key]:
 
 
 def replay(key: Key) -> Record:
-    """Compile, verify and simulate one network on one machine."""
+    """Compile, write and read, verify and simulate one network on one machine."""
     machine, network, dtype = key
     arch: Arch = load_arch(machine)
     net = Net(quantized=dtype == "int8")
     graph = prepared(net.model(NETWORKS[network](net)), network)
-    program = compile_model(graph, arch, CompileOptions(dtype=dtype)).program
+    made = compile_model(graph, arch, CompileOptions(dtype=dtype)).program
+    program = from_bytes(encoded(made, arch)).program  # so what is pinned went through a file
+    assert program.cores == made.cores
     verify(program, arch)
     found = measure(simulate(program, arch), program, arch)
     text = _instructions(print_program(program))

@@ -44,12 +44,13 @@ def test_fields_fill_words_from_the_lowest_bit_on() -> None:
 
 
 def test_what_a_field_does_not_hold_is_listed() -> None:
-    arch = packing(widths={"count": 4}, numbers={"engine": {"vector": 0}})
+    arch = packing(widths={"count": 4, "waits.*": 0}, numbers={"engine": {"vector": 0}})
     with pytest.raises(EncodingError) as caught:
-        control_words(program((nop(7), nop(8), nop(9))), arch)
+        control_words(program((nop(7), nop(8), ScalarNop(count=9, waits=(("a", 1),)))), arch)
     assert str(caught.value).splitlines() == [
         "scalar.nop engine: scalar in 8 bits",
         "scalar.nop count: 8 in 4 bits",
+        "scalar.nop waits.count: 1 in 0 bits",
         "scalar.nop count: 9 in 4 bits",
     ]
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import zlib
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from handmade import at, constant, pipeline, program, random_programs, relay
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loadable_mutants import Base, base_of, judged, mutant
 from test_asm import items, rich, same
 
 from simmodel import isa
@@ -39,7 +42,7 @@ def test_programs_come_back(base: Program) -> None:
 
 
 @given(random_programs(), st.lists(items, max_size=3).map(tuple))
-@settings(max_examples=20)
+@settings(max_examples=15)
 def test_random_programs_come_back(base: Program, more: tuple[Item, ...]) -> None:
     base = replace(base, cores=(*base.cores, more), tokens=(*base.tokens, {"t": 3}))
     assert same(from_bytes(loadable(base)).program, base)
@@ -55,6 +58,27 @@ def test_what_goes_on_as_it_did_takes_no_room() -> None:
     assert len(many["code", 0]) == len(few["code", 0])
     nested = program((Loop("i", 3, (Loop("j", 2, (moved(1), moved(2))), moved(3))), moved(4)))
     assert same(from_bytes(loadable(nested)).program, nested)
+
+
+BASES = [base_of(loadable(base)) for base in (pipeline(), relay(2), rich())]
+
+
+@given(st.integers(0, 2**32), st.sampled_from(BASES))
+@settings(max_examples=150)
+def test_a_damaged_file_is_refused_or_read(seed: int, base: Base) -> None:
+    assert judged(base, *mutant(base, random.Random(seed))) in ("refused", "same", "another")
+
+
+def test_the_documentation_shows_these_bytes() -> None:
+    def moved(number: int) -> Copy:
+        source = at("dram", 4096 + 128 * number, (64,))
+        return Copy(engine="load", dst=at("local", 64 * number, (64,)), src=source)
+
+    page = (Path(__file__).parents[2] / "docs/loadable.md").read_text(encoding="utf-8")
+    example = page.split("<!-- example -->\n```text\n")[1].split("```")[0]
+    shown = "".join(line[:45] for line in example.splitlines())
+    code = sections(to_bytes(Loadable(program(tuple(map(moved, range(6)))), "{}")))["code", 0]
+    assert bytes.fromhex(shown) == code
 
 
 def test_data_is_aligned_and_not_copied() -> None:
