@@ -48,7 +48,7 @@ from compiler.options import Omittable, Share, Within
 from simmodel.arch import Arch
 from simmodel.isa import Await, Claim, Copy, Indirect, Instruction, Item, Sync
 from simmodel.isa.base import granule
-from simmodel.region import Address, Operand, contiguous
+from simmodel.region import Address, Operand, contiguous, walk
 
 Path = tuple[int | str, ...]
 """Of a step in a tree: position, then variable, segment and its count, then position, and so on."""
@@ -417,6 +417,9 @@ def _parts(items: Sequence[Item], cores: Sequence[int], means: _Means) -> _Parts
     extent = joined.src.shape[axis]
     cuts = [number * extent // len(cores) for number in range(len(cores) + 1)]
     parts = [_part(joined, axis, start, end) for start, end in pairwise(cuts)]
+    rank = means.arch.copy_[whole.engine].rank
+    if any(len(walk((part.dst, part.src))) > rank for part in parts if not part.before):
+        return None  # dimensions that follow on in the whole do not in its parts
     if not _pays(whole, max(parts, key=lambda part: part.dst.elements), len(cores), means):
         return None
     ends = [0, *accumulate(part.dst.shape[axis] for part in parts)]
