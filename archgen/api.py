@@ -37,8 +37,8 @@ from archgen.studies.comparison import StudyComparison, compare
 from archgen.studies.design import StudyError
 from archgen.studies.family import PreparedFamily, prepare_family
 from archgen.studies.options import Running, StudyOptions
+from archgen.studies.prepare import Prepared, load_calibration, prepare
 from archgen.studies.results import Study, open_study
-from archgen.studies.run import Prepared, load_calibration, prepare
 from archgen.studies.sweep import study
 from archgen.toolchain import Request
 from compiler.api import UnsupportedModel

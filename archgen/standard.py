@@ -12,6 +12,7 @@ from compiler.api import (
     CompilerError,
     CompileResult,
     Wanted,
+    at_lengths,
     best_program,
     bound_of,
     prepared,
@@ -27,10 +28,20 @@ def compile_request(request: Request) -> Compiled:
     """The verified program that answers `request`; raises CompilerError when it is refused."""
     found = compile_best(request)
     made = found.result
+    if made.program.registers:
+        return Compiled(
+            made.program, report(made), at=lambda lengths: _settled(made, lengths, request.arch)
+        )
     return Compiled(
         made.program, report(made), made.probes, made.recipe, found.trace, found.simulate_s,
         bound_of(made, request.arch),
     )  # fmt: skip
+
+
+def _settled(made: CompileResult, lengths: Mapping[str, int], arch: Arch) -> Compiled:
+    """The program for some lengths."""
+    cut = at_lengths(made, lengths, arch)
+    return Compiled(cut.program, report(made), cut.probes, cut.recipe)
 
 
 def compile_best(request: Request) -> Best:

@@ -59,6 +59,10 @@ class Compiled:
     """Wall-clock seconds that this run took."""
     bound: Attainable | None = None
     """What no schedule of it can undercut; None: not known."""
+    at: Callable[[Mapping[str, int]], Compiled] | None = field(
+        default=None, repr=False, compare=False
+    )
+    """Where lengths are known only when it runs: the program for some, verified."""
 
 
 @dataclass(frozen=True)

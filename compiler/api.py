@@ -50,6 +50,7 @@ from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
 from compiler.rejected import Option
 from compiler.report import Choice, Constants, GroupReport, LayerReport, report
 from compiler.search import Best, Tried, Wanted, alternatives, best_program
+from compiler.settle import at_lengths
 from compiler.stages import GRAPH_PASSES, Stages
 from compiler.standard_form import hides_products, in_standard_operators
 from compiler.tree.ir import Tree
@@ -58,6 +59,7 @@ from compiler.tree.text import TreeError, parse_tree, print_tree
 # In the order in which they are needed, not of the alphabet.
 __all__ = [  # noqa: RUF022
     # A network for a machine.
+    "at_lengths",  # what was compiled for all lengths, for one of each
     "prepared",  # an ONNX model after all that no machine matters for
     "compile_model",  # that or an ONNX model, and an architecture: to a program
     "Family",  # or such models for all lengths that are known only when a program runs

@@ -75,6 +75,11 @@ def longest(program: Program) -> Program:
     return settled(program, {register.name: register.high for register in program.registers})
 
 
+def settled_port(port: Port, registers: Iterable[Register], lengths: Mapping[str, int]) -> Port:
+    """`port` of a program with `registers`, for `lengths`; LengthError as `checked`."""
+    return _port(port, checked(registers, lengths))
+
+
 def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The lengths for which inputs have these shapes.
 

@@ -53,7 +53,7 @@ from archgen.scheduling import OptionError, Scheduling, choices
 from archgen.schema.mistakes import ArchError, guess
 from archgen.standard import compile_best, first, winner
 from archgen.studies.by_hand import beside
-from archgen.studies.run import Prepared
+from archgen.studies.prepare import Prepared
 from archgen.toolchain import Request
 from compiler.api import (
     CHOSEN,
@@ -196,7 +196,7 @@ def compile(
         point = Point(
             "", machine, model, batch or network.edge.batch, dtype or machine.types[0],
             (*sizes.items(), *((name, span.high) for name, span in ranges.items())),
-            tuple(said.items()), calibration, host=host, scheduling=scheduling,
+            roles=tuple(said.items()), calibration=calibration, host=host, scheduling=scheduling,
         )  # fmt: skip
         _answer(network, point, shown)
 

@@ -26,7 +26,7 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.cli.terminal import show
-from archgen.models.extents import extents, shapes
+from archgen.models.extents import Shape, asked, shapes
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
@@ -65,7 +65,11 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
     help="Execute the instructions and compare with ONNX Runtime.",
 )
 @host_option
-@dim_option("; several, separated by commas, are compared")
+@dim_option(
+    "; several, separated by commas, are compared, and of ranges such as 1..128,129..512 one "
+    "program each runs at several sizes",
+    ranges=True,
+)
 @role_option
 @calibration_option
 @extension_option
@@ -185,13 +189,14 @@ def _overridden(design: Design, given: Mapping[str, Any], typed: Set[str]) -> De
 
 
 def _changed(load: Workload, said: Mapping[str, Any]) -> Iterator[Workload]:
-    held = {name: extents(size) for name, size in load.dims}
+    held = asked(Shape(load.dims, load.ranges))
     roles = {**dict(load.roles), **as_roles(said.get("roles", ()))}
-    for dims in shapes(held | as_extents(said.get("dims", ()))):
+    for shape in shapes(held | as_extents(said.get("dims", ()))):
         yield replace(
             load,
             batches=said.get("batches", load.batches),
-            dims=dims,
+            dims=shape.dims,
+            ranges=shape.ranges,
             roles=tuple(sorted(roles.items())),
             calibration=said.get("calibration", load.calibration),
         )

@@ -16,6 +16,8 @@ _DIGITS = 18
 """More of them than any extent has, and few enough for every library's integers."""
 Bound: TypeAlias = tuple[tuple[str, int], ...]
 """One extent for each dimension, sorted by name."""
+Ranges: TypeAlias = tuple[tuple[str, "Range"], ...]
+"""Some dimensions, sorted by name, with the range that each is in."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,34 @@ def _range(text: str) -> Range | None:
     return Range(first, last)
 
 
-def shapes(dims: Mapping[str, Extents]) -> Iterator[Bound]:
-    """Every combination of extents, the last dimension by name running fastest."""
+@dataclass(frozen=True)
+class Shape:
+    """One extent for each dimension, and the ranges for which the program is that runs there."""
+
+    dims: Bound
+    ranges: Ranges = ()
+
+
+def shapes(dims: Mapping[str, Extents]) -> Iterator[Shape]:
+    """Every combination of extents, the last dimension by name running fastest; of a range its
+    ends and the powers of two between them."""
     names = sorted(dims)
-    for chosen in product(*(dims[name].values for name in names)):
-        yield tuple(zip(names, chosen, strict=True))
+    for chosen in product(*(_each(dims[name]) for name in names)):
+        sizes = tuple((name, size) for name, (size, _) in zip(names, chosen, strict=True))
+        spans = ((name, span) for name, (_, span) in zip(names, chosen, strict=True))
+        yield Shape(sizes, tuple((name, span) for name, span in spans if span is not None))
+
+
+def asked(shape: Shape) -> dict[str, Extents]:
+    """What asks for one shape and for its ranges."""
+    held = {name: Extents((size,)) for name, size in shape.dims}
+    return held | {name: Extents((), (span,)) for name, span in shape.ranges}
+
+
+def _each(given: Extents) -> Iterator[tuple[int, Range | None]]:
+    for value in given.values:
+        yield value, None
+    for span in given.ranges:
+        powers = (1 << n for n in range(span.high.bit_length()))
+        inside = {span.low, *(p for p in powers if span.low < p < span.high), span.high}
+        yield from ((size, span) for size in sorted(inside))

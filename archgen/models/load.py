@@ -131,17 +131,18 @@ def _given(
     merged: dict[str, Any] = {**_parsed_options(name, text), **options}
     if "weights" in merged:
         raise ModelError(f"{name}: a model to be opened keeps its weights")
-    sizes: dict[str, Any] = _as_options(
-        spec, {**merged, **({} if batch is None else {_BATCH: batch})}, dims
-    )
+    given = merged if batch is None else {**merged, _BATCH: batch}
+    known = {_BATCH, *(CATALOG[name].options if name in CATALOG else ())}
+    options = _with_sizes(spec, given, {n: size for n, size in dims.items() if n in known})
+    free = {n: size for n, size in dims.items() if n not in known}
     try:
-        return spec, build(name, weights=weights, **{_BATCH: 1, **sizes}), {}
+        return spec, build(name, weights=weights, **{_BATCH: 1, **options}), free
     except ZooError as mistake:
         hint = "" if name in CATALOG else "; or give the path of an .onnx file"
         raise ModelError(f"{mistake}{hint}") from None
 
 
-def _as_options(spec: str, given: Mapping[str, Option], dims: Mapping[str, int]) -> dict[str, Any]:
+def _with_sizes(spec: str, given: Mapping[str, Option], dims: Mapping[str, int]) -> dict[str, Any]:
     """Options of a zoo network that sizes of dimensions are, and those that are ``given``."""
     twice = [f"{n}={given[n]}" for n, size in dims.items() if given.get(n, size) != size]
     if twice:

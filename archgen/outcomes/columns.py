@@ -52,6 +52,7 @@ _IDENTITY = (
     Column("batch", "whole", "samples", "samples in one inference"),
     Column("dtype", "text", "", "element type of the compiled network"),
     Column("dim.<dimension>", "whole", "elements", "size of a free input dimension, where given"),
+    Column("bucket.<dimension>", "text", "", "range of sizes that its program takes, where given"),
     *_SCHEDULING,
 )
 _ENERGY = (

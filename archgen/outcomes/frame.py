@@ -25,7 +25,7 @@ from archgen.outcomes.columns import (
     column,
     ordered,
 )
-from archgen.outcomes.point import DIMENSION, Outcome, Row, Scalar
+from archgen.outcomes.point import BUCKET, DIMENSION, Outcome, Row, Scalar
 from archgen.scheduling import DEFAULT
 
 LayerRow = Row
@@ -140,7 +140,7 @@ def sizes(row: Record) -> dict[str, int]:
 def varied(rows: Sequence[Record]) -> list[str]:
     """The columns about schedules in which `rows` differ."""
     names = dict.fromkeys(name for row in rows for name in row)
-    chosen = [name for name in names if name in DEFAULT.columns or name.startswith("pass.")]
+    chosen = [n for n in names if n in DEFAULT.columns or n.startswith((BUCKET, "pass."))]
     return [name for name in chosen if len({str(row.get(name)) for row in rows}) > 1]
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from archgen.extensions import Extension
+from archgen.models.extents import Ranges
 from archgen.scheduling import DEFAULT, Scheduling
 from simmodel.arch import Arch
 
 Scalar = str | int | float | bool | None
 Row = dict[str, Scalar]
+BUCKET = "bucket."
+"""What columns of ranges of such sizes start with."""
 DIMENSION = "dim."
 """What columns of sizes of free input dimensions start with."""
 
@@ -33,6 +36,8 @@ class Point:
     dtype: str
     dims: tuple[tuple[str, int], ...] = ()
     """Sizes of free input dimensions, by name."""
+    ranges: Ranges = ()
+    """Dimensions that are known only when the program runs: it is made for all of a range."""
     roles: tuple[tuple[str, str], ...] = ()
     """What a user says of inputs, by name."""
     calibration: str | None = None
@@ -57,9 +62,16 @@ class Point:
         usual = DEFAULT.columns
         chosen = (f" {k}={v}" for k, v in self.scheduling.columns.items() if v != usual.get(k))
         sizes = "".join(f" {name}={size}" for name, size in self.dims)
+        sizes += "".join(f" of {name}={span}" for name, span in self.ranges)
         lent = f" from {self.schedule_from.name}" if self.schedule_from is not None else ""
         point = f"{self.arch.name} {self.model} b{self.batch} {self.dtype}"
         return f"{point}{sizes}{''.join(chosen)}{lent}"
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Sizes of the dimensions that are known only when the program runs."""
+        ranges = dict(self.ranges)
+        return {name: size for name, size in self.dims if name in ranges}
 
     def identity(self) -> Row:
         """The columns that say which point it is."""
@@ -69,6 +81,7 @@ class Point:
             "batch": self.batch,
             "dtype": self.dtype,
             **{f"{DIMENSION}{name}": size for name, size in self.dims},
+            **{f"{BUCKET}{name}": str(span) for name, span in self.ranges},
             **self.scheduling.columns,
             **{f"arch.{field}": value for field, value in self.settings},
         }

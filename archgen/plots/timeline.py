@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from archgen.outcomes.frame import Frame, Record, records
-from archgen.outcomes.point import DIMENSION
+from archgen.outcomes.point import BUCKET, DIMENSION
 from archgen.plots.panels import workload
 from archgen.scheduling import DEFAULT
 from simmodel.arch import Arch
@@ -35,7 +35,7 @@ class Stretch:
 
 def identity(frame: Frame) -> list[str]:
     """The columns of `frame` that say which point a row belongs to."""
-    swept = (DIMENSION, "arch.", "pass.")
+    swept = (DIMENSION, BUCKET, "arch.", "pass.")
     return [name for name in map(str, frame) if name in _POINT or name.startswith(swept)]
 
 

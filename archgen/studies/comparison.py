@@ -15,7 +15,7 @@ from statistics import geometric_mean
 import pandas as pd
 
 from archgen.outcomes.frame import Record, records
-from archgen.outcomes.point import DIMENSION
+from archgen.outcomes.point import BUCKET, DIMENSION
 from archgen.scheduling import DEFAULT
 from archgen.schema.mistakes import guess
 from archgen.studies.design import StudyError
@@ -114,7 +114,7 @@ def compare(
 def _columns(on: Sequence[str] | None, *frames: pd.DataFrame) -> tuple[str, ...]:
     known = list(dict.fromkeys(str(name) for frame in frames for name in frame))
     if on is None:
-        options = [name for name in known if name.startswith((DIMENSION, "pass."))]
+        options = [name for name in known if name.startswith((DIMENSION, BUCKET, "pass."))]
         return tuple(name for name in (*IDENTITY, *options) if name in known)
     unknown = [name for name in on if name not in known]
     if unknown:
@@ -142,7 +142,7 @@ def _by_key(study: Study, columns: Sequence[str], which: str) -> dict[tuple[Hash
 
 
 def _ambiguous(one: Record, other: Record, columns: Sequence[str], which: str) -> str:
-    names = [n for n in one if n in IDENTITY or n.startswith((DIMENSION, "pass.", "arch."))]
+    names = [n for n in one if n in IDENTITY or n.startswith((DIMENSION, BUCKET, "pass.", "arch."))]
     differ = [name for name in names if str(one[name]) != str(other[name])]
     same = ", ".join(f"{name}={one.get(name)}" for name in columns)
     more = f"; add {' or '.join(differ)} to the columns" if differ else ""

@@ -17,9 +17,9 @@ from typing import Any
 
 from archgen.cache import code_version, content_hash
 from archgen.extensions import Extension, ExtensionError, checked, extension, known
-from archgen.models.extents import Bound, Extents, extents, shapes
+from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shapes
 from archgen.models.load import BatchError, ModelError, open_model
-from archgen.outcomes.point import DIMENSION, Point, Row
+from archgen.outcomes.point import BUCKET, DIMENSION, Point, Row
 from archgen.process.guard import Bounds, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
@@ -27,7 +27,7 @@ from archgen.schema import load_all
 from archgen.schema.mistakes import guess, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
-from archgen.studies.run import load_calibration
+from archgen.studies.prepare import load_calibration
 from simmodel.arch import Arch
 
 Pattern = Mapping[str, Any]
@@ -60,6 +60,8 @@ class Workload:
     """What inputs are, by name: `state`, `batch:1`."""
     calibration: str | None = None
     """Path of an .npz file with one array for each input."""
+    ranges: Ranges = ()
+    """Dimensions that are known only when the program runs."""
     place: str = field(default="", compare=False)
     """Where it is asked for: `study.yaml:4:5: study.models[0]`; empty: in a call or command."""
 
@@ -141,7 +143,10 @@ def designed(
         for load in (
             [spec]
             if isinstance(spec, Workload)
-            else [Workload(fspath(spec), good, dims, said, samples) for dims in sizes]
+            else [
+                Workload(fspath(spec), good, shape.dims, said, samples, shape.ranges)
+                for shape in sizes
+            ]
         )
     ]
     dtypes = (dtype,) if dtype else ()
@@ -161,13 +166,13 @@ def designed(
     )
 
 
-def _shapes(dims: Mapping[str, Several[int] | Extents]) -> tuple[list[Bound], list[str]]:
+def _shapes(dims: Mapping[str, str | Several[int] | Extents]) -> tuple[list[Shape], list[str]]:
     """Every combination of sizes, and what is wrong with those that are none."""
     found: dict[str, Extents] = {}
     mistakes: list[str] = []
     for name, sizes in dims.items():
         try:
-            found[name] = extents(sizes)
+            found[name] = extents(sizes, ranges=True)
         except ValueError as mistake:
             mistakes.append(f"dims[{name!r}]: {mistake}")
     return list(shapes(found)), mistakes
@@ -307,7 +312,8 @@ def _columns(design: Design) -> set[str]:
     swept = {f"arch.{s.field}" for machine in design.machines for s in machine.settings}
     ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
     dims = {f"{DIMENSION}{name}" for load in design.workloads for name, _ in load.dims}
-    return {"arch", "model", "batch", "dtype", *dims, *ways, *swept}
+    buckets = {f"{BUCKET}{name}" for load in design.workloads for name, _ in load.ranges}
+    return {"arch", "model", "batch", "dtype", *dims, *buckets, *ways, *swept}
 
 
 def _unknown_columns(design: Design, columns: set[str]) -> list[str]:
@@ -405,6 +411,7 @@ def _point(
         "batch": content.batch,
         "dtype": dtype,
         "dims": dict(workload.dims),
+        **({"ranges": list(map(str, workload.ranges))} if workload.ranges else {}),
         "roles": dict(workload.roles),
         "verify": design.verify,
         "host": design.host,
@@ -419,6 +426,7 @@ def _point(
         batch=content.batch,
         dtype=dtype,
         dims=workload.dims,
+        ranges=workload.ranges,
         roles=workload.roles,
         calibration=workload.calibration,
         verify=design.verify,

@@ -17,7 +17,8 @@ from archgen.cache import content_hash
 from archgen.energy import costs_of
 from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import area_row
-from archgen.studies.run import Models, answered
+from archgen.studies.models import Models
+from archgen.studies.run import answered
 from archgen.toolchain import Request
 from compiler.api import CompileOptions, NetworkEstimate, Stages, estimate, prepared
 
@@ -49,8 +50,15 @@ COST_MODEL = Estimator(prepared, estimate_request)
 
 
 def to_estimate(point: Point) -> Point:
-    """`point` as it is estimated: a point of its own, which shares nothing with the run."""
-    return replace(point, key=content_hash({"estimated": point.key}), verify=False, trace=False)
+    """`point` as it is estimated: a point of its own, which shares nothing with the run, and at
+    its own sizes also where its program is for more."""
+    return replace(
+        point,
+        key=content_hash({"estimated": point.key}),
+        verify=False,
+        trace=False,
+        ranges=(),
+    )
 
 
 class EstimateBench:

@@ -18,7 +18,7 @@ from archgen.check.reference import run_node
 from archgen.check.same_scales import with_scales_of
 from archgen.models.errors import ModelError
 from archgen.models.family import SourceFamily
-from archgen.studies.run import Prepared, prepare
+from archgen.studies.prepare import Prepared, prepare
 from compiler.api import Family, Stages, prepared
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
+    AfterValidator,
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
@@ -22,6 +23,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
+from archgen.models.extents import extents
 from archgen.schema.mistakes import Mistake
 from archgen.schema.record import Reader
 from archgen.schema.source import STUDY, read_tree
@@ -53,12 +55,21 @@ def _listed(value: object) -> object:
 
 
 Several = Annotated[tuple[Item, ...], Field(min_length=1), _Several()]
+
+
+def _spans(given: str) -> str:
+    extents(given, ranges=True)
+    return given
+
+
 Fusion = Literal["none", "line", "branch", "branchx", "optimal"]
 Halo = Literal["auto", "rolling", "recompute"]
 Objective = Literal["latency", "throughput", "memory", "energy-proxy"]
 Effort = Annotated[int, Field(ge=0, le=3)]
 Values = dict[str, Any]
-Sizes = dict[str, Several[NonNegativeInt]]
+Spans = Annotated[str, AfterValidator(_spans)]
+"""Ranges of sizes, of which each has one program: `1..128, 129..512`."""
+Sizes = dict[str, Several[NonNegativeInt] | Spans]
 
 
 class Machines(Part):

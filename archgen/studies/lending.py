@@ -123,8 +123,8 @@ def _lenders(
 def _work(point: Point) -> tuple[object, ...]:
     """What two points have to agree in."""
     return (
-        point.model, point.batch, point.dtype, point.dims, point.roles, point.calibration,
-        point.verify, point.host, point.extensions, point.scheduling,
+        point.model, point.batch, point.dtype, point.dims, point.ranges, point.roles,
+        point.calibration, point.verify, point.host, point.extensions, point.scheduling,
     )  # fmt: skip
 
 

@@ -42,8 +42,9 @@ class StudyOptions:
     """Whether all outputs are compared with ONNX Runtime's."""
     host: bool = True
     """Whether operators may be left to the host processor."""
-    dims: Mapping[str, Several[int] | Extents] | None = None
-    """Sizes of free input dimensions, as for `archgen.load_model`; a point for each combination."""
+    dims: Mapping[str, str | Several[int] | Extents] | None = None
+    """Sizes of free input dimensions, as for `archgen.load_model`; a point for each combination.
+    Of a range "1..512" one program runs at its ends and the powers of two between."""
     roles: Mapping[str, str] | None = None
     """What inputs are, as for `archgen.load_model`."""
     calibration: Named | None = None
@@ -104,7 +105,7 @@ class StudyFields(RunningFields, total=False):
     passes: Sequence[Settings]
     verify: bool
     host: bool
-    dims: Mapping[str, Several[int] | Extents] | None
+    dims: Mapping[str, str | Several[int] | Extents] | None
     roles: Mapping[str, str] | None
     calibration: Named | None
     isolated: bool

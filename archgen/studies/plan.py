@@ -262,14 +262,16 @@ class Maker:
         """A network at each combination of its sizes."""
         network = Network(model=entry) if isinstance(entry, str) else entry
         given = network.calibration or file.calibration
-        sizes = {name: extents(own) for name, own in {**file.dims, **network.dims}.items()}
-        for dims in shapes(sizes):
+        asked = {**file.dims, **network.dims}
+        sizes = {name: extents(own, ranges=True) for name, own in asked.items()}
+        for shape in shapes(sizes):
             yield Workload(
                 self._model(network.model),
                 tuple(dict.fromkeys(network.batches or file.batches)),
-                dims,
+                shape.dims,
                 tuple(sorted(network.roles.items())),
                 os.path.normpath(self.path.parent / given) if given else None,
+                shape.ranges,
                 self._place(path),
             )
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,27 +20,22 @@ from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, code_version, content_hash
 from archgen.check.deviation import with_losses, with_outputs, with_stored
-from archgen.check.quantize import Quantized, quantize
 from archgen.check.quantized_parts import PRODUCTS
 from archgen.check.reference import (
     cached_reference,
     check_declared,
     content_key,
-    lacks_kernels,
     run_node,
     sample_inputs,
 )
 from archgen.check.stagewise import cut, feedable, run_cut
 from archgen.check.verify import Comparison, compare, end_to_end
-from archgen.check.widen import has_bfloat16, widened_but_for_casts
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.energy.sources import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.internal import said, written
-from archgen.models.arrays import arrays_in
-from archgen.models.load import ModelError, SourceModel, open_model
-from archgen.models.sizes import check_sizes
+from archgen.models.load import ModelError
 from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import (
     bound_row,
@@ -56,6 +49,8 @@ from archgen.outcomes.timeline import tables
 from archgen.perfetto import compressed, trace_bytes
 from archgen.process.memory import refusal
 from archgen.process.steps import step
+from archgen.studies.models import Models
+from archgen.studies.prepare import Prepared
 from archgen.studies.shelf import DecisionShelf
 from archgen.toolchain import Compiled, Request, Toolchain
 from compiler.api import (
@@ -64,11 +59,9 @@ from compiler.api import (
     Made,
     Memo,
     Recomputed,
-    Stages,
     UnsupportedModel,
     host_error,
     recompute,
-    refuse_unknown_operators,
 )
 from simmodel.arch import Arch
 from simmodel.errors import HostFailed, NoSuchRow
@@ -77,101 +70,6 @@ from simmodel.waterfall import waterfall
 
 Array = NDArray[Any]
 Result = TypeVar("Result")
-_KEPT_MODELS = 2
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A model as it is compiled: bound, and quantized where the element type asks for it."""
-
-    name: str
-    proto: onnx.ModelProto = field(repr=False)
-    key: str
-    note: str
-
-    @property
-    def edge(self) -> Prepared:
-        """The network of the most there can be, which this one is."""
-        return self
-
-
-def load_calibration(path: str | Path | None) -> dict[str, Array] | None:
-    """Arrays of an .npz file by input name; None for no path. Raises ModelError."""
-    return None if path is None else arrays_in(path, "calibration")
-
-
-def prepare(
-    source: SourceModel,
-    dtype: str,
-    calibration: Mapping[str, Array] | None = None,
-    stages: Stages | None = None,
-) -> Prepared:
-    """`source` for element type `dtype`: quantized for int8, else as it is, or with wider numbers
-    where ONNX Runtime has no kernels for bfloat16. How far sequences unfold is said by `stages`.
-
-    Raises UnsupportedModel for operators that nobody knows, and ModelError where quantizing fails.
-    """
-    refuse_unknown_operators(source.proto, source.name)
-    if dtype != "int8" and has_bfloat16(source.proto) and lacks_kernels(source.proto):
-        note = "16-bit floats made float32, as ONNX Runtime has no kernels for them; casts round"
-        key = content_hash({"model": source.content_key, "note": note})
-        return Prepared(source.name, widened_but_for_casts(source.proto), key, note)
-    if dtype != "int8":
-        return Prepared(source.name, source.proto, source.content_key, "")
-    with step(f"quantizing {source.name}"):
-        load = (stages or Stages()).load
-        made: Quantized = quantize(source, calibration, cache_dir(), load)
-    given = content_key(calibration) if calibration else "seeded"
-    parts = {"model": source.content_key, "calibration": given, "note": made.note}
-    key = content_hash(parts | {"load": asdict(load)})
-    return Prepared(source.name, made.proto, key, made.note)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """A prepared model and what the compiler loaded from it."""
-
-    model: Prepared
-    loaded: Any
-
-
-class Models:
-    """The last models that points needed, prepared and loaded."""
-
-    def __init__(self, load: Callable[[onnx.ModelProto, str, Stages], Any]) -> None:
-        self._load = load
-        self._kept: OrderedDict[tuple[Any, ...], Kept] = OrderedDict()
-
-    def of(self, point: Point) -> Kept:
-        """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
-        integer = point.dtype == "int8"
-        asked = (point.model, point.batch, point.dims, point.roles)
-        stages = point.scheduling.stages
-        wanted = (*asked, integer, point.calibration, stages.shared, point.extensions)
-        if wanted in self._kept:
-            self._kept.move_to_end(wanted)
-            return self._kept[wanted]
-        with step(f"opening {point.model}"):
-            source = open_model(point.model, point.batch, dict(point.dims), roles=dict(point.roles))
-            check_sizes(source, point.arch, point.dtype)
-        made = self._prepared(source, point, load_calibration(point.calibration))
-        with step(f"loading {made.name}"):
-            kept = Kept(made, self._load(made.proto, made.name, stages))
-        self._kept[wanted] = kept
-        if len(self._kept) > _KEPT_MODELS:
-            self._kept.popitem(last=False)
-        return kept
-
-    def _prepared(
-        self, source: SourceModel, point: Point, calibration: Mapping[str, Array] | None
-    ) -> Prepared:
-        """As `prepare`; what is wrong with the network itself is said by the compiler, which names
-        the node, rather than by a quantizer that stumbles over it."""
-        try:
-            return prepare(source, point.dtype, calibration, point.scheduling.stages)
-        except ModelError:
-            self._load(source.proto, source.name, point.scheduling.stages)
-            raise
 
 
 def answered(point: Point, work: Callable[[], Outcome]) -> Outcome:
@@ -206,6 +104,7 @@ class Workbench:
         self._models = Models(tools.load)
         self._stagewise: tuple[str, dict[str, Array]] = ("", {})
         self._memo = Memo()
+        self._bucket: tuple[Request, Compiled] | None = None
         self._decisions: dict[tuple[Extension, ...], Decisions] = {}
 
     def run(self, point: Point) -> Outcome:
@@ -220,7 +119,7 @@ class Workbench:
             model.name, kept.loaded, arch, point.dtype, point.host, point.scheduling,
             point.schedule_from, self._decided_with(point.extensions),
         )  # fmt: skip
-        compiled, compile_s = _timed(lambda: tools.compile(request))
+        compiled, compile_s = _timed(lambda: self._compiled(request, point))
         program = compiled.program
         notes = [model.note, _products_elsewhere(compiled)]
         verify_s: float | None = None
@@ -250,6 +149,17 @@ class Workbench:
         if point.trace and made:
             made["trace"] = compressed(trace_bytes(trace, program, arch))
         return Outcome(point.key, point.label, row, layers, details, made)
+
+    def _compiled(self, request: Request, point: Point) -> Compiled:
+        """The program; one for all lengths of the point's ranges is made once."""
+        if not point.ranges:
+            return self.tools.compile(request)
+        if self._bucket is None or self._bucket[0] != request:
+            self._bucket = request, self.tools.compile(request)
+        at = self._bucket[1].at
+        if at is None:
+            raise UnsupportedModel("this toolchain has no programs for ranges of sizes")
+        return at(point.lengths)
 
     def _decided_with(self, extensions: tuple[Extension, ...]) -> Decisions:
         """The compiler's decisions, which are others with other extensions."""

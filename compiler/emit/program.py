@@ -53,6 +53,20 @@ class Placed:
 Step = Placed | HostNode
 
 
+def demand_of(graph: NestGraph, steps: Sequence[Step], least: Demanded) -> Demand:
+    """What the outputs of `graph` take in products over channels, by element type, and of DRAM,
+    where `steps` compute it."""
+    products: dict[str, int] = {}
+    tensors = graph.tensors
+    plans = (step.plan for step in steps if isinstance(step, Placed))
+    for compute in (c for plan in plans for layer in plan.layers for c in layer.computes):
+        macs = least.macs.get(compute.nest.tensor, 0)  # a trial of one group has no outputs
+        if macs and compute.binding.product:
+            kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
+            products[kind] = products.get(kind, 0) + macs
+    return Demand(tuple(products.items()), least.read, least.written)
+
+
 @dataclass
 class ProgramEmitter:
     """Collects streams, constants and records while it walks the steps."""
@@ -112,22 +126,10 @@ class ProgramEmitter:
             origins=tuple(self.origins),
             payloads=tuple(self.payloads),
             macs=sum(least.macs.values()),
-            demand=self._demand(least),
+            demand=demand_of(self.graph, self.steps, least),
             tiles=self.tiles,
             registers=self.graph.registers,
         )
-
-    def _demand(self, least: Demanded) -> Demand:
-        """What the outputs take in products over channels, by element type, and of DRAM."""
-        products: dict[str, int] = {}
-        tensors = self.graph.tensors
-        plans = (step.plan for step in self.steps if isinstance(step, Placed))
-        for compute in (c for plan in plans for layer in plan.layers for c in layer.computes):
-            macs = least.macs.get(compute.nest.tensor, 0)  # a trial of one group has no outputs
-            if macs and compute.binding.product:
-                kind = product_type(tensors[compute.nest.operands[0].tensor].dtype)
-                products[kind] = products.get(kind, 0) + macs
-        return Demand(tuple(products.items()), least.read, least.written)
 
     def _streams(self) -> tuple[tuple[Item, ...], ...]:
         """All cores' instructions, with as many tokens as there are; DoesNotFit where these are

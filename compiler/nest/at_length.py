@@ -26,7 +26,7 @@ def at_length(graph: NestGraph, values: Mapping[str, int]) -> NestGraph:
         if tensor.data is not None and tensor.storage.registers:
             tensors[name] = _row(tensors[name], tensors[tensor.storage.buffer])
     steps = tuple(
-        step if isinstance(step, HostNode) else _nest(step, graph.registers, values)
+        step if isinstance(step, HostNode) else nest_at(step, graph.registers, values)
         for step in graph.steps
     )
     return replace(graph, tensors=tensors, steps=steps, registers=())
@@ -85,7 +85,9 @@ def _beginning(values: Array, shape: tuple[int, ...]) -> Array:
     return values[tuple(slice(0, extent) for extent in shape)]
 
 
-def _nest(nest: Nest, registers: Sequence[Register], values: Mapping[str, int]) -> Nest:
+def nest_at(nest: Nest, registers: Sequence[Register], values: Mapping[str, int]) -> Nest:
+    """`nest` where the registers have `values`."""
+
     def affine(given: Affine) -> Affine:
         moved = below(given.registers, registers, values)
         return replace(given, constant=given.constant - moved, registers=())

@@ -22,7 +22,7 @@ from tables import table
 
 from archgen.models.load import open_model
 from archgen.schema import load_arch
-from archgen.studies.run import prepare
+from archgen.studies.prepare import prepare
 from compiler import search
 from compiler.driver import CompileOptions, prepared
 from compiler.effort import stages_for

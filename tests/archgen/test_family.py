@@ -15,7 +15,9 @@ from archgen.models.errors import ModelError
 from archgen.models.extents import Extents, Range, extents
 from archgen.models.family import open_family
 from archgen.models.load import open_model
+from archgen.studies.design import StudyError
 from archgen.studies.family import prepare_family
+from archgen.studies.plan import load_study
 from simmodel.lengths import settled
 
 GPT2 = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16,sequence=1"
@@ -84,7 +86,7 @@ def test_dimensions_of_a_zoo_network_are_its_options() -> None:
     assert opened.batch == 3
     with pytest.raises(ModelError, match="--dim rows is another one than rows=9"):
         open_model("dlrm:rows=9,tables=2", dims={"rows": 3})
-    with pytest.raises(ModelError, match="no option 'sequence'"):
+    with pytest.raises(ModelError, match=r"--dim sequence=1: .* has no such free dimension"):
         open_family("dlrm:rows=9", None, {}, {"sequence": Range(1, 3)}, {})
     with pytest.raises(ModelError, match="over its 16 positions"):
         open_family(GPT2, None, {}, {"past": Range(1, 99)}, {})
@@ -95,3 +97,27 @@ def test_ranges_are_read() -> None:
     for wrong in ("0..8", "8..1", "1..", "1...8", "1..8"):
         with pytest.raises(ValueError, match="expected a size such as 128"):
             extents(wrong, ranges=wrong != "1..8")
+
+
+def test_a_study_runs_one_program_of_a_range_at_several_sizes(tmp_path: Path) -> None:
+    net = product(tmp_path / "net.onnx")
+    found = archgen.study(
+        "stcp920", net, dims={"rows": "3..9, 10..10"}, effort=0, plots=False, out=tmp_path / "out"
+    ).frame
+    assert found["dim.rows"].tolist() == [3, 4, 8, 9, 10]
+    assert found["bucket.rows"].tolist() == ["3..9"] * 4 + ["10..10"]
+    assert found["verified"].all()
+    cycles = found["latency_cycles"].tolist()
+    assert sorted(cycles[:4]) == cycles[:4]
+
+
+def test_ranges_stand_in_study_files_too(tmp_path: Path) -> None:
+    product(tmp_path / "net.onnx")
+    path = tmp_path / "s.yaml"
+    path.write_text("archs: mcu-npu\nmodels: [{model: net.onnx, dims: {rows: 1..4}}]\n")
+    loads = load_study(path).workloads
+    assert [load.dims for load in loads] == [(("rows", n),) for n in (1, 2, 4)]
+    assert {load.ranges for load in loads} == {(("rows", Range(1, 4)),)}
+    path.write_text("archs: mcu-npu\nmodels: [{model: net.onnx, dims: {rows: 4..1}}]\n")
+    with pytest.raises(StudyError, match=r"dims.rows: expected a whole number .*got '4\.\.1'"):
+        load_study(path)

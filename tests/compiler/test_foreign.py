@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from archgen.check.reference import run_node
 from archgen.models.load import SourceModel
 from archgen.schema import load_arch
-from archgen.studies.run import prepare
+from archgen.studies.prepare import prepare
 from compiler.driver import CompileOptions, compile_model
 from compiler.effort import stages_for
 from compiler.errors import UnsupportedModel
