@@ -25,6 +25,7 @@ from compiler.nest.build import Builder
 from compiler.nest.interp import run
 from compiler.nest.ir import HostNode, Nest
 from compiler.ops.lower import host_node, lower
+from compiler.ops.node import Limits
 from simmodel.functional import run as execute
 from simmodel.verify import verify
 
@@ -206,7 +207,9 @@ def test_nests_and_the_host_compute_the_expression(text: str) -> None:
     graph = lower(model, "fp32")
     assert all(isinstance(step, Nest) for step in graph.steps)
     assert np.allclose(run(graph, FEEDS)["y"], wanted, atol=1e-5, rtol=1e-5)
-    host: HostNode = host_node(model.graph.node(0), Builder("net", "fp32"), model, "asked")
+    host: HostNode = host_node(
+        model.graph.node(0), Builder("net", "fp32"), model, "asked", Limits()
+    )
     (made,) = run_node(host.payload, [FEEDS[name] for name in host.inputs])
     assert np.allclose(made, wanted, atol=1e-5, rtol=1e-5)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -39,7 +41,10 @@ def test_determinants_of_few_rows_are_those_of_onnx(
 def computed(text: str, feeds: dict[str, Array]) -> list[Array]:
     """What the nests of a network compute, none of them the host's."""
     graph = lower(cleaned(load(onnx.parser.parse_model(text), "g")), "fp32")
-    assert not [step.reason for step in graph.steps if isinstance(step, HostNode)]
+    # Rows that could be copied by a list are compared with it.
+    ways = [step.otherwise if isinstance(step, HostNode) else (step,) for step in graph.steps]
+    assert all(ways), graph.steps
+    graph = replace(graph, steps=tuple(nest for way in ways for nest in way))
     return [*run(graph, feeds, run_node).values()]
 
 
