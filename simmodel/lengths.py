@@ -11,15 +11,16 @@ what the front end makes of it for given lengths, before anything is timed or ex
     a=local[..]:int8[5,16]                                  the fifth tile; the others are not there
 
 An instruction is left out when a limit leaves nothing of an operand; what it waited for and
-signalled stays, so the tokens of the whole program stay balanced.
+signalled stays, so the tokens of the whole program stay balanced, and where hardware keeps order by
+operands, so does its place in that order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from simmodel.isa import Instruction, Item, Loop, Sync
+from simmodel.isa import Claim, Instruction, Item, Loop, Sync
 from simmodel.program import Port, Program
 from simmodel.region import Limit, Operand, Register
 from simmodel.turns import changed, fixed, operands_of, shifted, split
@@ -61,9 +62,10 @@ def settled(program: Program, lengths: Mapping[str, int]) -> Program:
     values = checked(program.registers, lengths)
     if not values:
         return program
+    settler = _Settler(interlock=not any(program.tokens))
     return replace(
         program,
-        cores=tuple(tuple(_items(stream, values, {})) for stream in program.cores),
+        cores=tuple(tuple(settler.items(stream, values, {})) for stream in program.cores),
         inputs=tuple(_port(port, values) for port in program.inputs),
         outputs=tuple(_port(port, values) for port in program.outputs),
         registers=(),
@@ -133,45 +135,82 @@ def _port(port: Port, values: Mapping[str, int]) -> Port:
     return replace(port, operand=operand, shape=shape)
 
 
-def _items(
-    items: Iterable[Item], values: Mapping[str, int], counts: Mapping[str, int]
-) -> Iterator[Item]:
-    """`items` with `values` of variables, inside loops with their `counts`."""
-    for item in items:
-        if isinstance(item, Loop):
-            yield from _loop(item, values, counts)
-        else:
-            yield from _instruction(item, values, counts)
+@dataclass(frozen=True)
+class _Settler:
+    """Makes streams for some lengths."""
 
+    interlock: bool
+    """Whether operands alone keep order: then what is left out claims its own, so that what stood
+    behind it still waits for what stood before."""
 
-def _loop(loop: Loop, values: Mapping[str, int], counts: Mapping[str, int]) -> Iterator[Item]:
-    """Runs of turns for which the limits in the body leave alike."""
-    limits = dict.fromkeys(_limits(loop.body, values))
-    if not limits:
-        body = tuple(_items(loop.body, values, counts))
-        yield replace(loop, body=body)
-        return
-    inner = {**counts, **dict(_counts(loop.body))}
-    first, states = 0, [_state(limits, loop.variable, n, inner) for n in range(loop.count)]
-    while first < loop.count:
-        end = first + 1
-        while end < loop.count and states[end] == states[first]:
-            end += 1
-        yield from _run(loop, first, end - first, values, counts)
-        first = end
+    def items(
+        self, items: Iterable[Item], values: Mapping[str, int], counts: Mapping[str, int]
+    ) -> Iterator[Item]:
+        """`items` with `values` of variables, inside loops with their `counts`."""
+        for item in items:
+            if isinstance(item, Loop):
+                yield from self._loop(item, values, counts)
+            else:
+                yield from self._instruction(item, values, counts)
 
+    def _loop(
+        self, loop: Loop, values: Mapping[str, int], counts: Mapping[str, int]
+    ) -> Iterator[Item]:
+        """Runs of turns for which the limits in the body leave alike."""
+        limits = dict.fromkeys(_limits(loop.body, values))
+        if not limits:
+            yield replace(loop, body=tuple(self.items(loop.body, values, counts)))
+            return
+        inner = {**counts, **dict(_counts(loop.body))}
+        first, states = 0, [_state(limits, loop.variable, n, inner) for n in range(loop.count)]
+        while first < loop.count:
+            end = first + 1
+            while end < loop.count and states[end] == states[first]:
+                end += 1
+            yield from self._run(loop, first, end - first, values, counts)
+            first = end
 
-def _run(
-    loop: Loop, first: int, count: int, values: Mapping[str, int], counts: Mapping[str, int]
-) -> Iterator[Item]:
-    """`count` turns of `loop` from the one numbered `first`."""
-    if count == 1:
-        yield from _items(loop.body, {**values, loop.variable: first}, counts)
-        return
-    body = tuple(shifted(item, loop.variable, first) for item in loop.body) if first else loop.body
-    made = tuple(_items(body, values, {**counts, loop.variable: count}))
-    if made:
-        yield Loop(loop.variable, count, made)
+    def _run(
+        self, loop: Loop, first: int, count: int, values: Mapping[str, int],
+        counts: Mapping[str, int],
+    ) -> Iterator[Item]:  # fmt: skip
+        """`count` turns of `loop` from the one numbered `first`."""
+        name = loop.variable
+        if count == 1:
+            yield from self.items(loop.body, {**values, name: first}, counts)
+            return
+        body = tuple(shifted(item, name, first) for item in loop.body) if first else loop.body
+        made = tuple(self.items(body, values, {**counts, name: count}))
+        if made:
+            yield Loop(name, count, made)
+
+    def _instruction(
+        self, item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
+    ) -> Iterator[Item]:
+        known = fixed(item, values)
+        assert isinstance(known, Instruction)
+        found = operands_of(known)
+        if any(_nothing(limit, counts) for operand in found.values() for limit in operand.limits):
+            yield from self._instead(known)
+            return
+        changes = {name: _clipped(operand) for name, operand in found.items() if operand.limits}
+        yield replace(known, **changes) if changes else known  # type: ignore[arg-type]
+
+    def _instead(self, left: Instruction) -> Iterator[Instruction]:
+        """What stands in the place of an instruction that is left out."""
+        made: list[Instruction] = []
+        if self.interlock:
+            own = (o for o in (*left.reads(), *left.writes()) if o.memory != "dram" and not o.cores)
+            made = [
+                Claim(engine=left.engine, origin=left.origin, dst=replace(o, limits=()))
+                for o in own
+            ]
+        if not made and (left.waits or left.signals or left.notifies):
+            made = [Sync(engine=left.engine, origin=left.origin)]
+        if made:
+            made[0] = replace(made[0], waits=left.waits)
+            made[-1] = replace(made[-1], signals=left.signals, notifies=left.notifies)
+        yield from made
 
 
 def _state(
@@ -205,23 +244,6 @@ def _counts(items: Iterable[Item]) -> Iterator[tuple[str, int]]:
         if isinstance(item, Loop):
             yield item.variable, item.count
             yield from _counts(item.body)
-
-
-def _instruction(
-    item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
-) -> Iterator[Item]:
-    known = fixed(item, values)
-    assert isinstance(known, Instruction)
-    found = operands_of(known)
-    if any(_nothing(limit, counts) for operand in found.values() for limit in operand.limits):
-        if item.waits or item.signals or item.notifies:
-            yield Sync(
-                engine=item.engine, waits=item.waits, signals=item.signals,
-                notifies=item.notifies, origin=item.origin,
-            )  # fmt: skip
-        return
-    changes = {name: _clipped(operand) for name, operand in found.items() if operand.limits}
-    yield replace(known, **changes) if changes else known  # type: ignore[arg-type]
 
 
 def _nothing(limit: Limit, counts: Mapping[str, int]) -> bool:

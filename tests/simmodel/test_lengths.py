@@ -105,7 +105,7 @@ loop t 6
 def empty(stream: tuple[Item, ...]) -> Program:
     """A program of `stream` alone, with a register of 1 to 64."""
     return Program(
-        name="text", arch="test", cores=(stream,), tokens=({},), barriers={}, constants=(),
+        name="text", arch="test", cores=(stream,), tokens=({"full": 0},), barriers={}, constants=(),
         buffers=(), inputs=(), outputs=(), origins=(), registers=(Register("seq", 1, 64),),
     )  # fmt: skip
 
@@ -114,6 +114,15 @@ def empty(stream: tuple[Item, ...]) -> Program:
 def test_what_is_left(length: int) -> None:
     made = settled(empty(parse_items(STREAM)), {"seq": length})
     assert "\n".join(map(print_item, made.cores[0])) == LEFT[length]
+
+
+def test_hardware_that_keeps_order_by_operands_still_has_them() -> None:
+    whole = replace(empty(parse_items(STREAM)), tokens=({},))
+    made = settled(whole, {"seq": 56}).cores[0]
+    assert "\n".join(map(print_item, made[1:3])) == (
+        "sync.claim vector dst=local[0x380]:int8[8,16] wait full 1\n"
+        "sync.claim vector dst=local[0x780]:int8[8,16] signal free 1"
+    )
 
 
 def test_text_reads_back() -> None:
