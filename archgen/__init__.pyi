@@ -6,6 +6,7 @@ from archgen.api import Loaded as Loaded
 from archgen.api import Metrics as Metrics
 from archgen.api import Program as Program
 from archgen.api import Running as Running
+from archgen.api import SourceFamily as SourceFamily
 from archgen.api import SourceModel as SourceModel
 from archgen.api import Study as Study
 from archgen.api import StudyComparison as StudyComparison
@@ -19,6 +20,7 @@ from archgen.api import execute as execute
 from archgen.api import explore as explore
 from archgen.api import load as load
 from archgen.api import load_arch as load_arch
+from archgen.api import load_family as load_family
 from archgen.api import load_model as load_model
 from archgen.api import measure as measure
 from archgen.api import open_study as open_study
