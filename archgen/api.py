@@ -16,6 +16,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
 
+import numpy as np
 import onnx
 import pandas as pd
 from numpy.typing import NDArray
@@ -43,10 +44,12 @@ from archgen.studies.sweep import study
 from archgen.toolchain import Request
 from compiler.api import UnsupportedModel
 from simmodel.arch import Arch
+from simmodel.lengths import lengths_of, settled
 from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
 from simmodel.simulate import simulate, traced
 from simmodel.trace import Trace
+from simmodel.verify import verify
 
 __all__ = [
     "Arch",
@@ -257,12 +260,18 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
     """Outputs of `program` by name, computed by its own instructions in its own memory.
 
     Args:
-        program: from `compile_model` for this `arch`.
+        program: from `compile_model` for this `arch`; lengths that it leaves open are those of the
+            inputs.
         inputs: one array for each input of the model, in its shape and element type.
         arch: the machine.
 
     Raises:
-        ValueError: an input is missing or has another shape; or an index in the data names a row
-            that there is not (`simmodel.errors.NoSuchRow`, with the node).
+        ValueError: an input is missing or has another shape, or one that is in no range of lengths;
+            or an index in the data names a row that there is not (`simmodel.errors.NoSuchRow`,
+            with the node).
     """
+    if program.registers:
+        shapes = {name: np.shape(values) for name, values in inputs.items()}
+        program = settled(program, lengths_of(program, shapes))
+        verify(program, arch)
     return STANDARD.execute(program, inputs, arch, run_node, ()).outputs

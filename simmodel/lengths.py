@@ -63,8 +63,11 @@ def settled(program: Program, lengths: Mapping[str, int]) -> Program:
     if not values:
         return program
     settler = _Settler(interlock=not any(program.tokens))
+    whole = not any(values.values())
     return replace(
         program,
+        macs=program.macs if whole else 0,  # what shorter inputs take, only the network says
+        demand=program.demand if whole else None,
         cores=tuple(tuple(settler.items(stream, values, {})) for stream in program.cores),
         inputs=tuple(_port(port, values) for port in program.inputs),
         outputs=tuple(_port(port, values) for port in program.outputs),
