@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import onnx_ir as ir
 
 from compiler.nest.interp import Host
 from compiler.nest.tables import Constants, no_constants
 from simmodel.region import Register
-
-Values = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
@@ -30,22 +29,20 @@ class Family:
     """Runs operators that are left to the host."""
     constants: Constants = field(default=no_constants, repr=False)
     """For those that follow from the lengths."""
-    kept: dict[Values, ir.Model | None] = field(default_factory=dict, repr=False, compare=False)
 
     def at(self, values: Mapping[str, int]) -> ir.Model | None:
-        """The model at these lengths, which is made once."""
-        key = tuple((register.name, values[register.name]) for register in self.registers)
-        if key not in self.kept:
-            self.kept[key] = self.prepare(values)
-        return self.kept[key]
+        """The model at these lengths, of which that at the upper edge is made once: each has all
+        constants of its own."""
+        edge = all(values[register.name] == register.high for register in self.registers)
+        return self.edge if edge else self.prepare(values)
 
-    @property
+    @cached_property
     def edge(self) -> ir.Model:
         """The model at the upper edge of all ranges.
 
         Raises ValueError where there is none.
         """
-        model = self.at({register.name: register.high for register in self.registers})
+        model = self.prepare({register.name: register.high for register in self.registers})
         if model is None:
             raise ValueError("there is no network at the upper edge")
         return model

@@ -7,7 +7,7 @@ edge, for others that show how it depends on the length, and for those that it i
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,6 @@ class SourceFamily:
     dims: Mapping[str, int]
     ranges: Mapping[str, Range]
     roles: Mapping[str, str]
-    kept: dict[tuple[tuple[str, int], ...], SourceModel] = field(
-        default_factory=dict, repr=False, compare=False
-    )
 
     @property
     def name(self) -> str:
@@ -49,15 +46,16 @@ class SourceFamily:
     @cached_property
     def edge(self) -> SourceModel:
         """The network at the upper edge of all ranges."""
-        return self.at({name: r.high for name, r in self.ranges.items()})
+        return self._open({name: r.high for name, r in self.ranges.items()})
 
     def at(self, lengths: Mapping[str, int]) -> SourceModel:
-        """The network at one length of each range, or beyond; ModelError where there is none."""
-        key = tuple(sorted(lengths.items()))
-        if key not in self.kept:
-            dims = {**self.dims, **lengths}
-            self.kept[key] = open_model(self.spec, self.batch, dims, roles=self.roles)
-        return self.kept[key]
+        """The network at one length of each range, or beyond; ModelError where there is none. That
+        at the upper edge alone is kept: each has all weights of its own."""
+        edge = all(lengths[name] == r.high for name, r in self.ranges.items())
+        return self.edge if edge else self._open(lengths)
+
+    def _open(self, lengths: Mapping[str, int]) -> SourceModel:
+        return open_model(self.spec, self.batch, {**self.dims, **lengths}, roles=self.roles)
 
     def inside(self, lengths: Mapping[str, int]) -> bool:
         """Whether all lengths are within their ranges."""

@@ -7,7 +7,7 @@ any other length the network computes with the same numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import onnx
 import onnx_ir as ir
@@ -32,9 +32,6 @@ class PreparedFamily:
     """At the upper edge of all ranges."""
     stages: Stages | None = None
     """How far sequences unfold."""
-    kept: dict[tuple[tuple[str, int], ...], Prepared] = field(
-        default_factory=dict, repr=False, compare=False
-    )
 
     @property
     def name(self) -> str:
@@ -43,12 +40,6 @@ class PreparedFamily:
 
     def at(self, lengths: Mapping[str, int]) -> Prepared:
         """The network at one length of each range; ModelError where there is none."""
-        key = tuple(sorted(lengths.items()))
-        if key not in self.kept:
-            self.kept[key] = self._at(lengths)
-        return self.kept[key]
-
-    def _at(self, lengths: Mapping[str, int]) -> Prepared:
         source = self.source.at(lengths)
         if source is self.source.edge:
             return self.edge
