@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from simmodel.isa import Claim, Instruction, Item, Loop, Sync
 from simmodel.program import Port, Program
 from simmodel.region import Limit, Operand, Register
-from simmodel.turns import changed, fixed, operands_of, shifted, split
+from simmodel.turns import changed, fixed, known, operands_of, shifted, split
 
 
 class LengthError(ValueError):
@@ -130,9 +130,7 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
 
 
 def _port(port: Port, values: Mapping[str, int]) -> Port:
-    operand = port.operand
-    limits = tuple(_valued(limit, values) for limit in operand.limits)
-    operand = _clipped(replace(operand, limits=limits))
+    operand = _clipped(known(port.operand, values))
     rank = len(operand.shape)
     shape = operand.shape if rank == len(port.shape) else port.shape
     return replace(port, operand=operand, shape=shape)
@@ -190,14 +188,14 @@ class _Settler:
     def _instruction(
         self, item: Instruction, values: Mapping[str, int], counts: Mapping[str, int]
     ) -> Iterator[Item]:
-        known = fixed(item, values)
-        assert isinstance(known, Instruction)
-        found = operands_of(known)
+        made = fixed(item, values)
+        assert isinstance(made, Instruction)
+        found = operands_of(made)
         if any(_nothing(limit, counts) for operand in found.values() for limit in operand.limits):
-            yield from self._instead(known)
+            yield from self._instead(made)
             return
         changes = {name: _clipped(operand) for name, operand in found.items() if operand.limits}
-        yield replace(known, **changes) if changes else known  # type: ignore[arg-type]
+        yield replace(made, **changes) if changes else made  # type: ignore[arg-type]
 
     def _instead(self, left: Instruction) -> Iterator[Instruction]:
         """What stands in the place of an instruction that is left out."""

@@ -51,6 +51,11 @@ def changed(limit: Limit, change: Change) -> Limit:
     return Limit(limit.axis, limit.base + more, terms)
 
 
+def known(operand: Operand, values: Mapping[str, int]) -> Operand:
+    """`operand` where variables have these values."""
+    return _operand(operand, lambda terms: split(terms, values))
+
+
 def operands_of(instruction: Instruction) -> dict[str, Operand]:
     """Its operands by the names of its fields, those that it has not left out."""
     found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))

@@ -76,9 +76,13 @@ def _row(tensor: Tensor, table: Tensor) -> Tensor:
     """A constant as it is in a table."""
     if table.data is None:
         raise ValueError(f"{table.name} is no constant")
-    start = tensor.storage.offset
-    data = table.data.reshape(-1)[start : start + tensor.elements].reshape(tensor.shape)
-    return replace(tensor, data=data, exact=None, narrow=None)
+
+    def row(values: Array) -> Array:
+        start = tensor.storage.offset
+        return values.reshape(-1)[start : start + tensor.elements].reshape(tensor.shape)
+
+    exact = None if table.exact is None else row(table.exact)
+    return replace(tensor, data=row(table.data), exact=exact, narrow=None)
 
 
 def _beginning(values: Array, shape: tuple[int, ...]) -> Array:

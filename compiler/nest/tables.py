@@ -126,7 +126,12 @@ def _table(
         if 0 <= row < len(data) and data[row].tobytes() != _bytes(each):
             return other
     name = f"{tensor.name}@{register.name}"
-    table = Tensor(name, data.shape, tensor.dtype, Storage(name, 0, row_major(data.shape)), data)
+    exact = None
+    if tensor.exact is not None:
+        exact = np.stack([row.reshape(-1) for row in given]).reshape(data.shape)
+    table = Tensor(
+        name, data.shape, tensor.dtype, Storage(name, 0, row_major(data.shape)), data, exact
+    )
     start, size = (register.high - register.low) * tensor.elements, tensor.elements
     terms = ((register.name, size),)
     return Row(table, Storage(name, start, row_major(tensor.shape), terms))

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from simmodel.asm import constant_data, parse_items, parse_program, print_item, print_program
 from simmodel.functional import execute
 from simmodel.isa import Item, Loop
-from simmodel.lengths import LengthError, lengths_of, settled
+from simmodel.lengths import LengthError, lengths_of, settled, settled_port
 from simmodel.program import Program
-from simmodel.region import Limit, Operand, Register
+from simmodel.region import Address, Limit, Operand, Register
 from simmodel.simulate import simulate
 from simmodel.verify import verify
 
@@ -212,3 +212,9 @@ def test_shapes_that_fit_no_lengths(shapes: dict[str, tuple[int, ...]], message:
     with pytest.raises(LengthError) as error:
         lengths_of(two_lengths(), shapes)
     assert str(error.value) == message
+
+
+def test_a_port_lies_where_its_lengths_say() -> None:
+    row = port("row", at("dram", 640, (1, 8), terms={"n": 8}))
+    made = settled_port(row, (Register("n", 1, 8),), {"n": 5})
+    assert made.operand.address == Address(640 - 3 * 8)
