@@ -110,6 +110,14 @@ def test_a_study_runs_one_program_of_a_range_at_several_sizes(tmp_path: Path) ->
     assert sorted(cycles[:4]) == cycles[:4]
 
 
+def test_a_cache_that_grows_is_verified_at_every_size(tmp_path: Path) -> None:
+    net = "llama:sequence=1,layers=1,hidden=16,heads=2,groups=1,wide=16"
+    found = archgen.study(
+        "stcp920", net, dims={"past": "1..4"}, effort=0, plots=False, out=tmp_path / "out"
+    )
+    assert found.frame["verified"].all()
+
+
 def test_ranges_stand_in_study_files_too(tmp_path: Path) -> None:
     product(tmp_path / "net.onnx")
     path = tmp_path / "s.yaml"
