@@ -62,7 +62,8 @@ def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = Non
         arch: the machine.
         states: inputs that are a state, each with the output that it is in the next inference.
     """
-    machine = arch.model_dump_json(by_alias=True)
+    # What has its default is left out: some fields may not be stated beside others.
+    machine = arch.model_dump_json(by_alias=True, exclude_defaults=True)
     maker = f"archgen {version('archgen')}"
     return to_bytes(Loadable(program, machine, tuple((states or {}).items()), maker))
 

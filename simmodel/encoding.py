@@ -90,8 +90,9 @@ class Format:
         for field, (kind, _) in fields_of(cls).items():
             found += self._fields(getattr(command, field), kind, field)
         first = self._order.get(name, ())
-        if first:
-            found.sort(key=lambda each: _place(each.path, first))
+        # The opcode, by which a decoder knows the rest, is first unless it is named.
+        fixed = int(OPCODE not in first)
+        found[fixed:] = sorted(found[fixed:], key=lambda each: _place(each.path, first))
         return found
 
     def _fields(self, value: Any, kind: Kind, path: str) -> Iterator[Packed]:

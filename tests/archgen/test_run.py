@@ -14,7 +14,9 @@ from role_nets import STREAMING, net, saved
 
 import archgen
 from archgen.cli.main import cli, complain
+from archgen.loadable import read
 from simmodel.asm import print_program
+from simmodel.program import Program
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -62,6 +64,17 @@ def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
     file.write_bytes(file.read_bytes()[:-1])
     cut = invoke("run", file, "--input", tmp_path / "x.npz")
     assert f"{file}: byte 24: expected" in said(cut, capsys)
+
+
+def test_every_machine_reads_back_from_a_file(tmp_path: Path) -> None:
+    program, file = (
+        Program("none", "none", ((),), ({},), {}, (), (), (), (), ()),
+        tmp_path / "n.npu",
+    )
+    for path in sorted((Path(__file__).parents[2] / "archs").glob("*.yaml")):
+        arch = archgen.load_arch(path)
+        archgen.save(file, program, arch)
+        assert read(file).arch == arch
 
 
 def test_states_go_from_one_inference_to_the_next(tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ def test_fields_fill_words_from_the_lowest_bit_on() -> None:
     ((loop, first, end, second),), names = control_words(program(stream), arch)
     # opcode 1, variable 0 (the first name), count 3; little-endian words of two bytes.
     assert loop[1] == bytes((0x01, 0x03, 0x00, 0x00))
-    # count first, then opcode 5, engine 3, and three empty lists.
-    assert first[1] == bytes((0x23, 0x01, 0x35, 0x00, 0x00, 0x00))
+    # opcode 5, then count, engine 3, and three empty lists.
+    assert first[1] == bytes((0x35, 0x12, 0x30, 0x00, 0x00, 0x00))
     assert end[1] == bytes((0x02, 0x00))
     # one wait: name 1 in 2 bits, then how many in 16.
     word = int.from_bytes(second[1], "little")
