@@ -13,7 +13,7 @@ from functools import cached_property
 from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Storage, Tensor, dense
-from simmodel.arch import MemoryRole
+from simmodel.part import MemoryRole
 
 
 @dataclass(frozen=True)

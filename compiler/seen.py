@@ -16,7 +16,8 @@ from functools import cached_property
 from types import FunctionType, MethodType
 from typing import Any, cast
 
-from simmodel.arch import Arch, Part
+from simmodel.arch import Arch
+from simmodel.part import Part
 
 Field = tuple[str, ...]
 """Names on the way from a machine to one of its fields."""

@@ -1,8 +1,7 @@
 """The architecture: one frozen record per part of a machine, each field with its unit and meaning.
 
 This is the single definition of every field: the YAML loader validates against it, editors get its
-JSON Schema, the compiler and the machine model read it. Memories have fixed *roles* (`dram`,
-`shared`, `local`, `weights`, `accumulators`); engines name the roles they touch.
+JSON Schema, the compiler and the machine model read it.
 """
 
 from __future__ import annotations
@@ -11,47 +10,22 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt
 
-from simmodel.listed import Names, listed
-from simmodel.registry import Registry
-from simmodel.units import (
-    Area,
-    Bandwidth,
-    Bytes,
-    Delay,
-    Energy,
-    EnergyPerByte,
-    Hertz,
-    Node,
-    Operations,
-    Power,
-    Voltage,
+from simmodel.listed import Names
+from simmodel.part import (
+    NO_DELAY,
+    ElementType,
+    MemoryRole,
+    NarrowType,
+    Part,
+    Roles,
+    StorageType,
+    Writeback,
 )
-
-ElementType = Literal["int8", "fp16", "bf16", "fp32", "int16"]
-StorageType = Literal[
-    "int8", "uint8", "int16", "int32", "fp16", "bf16", "fp32", "int4", "uint4", "fp8e4m3", "fp8e5m2"
-]
-NarrowType = Literal["int4", "uint4", "int8", "uint8", "fp8e4m3", "fp8e5m2"]
-MemoryRole = Literal["dram", "shared", "local", "weights", "accumulators"]
-Writeback = Literal["bias", "clip", "requantize"]
-NO_DELAY = Delay(0, True)
-
-
-Roles = Annotated[
-    tuple[MemoryRole, ...],
-    Field(min_length=1),
-    BeforeValidator(listed, json_schema_input_type=MemoryRole | tuple[MemoryRole, ...]),
-]
-
-
-class Part(BaseModel):
-    """A part of the machine: immutable, and with no unknown keys."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
-    )
+from simmodel.registry import Registry
+from simmodel.stated_costs import EnergyTable
+from simmodel.units import Bandwidth, Bytes, Delay, Hertz, Operations
 
 
 class Dram(Part):
@@ -454,60 +428,6 @@ class Host(Part):
     """Of what its operators read and write."""
     latency: Delay = Delay(10e-6, False)
     """Cost of each call, from accelerator idle to host running and back."""
-
-
-class VectorEnergy(Part):
-    """Energy per element of the vector engine, by kind of operation."""
-
-    simple: Energy | None = None
-    multiply: Energy | None = None
-    divide: Energy | None = None
-    special: Energy | None = None
-
-
-class MemoryEnergy(Part):
-    """What is known of one memory; the rest comes from the table."""
-
-    read: EnergyPerByte | None = None
-    write: EnergyPerByte | None = None
-    area: Area | None = None
-    """Of one instance."""
-
-
-class AreaTable(Part):
-    """Areas that are known; the rest comes from the table."""
-
-    mac: Area | None = None
-    """One multiply-accumulate cell with its registers."""
-    lane: Area | None = None
-    """One lane of the vector engine."""
-    other: Area | None = None
-    """Everything that has no part of its own: control, copy engines, wiring, clock."""
-
-
-class EnergyTable(Part):
-    """Technology, and energies that are known better than the table knows them."""
-
-    node: Node = 22.0
-    """Technology, from 3 to 130 nm."""
-    voltage: Voltage | None = None
-    """Of everything on the chip; default: nominal for the node."""
-    source: Literal["table", "hwcomponents"] = "table"
-    """Where figures of on-chip memories come from."""
-    dram: Literal[
-        "lpddr4", "lpddr5", "ddr3", "ddr4", "ddr5", "gddr5", "gddr6", "hbm2", "hbm3", "sram"
-    ] = "lpddr4"
-    """Kind of the memory behind the chip."""
-    mac: dict[ElementType, Energy] = {}
-    """One multiply-accumulate with its operand registers, by element type."""
-    vector: VectorEnergy = VectorEnergy()
-    memories: dict[MemoryRole, MemoryEnergy] = {}
-    links: dict[str, EnergyPerByte] = {}
-    instruction: Energy | None = None
-    """Fetch, decode and issue of one instruction."""
-    leakage: Power | None = None
-    """Of the whole chip."""
-    area: AreaTable = AreaTable()
 
 
 class Arch(Part):

@@ -14,7 +14,7 @@ from archgen.knobs import Scalar, Settings, combinations_of
 from archgen.models.extents import Extents, Range, extents
 from archgen.scheduling import DEFAULT
 from compiler.api import EFFORTS, HALOS, OBJECTIVES, STRATEGIES
-from simmodel.arch import ElementType
+from simmodel.part import ElementType
 from simmodel.units import parse_bytes
 
 DTYPES = get_args(ElementType)

@@ -15,8 +15,9 @@ from archgen.energy.scaling import at_node, of_voltage
 from archgen.energy.sources import Source, source_of
 from archgen.energy.sram import Sram
 from archgen.energy.table import Figures, Operation, Sum, shipped_table
-from simmodel.arch import Arch, MemoryEnergy
+from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of
+from simmodel.stated_costs import MemoryEnergy
 
 _KINDS = ("simple", "multiply", "divide", "special")
 

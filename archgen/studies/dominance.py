@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from simmodel.arch import Arch, Part
+from simmodel.arch import Arch
+from simmodel.part import Part
 from simmodel.units import Bandwidth, Delay
 
 MORE = (

@@ -30,7 +30,7 @@ from archgen.schema.source import STUDY, read_tree
 from archgen.schema.tree import Table, plain
 from archgen.schema.view import View
 from archgen.studies.sections import Explore, Sensitivity
-from simmodel.arch import ElementType, Part
+from simmodel.part import ElementType, Part
 
 Item = TypeVar("Item")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from simmodel.arch import Part
+from simmodel.part import Part
 
 Share = Annotated[float, Field(gt=0, le=1)]
 AboveOne = Annotated[float, Field(gt=1)]

@@ -22,7 +22,8 @@ from compiler.geometry.ranges import Key, Range, keys_of, needs
 from compiler.group import Group
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Tensor, order_of
-from simmodel.arch import Arch, MemoryRole
+from simmodel.arch import Arch
+from simmodel.part import MemoryRole
 
 
 class Unholdable(CompilerError):

@@ -18,8 +18,9 @@ from compiler.geometry.ranges import Key, Region, keys_of
 from compiler.layer import Layer
 from compiler.loops.fission import Link, fission
 from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
-from simmodel.arch import Arch, MemoryRole
+from simmodel.arch import Arch
 from simmodel.dtype import size_of
+from simmodel.part import MemoryRole
 
 
 def role_of(layer: Layer, key: Key, arch: Arch) -> MemoryRole:

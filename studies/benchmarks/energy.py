@@ -22,7 +22,8 @@ from archgen.energy.ranges import Range, total
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import shipped_table
 from archgen.schema import load_arch
-from simmodel.arch import Arch, EnergyTable
+from simmodel.arch import Arch
+from simmodel.stated_costs import EnergyTable
 
 COLUMNS = ("chip", "figure", "published", "model", "ratio", "low", "high", "status")
 NVDLA_MM2 = {

@@ -28,12 +28,13 @@ from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import SHIPPED, load_table, shipped_table
 from archgen.outcomes.rows import energy_row
 from archgen.schema import ArchError, load_archs, shipped_names
-from simmodel.arch import Arch, EnergyTable
+from simmodel.arch import Arch
 from simmodel.dtype import size_of
 from simmodel.isa import Binary, Copy, Gemm, Item, Loop, Unary, Window
 from simmodel.program import Constant, Origin, Program
 from simmodel.region import Address, Operand, contiguous
 from simmodel.simulate import simulate
+from simmodel.stated_costs import EnergyTable
 from simmodel.verify import verify
 
 FIGURES = shipped_table()

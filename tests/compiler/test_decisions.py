@@ -20,9 +20,10 @@ from compiler.effort import stages_for
 from compiler.errors import DoesNotFit, UnsupportedModel
 from compiler.remember import Remembered
 from compiler.seen import Seen, read_again
-from simmodel.arch import Arch, MemoryRole, Part
+from simmodel.arch import Arch
 from simmodel.arch_rules import problems
 from simmodel.asm import print_program
+from simmodel.part import MemoryRole, Part
 from simmodel.units import Bandwidth, Delay
 
 QUICK = CompileOptions(stages=stages_for(0))

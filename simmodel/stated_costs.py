@@ -1,0 +1,64 @@
+"""What a machine's file states of its technology: energies and areas that are known better than
+the table of costs knows them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simmodel.part import ElementType, MemoryRole, Part
+from simmodel.units import Area, Energy, EnergyPerByte, Node, Power, Voltage
+
+
+class VectorEnergy(Part):
+    """Energy per element of the vector engine, by kind of operation."""
+
+    simple: Energy | None = None
+    multiply: Energy | None = None
+    divide: Energy | None = None
+    special: Energy | None = None
+
+
+class MemoryEnergy(Part):
+    """What is known of one memory; the rest comes from the table."""
+
+    read: EnergyPerByte | None = None
+    write: EnergyPerByte | None = None
+    area: Area | None = None
+    """Of one instance."""
+
+
+class AreaTable(Part):
+    """Areas that are known; the rest comes from the table."""
+
+    mac: Area | None = None
+    """One multiply-accumulate cell with its registers."""
+    lane: Area | None = None
+    """One lane of the vector engine."""
+    other: Area | None = None
+    """Everything that has no part of its own: control, copy engines, wiring, clock."""
+
+
+class EnergyTable(Part):
+    """Technology, and energies that are known better than the table knows them."""
+
+    node: Node = 22.0
+    """Technology, from 3 to 130 nm."""
+    voltage: Voltage | None = None
+    """Of everything on the chip; default: nominal for the node."""
+    source: Literal["table", "hwcomponents"] = "table"
+    """Where figures of on-chip memories come from."""
+    dram: Literal[
+        "lpddr4", "lpddr5", "ddr3", "ddr4", "ddr5", "gddr5", "gddr6", "hbm2", "hbm3", "sram"
+    ] = "lpddr4"
+    """Kind of the memory behind the chip."""
+    mac: dict[ElementType, Energy] = {}
+    """One multiply-accumulate with its operand registers, by element type."""
+    vector: VectorEnergy = VectorEnergy()
+    memories: dict[MemoryRole, MemoryEnergy] = {}
+    links: dict[str, EnergyPerByte] = {}
+    instruction: Energy | None = None
+    """Fetch, decode and issue of one instruction."""
+    leakage: Power | None = None
+    """Of the whole chip."""
+    area: AreaTable = AreaTable()
