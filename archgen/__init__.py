@@ -20,6 +20,7 @@ __all__ = [
     "StudyError",
     "StudyOptions",
     "Trace",
+    "codes",
     "commands",
     "compare",
     "compile_model",

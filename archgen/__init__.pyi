@@ -13,6 +13,7 @@ from archgen.api import StudyComparison as StudyComparison
 from archgen.api import StudyError as StudyError
 from archgen.api import StudyOptions as StudyOptions
 from archgen.api import Trace as Trace
+from archgen.api import codes as codes
 from archgen.api import commands as commands
 from archgen.api import compare as compare
 from archgen.api import compile_model as compile_model

@@ -44,6 +44,7 @@ from archgen.studies.sweep import study
 from archgen.toolchain import Request
 from compiler.api import UnsupportedModel
 from simmodel.arch import Arch
+from simmodel.encoding import codes
 from simmodel.lengths import lengths_of, settled
 from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
@@ -65,6 +66,7 @@ __all__ = [
     "StudyError",
     "StudyOptions",
     "Trace",
+    "codes",
     "commands",
     "compare",
     "compile_model",

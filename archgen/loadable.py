@@ -16,6 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from archgen.assembly import AssemblyError
 from archgen.files import write_bytes
 from archgen.schema.mistakes import guess
 from archgen.studies.dominance import fields_of
@@ -23,6 +24,7 @@ from simmodel.arch import Arch
 from simmodel.arch_rules import problems
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
+from simmodel.loadable.container import MAGIC
 from simmodel.program import Port, Program
 from simmodel.verify import VerifyError, verify
 
@@ -62,10 +64,8 @@ def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = Non
         arch: the machine.
         states: inputs that are a state, each with the output that it is in the next inference.
     """
-    # What has its default is left out: some fields may not be stated beside others.
-    machine = arch.model_dump_json(by_alias=True, exclude_defaults=True)
     maker = f"archgen {version('archgen')}"
-    return to_bytes(Loadable(program, machine, tuple((states or {}).items()), maker))
+    return to_bytes(Loadable(program, _stated(arch), tuple((states or {}).items()), maker))
 
 
 def save(
@@ -99,6 +99,32 @@ def read(path: str | PathLike[str]) -> Loaded:
         return Loaded(found.program, _machine(found), dict(found.states), found.fingerprint)
     except LoadableError as wrong:
         raise LoadableError(wrong.offset, wrong.reason, name) from None
+
+
+def is_loadable(path: str | PathLike[str]) -> bool:
+    """Whether a file is a loadable, by its first bytes or its name. Raises OSError."""
+    with Path(path).open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC or Path(path).suffix == SUFFIX
+
+
+def assembled(program: Program, arch: Arch, name: str) -> Loaded:
+    """What assembly in the file `name` holds, as a loadable for `arch`; it knows of no states.
+
+    Raises:
+        AssemblyError: the verifier refuses it.
+    """
+    try:
+        if not program.registers:  # else it is verified for lengths
+            verify(program, arch)
+    except VerifyError as wrong:
+        raise AssemblyError(f"{name}: on {arch.name}: {wrong}") from None
+    return Loaded(program, arch, {}, Loadable(program, _stated(arch)).fingerprint)
+
+
+def _stated(arch: Arch) -> str:
+    """A machine as it stands in a file."""
+    # What has its default is left out: some fields may not be stated beside others.
+    return arch.model_dump_json(by_alias=True, exclude_defaults=True)
 
 
 def _machine(found: Loadable) -> Arch:

@@ -25,7 +25,7 @@ from simmodel.arch import Encoding as Packing
 from simmodel.dtype import NUMPY
 from simmodel.expand import Site
 from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Loop
-from simmodel.isa.forms import forms
+from simmodel.isa.forms import Form, forms
 from simmodel.loadable.kinds import Code, End, Kind, commands, fields_of, fits
 from simmodel.program import Program
 from simmodel.region import Address, Operand
@@ -34,6 +34,7 @@ from simmodel.words import words
 FIXED = 16
 """Bytes of an instruction of which nothing is said."""
 OPCODE = "opcode"
+_FUNCTION = "function"
 WIDTHS = {
     OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "*.count": 8, "*.base": 40, "*.memory": 4,
     "*.dtype": 8, "*.shape": 24, "function": 16, "waits.*": 16, "signals.*": 16, "notifies.*": 16,
@@ -72,14 +73,25 @@ class Format:
         others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
         free = (number for number in count() if number not in packing.opcodes.values())
         self._opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
-        functions = sorted({name.rpartition(".")[2] for name in forms()})
+        functions = sorted(
+            {name.rpartition(".")[2] for name, form in forms().items() if _FUNCTION in _own(form)}
+        )
         self._numbers: dict[str, Mapping[str, int]] = {
             **packing.numbers,
             "engine": _numbered((*arch.engines(), HOST)),
             "*.memory": _numbered(ROLES),
             "*.dtype": _numbered(NUMPY),
-            "function": _numbered(functions),
+            _FUNCTION: _numbered(functions),
             **packing.numbers,
+        }
+
+    @property
+    def codes(self) -> dict[str, dict[str, int]]:
+        """Numbers of names, by the fields that hold them; of opcodes by mnemonic."""
+        tables = {OPCODE: self._opcodes, **self._numbers}
+        return {
+            field: dict(sorted(table.items(), key=lambda entry: entry[1]))
+            for field, table in tables.items()
         }
 
     def packed(self, command: Command) -> list[Packed]:
@@ -176,6 +188,12 @@ class Format:
 _FLOATS = {16: "<e", 32: "<f", 64: "<d"}
 
 
+def _own(form: Form) -> Mapping[str, Any]:
+    """The fields of a form's instruction."""
+    cls: Any = form.kind
+    return fields_of(cls)
+
+
 def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
@@ -257,6 +275,15 @@ def _typical(machine: _Same, form: str, rank: int) -> int:
 
 _OPERAND = Kind(Code.RECORD, (), Operand.__name__)
 _LEAST = {Code.INT: 0, Code.BOOL: False, Code.FLOAT: 0.0, Code.TEXT: ""}
+
+
+def codes(arch: Arch) -> dict[str, dict[str, int]]:
+    """Numbers of names in the control words of `arch`: field -> name -> number.
+
+    Fields are `opcode`, `engine`, `*.memory`, `*.dtype`, `function`, and what the machine's section
+    `encoding` numbers beside; a path belongs to the first pattern that matches.
+    """
+    return _made(_Same(arch)).codes
 
 
 def control_words(

@@ -17,7 +17,8 @@ import argparse
 import json
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ import pandas as pd
 
 import archgen
 
+Codes = Mapping[str, Mapping[str, int]]
+"""Field -> name -> number."""
 KINDS = ("none", "only", "first", "steady", "last")
 STRUCT = """typedef struct {
     uint16_t queue;     /* QUEUE_... */
@@ -52,7 +55,8 @@ def main() -> None:
     rows = of_layer(archgen.commands(program, arch, expand=True), asked.layer)
     asked.out.mkdir(parents=True, exist_ok=True)
     rows.to_csv(asked.out / "commands.csv", index_label="row")
-    (asked.out / "commands.h").write_text(header(rows), encoding="utf-8")
+    text = header(rows, archgen.codes(arch))
+    (asked.out / "commands.h").write_text(text, encoding="utf-8")
     kinds = ", ".join(f"{count} {kind}" for kind, count in rows["kind"].value_counts().items())
     print(f"{rows['layer'].iloc[0]}: {len(rows)} commands ({kinds}) in {asked.out}")
 
@@ -71,19 +75,20 @@ def of_layer(frame: pd.DataFrame, named: str | None) -> pd.DataFrame:
     return rows.sort_values(["core", "engine", "position"], kind="stable")
 
 
-def header(rows: pd.DataFrame) -> str:
-    """The rows as C."""
+def header(rows: pd.DataFrame, codes: Codes) -> str:
+    """The rows as C; `codes` are the machine's numbers of names."""
     queues = [f"core{row.core}_{row.engine}" for row in rows.itertuples()]
     texts: dict[str, int] = {}
     lines = ["/* made by archgen */", "#include <stdint.h>", ""]
-    lines += enumerated("QUEUE", queues) + enumerated("OPCODE", rows["opcode"])
-    lines += enumerated("KIND", KINDS)
+    lines += enumerated("QUEUE", queues) + enumerated("KIND", KINDS)
+    for field, numbers in codes.items():
+        lines += numbered(field.rpartition(".")[2], numbers)
     lines += [STRUCT]
     table = []
     for number, row in enumerate(rows.to_dict("records")):
         words = list(flat(json.loads(row["words"]) if isinstance(row["words"], str) else {}))
         lines.append(f"/* {', '.join(name for name, _ in words) or 'no words'} */")
-        values = ", ".join(str(word(value, texts)) for _, value in words) or "0"
+        values = ", ".join(str(word(*each, codes, texts)) for each in words) or "0"
         lines.append(f"static const int64_t WORDS_{number}[] = {{{values}}};")
         table.append(entry(number, row, queues[number], len(words)))
     names = ", ".join(json.dumps(text) for text in texts) or '""'
@@ -107,6 +112,12 @@ def enumerated(prefix: str, values: Any) -> list[str]:
     return [f"enum {{ {', '.join(symbols)} }};", ""]
 
 
+def numbered(prefix: str, numbers: Mapping[str, int]) -> list[str]:
+    """An enum with the numbers that a machine gives to names."""
+    symbols = (f"{symbol(prefix.upper(), name)} = {number}" for name, number in numbers.items())
+    return [f"enum {{ {', '.join(symbols)} }};", ""]
+
+
 def symbol(prefix: str, value: str) -> str:
     """A name that C takes."""
     return f"{prefix}_{re.sub(r'[^A-Za-z0-9]', '_', value).upper()}"
@@ -122,10 +133,14 @@ def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def word(value: Any, texts: dict[str, int]) -> int:
-    """A number as it is, a fraction as the bits of its single precision, text by its place."""
+def word(path: str, value: Any, codes: Codes, texts: dict[str, int]) -> int:
+    """A number as it is, a fraction as the bits of its single precision, text by the number that
+    the machine has for it, else by its place in the table of texts."""
+    if value in ("inf", "-inf", "nan"):  # JSON has no such number
+        value = float(value)
     if isinstance(value, str):
-        return texts.setdefault(value, len(texts))
+        known = next((codes[field] for field in codes if fnmatchcase(path, field)), {})
+        return known[value] if value in known else texts.setdefault(value, len(texts))
     if isinstance(value, float):
         return int.from_bytes(struct.pack("<f", value), "little")
     return int(value)

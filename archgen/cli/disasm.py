@@ -6,7 +6,7 @@ each command is for, made from the bytes of the file alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -18,9 +18,9 @@ from archgen.loadable import Loaded, load, read
 from archgen.outcomes.command_text import commands_text, save_commands
 from archgen.outcomes.commands import TooMany
 from archgen.scheduling import OptionError
-from simmodel.arch import Encoding
+from simmodel.arch import Arch, Encoding
 from simmodel.asm import print_item, print_program
-from simmodel.encoding import Command, EncodingError, control_words
+from simmodel.encoding import Command, EncodingError, codes, control_words
 from simmodel.isa import Loop
 from simmodel.loadable.kinds import End
 
@@ -52,7 +52,8 @@ def disasm(
 
     With --words each command is a line of hexadecimal control words, highest digit first, and its
     assembly behind `//`, as $readmemh of Verilog reads it. Widths, order and numbers are those of
-    the machine's section `encoding`.
+    the machine's section `encoding`; lines at the top say which number each opcode, engine,
+    memory, element type and function has.
 
     \b
     archgen disasm squeezenet.npu
@@ -100,13 +101,20 @@ def _words(loaded: Loaded) -> str:
     except EncodingError as wrong:
         raise OptionError(str(wrong).splitlines()) from None
     size = (loaded.arch.encoding or Encoding()).word
-    lines = [f"// name {number} {name}" for name, number in names.items()]
+    lines = [f"// {field} {number} {name}" for field, name, number in _numbered(loaded.arch, names)]
     for core, stream in enumerate(streams):
         lines.append(f"// core {core}: {sum(len(packed) for _, packed in stream)} bytes")
         for command, packed in stream:
             parts = (packed[at : at + size][::-1].hex() for at in range(0, len(packed), size))
             lines.append(f"{' '.join(parts)} // {_shown(command)}")
     return "\n".join(lines) + "\n"
+
+
+def _numbered(arch: Arch, names: Mapping[str, int]) -> Iterator[tuple[str, str, int]]:
+    """Every number of a name: those of the machine by their field, those of the program."""
+    for field, table in {**codes(arch), "name": names}.items():
+        for name, number in table.items():
+            yield field, name, number
 
 
 def _shown(command: Command) -> str:

@@ -1,8 +1,8 @@
-"""`archgen run`: a loadable on inputs, without the network and the compiler that it came from.
+"""`archgen run`: a loadable or assembly on inputs, without the network and the compiler behind it.
 
 The one idea: what is executed, and simulated where that is asked for, are the bytes of the file:
-its own instructions on its own machine. Several inputs are a chain of inferences, in which each
-state is what the one before made.
+its own instructions on its own machine, of assembly on the one that is named. Several inputs are a
+chain of inferences, in which each state is what the one before made.
 """
 
 from __future__ import annotations
@@ -18,16 +18,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from archgen.api import execute, simulate
+from archgen.assembly import read_assembly
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, dim_option, extension_option
 from archgen.extensions import activate, extension
 from archgen.files import write_atomically
-from archgen.loadable import Loaded, WrongInputs, load, matched, same_machine, shown
+from archgen.loadable import (
+    Loaded,
+    WrongInputs,
+    assembled,
+    is_loadable,
+    load,
+    matched,
+    same_machine,
+    shown,
+)
 from archgen.models.arrays import arrays_in
 from archgen.models.extents import Extents
 from archgen.process.guard import Bounds
 from archgen.scheduling import OptionError
-from archgen.schema import load_arch
+from archgen.schema import load_arch, shipped_names
+from simmodel.arch import Arch
 from simmodel.dtype import NAMES, NUMPY
 from simmodel.errors import HostFailed, NoSuchRow
 from simmodel.lengths import LengthError, lengths_of, settled
@@ -50,7 +61,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help=".npz file for the outputs: of the last inference, or one for each.",
 )  # fmt: skip
 @dim_option()
-@click.option("--arch", help="Refuse the loadable unless it is for this machine.")
+@click.option(
+    "--arch", help="Of assembly the machine; refuse a loadable unless it is for this one."
+)
 @click.option("--simulate", "timed", is_flag=True, help="Also say how many cycles it takes.")
 @extension_option
 @bounds_options
@@ -65,7 +78,7 @@ def run(
     timeout: float | None,
     memory: int | None,
 ) -> None:
-    """Run a loadable, as `archgen compile -o FILE.npu` writes it.
+    """Run a loadable, as `archgen compile -o FILE.npu` writes it, or assembly.
 
     Names, shapes and element types of the inputs have to be those of the file. Inputs that are a
     state may be left out: they are what the inference before made, at first zeros. Where lengths
@@ -74,6 +87,7 @@ def run(
     \b
     archgen compile soma-edge --model squeezenet -o squeezenet.npu
     archgen run squeezenet.npu --input x.npz --output y.npz
+    archgen run squeezenet.asm --arch soma-edge --input x.npz --output y.npz
 
     Exit code 0: it ran. 2: the file or an input is wrong, which is said.
     """
@@ -83,9 +97,7 @@ def run(
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
-        loaded = _loaded(file)
-        if arch is not None:
-            same_machine(loaded, load_arch(arch), arch)
+        loaded = _loaded(file, arch)
         click.echo(
             f"{file}: {loaded.program.name} on {loaded.arch.name}, "
             f"fingerprint {loaded.fingerprint[:16]}"
@@ -95,11 +107,27 @@ def run(
     printed(work, Bounds(timeout, memory))
 
 
-def _loaded(file: Path) -> Loaded:
+def _loaded(file: Path, arch: str | None) -> Loaded:
+    """The program in a file with its machine, which is `arch` where that is given."""
     try:
-        return load(file)
+        if not is_loadable(file):
+            program = read_assembly(file)
+            return assembled(program, _machine_of(program, arch), str(file))
+        loaded = load(file)
     except OSError as mistake:
         raise OptionError([f"{file}: {mistake.strerror}"]) from None
+    if arch is not None:
+        same_machine(loaded, load_arch(arch), arch)
+    return loaded
+
+
+def _machine_of(program: Program, arch: str | None) -> Arch:
+    """The machine for assembly, which has no more of it than its name."""
+    if arch is None:
+        known = program.arch if program.arch in shipped_names() else "FILE"
+        said = f"assembly has no machine but its name, {program.arch}: say --arch {known}"
+        raise OptionError([f"--arch: {said}"])
+    return load_arch(arch)
 
 
 @dataclass

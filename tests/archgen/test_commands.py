@@ -146,10 +146,12 @@ def test_the_example_writes_a_header_that_compiles(
     main.write_text(
         '#include <stdio.h>\n#include "rtl/commands.h"\nint main(void) {\n'
         "    long words = 0;\n    for (int i = 0; i < COMMANDS; i++) words += commands[i].count;\n"
-        '    printf("%d %ld %s", COMMANDS, words, TEXTS[0]);\n    return 0;\n}\n'
+        '    printf("%d %ld %s %d", COMMANDS, words, TEXTS[0], OPCODE_MATRIX_CONV);\n'
+        "    return 0;\n}\n"
     )
     built = [compiler, "-Wall", "-Wextra", "-Werror", str(main), "-o", str(tmp_path / "bench")]
     subprocess.run(built, check=True)
     said = subprocess.run([tmp_path / "bench"], check=True, capture_output=True, text=True).stdout
-    count, words, first = said.split()
-    assert (int(count), first) == (len(rows), "local") and int(words) > len(rows)
+    count, words, opcode = said.split()
+    assert int(count) == len(rows) and int(words) > len(rows)
+    assert int(opcode) == archgen.codes(archgen.load_arch(ARCH))["opcode"]["matrix.conv"]

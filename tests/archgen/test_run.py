@@ -54,6 +54,11 @@ def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
     stores = [hexadecimal for hexadecimal, *text in words if text and text[0].startswith("copy ")]
     assert stores and all(len(word) == 8 for each in stores for word in each.split())
 
+    numbers = [line.split()[1:] for line in invoke("disasm", file, "--words").output.splitlines()]
+    codes = archgen.codes(loaded.arch)
+    for field, name in (("opcode", "copy"), ("engine", "store"), ("*.dtype", "int8")):
+        assert [field, str(codes[field][name]), name] in numbers
+
     np.savez(tmp_path / "bad.npz", y=x, x=x.astype("f8"))
     wrong = said(invoke("run", file, "--input", tmp_path / "bad.npz"), capsys)
     assert "input 'x': expected fp32[2,8], found fp64[2,8]" in wrong
@@ -64,6 +69,27 @@ def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
     file.write_bytes(file.read_bytes()[:-1])
     cut = invoke("run", file, "--input", tmp_path / "x.npz")
     assert f"{file}: byte 24: expected" in said(cut, capsys)
+
+
+def test_assembly_runs_on_the_machine_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net, files = small_model(tmp_path / "net.onnx"), (tmp_path / "net.npu", tmp_path / "net.asm")
+    np.savez(tmp_path / "x.npz", x=np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 8))
+    said_of = []
+    for file in files:
+        invoke("compile", "mcu-npu", "-m", net, "--effort", 0, "-o", file)
+        given = ("run", file, "--input", tmp_path / "x.npz", "--arch", "mcu-npu", "--simulate")
+        ran = invoke(*given, "-o", tmp_path / f"{file.suffix}.npz")
+        assert ran.exit_code == 0, ran.output
+        said_of.append(ran.output.splitlines()[-1])
+    assert said_of[0] == said_of[1] and "cycles" in said_of[0]
+    with np.load(tmp_path / ".npu.npz") as one, np.load(tmp_path / ".asm.npz") as other:
+        assert (one["y"] == other["y"]).all() and one["y"].any()
+    bare = said(invoke("run", files[1], "--input", tmp_path / "x.npz"), capsys)
+    assert "assembly has no machine but its name, mcu-npu: say --arch mcu-npu" in bare
+    files[1].write_text(files[1].read_text().replace(" load ", " lode "))
+    assert f"{files[1]}: on mcu-npu: " in said(invoke(*given), capsys)
 
 
 def test_every_machine_reads_back_from_a_file(tmp_path: Path) -> None:
