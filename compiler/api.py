@@ -39,9 +39,9 @@ from compiler.graph.unknown import is_known, refuse_unknown_operators
 from compiler.host_error import host_error
 from compiler.judge_groups import Trial
 from compiler.load import Load, load
-from compiler.nest.error import beyond, beyond_fp32
 from compiler.nest.ir import HostNode
 from compiler.nest.memo import Memo
+from compiler.nest.type_error import beyond, beyond_fp32
 from compiler.ops import elementwise
 from compiler.ops.lower import TABLE as OPERATORS
 from compiler.options import Within

@@ -24,17 +24,12 @@ import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.lost_constants import lost_constants
-from compiler.nest.error import (
-    Arithmetic,
-    against_order,
-    against_reference,
-    beyond_fp32,
-    in_type,
-)
+from compiler.nest.error import Arithmetic, against_order, against_reference
 from compiler.nest.exact import function_of
 from compiler.nest.interp import Host, feed_one, rows_of, shown, views, with_rows
 from compiler.nest.ir import Access, Array, HostNode, Nest, NestGraph, Pick, Put, Tensor
 from compiler.nest.memo import Memo
+from compiler.nest.type_error import beyond_fp32, in_type
 from simmodel.dtype import FLOATS, NAMES, NUMPY
 from simmodel.isa.forms import elementwise_form
 

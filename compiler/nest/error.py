@@ -9,7 +9,8 @@ within reach. So every element has a bound of its own, and a huge neighbour excu
   is at most the sum of magnitudes A: K units of A at most, and as roundings are of random sign
   (Higham and Mary, 2019) `GROWTH` sqrt(K) of them where that is less.
 - Errors of operands are bounds that few of them reach, each for itself: sums add up their squares
-  and excuse `SPREAD` times the root, or what all of them together can do where that is less.
+  and excuse `SPREAD` times the root, or what all of them together can do where that is less. Where
+  a sum reads one value again and again (channels with equal weights), that is one error.
 - Functions: the largest change when the operands move by their errors, and a rounding of their own.
 - The result: clipped and encoded at both ends of what it may be, so a value that no tie is near
   keeps its integer exactly, and one that may overflow may be infinite.
@@ -22,10 +23,9 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 
-import ml_dtypes
 import numpy as np
 
-from compiler.nest.exact import code, function_of
+from compiler.nest.exact import function_of
 from compiler.nest.interp import (
     centred,
     exactly,
@@ -38,8 +38,8 @@ from compiler.nest.interp import (
     within_loops,
 )
 from compiler.nest.ir import Access, Array, Nest
+from compiler.nest.type_error import encoded
 from simmodel.dtype import EPSILON, NAMES, limits, real_limits
-from simmodel.isa.base import encode
 from simmodel.isa.contraction import contraction
 from simmodel.isa.forms import definition
 from simmodel.isa.functions import REDUCE, Function
@@ -127,7 +127,7 @@ def forward_error(
         if of_whole_numbers(nest, tensors):
             return _of_whole(nest, tensors, errors)
         found = _finished(nest, tensors, errors, how, _reduced(nest, tensors, errors, how))
-        return None if found.error is None else _encoded(nest, found, out)
+        return None if found.error is None else encoded(nest, found.values, found.error, out)
 
 
 def repeated(
@@ -376,7 +376,7 @@ def _finite(sizes: Array) -> Array:
 def _added(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
     values = found.values.sum(axis=axes)
     error = _rounded_sum(np.abs(found.values).sum(axis=axes), count, how.sums)
-    return _Bounded(values, _joined(error, _spread(found.error, axes, count)))
+    return _Bounded(values, _joined(error, _spread(found, axes)))
 
 
 def _multiplied(found: _Bounded, axes: tuple[int, ...], count: int, how: Arithmetic) -> _Bounded:
@@ -422,8 +422,24 @@ def _rounded_sum(magnitude: Array, count: int, unit: float) -> Array | None:
     return roundings * unit * _finite(magnitude)
 
 
-def _spread(error: Array | None, axes: tuple[int, ...], count: int) -> Array | None:
-    return None if error is None else _reach(count) * np.sqrt(np.square(error).sum(axis=axes))
+def _spread(found: _Bounded, axes: Sequence[int]) -> Array | None:
+    """What errors of the terms of a sum over `axes` make together."""
+    if found.error is None:
+        return None
+    error, apart = found.error, 1
+    for axis in axes:
+        if _repeats(found.values, axis):
+            error = error.sum(axis=axis, keepdims=True)
+        else:
+            apart *= found.values.shape[axis]
+    return _reach(apart) * np.sqrt(np.square(error).sum(axis=tuple(axes)))
+
+
+def _repeats(values: Array, axis: int) -> bool:
+    """Whether a sum over `axis` reads one value again and again: such values are made alike, so
+    they are off alike, and their errors are one error."""
+    first, *others = np.moveaxis(values, axis, 0)
+    return bool(others) and all(np.array_equal(first, other) for other in others)
 
 
 def _reach(count: int) -> float:
@@ -464,10 +480,20 @@ def _products(
         error = _rounded_sum(total, count, unit)
     for mine, other in ((0, 1), (1, 0)):
         spread = spreads[mine]
-        if spread is not None:
-            weights = np.square(sides[other].astype(np.float64))
-            squares = contraction(np.square(spread), names[mine], weights, names[other], out)
-            error = _joined(error, _reach(count) * np.sqrt(squares))
+        if spread is None:
+            continue
+        left, right = list(used[mine]), list(used[other])
+        weights, apart = np.abs(sides[other].astype(np.float64)), count
+        for axis, loop in reversed(list(enumerate(used[mine]))):
+            if loop >= nest.rank and _repeats(sides[mine], axis):
+                spread, apart = spread.max(axis=axis), apart // nest.dims[loop].extent
+                weights = weights.sum(axis=right.index(loop))
+                left.remove(loop)
+                right.remove(loop)
+        squares = contraction(
+            np.square(spread), letters(left), np.square(weights), letters(right), out
+        )
+        error = _joined(error, _reach(apart) * np.sqrt(squares))
     return _Bounded(values * factor, None if error is None else error * factor)
 
 
@@ -512,69 +538,3 @@ def _late_error(access: Access, nest: Nest, errors: Mapping[str, Array | None]) 
     seen = over_loops(stored, _unpadded(access), nest)
     first = seen[tuple(slice(None) if d < nest.rank else 0 for d in range(seen.ndim))]
     return first.astype(np.float64) * (access.scale or 1.0)
-
-
-def _encoded(nest: Nest, found: _Bounded, out: Array) -> Array | None:
-    """Largest change of the stored value within the error."""
-    assert found.error is not None
-    middle = _stored(nest, found.values, out)
-    largest = np.zeros(out.shape)
-    for end in (found.values - found.error, found.values + found.error):
-        change = np.abs(_stored(nest, end, out) - middle)
-        largest = np.fmax(largest, np.where(np.isnan(change), np.inf, change))
-    undefined = np.isnan(middle) & (found.error == 0)
-    largest = np.where(np.isnan(found.error), np.inf, np.where(undefined, 0.0, largest))
-    return largest.astype(np.float32) if largest.any() else None
-
-
-def _stored(nest: Nest, values: Array, out: Array) -> Array:
-    """`values` as the type of `out` holds them, as fp64.
-
-    Real values exist in fp32 before they are stored: one beside a tie of `out` is a tie there.
-    """
-    if out.dtype != np.float64 and not _integral(nest, out):
-        values = values.astype(np.float32).astype(np.float64)
-    if nest.low > -math.inf or nest.high < math.inf:
-        values = np.clip(values, nest.low, nest.high)
-    stored = np.empty(out.shape, out.dtype)
-    encode(values, code(nest.scale, nest.zero), stored)
-    return beyond(stored)
-
-
-def _integral(nest: Nest, out: Array) -> bool:
-    """Whether the result is a sum of integers as it is."""
-    return out.dtype.kind in "iu" and nest.scale is None and nest.multiplier is None
-
-
-def beyond(values: Array) -> Array:
-    """`values` in fp64, infinite ones as the first number that their type cannot hold: what
-    overflows is near to what just does not."""
-    wide = values.astype(np.float64)
-    infinite = np.isinf(wide)
-    if not infinite.any():
-        return wide
-    limits = ml_dtypes.finfo(values.dtype)  # type: ignore[no-untyped-call]
-    first = float(limits.max) * (1 + float(limits.eps) / 2)
-    return np.where(infinite, np.copysign(first, wide), wide)
-
-
-def beyond_fp32(values: Array) -> Array:
-    """Where doubles are no fp32 numbers, in which programs compute them."""
-    if values.dtype != np.float64:
-        return np.zeros(values.shape, bool)
-    large: Array = np.isfinite(values) & (np.abs(values) > np.finfo(np.float32).max)
-    return large
-
-
-def in_type(values: Array, error: Array | None, kind: np.dtype[np.generic]) -> Array | None:
-    """What values may be off by when they are converted to `kind`."""
-    if error is None or kind == values.dtype:
-        return None if error is None else error.copy()
-    wide = values.astype(np.float64)
-    middle = wide.astype(kind).astype(np.float64)
-    with np.errstate(all="ignore"):
-        ends = ((wide + sign * error).astype(kind).astype(np.float64) for sign in (-1, 1))
-        changes = [np.abs(end - middle) for end in ends]
-        widest = np.fmax(*changes)
-    unsure = np.isnan(widest) & (error > 0)
-    return np.where(unsure, np.inf, np.nan_to_num(widest, nan=0.0, posinf=np.inf))

@@ -53,12 +53,29 @@ def test_a_sum_that_fp32_rounds_to_a_tie_may_go_either_way() -> None:
 def test_errors_of_terms_are_excused_together() -> None:
     # 3 and 4 in quadrature are 5; one and a half times that exceeds what two terms of 5 can do
     # together where they are equal, 5 * sqrt(2).
-    terms, bounds = np.array([[1, 1]], np.float32), np.array([[3, 4]], np.float32)
+    terms, bounds = np.array([[1, 2]], np.float32), np.array([[3, 4]], np.float32)
     read = Access("x0", (at(0), at(1)))
     nest = Nest("y", (Dim("i", 1), Dim("k", 2)), 1, "move", (read,), "sum")
     tensors = {"x0": terms, "y": np.zeros(1, np.float32)}
     found = forward_error(nest, tensors, {"x0": bounds}, EXACT)
     assert found == pytest.approx(5 * 2**0.5, rel=1e-5)
+
+
+def test_equal_terms_are_off_alike() -> None:
+    # Channels with equal weights hold equal values: what one of them is off by, all are. Eight
+    # errors of 1/2 are 4, where errors of their own would be 1.5 * sqrt(8) / 2 = 2.1; with weights
+    # 1 to 8, whose magnitudes sum up to 36, they are 18.
+    same, bounds = np.full((1, 8), 3, np.float32), np.full((1, 8), 0.5, np.float32)
+    read, weights = Access("x0", (at(0), at(1))), Access("x1", (at(1),))
+    dims = (Dim("i", 1), Dim("k", 8))
+    tensors = {"x0": same, "x1": np.arange(1, 9, dtype=np.float32), "y": np.zeros(1, np.float32)}
+    added = Nest("y", dims, 1, "move", (read,), "sum")
+    product = Nest("y", dims, 1, "mul", (read, weights), "sum")
+    for nest, error in ((added, 4), (product, 18)):
+        assert forward_error(nest, tensors, {"x0": bounds}, EXACT) == pytest.approx(error, rel=1e-5)
+    tensors["x0"] = same + np.arange(8, dtype=np.float32)
+    found = forward_error(added, tensors, {"x0": bounds}, EXACT)
+    assert found == pytest.approx(1.5 * 2**0.5, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "fp16", "int8"])
