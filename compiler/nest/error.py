@@ -432,7 +432,8 @@ def _spread(found: _Bounded, axes: Sequence[int]) -> Array | None:
             error = error.sum(axis=axis, keepdims=True)
         else:
             apart *= found.values.shape[axis]
-    return _reach(apart) * np.sqrt(np.square(error).sum(axis=tuple(axes)))
+    joined: Array = _reach(apart) * np.sqrt(np.square(error).sum(axis=tuple(axes)))
+    return joined
 
 
 def _repeats(values: Array, axis: int) -> bool:
