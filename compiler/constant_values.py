@@ -20,27 +20,35 @@ from compiler.load import load
 Array = NDArray[Any]
 Data = Callable[[str], onnx.TensorProto | None]
 """An initializer with its numbers, by name."""
+Compute = Callable[[onnx.ModelProto], Array | None]
+"""The output of a small network, which depends on no number of an input; None where nobody can
+compute it."""
 
 
-def constant_values(proto: onnx.ModelProto, names: Collection[str], data: Data) -> dict[str, Array]:
+def constant_values(
+    proto: onnx.ModelProto, names: Collection[str], data: Data, compute: Compute | None = None
+) -> dict[str, Array]:
     """Values with these `names`, without those that are no constants.
 
     Args:
         proto: a network of fixed input shapes, whose initializers need no numbers.
         names: of its values, also of initializers.
         data: for initializers without numbers.
+        compute: says them to the last bit, where that is not what the compiler folds.
     """
     makers = {output: node for node in proto.graph.node for output in node.output}
     found: dict[str, Array] = {}
     for name in names:
         part = _part(proto, name, makers, data)
-        values = None if part is None else _folded(part, name)
+        values = None if part is None else _value(part, name)
+        if part is not None and part.graph.node and values is not None and compute is not None:
+            values = compute(part)
         if values is not None:
             found[name] = values
     return found
 
 
-def _folded(part: onnx.ModelProto, name: str) -> Array | None:
+def _value(part: onnx.ModelProto, name: str) -> Array | None:
     if not part.graph.node:
         held = {tensor.name: tensor for tensor in part.graph.initializer}
         return numpy_helper.to_array(held[name]) if name in held else None

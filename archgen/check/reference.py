@@ -68,6 +68,16 @@ def run_reference(
     return values | {name: inputs[name] for name in intermediates if name in inputs}
 
 
+def folded_by_reference(proto: onnx.ModelProto) -> Array | None:
+    """The output of ``proto``, which no number of its inputs matters to; None where ONNX Runtime
+    refuses it."""
+    try:
+        (value,) = run_reference(proto, sample_inputs(proto)).values()
+    except ModelError:
+        return None
+    return value
+
+
 def detached(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A copy of ``proto`` for `run_detached`: its larger initializers have no data of their own,
     and those that nobody reads, which ONNX Runtime would not look for, are gone, also as inputs."""

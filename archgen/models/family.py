@@ -6,7 +6,7 @@ edge, for others that show how it depends on the length, and for those that it i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -61,10 +61,16 @@ class SourceFamily:
         """Whether all lengths are within their ranges."""
         return all(r.low <= lengths[name] <= r.high for name, r in self.ranges.items())
 
-    def constants(self, names: Collection[str], lengths: Mapping[str, int]) -> dict[str, Array]:
-        """Values that follow from constants and lengths alone."""
+    def constants(
+        self,
+        names: Collection[str],
+        lengths: Mapping[str, int],
+        compute: Callable[[onnx.ModelProto], Array | None] | None = None,
+    ) -> dict[str, Array]:
+        """Values that follow from constants and lengths alone; to the last bit as ``compute``
+        says, where that is given."""
         shapes = without_weights(self.spec, self.batch, {**self.dims, **lengths}, self.roles)
-        return constant_values(shapes, names, self._initializers.get)
+        return constant_values(shapes, names, self._initializers.get, compute)
 
     @cached_property
     def _initializers(self) -> dict[str, onnx.TensorProto]:

@@ -6,7 +6,7 @@ any other length the network computes with the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import onnx
@@ -14,8 +14,9 @@ import onnx_ir as ir
 
 from archgen.cache import content_hash
 from archgen.check.quantize import Array
-from archgen.check.reference import run_node
+from archgen.check.reference import folded_by_reference, run_node, sample_inputs
 from archgen.check.same_scales import with_scales_of
+from archgen.check.widen import widened
 from archgen.models.errors import ModelError
 from archgen.models.family import SourceFamily
 from archgen.studies.prepare import Prepared, prepare
@@ -43,9 +44,10 @@ class PreparedFamily:
         source = self.source.at(lengths)
         if source is self.source.edge:
             return self.edge
-        own = prepare(source, self.dtype, None, self.stages)
         if self.dtype != "int8":
-            return own
+            return prepare(source, self.dtype, None, self.stages)
+        # One sample, as all that it decides is replaced.
+        own = prepare(source, self.dtype, sample_inputs(widened(source.proto)), self.stages)
         made = with_scales_of(self.edge.proto, own.proto)
         key = content_hash({"edge": self.edge.key, "at": dict(sorted(lengths.items()))})
         return Prepared(self.name, made, key, self.edge.note)
@@ -62,7 +64,13 @@ class PreparedFamily:
                 return None
             return prepared(proto, self.name, stages)
 
-        return Family(self.source.registers, at, run_node, self.source.constants)
+        return Family(self.source.registers, at, run_node, self._constants)
+
+    def _constants(self, names: Collection[str], lengths: Mapping[str, int]) -> dict[str, Array]:
+        """Numbers that follow from the lengths, as they stand in the networks: those of an int8
+        network are what ONNX Runtime has folded before it was quantized."""
+        compute = folded_by_reference if self.dtype == "int8" else None
+        return self.source.constants(names, lengths, compute)
 
 
 def prepare_family(
