@@ -142,6 +142,18 @@ def _given(
         raise ModelError(f"{mistake}{hint}") from None
 
 
+def zoo_options(spec: str) -> dict[str, Option]:
+    """Every option of the network of the zoo that `spec` names, as it is given or by default;
+    nothing for a file, or for what names none."""
+    name, _, text = spec.partition(":")
+    if name not in CATALOG or _is_path(spec):
+        return {}
+    try:
+        return {**CATALOG[name].options, **_parsed_options(name, text)}
+    except ModelError:
+        return {}
+
+
 def _with_sizes(spec: str, given: Mapping[str, Option], dims: Mapping[str, int]) -> dict[str, Any]:
     """Options of a zoo network that sizes of dimensions are, and those that are ``given``."""
     twice = [f"{n}={given[n]}" for n, size in dims.items() if given.get(n, size) != size]

@@ -43,16 +43,25 @@ _SCHEDULING = (
         "arch.<field>",
         "any",
         "",
-        "a field of the architecture that the study sweeps: bytes, hertz, bandwidths as spelled",
+        "a field of the architecture that the study sweeps, of every machine that has it: bytes, "
+        "hertz; bandwidths and delays by seconds where any is, else by cycles",
     ),
 )
 _IDENTITY = (
     Column("arch", "text", "", "name of the architecture"),
+    Column("family", "text", "", "the machine that it is a variant of; its own name: of none"),
     Column("model", "text", "", "the model as it was asked for: zoo name or file"),
     Column("batch", "whole", "samples", "samples in one inference"),
     Column("dtype", "text", "", "element type of the compiled network"),
-    Column("dim.<dimension>", "whole", "elements", "size of a free input dimension, where given"),
+    Column("dim.<dimension>", "whole", "elements", "size of a free input dimension, if it has it"),
     Column("bucket.<dimension>", "text", "", "range of sizes that its program takes, where given"),
+    Column(
+        "model.<option>",
+        "any",
+        "",
+        "an option of a network of the zoo that the study gives several values, for all networks "
+        "that have it",
+    ),
     *_SCHEDULING,
 )
 _ENERGY = (

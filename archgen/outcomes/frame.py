@@ -79,31 +79,29 @@ def identified(frame: Frame, row: Row, columns: tuple[Column, ...]) -> Frame:
     # than the run of a small network.
     arrays = {name: frame[name].array for name in map(str, frame)}
     for name, value in row.items():
-        arrays[name] = _typed([value], _kind(name, columns)).array.repeat(len(frame))
+        arrays[name] = typed([value], name, columns).array.repeat(len(frame))
     return pd.DataFrame({name: arrays[name] for name in ordered(arrays, columns)}, copy=False)
 
 
 def typed_frame(rows: Sequence[Row], columns: tuple[Column, ...]) -> pd.DataFrame:
     """`rows` as a frame whose columns are defined in `columns`; KeyError for one that is not."""
     names = ordered([name for row in rows for name in row], columns)
-    arrays = {name: _typed([row.get(name) for row in rows], _kind(name, columns)) for name in names}
+    arrays = {name: typed([row.get(name) for row in rows], name, columns) for name in names}
     return pd.DataFrame(arrays, columns=names)
 
 
-def _typed(values: Sequence[Scalar], kind: str) -> pd.Series:
+def typed(values: Sequence[Scalar], name: str, columns: tuple[Column, ...]) -> pd.Series:
+    """`values` as the column `name`; KeyError for one that is not defined."""
+    found = column(name, columns)
+    if found is None:
+        raise KeyError(name)
+    kind = found.kind
     if kind != "any":
         return pd.Series(values, dtype=_DTYPES[kind])
     given = [value for value in values if value is not None]
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in given):
         return pd.Series(values, dtype="float64")
     return pd.Series([None if v is None else str(v) for v in values], dtype="string")
-
-
-def _kind(name: str, columns: tuple[Column, ...]) -> str:
-    found = column(name, columns)
-    if found is None:
-        raise KeyError(name)
-    return found.kind
 
 
 def save_frame(frame: pd.DataFrame, folder: Path) -> None:

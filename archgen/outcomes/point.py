@@ -21,6 +21,12 @@ BUCKET = "bucket."
 """What columns of ranges of such sizes start with."""
 DIMENSION = "dim."
 """What columns of sizes of free input dimensions start with."""
+FIELD = "arch."
+"""What columns of fields of the architecture start with."""
+OPTION = "model."
+"""What columns of options of networks of the zoo start with."""
+SWITCH = "pass."
+"""What columns of options of compiler passes start with."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,8 @@ class Point:
     scheduling: Scheduling = DEFAULT
     settings: tuple[tuple[str, Scalar], ...] = ()
     """Fields of the architecture that a sweep has set, with their values."""
+    family: str = ""
+    """The machine that `arch` is a variant of; empty: of none but itself."""
     schedule_from: Arch | None = None
     """The machine that it is compiled for; None: `arch` itself, as for all points that are asked
     for (`archgen.studies.lending`)."""
@@ -77,13 +85,14 @@ class Point:
         """The columns that say which point it is."""
         return {
             "arch": self.arch.name,
+            "family": self.family or self.arch.name,
             "model": self.model,
             "batch": self.batch,
             "dtype": self.dtype,
             **{f"{DIMENSION}{name}": size for name, size in self.dims},
             **{f"{BUCKET}{name}": str(span) for name, span in self.ranges},
             **self.scheduling.columns,
-            **{f"arch.{field}": value for field, value in self.settings},
+            **{f"{FIELD}{field}": value for field, value in self.settings},
         }
 
 

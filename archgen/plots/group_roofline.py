@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.panels import square_figure, workload
+from archgen.plots.panels import square_figure
 from archgen.plots.roofline import GIGA, draw_roofs, label_outer, marks_of, span_of
 from archgen.plots.style import MUTED, SETTINGS, legend_columns
 from archgen.plots.timeline import Stretch, split_points, stretches

@@ -16,7 +16,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from archgen.outcomes.frame import Frame, Record, records, sizes, varied
+from archgen.outcomes.axes import workload
+from archgen.outcomes.frame import Frame, Record, records, varied
 from archgen.plots.style import LETTER, MUTED, title
 from simmodel.units import show_bytes
 
@@ -32,14 +33,6 @@ class Panel:
     title: str
     rows: list[Record]
     labels: list[str]
-
-
-def workload(row: Record) -> str:
-    """`bert, sequence 128, batch 4` (sizes where they are given, the batch where it is not 1)."""
-    batch = int(row["batch"])
-    name = str(row["model"]).rsplit("/", 1)[-1].removesuffix(".onnx")
-    given = [f"{dim} {size}" for dim, size in sizes(row).items()]
-    return ", ".join([name, *given, *([f"batch {batch}"] if batch != 1 else [])])
 
 
 def several_types(rows: Sequence[Record]) -> bool:

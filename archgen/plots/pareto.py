@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.outcomes import fronts
+from archgen.outcomes.axes import workload
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.labels import place_labels
-from archgen.plots.panels import TITLE_LETTERS, machine_labels, square_figure, workload
+from archgen.plots.panels import TITLE_LETTERS, machine_labels, square_figure
 from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, say
 
 _UNITS = {

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records
-from archgen.plots.panels import square_figure, workload
+from archgen.plots.panels import square_figure
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
 from simmodel.arch import Arch
 

@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archgen.files import write_atomically, write_text
+from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.point import DIMENSION
 from archgen.plots.area import area_figure
@@ -25,7 +26,6 @@ from archgen.plots.group_roofline import group_roofline_figure
 from archgen.plots.latency import latency_figure
 from archgen.plots.memory import memory_figure
 from archgen.plots.occupancy import banks_figure, has_banks, occupancy_figure
-from archgen.plots.panels import workload
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.scaling import scaling_figure, scaling_lines

@@ -15,8 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, number, records, varied
-from archgen.plots.panels import square_figure, workload
+from archgen.plots.panels import square_figure
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns, say
 from simmodel.arch import Arch
 

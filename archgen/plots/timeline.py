@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.point import BUCKET, DIMENSION
-from archgen.plots.panels import workload
 from archgen.scheduling import DEFAULT
 from simmodel.arch import Arch
 

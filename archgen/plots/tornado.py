@@ -10,8 +10,9 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.panels import Panel, bar_figure, workload
+from archgen.plots.panels import Panel, bar_figure
 from archgen.plots.style import BLUE, INK, MUTED, ORANGE, SETTINGS, filled, keys
 
 _SIDES: Mapping[str, str] = {"low": BLUE, "high": ORANGE}

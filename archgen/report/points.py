@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Record, is_wrong, number, records, varied
 from archgen.outcomes.stalls import STALLS
-from archgen.plots.panels import several_types, workload
+from archgen.plots.panels import several_types
 from archgen.report.subject import Subject
 from simmodel.arch import Arch
 

@@ -19,7 +19,8 @@ from archgen.cache import code_version, content_hash
 from archgen.extensions import Extension, ExtensionError, checked, extension, known
 from archgen.models.extents import Bound, Extents, Ranges, Shape, extents, shapes
 from archgen.models.load import BatchError, ModelError, open_model
-from archgen.outcomes.point import BUCKET, DIMENSION, Point, Row
+from archgen.outcomes.held import held_rows
+from archgen.outcomes.point import BUCKET, DIMENSION, FIELD, Point, Row
 from archgen.process.guard import Bounds, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
@@ -286,7 +287,7 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
         for dtype in design.dtypes or (machine.arch.types[0],)
         for way in design.ways
     ]
-    rows = [point.identity() for point in found]
+    rows = held_rows([point.identity() for point in found], design.archs)
     kept = [point for point, row in zip(found, rows, strict=True) if _wanted(row, design)]
     idle = [] if design.overridden else _idle_filters(design, rows)
     if not kept and not idle:
@@ -309,11 +310,11 @@ def _filters(design: Design) -> Iterator[tuple[str, Pattern]]:
 
 def _columns(design: Design) -> set[str]:
     """The columns that say which point it is."""
-    swept = {f"arch.{s.field}" for machine in design.machines for s in machine.settings}
+    swept = {f"{FIELD}{s.field}" for machine in design.machines for s in machine.settings}
     ways = {name for way in (DEFAULT, *design.ways) for name in way.columns}
     dims = {f"{DIMENSION}{name}" for load in design.workloads for name, _ in load.dims}
     buckets = {f"{BUCKET}{name}" for load in design.workloads for name, _ in load.ranges}
-    return {"arch", "model", "batch", "dtype", *dims, *buckets, *ways, *swept}
+    return {"arch", "family", "model", "batch", "dtype", *dims, *buckets, *ways, *swept}
 
 
 def _unknown_columns(design: Design, columns: set[str]) -> list[str]:
@@ -434,6 +435,7 @@ def _point(
         extensions=design.extensions,
         scheduling=way,
         settings=tuple((s.field, s.value) for s in machine.settings),
+        family=machine.family,
     )
 
 

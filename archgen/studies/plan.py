@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,11 +26,14 @@ from archgen.schema.source import STUDY
 from archgen.schema.tree import Leaf, Node, Row, Table, find, plain, position
 from archgen.schema.variants import (
     Choice,
+    Scalar,
+    Setting,
     Variant,
     combinations,
     laid_over,
     table_of,
     tree_of,
+    value_of,
     variant,
 )
 from archgen.studies.design import Design, StudyError, Workload, extended, twice, wrong_besides
@@ -121,7 +126,8 @@ class Maker:
             found = [m for m in self._machines(entry, path) if before.get(m.arch.name) != m]
             self._distinct(machines, found, path)
             machines += found
-        return machines
+        fields = _set_apart(file, machines)
+        return [_with(machine, fields) for machine in machines]
 
     def _places(self, file: StudyFile) -> Iterator[tuple[str, str]]:
         """Where element types and filters stand, each filter, and the columns that it names."""
@@ -299,3 +305,21 @@ class Maker:
             option = next((name for name in compiler.passes if f"{name!r}:" in each), None)
             self.say((*path, option) if option is not None else path, [each])
         return ways
+
+
+def _set_apart(file: StudyFile, machines: list[Variant]) -> list[str]:
+    """Fields that entries of a file set, and in which machines of one family differ by that."""
+    entries = [entry for entry in file.archs if isinstance(entry, Machines)]
+    given = {f for entry in entries for f, v in entry.set.items() if not isinstance(v, dict | list)}
+    held: dict[tuple[str, str], set[Scalar]] = {}
+    for field, machine in product(sorted(given), machines):
+        held.setdefault((field, machine.family), set()).add(value_of(machine.arch, field))
+    return list(dict.fromkeys(field for (field, _), values in held.items() if len(values) > 1))
+
+
+def _with(machine: Variant, fields: list[str]) -> Variant:
+    """`machine` with these fields among those that set it apart."""
+    known = {setting.field for setting in machine.settings}
+    values = {f: value_of(machine.arch, f) for f in fields if f not in known}
+    more = tuple(Setting(f, value, str(value)) for f, value in values.items() if value is not None)
+    return replace(machine, settings=(*machine.settings, *more)) if more else machine

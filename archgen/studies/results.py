@@ -24,6 +24,7 @@ from pydantic import ValidationError
 from archgen.cache import code_version
 from archgen.files import DamagedFile, read_sealed, write_sealed
 from archgen.outcomes.about import About
+from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
 from archgen.outcomes.frame import (
     layers_frame,
     levels_frame,
@@ -31,6 +32,7 @@ from archgen.outcomes.frame import (
     save_frame,
     spans_frame,
 )
+from archgen.outcomes.held import completed
 from archgen.outcomes.point import Outcome, Point
 from archgen.plots import save_plots
 from archgen.report import card_html
@@ -54,22 +56,22 @@ class Study:
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row for each point; `archgen explain columns` lists columns and units."""
-        return results_frame(self.outcomes)
+        return completed(results_frame(self.outcomes), self.archs)
 
     @cached_property
     def layers(self) -> pd.DataFrame:
         """One row for each node of each point, cycles and bytes."""
-        return layers_frame(self.outcomes)
+        return completed(layers_frame(self.outcomes), self.archs, LAYER_COLUMNS)
 
     @cached_property
     def spans(self) -> pd.DataFrame:
         """When each engine worked for which node, in cycles of each point."""
-        return spans_frame(self.outcomes)
+        return completed(spans_frame(self.outcomes), self.archs, SPAN_COLUMNS)
 
     @cached_property
     def levels(self) -> pd.DataFrame:
         """Occupied memory, bandwidth and busy engines over time, of each point."""
-        return levels_frame(self.outcomes)
+        return completed(levels_frame(self.outcomes), self.archs, LEVEL_COLUMNS)
 
     @property
     def reused(self) -> int:

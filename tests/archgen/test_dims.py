@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from archgen.cli.main import cli
 from archgen.models.extents import extents
-from archgen.plots.panels import workload
+from archgen.outcomes.axes import workload
 from archgen.plots.saving import point_folder
 from archgen.studies.comparison import compare
 from archgen.studies.design import StudyError

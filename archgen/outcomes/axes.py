@@ -1,0 +1,227 @@
+"""What a study has varied: the axes that its points lie on.
+
+The one idea: `axes` is the owner of "what was swept" for plots, reports and tables. An axis is a
+column of the study's frame (`archgen.outcomes.held` fills it for every row) with a label, the unit
+in which people read it, its values in order, and the scale on which they are even.
+
+    study sweeps memories.local.size: [32 KiB, 64 KiB, 128 KiB] and vector.lanes: [8, 16]
+    ->  Axis("arch.memories.local.size", "local.size", "KiB", (32768, 65536, 131072), "log", 1024)
+        Axis("arch.vector.lanes", "lanes", "", (8, 16), "log", 1)
+
+Networks are no axis: they are what is compared on one (`workload`). Machines that no field sets
+apart, files of their own or families with different fields, are an axis without an order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import pandas as pd
+
+from archgen.outcomes.columns import column
+from archgen.outcomes.frame import Frame, Record, records, sizes
+from archgen.outcomes.point import BUCKET, DIMENSION, FIELD, OPTION, SWITCH
+from archgen.scheduling import DEFAULT
+from archgen.schema.json_schema import arch_view
+from archgen.schema.variants import field_of
+from simmodel.arch import Arch
+from simmodel.units import Bandwidth, Delay, show_bytes
+
+Value = str | int | float
+Scale = Literal["linear", "log", "nominal"]
+MACHINE, FAMILY = "arch", "family"
+_PREFIXES = (FIELD, OPTION, SWITCH, DIMENSION, BUCKET)
+_BYTES = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10), ("B", 1.0))
+_SCALED: Mapping[str, tuple[tuple[str, float], ...]] = {
+    "KiB": _BYTES,
+    "GHz": (("GHz", 1e9), ("MHz", 1e6), ("Hz", 1.0)),
+    "GOPS": (("GOPS", 1e9), ("MOPS", 1e6)),
+    "GB/s": (("GB/s", 1e9), ("MB/s", 1e6), ("B/s", 1.0)),
+    "s": (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)),
+}
+"""Units that people read, the largest first, by one that stands for the quantity."""
+_OF_COUNTS = ("elements",)
+"""Units of columns that the name of a dimension says already."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that a study varies."""
+
+    column: str
+    """Of the frame: `arch.memories.local.size`, `dim.sequence`, `effort`, `arch`."""
+    label: str
+    """Short, and like that of no other axis of the study: `local.size`."""
+    unit: str
+    """In which values are read, may be empty: `KiB`."""
+    values: tuple[Value, ...]
+    """As the column has them, each once; ascending, those of a nominal axis as they appear."""
+    scale: Scale
+    """On which the values are even; nominal: they have no order."""
+    per: float = 1.0
+    """What one `unit` is in the column."""
+
+    @property
+    def title(self) -> str:
+        """`local.size [KiB]`."""
+        return f"{self.label} [{self.unit}]" if self.unit else self.label
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its values are numbers."""
+        return self.scale != "nominal"
+
+    def number(self, value: Value) -> float:
+        """A value of an ordered axis in `unit`."""
+        return float(value) / self.per
+
+    def shown(self, value: Value) -> str:
+        """A value with its unit: `512 KiB`."""
+        if isinstance(value, str):
+            return value
+        if self.unit in dict(_BYTES):
+            return show_bytes(float(value))
+        return f"{self.number(value):.6g} {self.unit}".strip()
+
+    def value(self, row: Record) -> Value | None:
+        """What a row of the frame has on it; None where it has no such thing."""
+        found = row.get(self.column)
+        return None if found is None or pd.isna(found) else found
+
+
+def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[Axis, ...]:
+    """The axes of the points of `frame`, a study's: fields of machines first, then options of
+    networks and their sizes, then batches, types and options of the compiler.
+
+    Args:
+        frame: `Study.frame`, or some of its rows.
+        archs: machines by name; they know what a field is measured in.
+    """
+    rows = records(frame)
+    names = [*_given(frame, FIELD), *_given(frame, OPTION), *_given(frame, DIMENSION)]
+    names += [*_given(frame, BUCKET), "batch", "dtype", *DEFAULT.columns, *_given(frame, SWITCH)]
+    found = [_axis(name, rows, archs) for name in names if name in frame and _varies(name, rows)]
+    machines = _machines(rows, [axis for axis in found if axis.column.startswith(FIELD)])
+    return tuple(_told_apart([*machines, *found]))
+
+
+def workload(row: Record, varied: Iterable[Axis] = ()) -> str:
+    """`bert, sequence 128, batch 4`: the network of a row without what is an axis (sizes where
+    they are given, the batch where it is not 1)."""
+    without = {axis.column for axis in varied}
+    name, _, text = str(row["model"]).rsplit("/", 1)[-1].removesuffix(".onnx").partition(":")
+    options = [part for part in text.split(",") if part]
+    named = {part: part.partition("=")[0].strip() for part in options}
+    kept = [p for p, own in named.items() if not {OPTION + own, DIMENSION + own} & without]
+    asked = {DIMENSION + own for own in named.values()}
+    words = [f"{name}:{','.join(kept)}" if kept else name]
+    words += [
+        f"{dim} {size}"
+        for dim, size in sizes(row).items()
+        if f"{DIMENSION}{dim}" not in without | asked
+    ]
+    batch = int(row["batch"])
+    return ", ".join(
+        [*words, *([f"batch {batch}"] if batch != 1 and "batch" not in without else [])]
+    )
+
+
+def scale_of(values: Sequence[Value]) -> Scale:
+    """Log where ascending values grow by factors rather than by steps: of three and more, where
+    factors differ less than steps do; of two, where the one is at least twice the other."""
+    numbers = [float(value) for value in values if not isinstance(value, str)]
+    if len(numbers) < len(values):
+        return "nominal"
+    if min(numbers) <= 0:
+        return "linear"
+    if len(numbers) < 3:
+        return "log" if numbers[-1] >= 2 * numbers[0] else "linear"
+    steps = [b - a for a, b in pairwise(numbers)]
+    factors = [math.log(b / a) for a, b in pairwise(numbers)]
+    return "log" if max(factors) / min(factors) < max(steps) / min(steps) else "linear"
+
+
+def _given(frame: Frame, prefix: str) -> list[str]:
+    return [str(name) for name in frame if str(name).startswith(prefix)]
+
+
+def _varies(name: str, rows: Sequence[Record]) -> bool:
+    """Whether points differ in a column: those of one network, where it is about networks."""
+    held: dict[str, set[str]] = {}
+    for row in rows:
+        if not pd.isna(row[name]):
+            of_network = name.startswith((OPTION, DIMENSION, BUCKET))
+            key = str(row["model"]).partition(":")[0] if of_network else ""
+            held.setdefault(key, set()).add(str(row[name]))
+    return any(len(values) > 1 for values in held.values())
+
+
+def _axis(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> Axis:
+    found = dict.fromkeys(row[name] for row in rows if not pd.isna(row[name]))
+    truth = any(isinstance(value, bool) for value in found)
+    values: list[Value] = [str(value) if truth else value for value in found]
+    if any(isinstance(value, str) for value in values):
+        return Axis(name, name, "", tuple(map(str, values)), "nominal")
+    ordered = sorted(values, key=float)
+    unit, per = _unit(name, ordered, archs)
+    return Axis(name, name, unit, tuple(ordered), scale_of(ordered), per)
+
+
+def _unit(name: str, values: Sequence[Value], archs: Mapping[str, Arch]) -> tuple[str, float]:
+    """The unit in which these values are read, and what one of it is in the column."""
+    if not name.startswith(FIELD):
+        known = column(name)
+        unit = known.unit if known is not None else ""
+        return ("" if unit in _OF_COUNTS else unit), 1.0
+    base = _quantity(name.removeprefix(FIELD), archs)
+    least = min((float(value) for value in values if float(value) > 0), default=1.0)
+    units = _SCALED.get(base, ((base, 1.0),))
+    # 0.5 GB/s reads well, 0.5 KiB does not.
+    room = 1.0 if units is _BYTES else 10.0
+    return next((pair for pair in units if pair[1] <= least * room * (1 + 1e-9)), units[-1])
+
+
+def _quantity(field: str, archs: Mapping[str, Arch]) -> str:
+    """The unit that stands for what a field is measured in; empty for a plain number."""
+    found = [value for arch in archs.values() if (value := field_of(arch, field)) is not None]
+    if any(isinstance(value, Bandwidth) for value in found):
+        return "B/cycle" if all(value.per_cycle for value in found) else "GB/s"
+    if any(isinstance(value, Delay) for value in found):
+        return "cycles" if all(value.in_cycles for value in found) else "s"
+    examples = arch_view().at(tuple(field.split("."))).get("examples", [""])
+    return str(examples[0]).partition(" ")[2]
+
+
+def _machines(rows: Sequence[Record], fields: Sequence[Axis]) -> list[Axis]:
+    """The axis of machines that fields do not set apart, where there are several."""
+    named = FAMILY if fields and all(FAMILY in row for row in rows) else MACHINE
+    found = tuple(dict.fromkeys(str(row[named]) for row in rows))
+    return [Axis(named, "machine", "", found, "nominal")] if len(found) > 1 else []
+
+
+def _told_apart(found: Sequence[Axis]) -> list[Axis]:
+    """With short labels: of a field its last words, as many as no other axis has."""
+    made = []
+    for axis in found:
+        own = _words(axis)
+        others = [_words(other) for other in found if other is not axis]
+        least = min(2, len(own)) if axis.column.startswith((FIELD, SWITCH)) else 1
+        counts = range(least, len(own) + 1)
+        count = next((n for n in counts if all(o[-n:] != own[-n:] for o in others)), len(own))
+        made.append(replace(axis, label=".".join(own[-count:])))
+    return made
+
+
+def _words(axis: Axis) -> list[str]:
+    """What a label is made of."""
+    if axis.column in (MACHINE, FAMILY):
+        return ["machine"]
+    prefix = next((each for each in _PREFIXES if axis.column.startswith(each)), "")
+    name = axis.column.removeprefix(prefix)
+    if prefix == BUCKET:
+        return [f"range of {name}"]
+    return [name] if prefix == DIMENSION else name.split(".")

@@ -1,0 +1,158 @@
+"""What a study has varied: axes with values, units and scales; no hole in a swept column."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from archgen.outcomes.axes import Axis, axes, scale_of, workload
+from archgen.outcomes.frame import Frame, records, results_frame
+from archgen.outcomes.held import completed
+from archgen.outcomes.point import Outcome
+from archgen.studies.design import Content, Design, StudyError, points
+from archgen.studies.plan import load_study
+
+TWO_SWEEPS = """
+archs:
+  - mcu-npu
+  - extends: mcu-npu
+    sweep:
+      memories.local.size: [64 KiB, 128 KiB, 256 KiB]
+      memories.dram.bandwidth: [0.25 GB/s, 2.5 B/cycle]
+  - {extends: mcu-npu, sweep: {vector.lanes: [8, 12, 16]}}
+models: ["resnet18:image=64", "resnet18:image=128", "bert_base:layers=1"]
+batches: [1, 2]
+"""
+
+
+def drawn(text: str, folder: Path) -> tuple[Frame, Design]:
+    """The frame of a study that nothing was run of."""
+    path = folder / "study.yaml"
+    path.write_text(text)
+    design = load_study(path)
+    contents = {
+        (load, batch): Content(f"{load.model} {load.dims}", batch or 1)
+        for load in design.workloads
+        for batch in load.batches or (None,)
+    }
+    rows = [point.identity() for point in points(design, contents)]
+    outcomes = [Outcome(str(n), "", row | {"status": "ok"}) for n, row in enumerate(rows)]
+    return completed(results_frame(outcomes), design.archs), design
+
+
+def found(text: str, folder: Path) -> dict[str, Axis]:
+    frame, design = drawn(text, folder)
+    return {axis.label: axis for axis in axes(frame, {arch.name: arch for arch in design.archs})}
+
+
+def test_every_swept_field_is_an_axis_with_its_unit_and_scale(tmp_path: Path) -> None:
+    swept = found(TWO_SWEEPS, tmp_path)
+    assert list(swept) == ["local.size", "dram.bandwidth", "vector.lanes", "image", "batch"]
+    size = swept["local.size"]
+    assert (size.title, size.scale) == ("local.size [KiB]", "log")
+    # 384 KiB is the machine's own; 64, 128, 256 of the sweep grow by factors.
+    assert [size.shown(value) for value in size.values] == [
+        "64 KiB", "128 KiB", "256 KiB", "384 KiB",
+    ]  # fmt: skip
+    assert [size.number(value) for value in size.values] == [64, 128, 256, 384]
+    assert swept["vector.lanes"].values == (4, 8, 12, 16)
+    assert swept["vector.lanes"].scale == "linear"
+    assert swept["image"].column == "model.image"
+
+
+def test_a_bandwidth_by_cycle_and_one_by_second_lie_on_one_axis(tmp_path: Path) -> None:
+    # 2.5 B/cycle at 400 MHz is 1 GB/s; the machine's own is 0.5 GB/s.
+    axis = found(TWO_SWEEPS, tmp_path)["dram.bandwidth"]
+    assert [axis.shown(value) for value in axis.values] == ["0.25 GB/s", "0.5 GB/s", "1 GB/s"]
+
+
+def test_a_swept_column_has_no_holes(tmp_path: Path) -> None:
+    frame, _ = drawn(TWO_SWEEPS, tmp_path)
+    assert frame["arch.vector.lanes"].tolist()[:4] == [4, 4, 4, 4]
+    assert frame["arch.memories.local.size"].notna().all()
+    assert frame["family"].unique().tolist() == ["mcu-npu"]
+    # BERT has no image.
+    assert sorted(frame["model.image"].dropna().unique()) == [64, 128]
+    assert frame.groupby("arch.vector.lanes").size()[4.0] == 6 * 7
+
+
+def test_what_entries_set_differently_tells_machines_apart(tmp_path: Path) -> None:
+    text = """
+archs:
+  - {extends: mcu-npu, set: {clock: 200 MHz, vector.lanes: 8}, name: "slow-{banks}",
+     sweep: {memories.local.banks: [2, 4]}}
+  - {extends: mcu-npu, set: {clock: 500 MHz, vector.lanes: 8}, name: "quick-{banks}",
+     sweep: {memories.local.banks: [2, 4]}}
+models: resnet18
+"""
+    swept = found(text, tmp_path)
+    assert list(swept) == ["local.banks", "clock"]  # all have eight lanes
+    assert [swept["clock"].shown(value) for value in swept["clock"].values] == [
+        "0.2 GHz", "0.5 GHz",
+    ]  # fmt: skip
+
+
+def test_machines_without_a_common_field_have_no_order(tmp_path: Path) -> None:
+    (axis,) = found("archs: [soma-edge, mcu-npu]\nmodels: resnet18", tmp_path).values()
+    assert (axis.column, axis.label, axis.scale) == ("arch", "machine", "nominal")
+    assert axis.values == ("soma-edge", "mcu-npu")
+
+
+def test_two_families_are_an_axis_beside_their_field(tmp_path: Path) -> None:
+    text = """
+archs:
+  - {extends: mcu-npu, sweep: {memories.local.banks: [2, 4]}}
+  - {extends: soma-edge, sweep: {memories.local.banks: [2, 4]}}
+models: resnet18
+compiler: {effort: [0, 1], fusion: [none, line], passes: {keep.share: [0.5, 0.75]}}
+"""
+    swept = found(text, tmp_path)
+    assert list(swept) == ["machine", "local.banks", "fusion", "effort", "keep.share"]
+    assert swept["machine"].column == "family"
+    assert not swept["fusion"].ordered
+
+
+def test_sizes_of_one_dimension_are_one_column(tmp_path: Path) -> None:
+    text = """
+archs: mcu-npu
+models:
+  - {model: bert_base, dims: {sequence: [32, 64]}}
+  - "bert_base:sequence=128"
+  - bert_large
+"""
+    frame, design = drawn(text, tmp_path)
+    assert frame["dim.sequence"].tolist() == [32, 64, 128, 128]
+    (axis,) = axes(frame, {arch.name: arch for arch in design.archs})
+    assert (axis.label, axis.unit, axis.scale) == ("sequence", "", "log")
+    names = [workload(row, [axis]) for row in records(frame)]
+    assert names == ["bert_base", "bert_base", "bert_base", "bert_large"]
+    assert workload(records(frame)[2]) == "bert_base:sequence=128"
+
+
+def test_a_filter_sees_the_value_of_a_machine_that_was_not_swept(tmp_path: Path) -> None:
+    text = """
+archs: [mcu-npu, {extends: mcu-npu, sweep: {vector.lanes: [8, 16]}}]
+models: resnet18
+"""
+    frame, _ = drawn(text + "skip: [{arch.vector.lanes: 4}]", tmp_path)
+    assert frame["arch"].tolist() == ["mcu-npu-lanes8", "mcu-npu-lanes16"]
+    with pytest.raises(StudyError, match=r"no point has the arch\.vector\.lanes 5"):
+        drawn(text + "skip: [{arch.vector.lanes: 5}]", tmp_path)
+
+
+def test_scales() -> None:
+    assert scale_of([1, 2, 4, 8]) == "log"
+    assert scale_of([1, 2, 3, 4]) == "linear"
+    assert scale_of([0, 1, 2]) == "linear"
+    assert scale_of([16, 24]) == "linear"
+    assert scale_of([16, 32]) == "log"
+    assert scale_of(["a", 1]) == "nominal"
+
+
+@given(st.integers(1, 1000), st.integers(2, 10), st.integers(3, 8))
+def test_steps_are_linear_and_factors_are_not(first: int, by: int, count: int) -> None:
+    assert scale_of([first + by * n for n in range(count)]) == "linear"
+    assert scale_of([first * by**n for n in range(count)]) == "log"
