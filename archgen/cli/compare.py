@@ -1,35 +1,29 @@
-"""`archgen compare`: what got better or worse between two studies, by how much and why."""
+"""`archgen compare`: what got better or worse between studies, by how much and why."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
-import pandas as pd
-from rich.table import Table
 
+from archgen.cli.codes import Code, first_of
+from archgen.cli.compare_report import as_plain, gate_lines, lines, pairs_table
 from archgen.cli.options import Words
-from archgen.cli.results import plain_rows
-from archgen.cli.terminal import plain_table, show
-from archgen.outcomes.frame import Record
-from archgen.outcomes.point import DIMENSION
+from archgen.cli.terminal import show
+from archgen.outcomes.columns import COLUMNS
+from archgen.outcomes.figures import SHORT, is_figure
 from archgen.studies.comparison import StudyComparison
 from archgen.studies.comparison import compare as compared
-from archgen.studies.differences import Change
+from archgen.studies.gates import Judgement, gates_of, judged, usual_gates
 from archgen.studies.store import writing
 
-_FIGURES = (
-    ("latency_ms", "latency"),
-    ("energy_mj", "energy"),
-    ("dram_bytes", "DRAM bytes"),
-    ("peak_shared_bytes", "peak shared"),
-    ("peak_local_bytes", "peak local"),
-)
-_STYLES = {"better": "green", "gained": "green", "worse": "red", "lost": "red", "mixed": "yellow"}
+_OPTION, _USUAL = "--fail-if-worse", "usual"
+_COLUMNS = [known.name for known in COLUMNS]
+_GATES = re.compile(r"[A-Za-z]\w*(:[\d.]+ ?%?)?(,[A-Za-z]\w*(:[\d.]+ ?%?)?)*")
 
 
 class Share(click.ParamType[float]):
@@ -51,9 +45,28 @@ class Share(click.ParamType[float]):
         return found
 
 
-@click.command()
-@click.argument("before", type=click.Path(path_type=Path), metavar="DIR")
-@click.argument("after", type=click.Path(path_type=Path), metavar="DIR")
+class WithGates(click.Command):
+    """A command whose `--fail-if-worse` may stand alone, also in front of a folder."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """`args`, with what the option says where it stands alone."""
+        filled: list[str] = []
+        for index, word in enumerate(args):
+            following = args[index + 1 : index + 2]
+            bare = word == _OPTION and not any(map(_is_gates, following))
+            filled += [f"{_OPTION}={_USUAL}"] if bare else [word]
+        return super().parse_args(ctx, filled)
+
+
+def _is_gates(word: str) -> bool:
+    """Whether `word` says gates rather than a study."""
+    if _GATES.fullmatch(word) is None or Path(word).exists():
+        return False
+    return ":" in word or all(part in SHORT or is_figure(part) for part in word.lower().split(","))
+
+
+@click.command(cls=WithGates)
+@click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
 @click.option(
     "--on",
     type=Words(),
@@ -68,7 +81,14 @@ class Share(click.ParamType[float]):
     show_default=True,
     help="Relative changes up to this are none.",
 )
-@click.option("--fail-if-worse", is_flag=True, help="Exit with 1 when a point got worse.")
+@click.option(
+    _OPTION,
+    "worse",
+    multiple=True,
+    metavar="[FIGURE[:SHARE],...]",
+    help="Fail where a figure got worse by more than this, such as latency:2%,energy:5%, and where "
+    "nothing could be compared.  [alone: latency and energy, by the threshold]",
+)
 @click.option(
     "--csv",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -77,124 +97,55 @@ class Share(click.ParamType[float]):
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
 def compare(
-    before: Path,
-    after: Path,
+    studies: tuple[str, ...],
     on: tuple[str, ...] | None,
     threshold: float,
-    fail_if_worse: bool,
+    worse: tuple[str, ...],
     csv: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare the points of two studies: before and after a change, or two machines.
+    """Compare the points of studies with those of the first: before and after a change, or several
+    candidates.
 
-    Ratios are those of the second study to the first; below 1 is better. Below the table stand, for
+    STUDY is a study's folder, or machines of one: out:edge, out:edge* or out:edge,server. Where
+    each names one machine, machines are compared network by network.
+
+    Ratios are those of each study to the first; below 1 is better. Below the table stand, for
     each pair whose latency changed, the causes: time spent computing, and stalls by cause, which
     add up to the change; and the layers behind it. Worse is a longer latency, more energy, or a
     result that is lost.
 
     \b
     archgen compare before after
-    archgen compare out/edge out/server --on model,batch
-    archgen compare main branch --threshold 2% --fail-if-worse
+    archgen compare out:edge out:edge-wide out:server
+    archgen compare monday tuesday wednesday --on model,batch
+    archgen compare main branch --fail-if-worse latency:2%,dram:10%
+
+    Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
+    allows. 4: it had nothing to compare.
     """
-    found = compared(before, after, on, threshold)
+    found = compared(*studies, on=on, threshold=threshold)
+    said = _judged(found, worse, threshold)
     if csv is not None:
         with writing(csv):
             found.frame.to_csv(csv, index=False)
     if as_json:
         click.echo(json.dumps(as_plain(found), indent=1))
     else:
-        show([pairs_table(found)] if found.pairs else [], lines(found, before, after))
-    sys.exit(1 if fail_if_worse and found.worse else 0)
+        show([pairs_table(found)] if found.pairs else [], lines(found))
+    for line in gate_lines(found, said):
+        click.echo(line, err=True)
+    failed = {Code.WORSE: said.stopped, Code.NOTHING_COMPARED: said.idle}
+    sys.exit(first_of([code for code, why in failed.items() if why]))
 
 
-def as_plain(found: StudyComparison) -> dict[str, Any]:
-    """The comparison as JSON holds it."""
-    only = {"before": found.only_before, "after": found.only_after}
-    return {
-        "pairs": plain_rows(found.frame),
-        "geometric_means": found.means,
-        "only": {which: plain_rows(pd.DataFrame(keys)) for which, keys in only.items()},
-    }
-
-
-def pairs_table(found: StudyComparison) -> Table:
-    """One row for each pair, and the geometric means."""
-    table = plain_table(show_footer=bool(found.means))
-    told = _telling(found)
-    for index, name in enumerate(told):
-        heading = name.removeprefix(DIMENSION)
-        table.add_column(heading, footer="" if index else "geometric mean", overflow="fold")
-    table.add_column("ms", justify="right")
-    table.add_column("-> ms", justify="right")
-    means = found.means
-    shown = [(name, heading) for name, heading in _FIGURES if name in means]
-    for name, heading in shown:
-        table.add_column(heading, footer=_times(means[name]), justify="right")
-    table.add_column("verdict")
-    for pair in found.pairs:
-        latency = pair.figures.get("latency_ms")
-        cells = [_cell(pair.key[name]) for name in told]
-        cells += [_plain(latency.before), _plain(latency.after)] if latency else ["", ""]
-        cells += [_ratio(pair.figures.get(name)) for name, _ in shown]
-        table.add_row(*cells, pair.verdict, style=_STYLES.get(pair.verdict))
-    return table
-
-
-def _cell(value: object) -> str:
-    return "" if value is None or value is pd.NA else str(value)
-
-
-def _telling(found: StudyComparison, every: bool = False) -> list[str]:
-    """The columns of the key that tell pairs apart, and the first of them in any case; `every`:
-    those that tell apart also points that are no pairs."""
-    keys = [pair.key for pair in found.pairs]
-    keys += [*found.only_before, *found.only_after] if every else []
-    usual = [name for name in ("arch", "model", "batch") if name in found.on]
-    differ = [name for name in found.on if len({str(key[name]) for key in keys}) > 1]
-    return [name for name in found.on if name in usual or name in differ] or [found.on[0]]
-
-
-def _plain(value: float) -> str:
-    return f"{value:.4g}"
-
-
-def _times(ratio: float) -> str:
-    return f"x {ratio:.3f}"
-
-
-def _ratio(change: Change | None) -> str:
-    return _times(change.ratio) if change is not None else ""
-
-
-def lines(found: StudyComparison, before: Path, after: Path) -> list[str]:
-    """Why pairs changed, how many did, and which points have no partner."""
-    told = _telling(found) if found.pairs else []
-    said = [f"{_name(pair.key, told)}: {pair.why}" for pair in found.pairs if pair.why]
-    for keys, folder in ((found.only_before, before), (found.only_after, after)):
-        said += _alone(keys, _telling(found, every=True), folder)
-    if not found.pairs:
-        hint = "" if "arch" not in found.on else "; --on model,batch compares different machines"
-        return [*said, f"no point is in both studies{hint}"]
-    counts = {v: sum(p.verdict == v for p in found.pairs) for v in (*_STYLES, "same", "neither")}
-    shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return [*said, f"{len(found.pairs)} pairs: {shown}"]
-
-
-def _name(key: Record, told: Sequence[str]) -> str:
-    return " ".join(_word(n, key[n]) for n in told if _cell(key[n]))
-
-
-def _word(column: str, value: object) -> str:
-    if column == "batch":
-        return f"batch {value}"
-    dim = column.removeprefix(DIMENSION)
-    return str(value) if dim == column else f"{dim} {value}"
-
-
-def _alone(keys: Sequence[Record], told: Sequence[str], folder: Path, most: int = 5) -> list[str]:
-    if not keys:
-        return []
-    names = [_name(key, told) for key in keys[:most]]
-    more = f" and {len(keys) - most} more" if len(keys) > most else ""
-    return [f"only in {folder}: {', '.join(names)}{more}"]
+def _judged(found: StudyComparison, words: Sequence[str], threshold: float) -> Judgement:
+    """What the gates of the command line say; nothing where there are none."""
+    if not words:
+        return Judgement((), ())
+    named = [part for word in words for part in word.split(",") if part != _USUAL]
+    columns = {name for pair in found.pairs for row in (pair.before, pair.after) for name in row}
+    gates = gates_of(named, threshold, sorted(columns or _COLUMNS))
+    if len(named) < sum(len(word.split(",")) for word in words):
+        gates = tuple(dict.fromkeys([*gates, *usual_gates(threshold)]))
+    return judged(found, gates, all_needed=bool(named))

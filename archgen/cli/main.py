@@ -25,7 +25,7 @@ VERBS = {
     "sensitivity": "what each field of a machine is worth",
     "report": "the study in a folder as one HTML page",
     "results": "list the finished points of a study",
-    "compare": "what got better or worse between two studies, and why",
+    "compare": "what got better or worse between studies, and why",
     "compile": "print the program that the compiler makes, or write it as a file",
     "run": "run such a file on inputs",
     "disasm": "print what such a file holds",

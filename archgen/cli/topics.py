@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from archgen.cli.codes import Code
 from archgen.cli.fields import Field, Part, parts
 from archgen.knobs import Option, held, options
 from archgen.outcomes.columns import (
@@ -131,13 +132,15 @@ def _entry(name: str, option: Option) -> Entry:
 
 
 def _said_of_fields(cls: type) -> dict[str, str]:
-    """The strings below the fields of a class, by field."""
+    """The strings below the fields of a class, or the values of an enumeration, by name."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
     body = tree.body if isinstance(tree, ast.ClassDef) else []
     return {
-        above.target.id: " ".join(below.value.value.split())
+        target.id: " ".join(below.value.value.split())
         for above, below in pairwise(body)
-        if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name)
+        if isinstance(above, ast.AnnAssign | ast.Assign)
+        for target in ([above.target] if isinstance(above, ast.AnnAssign) else above.targets)
+        if isinstance(target, ast.Name)
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
         if isinstance(below.value.value, str)
     }
@@ -174,6 +177,13 @@ def pictures() -> dict[str, str]:
     }
 
 
+def _codes() -> list[Section]:
+    title = "Exit codes of all verbs; where several hold, the first of them"
+    said = _said_of_fields(Code)
+    found = (Entry(str(code.value), "", said[code.name]) for code in Code)
+    return [Section(title, "", ("code", "", "meaning"), tuple(found))]
+
+
 SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "architecture": _architecture,
     "study": _study,
@@ -181,5 +191,6 @@ SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "plots": _plots,
     "stalls": _stalls,
     "passes": _passes,
+    "codes": _codes,
 }
 """Topic -> its sections."""

@@ -1,13 +1,14 @@
-"""Two studies side by side: which points got better or worse, by how much and why.
+"""Studies side by side: which points got better or worse than in the first, by how much and why.
 
-The one idea: points are joined by the columns that say what they are. Fewer columns join more:
-without the architecture among them, two machines are compared network by network.
+The one idea: points are joined by what they are. That is said by columns; a machine that is the
+same in all but its name is the same, and without the architecture among the columns two machines
+are compared network by network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
 from statistics import geometric_mean
@@ -20,26 +21,36 @@ from archgen.scheduling import DEFAULT
 from archgen.schema.mistakes import guess
 from archgen.studies.design import StudyError
 from archgen.studies.differences import Pair, pair
-from archgen.studies.results import Study, open_study
+from archgen.studies.results import Study
+from archgen.studies.sides import Side, side_of
+from simmodel.arch import Arch
 
+Key = tuple[Hashable, ...]
+Rows = dict[Key, Record]
+"""Points by the values of the columns that join them."""
+Nodes = dict[Key, list[Record]]
+"""Layers of points, likewise."""
 IDENTITY = ("arch", "model", "batch", "dtype", *DEFAULT.columns)
 
 
 @dataclass(frozen=True)
-class StudyComparison:
-    """Pairs of points of two studies, and the points that only one of them has."""
+class Against:
+    """A study beside the baseline: pairs of points, and the points that only one of them has."""
 
-    on: tuple[str, ...]
+    name: str
     pairs: tuple[Pair, ...]
     only_before: tuple[Record, ...]
-    """Keys of points of the first study alone."""
+    """Keys of points of the baseline alone."""
     only_after: tuple[Record, ...]
+    """Keys of points of this study alone."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """Machines of this study -> the names that the same machines have in the baseline."""
 
     @cached_property
     def frame(self) -> pd.DataFrame:
         """One row for each pair: its key, statuses, verdict, each figure before, after and as a
         ratio, the difference of each cause in `change_unit`, and why."""
-        return pd.DataFrame([_row(pair) for pair in self.pairs])
+        return pd.DataFrame([_row(self.name, pair) for pair in self.pairs])
 
     @property
     def means(self) -> dict[str, float]:
@@ -51,18 +62,36 @@ class StudyComparison:
                     ratios.setdefault(name, []).append(change.ratio)
         return {name: geometric_mean(found) for name, found in ratios.items()}
 
+
+@dataclass(frozen=True)
+class StudyComparison:
+    """Studies, each beside the first."""
+
+    on: tuple[str, ...]
+    baseline: str
+    """Name of the study that the others are compared with."""
+    against: tuple[Against, ...]
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The rows of all pairs (`Against.frame`); the column `study` names the study beside the
+        baseline."""
+        found = [each.frame for each in self.against if each.pairs]
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
     @property
-    def worse(self) -> tuple[Pair, ...]:
-        """Pairs that got worse in something, or lost their result."""
-        return tuple(p for p in self.pairs if p.verdict in ("worse", "mixed", "lost"))
+    def pairs(self) -> tuple[Pair, ...]:
+        """Those of all studies."""
+        return tuple(pair for each in self.against for pair in each.pairs)
 
     def _repr_html_(self) -> str:
         html: str = self.frame.to_html(index=False)
         return html
 
 
-def _row(pair: Pair) -> Record:
+def _row(name: str, pair: Pair) -> Record:
     row: Record = {
+        "study": name,
         **pair.key,
         "status_before": pair.before["status"],
         "status_after": pair.after["status"],
@@ -78,44 +107,80 @@ def _row(pair: Pair) -> Record:
 
 
 def compare(
-    before: Study | str | PathLike[str],
-    after: Study | str | PathLike[str],
+    *studies: Side | Study | str | PathLike[str],
     on: Sequence[str] | None = None,
     threshold: float = 0.01,
 ) -> StudyComparison:
-    """How the points of `after` differ from those of `before`.
+    """How the points of further studies differ from those of the first.
 
     Args:
-        before, after: studies, or their folders.
-        on: columns that say which points are the same; default: all that identify a point. Without
-            `arch` among them, two machines are compared.
+        studies: studies, their folders, or machines of them (`out:edge`); the first is the
+            baseline.
+        on: columns that say which points are the same; default: all that identify a point, less
+            `arch` where each side is one machine that was named. Without it machines are compared.
         threshold: relative changes up to this count as none.
 
     Raises:
-        StudyError: no such study or column, or columns by which a point has several partners.
+        StudyError: no such study, machine or column, or columns by which a point has several
+            partners.
     """
-    first, second = (s if isinstance(s, Study) else open_study(s) for s in (before, after))
-    chosen = _columns(on, first.frame, second.frame)
-    rows, others = _by_key(first, chosen, "first"), _by_key(second, chosen, "second")
-    one, other = (_by_point(study, chosen) for study in (first, second))
+    if len(studies) < 2:
+        raise StudyError(["give at least two studies: the first is what others are compared with"])
+    first, *others = (side_of(given, number) for number, given in enumerate(studies, 1))
+    chosen = _columns(on, [first, *others])
+    rows, nodes = _by_key(first, chosen, {}), _by_point(first.study, chosen, {})
+    return StudyComparison(
+        chosen,
+        first.name,
+        tuple(_against(first, rows, nodes, s, chosen, threshold) for s in others),
+    )
+
+
+def _against(
+    first: Side, rows: Rows, nodes: Nodes, side: Side, columns: Sequence[str], threshold: float
+) -> Against:
+    same = _same_machines(first.study, side.study) if "arch" in columns else {}
+    others, layers = _by_key(side, columns, same), _by_point(side.study, columns, same)
     pairs = tuple(
-        pair(_key(row, chosen), row, others[key], threshold, (one.get(key, []), other.get(key, [])))
+        pair(
+            _key(row, columns),
+            row,
+            others[key],
+            threshold,
+            (nodes.get(key, []), layers.get(key, [])),
+        )
         for key, row in rows.items()
         if key in others
     )
-    return StudyComparison(
-        chosen,
+    return Against(
+        side.name,
         pairs,
-        tuple(_key(row, chosen) for key, row in rows.items() if key not in others),
-        tuple(_key(row, chosen) for key, row in others.items() if key not in rows),
+        tuple(_key(row, columns) for key, row in rows.items() if key not in others),
+        tuple(_key(row, columns) for key, row in others.items() if key not in rows),
+        same,
     )
 
 
-def _columns(on: Sequence[str] | None, *frames: pd.DataFrame) -> tuple[str, ...]:
-    known = list(dict.fromkeys(str(name) for frame in frames for name in frame))
+def _same_machines(first: Study, second: Study) -> dict[str, str]:
+    """Machines of `second` that `first` does not know by name but has under another, and that."""
+    ours, theirs = first.by_name, second.by_name
+    free = {_content(arch): name for name, arch in ours.items() if name not in theirs}
+    contents = {name: _content(arch) for name, arch in theirs.items() if name not in ours}
+    return {name: free[content] for name, content in contents.items() if content in free}
+
+
+def _content(arch: Arch) -> str:
+    """All of a machine but how it is called."""
+    return arch.model_dump_json(exclude={"name", "description"})
+
+
+def _columns(on: Sequence[str] | None, sides: Sequence[Side]) -> tuple[str, ...]:
+    known = list(dict.fromkeys(str(name) for side in sides for name in side.study.frame))
     if on is None:
         options = [name for name in known if name.startswith((DIMENSION, BUCKET, "pass."))]
-        return tuple(name for name in (*IDENTITY, *options) if name in known)
+        machines = all(side.one_machine for side in sides)
+        usual = [name for name in IDENTITY if name != "arch" or not machines]
+        return tuple(name for name in (*usual, *options) if name in known)
     unknown = [name for name in on if name not in known]
     if unknown:
         raise StudyError(f"column {name!r}: no such column{guess(name, known)}" for name in unknown)
@@ -132,25 +197,30 @@ def _hashed(row: Record, columns: Sequence[str]) -> tuple[Hashable, ...]:
     return tuple(None if pd.isna(row.get(name)) else row.get(name) for name in columns)
 
 
-def _by_key(study: Study, columns: Sequence[str], which: str) -> dict[tuple[Hashable, ...], Record]:
-    found: dict[tuple[Hashable, ...], Record] = {}
-    for row in records(study.frame):
-        other = found.setdefault(_hashed(row, columns), row)
+def _by_key(side: Side, columns: Sequence[str], same: Mapping[str, str]) -> Rows:
+    found: Rows = {}
+    for row in records(side.study.frame):
+        other = found.setdefault(_hashed(_renamed(row, same), columns), row)
         if other is not row:
-            raise StudyError([_ambiguous(other, row, columns, which)])
+            raise StudyError([_ambiguous(other, row, columns, side.name)])
     return found
 
 
-def _ambiguous(one: Record, other: Record, columns: Sequence[str], which: str) -> str:
+def _renamed(row: Record, same: Mapping[str, str]) -> Record:
+    arch = row["arch"]
+    return row | {"arch": same[arch]} if arch in same else row
+
+
+def _ambiguous(one: Record, other: Record, columns: Sequence[str], study: str) -> str:
     names = [n for n in one if n in IDENTITY or n.startswith((DIMENSION, BUCKET, "pass.", "arch."))]
     differ = [name for name in names if str(one[name]) != str(other[name])]
     same = ", ".join(f"{name}={one.get(name)}" for name in columns)
     more = f"; add {' or '.join(differ)} to the columns" if differ else ""
-    return f"the {which} study has several points with {same}{more}"
+    return f"{study}: there are several points with {same}{more}"
 
 
-def _by_point(study: Study, columns: Sequence[str]) -> dict[tuple[Hashable, ...], list[Record]]:
-    found: dict[tuple[Hashable, ...], list[Record]] = {}
+def _by_point(study: Study, columns: Sequence[str], same: Mapping[str, str]) -> Nodes:
+    found: Nodes = {}
     for row in records(study.layers):
-        found.setdefault(_hashed(row, columns), []).append(row)
+        found.setdefault(_hashed(_renamed(row, same), columns), []).append(row)
     return found

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import Record, is_wrong, number
 
 _BUSY = "busy"
@@ -170,12 +171,7 @@ def _figures(before: Record, after: Record) -> dict[str, Change]:
     names = [name for name in before if name in _JUDGED or _PEAK.fullmatch(name)]
     both = {name: Change(number(before, name), number(after, name)) for name in names}
     found = {name: change for name, change in both.items() if not math.isnan(change.difference)}
-    return found | {"dram_bytes": Change(_dram(before), _dram(after))}
-
-
-def _dram(row: Record) -> float:
-    names = [f"dram_{way}_bytes" for way in ("read", "write")]
-    return sum(_amount(row, name) for name in names)
+    return found | {DRAM: Change(_amount(before, DRAM), _amount(after, DRAM))}
 
 
 def _causes(before: Record, after: Record, scales: tuple[float, float]) -> dict[str, Change]:
@@ -192,7 +188,7 @@ def _causes(before: Record, after: Record, scales: tuple[float, float]) -> dict[
 
 def _amount(row: Record, name: str) -> float:
     """0 where it is missing."""
-    value = number(row, name)
+    value = figure_of(row, name)
     return 0.0 if math.isnan(value) else value
 
 
@@ -219,6 +215,6 @@ def _added(rows: Sequence[Record], scale: float) -> dict[str, tuple[float, float
     for row in sorted(rows, key=lambda row: int(row["end_cycle"])):
         node, last = str(row["node"]), int(row["end_cycle"])
         added, moved = found.get(node, (0.0, 0.0))
-        found[node] = added + scale * (last - end), moved + _dram(row)
+        found[node] = added + scale * (last - end), moved + _amount(row, DRAM)
         end = last
     return found

@@ -13,11 +13,15 @@ from host_only import HOST_ONLY, small_model
 import archgen
 from archgen.cli import compare as verb
 from archgen.cli.compare import Share, compare
+from archgen.cli.compare_report import gate_lines, lines
+from archgen.cli.main import cli
 from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
+from archgen.schema import load_arch
 from archgen.studies.comparison import StudyComparison
 from archgen.studies.comparison import compare as compared
 from archgen.studies.design import StudyError
+from archgen.studies.gates import gates_of, judged
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
 
@@ -124,11 +128,11 @@ def test_a_lost_result_says_its_reason() -> None:
 def test_means_are_geometric_and_points_alone_are_listed() -> None:
     before = of(point(batch=1), point(batch=2), point(batch=4))
     after = of(point(batch=1, cycles=500), point(batch=2, cycles=2000), point(batch=8))
-    found = compared(before, after)
+    [found] = compared(before, after).against
     assert found.means["latency_ms"] == pytest.approx(1.0)
     assert [key["batch"] for key in found.only_before] == [4]
     assert [key["batch"] for key in found.only_after] == [8]
-    assert [pair.verdict for pair in found.worse] == ["worse"]
+    assert [pair.verdict for pair in found.pairs] == ["better", "worse"]
 
 
 def test_two_machines_are_compared_by_the_columns_given() -> None:
@@ -141,7 +145,7 @@ def test_two_machines_are_compared_by_the_columns_given() -> None:
 
 def test_columns_that_do_not_tell_points_apart_are_an_error() -> None:
     both = of(point("edge"), point("server"))
-    with pytest.raises(StudyError, match="the first study has several points with model=net; add"):
+    with pytest.raises(StudyError, match="study 1: there are several points with model=net; add"):
         compared(both, both, on=["model"])
     with pytest.raises(StudyError, match="column 'modle': no such column; did you mean 'model'"):
         compared(both, both, on=["modle"])
@@ -158,8 +162,7 @@ def test_the_frame_has_a_row_for_each_pair() -> None:
 
 def test_points_without_a_partner_are_told_apart() -> None:
     found = compared(of(point()), of(point(), point(fusion="none"), point(fusion="line")))
-    said = verb.lines(found, Path("a"), Path("b"))
-    assert "only in b: edge net batch 1 none, edge net batch 1 line" in said
+    assert "only in study 2: edge net batch 1 none, edge net batch 1 line" in lines(found)
 
 
 @pytest.fixture
@@ -179,26 +182,154 @@ def test_folders_are_compared_on_the_command_line(folders: tuple[str, str]) -> N
     assert result.exit_code == 0, result.output
     assert "1 pairs: 1 same" in result.output
     assert f"only in {folders[0]}: gemmini-16" in result.output
-    assert archgen.compare(*folders).means["latency_ms"] == 1.0
+    assert archgen.compare(*folders).against[0].means["latency_ms"] == 1.0
 
 
-def test_worse_points_end_with_one_if_asked(
-    folders: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_several_studies_stand_beside_the_first() -> None:
+    """Two points; the second study is quicker at one, the third has lost one and has another."""
+    first = of(point(batch=1), point(batch=2))
+    second = of(point(batch=1, cycles=500), point(batch=2))
+    third = of(point(batch=2, cycles=2000), point(batch=4))
+    found = compared(first, second, third)
+    assert found.baseline == "study 1"
+    rows = [(row["study"], row["batch"], row["verdict"]) for _, row in found.frame.iterrows()]
+    assert rows == [("study 2", 1, "better"), ("study 2", 2, "same"), ("study 3", 2, "worse")]
+    assert lines(found)[-4:] == [
+        "study 2: 2 pairs: 1 better, 1 same",
+        "only in study 1, not in study 3: edge net batch 1",
+        "only in study 3: edge net batch 4",
+        "study 3: 1 pairs: 1 worse",
+    ]
+    with pytest.raises(StudyError, match="give at least two studies"):
+        compared(first)
+
+
+def test_a_machine_that_was_renamed_is_the_same_by_its_content() -> None:
+    edge = load_arch("soma-edge")
+    later = edge.model_copy(update={"name": "edge-a0", "description": "taped out"})
+    wider = edge.model_copy(update={"name": "edge-b0", "cores": 2})
+    before = Study((point("soma-edge"),), (edge,))
+    [same] = compared(before, Study((point("edge-a0", cycles=500),), (later,))).against
+    assert same.renamed == {"edge-a0": "soma-edge"}
+    assert [pair.verdict for pair in same.pairs] == ["better"]
+    assert [each.node for each in same.pairs[0].layers] == ["first+relu", "second"]
+    [other] = compared(before, Study((point("edge-b0"),), (wider,))).against
+    assert (other.renamed, other.pairs) == ({}, ())
+
+
+def test_machines_of_a_folder_are_sides_of_their_own(folders: tuple[str, str]) -> None:
+    whole, _ = folders
+    found = compared(f"{whole}:soma-edge", f"{whole}:gemmini-16", f"{whole}:g*")
+    assert "arch" not in found.on
+    assert [len(each.pairs) for each in found.against] == [1, 1]
+    assert found.pairs[0].after["arch"] == "gemmini-16"
+    with pytest.raises(StudyError, match="no machine 'soma-egde'; did you mean 'soma-edge'"):
+        compared(f"{whole}:soma-egde", whole)
+    with pytest.raises(StudyError, match="holds no study"):
+        compared(f"{whole}s:soma-edge", whole)
+
+
+def stopped(before: Outcome, after: Outcome, *words: str) -> list[str]:
+    """What the gates `words` say of a pair."""
+    found = compared(of(before), of(after))
+    columns = [*before.row, *after.row]
+    return gate_lines(found, judged(found, gates_of(words, 0.01, columns), True))
+
+
+def test_gates_stop_what_got_worse_by_more_than_allowed() -> None:
+    before = point(cycles=1000, throughput_ips=100.0)
+    after = point(cycles=1025, throughput_ips=97.5)
+    assert stopped(before, after, "LATENCY:3%", "energy:0.03", "throughput:3%") == []
+    assert stopped(before, after, "latency:2%") == [
+        "worse: edge net batch 1: latency_ms 0.001 -> 0.001025 (+2.50 %; allowed 2 %)"
+    ]
+    assert stopped(before, after, "throughput_ips:2%", "energy")[0].startswith(
+        "worse: edge net batch 1: throughput_ips 100 -> 97.5 (-2.50 %"
+    )
+    assert len(stopped(before, after, "energy")) == 1
+    assert stopped(before, before, "latency:0%") == []
+
+
+def test_a_lost_result_is_stopped_once_by_any_gates() -> None:
+    lost = point(status="does_not_fit", reason="needs 2, has 1")
+    assert stopped(point(), lost, "latency", "energy") == [
+        "worse: edge net batch 1: ok -> does_not_fit: needs 2, has 1"
+    ]
+
+
+def test_gates_that_nothing_goes_through_say_so() -> None:
+    assert stopped(point("edge"), point("server"), "latency") == [
+        "nothing compared: study 2: no point of the baseline is in it"
+    ]
+    free = point(energy_mj=None)
+    assert stopped(free, free, "latency", "energy") == [
+        "nothing compared: study 2: no pair has energy_mj on both sides"
+    ]
+    refused = point(status="does_not_fit", reason="needs 2, has 1")
+    assert stopped(refused, point(), "latency")[0].startswith("nothing compared")
+
+
+def test_wrong_gates_are_told_all_at_once() -> None:
+    with pytest.raises(StudyError) as told:
+        gates_of(["latncy:2%", "energy:200%", "status:1%", "peak_local_byte"], 0.01, point().row)
+    assert told.value.mistakes == [
+        "'latncy:2%': 'latncy' is no figure of the results; did you mean 'latency'?",
+        "'energy:200%': expected a share below 100%, such as 2% or 0.02, not 200%",
+        "'status:1%': 'status' is nothing that a run gives as a number"
+        "; `archgen explain columns` lists them",
+        "'peak_local_byte': 'peak_local_byte' is no figure of the results; did you mean "
+        "'peak_local_bytes'?",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gates", "code"),
+    [
+        ((), 0),
+        (("--fail-if-worse",), 3),
+        (("--fail-if-worse", "latency:2%"), 3),
+        (("--fail-if-worse=LATENCY:60%,energy:60%",), 0),
+        (("--fail-if-worse", "latency:60%", "--fail-if-worse", "energy"), 3),
+        (("--fail-if-worse", "dram"), 0),
+        (("--fail-if-worse", "area"), 4),
+        (("--fail-if-worse", "latncy:1%"), 2),
+    ],
+)
+def test_gates_end_with_a_code_of_their_own(
+    monkeypatch: pytest.MonkeyPatch, gates: tuple[str, ...], code: int
 ) -> None:
-    worse = compared(of(point()), of(point(cycles=2000)))
+    """Half as long again: also where the option stands alone in front of the folders."""
+    worse = compared(of(point(area_mm2=None)), of(point(cycles=1500, area_mm2=None)))
+    given: list[object] = []
 
-    def answer(*arguments: object) -> StudyComparison:
+    def answer(*studies: object, **options: object) -> StudyComparison:
+        given.extend(studies)
         return worse
 
     monkeypatch.setattr(verb, "compared", answer)
+    result = CliRunner().invoke(cli, ["compare", *gates, "before", "after"])
+    assert given == ["before", "after"]
+    assert (2 if isinstance(result.exception, StudyError) else result.exit_code) == code
+
+
+def test_the_pairs_are_written_as_csv_and_json(folders: tuple[str, str], tmp_path: Path) -> None:
     csv = tmp_path / "pairs.csv"
-    runner = CliRunner()
-    assert runner.invoke(compare, [*folders, "--csv", str(csv)]).exit_code == 0
-    assert runner.invoke(compare, [*folders, "--fail-if-worse"]).exit_code == 1
+    result = CliRunner().invoke(compare, [*folders, "--csv", str(csv), "--json"])
     assert "latency_ms_ratio" in csv.read_text()
-    said = json.loads(runner.invoke(compare, [*folders, "--json"]).stdout)
-    assert said["pairs"][0]["verdict"] == "worse"
-    assert said["geometric_means"]["latency_ms"] == 2.0
+    said = json.loads(result.stdout)
+    assert said["pairs"][0]["verdict"] == "same"
+    [against] = said["against"].values()
+    assert against["geometric_means"]["latency_ms"] == 1.0
+    assert against["only_baseline"][0]["arch"] == "gemmini-16"
+
+
+def test_nothing_to_compare_is_no_success(folders: tuple[str, str]) -> None:
+    whole, _ = folders
+    sides = [f"{whole}:soma-edge", f"{whole}:gemmini-16"]
+    assert CliRunner().invoke(compare, [*sides, "--on", "arch"]).exit_code == 0
+    result = CliRunner().invoke(compare, [*sides, "--on", "arch", "--fail-if-worse"])
+    assert result.exit_code == 4
+    assert "nothing compared" in result.output
 
 
 @pytest.mark.parametrize(("text", "share"), [("1%", 0.01), ("2.5 %", 0.025), ("0.1", 0.1)])

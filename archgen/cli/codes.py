@@ -1,0 +1,32 @@
+"""Exit codes of all verbs: one for each thing that a script may want to tell apart.
+
+The one idea: a gate that was asked for (`--fail-if-worse`, `--budget`) has a code of its own, so
+that a pipeline knows what stopped it; of several the first of this list is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """How a verb ends."""
+
+    GOOD = 0
+    """There is an answer, which may be that it does not fit, and all gates asked for are passed."""
+    BAD = 1
+    """No answer or a bad one: a point failed, outputs are wrong, or an error of archgen's own."""
+    WRONG_INPUT = 2
+    """Files or options are wrong; nothing was run."""
+    WORSE = 3
+    """`--fail-if-worse`: a point got worse than allowed, or lost its result."""
+    NOTHING_COMPARED = 4
+    """`--fail-if-worse`: there was nothing to compare."""
+    INTERRUPTED = 130
+    """Ctrl-C; what is finished is saved, and the same command goes on."""
+
+
+def first_of(found: Collection[Code]) -> Code:
+    """The code to end with where all of these hold."""
+    return min(found, default=Code.GOOD)

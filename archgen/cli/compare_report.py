@@ -1,0 +1,172 @@
+"""How a comparison of studies is told: a table of pairs, reasons, and what stops a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from rich.table import Table
+
+from archgen.cli.results import plain_rows
+from archgen.cli.terminal import plain_table
+from archgen.outcomes.frame import Record
+from archgen.outcomes.point import DIMENSION
+from archgen.studies.comparison import Against, StudyComparison
+from archgen.studies.differences import Change, Pair
+from archgen.studies.gates import Judgement
+
+_FIGURES = (
+    ("latency_ms", "latency"),
+    ("energy_mj", "energy"),
+    ("dram_bytes", "DRAM bytes"),
+    ("peak_shared_bytes", "peak shared"),
+    ("peak_local_bytes", "peak local"),
+)
+_STYLES = {"better": "green", "gained": "green", "worse": "red", "lost": "red", "mixed": "yellow"}
+
+
+def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
+    """What stops a pipeline, a line for each."""
+    told = _telling(found.on, found.against)
+    many = len(found.against) > 1
+    stopped = [
+        f"worse: {f'{item.study}: ' if many else ''}{_name(item.pair.key, told)}: "
+        f"{item.gate.said(item.pair)}"
+        for item in said.stopped
+    ]
+    return [*stopped, *(f"nothing compared: {why}" for why in said.idle)]
+
+
+def as_plain(found: StudyComparison) -> dict[str, Any]:
+    """The comparison as JSON holds it."""
+    return {
+        "baseline": found.baseline,
+        "pairs": plain_rows(found.frame),
+        "against": {
+            each.name: {
+                "geometric_means": each.means,
+                "only_baseline": plain_rows(pd.DataFrame(each.only_before)),
+                "only_here": plain_rows(pd.DataFrame(each.only_after)),
+                "renamed": dict(each.renamed),
+            }
+            for each in found.against
+        },
+    }
+
+
+def pairs_table(found: StudyComparison) -> Table:
+    """One row for each pair, and the geometric means of each study."""
+    table = plain_table()
+    told = _telling(found.on, found.against)
+    many = len(found.against) > 1
+    for name in told:
+        table.add_column(name.removeprefix(DIMENSION), overflow="fold")
+    if many:
+        table.add_column("study", overflow="fold")
+    table.add_column("ms", justify="right")
+    table.add_column("-> ms", justify="right")
+    means = {each.name: each.means for each in found.against}
+    shown = [pair for pair in _FIGURES if any(pair[0] in each for each in means.values())]
+    for _, heading in shown:
+        table.add_column(heading, justify="right")
+    table.add_column("verdict")
+    for name, pair in _by_point(found):
+        latency = pair.figures.get("latency_ms")
+        cells = [_cell(pair.key[column]) for column in told] + ([name] if many else [])
+        cells += [_plain(latency.before), _plain(latency.after)] if latency else ["", ""]
+        cells += [_ratio(pair.figures.get(figure)) for figure, _ in shown]
+        table.add_row(*cells, pair.verdict, style=_STYLES.get(pair.verdict))
+    table.add_section()
+    for name, held in means.items():
+        empty = [""] * (len(told) - 1)
+        ratios = [_times(held[figure]) if figure in held else "" for figure, _ in shown]
+        cells = ["geometric mean", *empty, *([name] if many else []), "", "", *ratios]
+        if held:
+            table.add_row(*cells, "")
+    return table
+
+
+def _by_point(found: StudyComparison) -> list[tuple[str, Pair]]:
+    """Study and pair: point by point, each in all studies."""
+    order: dict[str, int] = {}
+    pairs = [(each.name, pair) for each in found.against for pair in each.pairs]
+    for _, pair in pairs:
+        order.setdefault(str(pair.key), len(order))
+    return sorted(pairs, key=lambda item: order[str(item[1].key)])
+
+
+def _cell(value: object) -> str:
+    return "" if value is None or value is pd.NA else str(value)
+
+
+def _telling(on: Sequence[str], against: Sequence[Against], every: bool = False) -> list[str]:
+    """The columns of the key that tell pairs apart, and the first of them in any case; `every`:
+    those that tell apart also points that are no pairs."""
+    keys = [pair.key for each in against for pair in each.pairs]
+    alone = [key for each in against for key in (*each.only_before, *each.only_after)]
+    keys += alone if every else []
+    usual = [name for name in ("arch", "model", "batch") if name in on]
+    differ = [name for name in on if len({str(key[name]) for key in keys}) > 1]
+    return [name for name in on if name in usual or name in differ] or [on[0]]
+
+
+def _plain(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _times(ratio: float) -> str:
+    return f"x {ratio:.3f}"
+
+
+def _ratio(change: Change | None) -> str:
+    return _times(change.ratio) if change is not None else ""
+
+
+def lines(found: StudyComparison) -> list[str]:
+    """Why pairs changed, how many did, and which points have no partner."""
+    told = _telling(found.on, found.against) if found.pairs else []
+    many = len(found.against) > 1
+    said = [
+        f"{_name(pair.key, told)}{f' in {name}' if many else ''}: {pair.why}"
+        for name, pair in _by_point(found)
+        if pair.why
+    ]
+    for each in found.against:
+        every = _telling(found.on, [each], every=True)
+        said += [
+            f"{each.name}: {new} is {old} under another name" for new, old in each.renamed.items()
+        ]
+        missing = f"{found.baseline}, not in {each.name}" if many else found.baseline
+        said += _alone(each.only_before, every, missing)
+        said += _alone(each.only_after, every, each.name)
+        said.append(_counted(each, found.on, f"{each.name}: " if many else ""))
+    return said
+
+
+def _counted(each: Against, on: Sequence[str], start: str) -> str:
+    if not each.pairs:
+        hint = "" if "arch" not in on else "; --on model,batch compares different machines"
+        return f"{start}no point is in both studies{hint}"
+    counts = {v: sum(p.verdict == v for p in each.pairs) for v in (*_STYLES, "same", "neither")}
+    shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    return f"{start}{len(each.pairs)} pairs: {shown}"
+
+
+def _name(key: Record, told: Sequence[str]) -> str:
+    return " ".join(_word(n, key[n]) for n in told if _cell(key[n]))
+
+
+def _word(column: str, value: object) -> str:
+    if column == "batch":
+        return f"batch {value}"
+    dim = column.removeprefix(DIMENSION)
+    return str(value) if dim == column else f"{dim} {value}"
+
+
+def _alone(keys: Sequence[Record], told: Sequence[str], where: str, most: int = 5) -> list[str]:
+    if not keys:
+        return []
+    names = [_name(key, told) for key in keys[:most]]
+    more = f" and {len(keys) - most} more" if len(keys) > most else ""
+    return [f"only in {where}: {', '.join(names)}{more}"]
