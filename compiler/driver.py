@@ -17,13 +17,13 @@ import onnx
 import onnx_ir as ir
 
 from compiler.alloc.on_chip import Place
-from compiler.bind.machine import real_type
+from compiler.bind.machine import between_type, real_type, unsupported
 from compiler.decisions import Decisions, decision_of
 from compiler.emit.kernels import Offer
 from compiler.emit.probes import probes, recipe
 from compiler.emit.program import Placed
 from compiler.emit.program import Step as ProgramStep
-from compiler.errors import DoesNotFit, UnsupportedModel
+from compiler.errors import DoesNotFit, UnsupportedModel, at_node
 from compiler.family import Family
 from compiler.fit import Fitter
 from compiler.graph.rewrite import names_of, origin_of
@@ -33,7 +33,8 @@ from compiler.judge_groups import Trial
 from compiler.layer import Layer
 from compiler.loops.cover import Cover, Work
 from compiler.nest.for_lengths import for_lengths
-from compiler.nest.ir import HostNode, NestGraph
+from compiler.nest.ir import HostNode, Nest, NestGraph
+from compiler.nest.united import refusal as refusal_of
 from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
@@ -46,7 +47,7 @@ from compiler.stages import Stages
 from compiler.tree.follow import followed
 from compiler.tree.ir import Tree
 from simmodel.arch import Arch
-from simmodel.dtype import NAMES
+from simmodel.dtype import NAMES, is_float
 from simmodel.program import Probe, Program
 
 _SOURCE = "archgen.source"
@@ -250,7 +251,17 @@ def nests_of(family: Family, arch: Arch, dtype: str, options: CompileOptions) ->
         model = family.at(values)
         return None if model is None else nests(model, arch, dtype, options)
 
-    return for_lengths(make, family.registers, family.host, family.constants)
+    kind = between_type(arch)
+    real = kind if is_float(kind) else "fp32"
+    made = for_lengths(make, family.registers, family.host, family.constants, real)
+    lacking = [
+        f"{at_node(step.origin, step.kind)}: {reason}"
+        for step in made.steps
+        if isinstance(step, Nest) and (reason := unsupported(step, made.tensors, arch))
+    ]
+    if lacking:  # what has become of means
+        raise refusal_of(made.name, family.registers, lacking)
+    return made
 
 
 def _on_host(

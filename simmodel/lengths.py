@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
 
-from simmodel.isa import Claim, Instruction, Item, Loop, Sync
+from simmodel.isa import Claim, HostCall, Instruction, Item, Loop, Sync
 from simmodel.program import Port, Program
 from simmodel.region import Limit, Operand, Register
-from simmodel.turns import changed, fixed, known, operands_of, shifted, split
+from simmodel.turns import changed, fixed, known, lists_of, operands_of, shifted, split
 
 
 class LengthError(ValueError):
@@ -190,12 +192,18 @@ class _Settler:
     ) -> Iterator[Item]:
         made = fixed(item, values)
         assert isinstance(made, Instruction)
-        found = operands_of(made)
-        if any(_nothing(limit, counts) for operand in found.values() for limit in operand.limits):
+        found, lists = operands_of(made), lists_of(made)
+        every = (*found.values(), *chain.from_iterable(lists.values()))
+        if any(_nothing(limit, counts) for operand in every for limit in operand.limits):
             yield from self._instead(made)
             return
-        changes = {name: _clipped(operand) for name, operand in found.items() if operand.limits}
-        yield replace(made, **changes) if changes else made  # type: ignore[arg-type]
+        changes: dict[str, Any] = {n: _clipped(o) for n, o in found.items() if o.limits}
+        changes |= {
+            n: tuple(map(_clipped, o)) for n, o in lists.items() if any(e.limits for e in o)
+        }
+        if isinstance(made, HostCall) and changes:
+            changes["operations"] = _in_proportion(made, changes)
+        yield replace(made, **changes) if changes else made
 
     def _instead(self, left: Instruction) -> Iterator[Instruction]:
         """What stands in the place of an instruction that is left out."""
@@ -261,6 +269,15 @@ def _clipped(operand: Operand) -> Operand:
         if limit.axis is not None and not limit.terms:
             shape[limit.axis] = min(shape[limit.axis], limit.base)
     return replace(operand, shape=tuple(shape), limits=())
+
+
+def _in_proportion(call: HostCall, changes: Mapping[str, Any]) -> int:
+    """Operations of a call of the host with fewer elements."""
+    own, less = (
+        sum(operand.elements for operand in (*each.inputs, *each.outputs))
+        for each in (call, replace(call, **changes))
+    )
+    return call.operations * less // own
 
 
 def _valued(limit: Limit, values: Mapping[str, int]) -> Limit:

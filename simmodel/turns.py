@@ -62,6 +62,12 @@ def operands_of(instruction: Instruction) -> dict[str, Operand]:
     return {name: value for name, value in found if isinstance(value, Operand)}
 
 
+def lists_of(instruction: Instruction) -> dict[str, tuple[Operand, ...]]:
+    """Its operands where a field has any number of them."""
+    found = ((name, getattr(instruction, name)) for name in operand_fields(type(instruction)))
+    return {name: value for name, value in found if isinstance(value, tuple)}
+
+
 _FIELDS: dict[type[Instruction], tuple[str, ...]] = {}
 
 
@@ -78,12 +84,17 @@ def _mapped(item: Item, names: Any, change: Change) -> Item:
     if isinstance(item, Loop):
         body = tuple(_mapped(inner, names, change) for inner in item.body)
         return item if body == item.body else replace(item, body=body)
-    changes = {
+    changes: dict[str, Any] = {
         name: _operand(operand, change)
         for name, operand in operands_of(item).items()
         if _names(operand, names)
     }
-    return replace(item, **changes) if changes else item  # type: ignore[arg-type]
+    changes |= {
+        name: tuple(_operand(operand, change) for operand in operands)
+        for name, operands in lists_of(item).items()
+        if any(_names(operand, names) for operand in operands)
+    }
+    return replace(item, **changes) if changes else item
 
 
 def _operand(operand: Operand, change: Change) -> Operand:

@@ -33,8 +33,9 @@ _SHARE = 0.05
 
 
 def for_lengths(
-    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants = no_constants
-) -> NestGraph:
+    make: Make, registers: tuple[Register, ...], host: Host, constants: Constants = no_constants,
+    real: str = "fp32",
+) -> NestGraph:  # fmt: skip
     """The network for all lengths of `registers`.
 
     Args:
@@ -42,6 +43,7 @@ def for_lengths(
         registers: the lengths.
         host: runs host nodes, to compare what is computed.
         constants: for those that depend on a length.
+        real: element type of numbers by which means differ from length to length.
 
     Raises:
         UnsupportedModel: every reason why there is no such graph.
@@ -58,7 +60,7 @@ def for_lengths(
         raise refusal(graphs[edge].name, registers, mistakes)
     if len(near) > 1:
         _add_mixed(make, registers, near, graphs)
-    made = united(graphs, registers, constants)
+    made = united(graphs, registers, constants, real)
     _check_low(made, make, graphs, host)
     return made
 

@@ -18,6 +18,7 @@ from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.any_length import payload_of_any
 from compiler.nest.bounds import needed
 from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Step, Tensor
+from compiler.nest.means import is_mean, share_of, with_scale
 from compiler.nest.registers import Count, Point, counted, edge_of, fitted
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.nest.same_box import OtherBox, moves
@@ -30,20 +31,22 @@ _PRODUCT = "is no sum of multiples of the lengths"
 
 
 def united(
-    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants
-) -> NestGraph:
+    graphs: Mapping[Point, NestGraph], registers: tuple[Register, ...], constants: Constants,
+    real: str = "fp32",
+) -> NestGraph:  # fmt: skip
     """The graph for all lengths of `registers`.
 
     Args:
         graphs: of one network, made for the upper edge of all registers and for other points.
         registers: the lengths, in the order of the points.
         constants: for those that depend on a length.
+        real: element type of numbers by which means differ from length to length.
 
     Raises:
         UnsupportedModel: every reason why there is none.
     """
     edge = edge_of(registers)
-    made = _Uniting(graphs, registers, edge, constants)
+    made = _Uniting(graphs, registers, edge, constants, real)
     made.compare()
     result = None if made.mistakes else made.graph()
     if made.mistakes or result is None:
@@ -70,9 +73,10 @@ class _Uniting:
     registers: tuple[Register, ...]
     edge: Point
     constants: Constants
+    real: str
     mistakes: list[str] = field(default_factory=list)
-    buffers: dict[str, int] = field(default_factory=dict)
-    """Of tables."""
+    tables: dict[str, Tensor] = field(default_factory=dict)
+    """Constants of each length, and their rows where no tensor of the network is one."""
 
     def compare(self) -> None:
         """Whether all graphs have the same tensors and operators."""
@@ -90,13 +94,15 @@ class _Uniting:
     def graph(self) -> NestGraph:
         """The graph for all lengths; says what is wrong in `mistakes`."""
         edge = self.graphs[self.edge]
-        tensors = self._tensors()
+        own = self._tensors()
         steps = tuple(
             self._step({point: graph.steps[number] for point, graph in self.graphs.items()})
             for number in range(len(edge.steps))
         )
+        tensors = {**own, **self.tables}
         used = {tensor.storage.buffer for tensor in tensors.values()}
-        buffers = {n: size for n, size in {**edge.buffers, **self.buffers}.items() if n in used}
+        sizes = {name: table.elements for name, table in self.tables.items()}
+        buffers = {n: size for n, size in {**edge.buffers, **sizes}.items() if n in used}
         return replace(
             edge, tensors=tensors, buffers=buffers, steps=steps, registers=self.registers
         )
@@ -173,8 +179,7 @@ class _Uniting:
                 self.mistakes.append(f"{self._whose(name)}: the constant {name} {found}")
                 continue
             made[name] = replace(made[name], storage=found.row)
-            made[found.table.name] = found.table
-            self.buffers[found.table.name] = found.table.elements
+            self.tables[found.table.name] = found.table
 
     def _other_values(self, name: str) -> dict[Point, Tensor]:
         """A constant at all points, where it is not the beginning of what it is at the edge."""
@@ -229,6 +234,9 @@ class _Uniting:
             ))
             for d, dim in enumerate(step.dims)
         )  # fmt: skip
+        share = self._share(step, seen, dims, where)
+        if share is not None:
+            seen = {point: with_scale(nest, step) for point, nest in seen.items()}
         reads = [
             self._access(dict(zip(seen, each, strict=True)), seen, dims, where)
             for each in zip(*(nest.reads for nest in seen.values()), strict=True)
@@ -240,8 +248,21 @@ class _Uniting:
             dims=dims,
             operands=tuple(reads[:count]),
             bias=None if step.bias is None else next(more),
-            multiplier=None if step.multiplier is None else next(more),
+            multiplier=share if step.multiplier is None else next(more),
         )
+
+    def _share(
+        self, step: Nest, seen: Mapping[Point, Nest], dims: tuple[Dim, ...], where: str
+    ) -> Access | None:
+        """What a mean is multiplied by where it is over fewer positions than at the edge."""
+        if not is_mean(seen):
+            return None
+        found = share_of(step.tensor, dims[step.rank :], self.registers, self.real)
+        if isinstance(found, str):
+            self.mistakes.append(f"{where}: {found}")
+            return None
+        self.tables |= {found.table.name: found.table, found.tensor.name: found.tensor}
+        return found.read
 
     def _access(
         self, seen: Mapping[Point, Access], nests: Mapping[Point, Nest], dims: tuple[Dim, ...],
@@ -250,7 +271,7 @@ class _Uniting:
         edge = seen[self.edge]
         what = f"{where}: where it reads {edge.tensor}"
         if len({(a.pad, a.scale, a.zero) for a in seen.values()}) > 1:
-            self.mistakes.append(f"{what}, its pad or scale depends on the length, as a mean does")
+            self.mistakes.append(f"{what}, its pad or scale depends on the length")
         index = []
         for axis, affine in enumerate(edge.index):
             along = {point: access.index[axis] for point, access in seen.items()}

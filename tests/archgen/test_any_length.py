@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +38,60 @@ def check(model: str, arch: str, dtype: str, name: str, length: int, span: Range
     )  # fmt: skip
     row = bench(model, arch).run(point).row
     assert row.get("verified") is True, (row["status"], row["note"])
+
+
+def written(path: Path, nodes: str, ports: str, **constants: tuple[int, ...]) -> str:
+    """The file of a network of `nodes`; constants are of these shapes, normal numbers."""
+    graph = onnx.parser.parse_graph(f"net ({ports}) {{ {nodes} }}")
+    random = np.random.default_rng(0)
+    graph.initializer.extend(
+        onnx.numpy_helper.from_array(random.normal(size=shape).astype("f4"), name)
+        for name, shape in constants.items()
+    )
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)])
+    onnx.save(proto, path)
+    return str(path)
+
+
+def pooled(folder: Path) -> str:
+    """A classifier of sequences: normalized over time, then their mean, then a product."""
+    return written(
+        folder / "pooled.onnx",
+        "h = InstanceNormalization (x, s, b) r = Relu (h) m = ReduceMean <axes=[2], keepdims=0> (r)"
+        " y = MatMul (m, w)",
+        "float[1,6,rows] x) => (float[1,4] y",
+        s=(6,), b=(6,), w=(6, 4),
+    )  # fmt: skip
+
+
+def image(folder: Path) -> str:
+    """The mean of an image whose height and width are one length."""
+    return written(
+        folder / "image.onnx", "r = Relu (x) y = GlobalAveragePool (r)",
+        "float[1,4,rows,rows] x) => (float[1,4,1,1] y",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("net", "arch", "dtype"),
+    [
+        pytest.param(pooled, "stcp920", "fp16", id="means over time"),
+        pytest.param(pooled, "soma-edge", "int8", id="means of integers"),
+        pytest.param(image, "ascend-310-like", "fp16", id="a mean over a length twice"),
+        pytest.param(pooled, "gemmini-16", "int8", id="means that the host computes"),
+    ],
+)
+def test_a_network_for_a_range_is_right_at_any_length(
+    net: Callable[[Path], str], arch: str, dtype: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = net(tmp_path_factory.mktemp("any"))
+
+    @settings(max_examples=3, deadline=None)
+    @given(st.integers(1, 30))
+    def at(length: int) -> None:
+        check(model, arch, dtype, "rows", length, Range(1, 30))
+
+    at()
 
 
 @settings(max_examples=3, deadline=None)

@@ -18,7 +18,7 @@ from compiler.errors import UnsupportedModel
 from compiler.nest.at_length import at_length
 from compiler.nest.for_lengths import for_lengths
 from compiler.nest.interp import run
-from compiler.nest.ir import NestGraph, Storage
+from compiler.nest.ir import ZERO, Access, Nest, NestGraph, Storage
 from compiler.nest.join_concat import JoinConcat
 from compiler.nest.registers import Count
 from simmodel.region import Register
@@ -146,6 +146,37 @@ def test_constants_of_one_length_each_are_rows_of_a_table() -> None:
     np.testing.assert_array_equal(run(at_length(graph, {"n": 5}), inputs)["y"][-1], [5, 5, 5])
 
 
+def test_a_mean_is_that_of_the_edge_times_how_many_times_fewer_there_are() -> None:
+    make = one(
+        lambda n: [node("ReduceMean", "x", axes=[0, 1], keepdims=0)],
+        lambda n: [value("x", n, 2 * n, 3)],
+    )
+    graph = for_lengths(make, LENGTH, run_node)
+    (mean,) = (step for step in graph.steps if isinstance(step, Nest))
+    assert mean.operands[0].scale == 1 / (8 * 16)
+    assert mean.multiplier == Access("y.kept.share", (ZERO,))
+    assert graph.tensors["y.kept.share"].storage == Storage("y.kept.share@n", 7, (1,), (("n", 1),))
+    table = graph.tensors["y.kept.share@n"].data
+    assert table is not None
+    assert table[[7, 3, 0], 0].tolist() == [1, 4, 64]
+    x = np.arange(3 * 6 * 3, dtype="f4").reshape(3, 6, 3)
+    made = run(at_length(graph, {"n": 3}), {"x": x})["y"]
+    np.testing.assert_allclose(made, x.mean((0, 1)), rtol=1e-6)
+
+
+def test_a_mean_over_two_lengths_has_a_table_with_both() -> None:
+    def make(values: Mapping[str, int]) -> NestGraph:
+        n, m = values["n"], values["m"]
+        net = one(lambda _: [node("ReduceMean", "x", axes=[0, 1])], lambda _: [value("x", n, m)])
+        return net({"n": 0})
+
+    graph = for_lengths(make, (*LENGTH, Register("m", 2, 5)), run_node)
+    assert graph.tensors["y.share"].storage.registers == (("n", 4), ("m", 1))
+    x = np.arange(3 * 4, dtype="f4").reshape(3, 4)
+    made = run(at_length(graph, {"n": 3, "m": 4}), {"x": x})["y"]
+    np.testing.assert_allclose(made, [[5.5]], rtol=1e-6)
+
+
 REFUSED = {
     "a window slides along n": one(
         lambda n: [node("MaxPool", "x", kernel_shape=[3])], lambda n: [value("x", 1, 2, n + 8)]
@@ -155,8 +186,8 @@ REFUSED = {
         lambda n: [value("x", n)],
         lambda n: {"c": np.arange(n, 2 * n, dtype="f4")},
     ),
-    "its pad or scale depends on the length, as a mean does": one(
-        lambda n: [node("ReduceMean", "x", axes=[0], keepdims=0)], lambda n: [value("x", n, 3)]
+    "node 'the_reducemean' (ai.onnx.ReduceMean): its mean is over nothing at some lengths": one(
+        lambda n: [node("ReduceMean", "x", axes=[0], keepdims=0)], lambda n: [value("x", n - 1, 3)]
     ),
     "the extent of y along axis 0 is no sum of multiples of the lengths": one(
         lambda n: [node("Reshape", "x s")],

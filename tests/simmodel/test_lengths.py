@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from simmodel.asm import constant_data, parse_items, parse_program, print_item, print_program
 from simmodel.functional import execute
-from simmodel.isa import Item, Loop
+from simmodel.isa import HostCall, Item, Loop
 from simmodel.lengths import LengthError, lengths_of, settled, settled_port
 from simmodel.program import Program
 from simmodel.region import Address, Limit, Operand, Register
@@ -72,6 +72,21 @@ def test_time_follows_the_length() -> None:
     cycles = [simulate(settled(whole, {"n": rows}), arch).cycles for rows in (4, 8, 12, MOST)]
     assert cycles == sorted(set(cycles))
     assert cycles[-1] == simulate(pipeline(), arch).cycles
+
+
+def test_a_call_of_the_host_takes_what_there_is() -> None:
+    rows, moved = (Limit(0, 8, (("n", 1),)),), Address(0x100, (("n", 32),))
+    call = HostCall(
+        payload=0, operations=800,
+        inputs=(Operand("dram", Address(0), (8, 4), (16, 4), "fp32", limits=rows),),
+        outputs=(Operand("dram", moved, (8, 4), (16, 4), "fp32", limits=rows),),
+    )  # fmt: skip
+    whole = replace(rows_at_run_time(), cores=((call,),), registers=(Register("n", 1, 8),))
+    ((made,),) = settled(whole, {"n": 6}).cores
+    assert print_item(made).strip() == (
+        "host.call host payload=0 inputs=(dram[0x0]:fp32[6,4]) outputs=(dram[0xc0]:fp32[6,4]) "
+        "operations=600"
+    )
 
 
 STREAM = """\
