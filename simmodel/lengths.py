@@ -1,8 +1,9 @@
 """Programs for lengths that are known only when they run.
 
 A program is made for the most that there can be. Its *registers* hold how far each length lies
-below that, 0 for all of it; addresses and limits of operands have terms in them. `settled` says
-what the front end makes of it for given lengths, before anything is timed or executed:
+below that, 0 for all of it, or how far the share of it that each core has; addresses and limits of
+operands have terms in them. `settled` says what the front end makes of it for given lengths, before
+anything is timed or executed:
 
     loop t 8                                                seq = 37 of 64
       vector.unary a=local[..]:int8[8,16] limits (0: 64 + seq - 8*t)
@@ -33,12 +34,13 @@ class LengthError(ValueError):
 
 
 def checked(registers: Iterable[Register], lengths: Mapping[str, int]) -> dict[str, int]:
-    """Value of each register for `lengths`: how far these lie below the most, so never above 0.
+    """Value of each register for `lengths`: how far it lies below its most, so never above 0.
 
     Raises:
         LengthError: a name that is none of theirs, one without a length, one out of range.
     """
-    known = {register.name: register for register in registers}
+    every = tuple(registers)
+    known = {register.name: register for register in every if not register.terms}
     wrong = [
         f"{name} is no length of the program, which has {', '.join(known) or 'none'}"
         for name in lengths
@@ -52,7 +54,11 @@ def checked(registers: Iterable[Register], lengths: Mapping[str, int]) -> dict[s
             wrong.append(f"{name} is {lengths[name]}, {between}")
     if wrong:
         raise LengthError("; ".join(wrong))
-    return {name: lengths[name] - register.high for name, register in known.items()}
+    return {
+        register.name: (register.share(lengths) if register.terms else lengths[register.name])
+        - register.high
+        for register in every
+    }
 
 
 def settled(program: Program, lengths: Mapping[str, int]) -> Program:
@@ -79,7 +85,12 @@ def settled(program: Program, lengths: Mapping[str, int]) -> Program:
 
 def longest(program: Program) -> Program:
     """`program` for the most of each length."""
-    return settled(program, {register.name: register.high for register in program.registers})
+    return settled(program, most(program.registers))
+
+
+def most(registers: Iterable[Register]) -> dict[str, int]:
+    """The most of each length."""
+    return {register.name: register.high for register in registers if not register.terms}
 
 
 def settled_port(port: Port, registers: Iterable[Register], lengths: Mapping[str, int]) -> Port:
@@ -97,7 +108,7 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
     Raises:
         LengthError: shapes that fit no lengths, or not each other, or leave a length open.
     """
-    high = {register.name: register.high for register in program.registers}
+    high = most(program.registers)
     found: dict[str, tuple[int, str]] = {}
     wrong: list[str] = []
     sizes = [

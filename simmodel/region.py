@@ -66,12 +66,21 @@ class Address:
 
 @dataclass(frozen=True)
 class Register:
-    """A length that is known when the program runs."""
+    """A length that is known when the program runs, or what each of several parts of a number of
+    positions has that follows from lengths, rounded up."""
 
     name: str
     low: int
     high: int
     """What the program is made for."""
+    parts: int = 1
+    base: int = 0
+    terms: Terms = ()
+    """Of lengths, in the number of positions: base + sum(factor * length). None: it is a length."""
+
+    def share(self, lengths: Mapping[str, int]) -> int:
+        """What one of the parts has at most."""
+        return -(-(self.base + _dot(self.terms, lengths)) // self.parts)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from compiler.geometry.walk import Hold, Moment, Run, Walked
 from compiler.hold.buffer import Buffer
 from compiler.nest.border import raw_value
 from compiler.nest.bounds import Box, empty
+from compiler.plan.following import STILL, Following
 from compiler.plan.ir import Plan
 from compiler.plan.make_plan import outer
 from simmodel.isa import Copy, Item, Splat, Unary
@@ -40,6 +41,8 @@ class GroupEmitter:
     """By layer."""
     origins: Sequence[tuple[int, ...]]
     """By layer, origin index of every nest."""
+    following: Following = STILL
+    """How the cores' parts follow lengths."""
 
     @cached_property
     def layers(self) -> tuple[LayerEmitter, ...]:
@@ -50,7 +53,9 @@ class GroupEmitter:
     def nodes(self, number: int) -> list[Node]:
         """Steps of the `number`-th core that takes part."""
         if not self.plan.walked:
-            out = tuple(Range(*span) for span in self.plan.schedule.parts[number])
+            schedule = self.plan.schedule
+            part = tuple(Range(*span) for span in schedule.parts[number])
+            out = self.following.work(number, schedule.group.results[-1], part)
             return self.layers[0].nodes(Tile(self.plan.layers[0], out, {}, (Turn(),)))
         return _Core(self, self.plan.walked[number], number).nodes()
 
@@ -67,14 +72,24 @@ class Moving:
     """Turns of the loop around all tiles that are over before its variable counts."""
     path: tuple[TileLoop, ...] = ()
     """Which tiles these are."""
+    core: int = 0
+    following: Following = STILL
 
     @property
     def moment(self) -> Moment:
         """The run's first tile."""
         return self.walked.moments[self.run.first]
 
-    def ranges(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
-        """`box` of the first tile, moved by the loops; `then` is that of the next tile."""
+    def work(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
+        """`box` of what the first tile computes of a tensor, moved by loops and lengths; `then` is
+        that of the next tile."""
+        return self.following.work(self.core, tensor, self._ranges(box, then, tensor))
+
+    def hold(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
+        """The same of what it holds."""
+        return self.following.hold(self.core, tensor, self._ranges(box, then, tensor))
+
+    def _ranges(self, box: Box, then: Box | None, tensor: str) -> tuple[Range, ...]:
         around, over = self.variables
         strides = (self.walked.strides or {}).get(tensor, (0,) * len(box))
         spans = []
@@ -96,9 +111,10 @@ class Moving:
         """Where the buffer of a held tensor begins in it; sizes without meaning."""
         hold = self.moment.holds[tensor]
         if tensor in self.walked.still:
-            return tuple(Range(*span) for span in _origin(hold))
+            still = tuple(Range(*span) for span in _origin(hold))
+            return self.following.hold(self.core, tensor, still)
         then = None if self.next is None else self.next.holds[tensor]
-        return self.ranges(_origin(hold), None if then is None else _origin(then), tensor)
+        return self.hold(_origin(hold), None if then is None else _origin(then), tensor)
 
 
 def _origin(hold: Hold) -> Box:
@@ -119,11 +135,18 @@ class _Core:
     def around(self) -> Surroundings:
         return self.emitter.around
 
+    def _moving(
+        self, run: Run, variables: tuple[str, str] = ("", ""), turn: int = 0,
+        path: tuple[TileLoop, ...] = (),
+    ) -> Moving:  # fmt: skip
+        following = self.emitter.following
+        return Moving(self.walked, run, variables, turn, path, self.number, following)
+
     def nodes(self) -> list[Node]:
         """Everything, in order."""
         depth = len(self.plan.schedule.loops)
         if depth == 0:
-            return self._tile(Moving(self.walked, Run(0, 1), ("", "")), (Turn(),), first=True)
+            return self._tile(self._moving(Run(0, 1)), (Turn(),), first=True)
         if depth == 1:
             return [self._walk("", (Turn(),), (), first=True)]
         # Constants that stay arrive in the first turn.
@@ -156,7 +179,7 @@ class _Core:
             over = name if run.count > 1 else ""
             like = next(r for r in self.walked.alike if r.first <= run.first < r.first + r.count)
             here = place_in(name, run.first, run.count, total, (like.first, like.count))
-            moving = Moving(self.walked, run, (around, over), offset, (*path, here))
+            moving = self._moving(run, (around, over), offset, (*path, here))
             new = first and run.first == 0
             bodies.append(Segment(run.count, tuple(self._tile(moving, (*turns, turn), first=new))))
         return Walk(name, tuple(bodies))
@@ -222,14 +245,14 @@ class _Core:
             busy = next((n for n, m in enumerate(moments) if m.work[position] is not None), None)
             if busy is None:
                 return border  # this core needs nothing of it
-            moving = Moving(self.walked, Run(busy, 1), ("", ""))
+            moving = self._moving(Run(busy, 1))
             origins = self._origins(moving)
             work = moving.moment.work[position]
             assert work is not None
         then = None if moving.next is None else moving.next.work[position]
         result = layer.plan.tiled.layer.result.name
         tile = Tile(
-            layer.plan, moving.ranges(work, then, result), {}, (Turn(),),
+            layer.plan, moving.work(work, then, result), {}, (Turn(),),
             outer=turns, origins=origins, path=moving.path,
         )  # fmt: skip
         nodes = layer.nodes(tile)
@@ -311,11 +334,11 @@ class _Core:
         if hold is None or known:
             return Leaf(engine, (), uses, origin)
         then = None if moving.next is None else moving.next.holds[name].box
-        ranges = moving.ranges(hold.box, then, name)
+        ranges = moving.hold(hold.box, then, name)
         bordered = any(hold.before) or any(hold.after)
         region = Region(ranges, hold.before, hold.after)
         outside = tuple(
-            Range(span.start - b, size, span.terms)
+            Range(span.start - b, size, span.terms, span.stop)
             for span, b, size in zip(ranges, hold.before, region.padded, strict=True)
         )
         target = self._operand(buffer, outside, name, moving, turns)
@@ -376,7 +399,7 @@ class _Core:
         buffer = self.plan.buffers[layer.plan.result]
         box = moving.moment.out[result.name]
         then = None if moving.next is None else moving.next.out[result.name]
-        ranges = moving.ranges(box, then, result.name)
+        ranges = moving.work(box, then, result.name)
         source = self._operand(buffer, ranges, result.name, moving, turns)
         copy = Copy(engine=engine, origin=layer.origins[-1], dst=source, src=source)
         around = self.around

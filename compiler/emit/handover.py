@@ -20,20 +20,22 @@ from compiler.cost.handover import between_cores, copies_of
 from compiler.emit.layer import Surroundings
 from compiler.emit.legal import legal_copy
 from compiler.emit.nodes import Leaf, Node
+from compiler.emit.tile import placed
 from compiler.geometry.handover import Handover, handovers
 from compiler.geometry.ranges import Range, limits
 from compiler.group import Kept
 from compiler.hold.buffer import Buffer
-from compiler.nest.bounds import Box
 from compiler.nest.ir import Tensor
+from compiler.plan.following import Following
 from compiler.plan.ir import Plan
 from simmodel.isa import Claim, Copy, Item, Sync
 from simmodel.region import Address, Operand
 
 
 def with_handovers(
-    trees: Sequence[list[Node]], plan: Plan, around: Surroundings, origin: int
-) -> list[list[Node]]:
+    trees: Sequence[list[Node]], plan: Plan, around: Surroundings, origin: int,
+    following: Following,
+) -> list[list[Node]]:  # fmt: skip
     """The trees of the cores of one step, with what they hand to each other at its end."""
     found = [list(tree) for tree in trees]
     group = plan.schedule.group
@@ -50,6 +52,7 @@ def with_handovers(
             handed,
             engine,
             origin,
+            following,
         )
         for core, tree in enumerate(found):
             tree += step.nodes(core)
@@ -67,6 +70,7 @@ class _Handing:
     handed: Sequence[Handover]
     engine: str
     origin: int
+    following: Following
 
     def nodes(self, core: int) -> list[Leaf]:
         """What `core` gives and takes."""
@@ -102,26 +106,25 @@ class _Handing:
         return Claim(engine=self.engine, origin=self.origin, dst=whole, **fields)
 
     def _copies(self, one: Handover) -> list[Item]:
-        src = self._operand(one.box, one.giver, ())
+        src = self._operand(one, one.giver, ())
         items: list[Item] = []
         for takers in copies_of(self.around.arch, self.engine, one):
-            dst = self._operand(one.box, takers[0], takers)
+            dst = self._operand(one, takers[0], takers)
             copy = Copy(engine=self.engine, origin=self.origin, dst=dst, src=src)
             items += legal_copy(copy, self.around.arch, self.around.names)
         return items
 
-    def _operand(self, box: Box, core: int, cores: tuple[int, ...]) -> Operand:
-        """A box of the tensor in the slice of a core."""
+    def _operand(self, one: Handover, core: int, cores: tuple[int, ...]) -> Operand:
+        """What is handed on, in the slice of a core."""
+        tensor, buffer, name = self.tensor, self.buffer, self.tensor.name
         before, _ = self.kept.around(core)
-        firsts = (start - b for (start, _), b in zip(self.kept.slices[core], before, strict=True))
-        address = self.kept.address + sum(
-            (start - first) * stride
-            for (start, _), first, stride in zip(box, firsts, self.buffer.strides, strict=True)
-        )
-        shape, buffer = tuple(size for _, size in box), self.buffer
-        tensor = self.tensor
-        short = limits(tensor.shape, tensor.counts, [Range(*span) for span in box])
+        spans = self.following.work(one.giver, name, [Range(*span) for span in one.box])
+        pairs = zip(self.kept.slices[core], before, strict=True)
+        firsts = [Range(start - b, size) for (start, size), b in pairs]
+        origin = self.following.hold(core, name, firsts)
+        address = placed(Address(self.kept.address), spans, origin, buffer.strides)
+        shape = tuple(size for _, size in one.box)
+        short = limits(tensor.shape, tensor.counts, spans)
         return Operand(
-            buffer.role, Address(address), shape, buffer.strides, buffer.dtype, cores=cores,
-            limits=short,
-        )  # fmt: skip
+            buffer.role, address, shape, buffer.strides, buffer.dtype, cores=cores, limits=short
+        )

@@ -356,7 +356,7 @@ def _entered(tile: Tile, level: int, segment: Segment, total: int, whole: Range)
     loop = tile.plan.tiled.loops[level]
     name = variable(level)
     terms = ((name, segment.step),) if segment.count > 1 else ()
-    span = Range(segment.start, segment.size, summed(whole.terms, terms))
+    span = Range(segment.start, segment.size, summed(whole.terms, terms), whole.stop)
     outer = tile.turns[level]
     counted = ((name, 1),) if segment.count > 1 else ()
     turn = Turn(outer.offset * total + segment.first, summed(scaled(outer.terms, total), counted))

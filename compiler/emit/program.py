@@ -35,11 +35,13 @@ from compiler.group import Shared
 from compiler.hold.spans import GRAIN, Span, lowest, place
 from compiler.nest.demand import Demanded, demanded
 from compiler.nest.ir import Array, HostNode, NestGraph, Tensor
+from compiler.plan.following import following
 from compiler.plan.ir import Plan
 from simmodel.arch import Arch
 from simmodel.dtype import product_type, size_of
 from simmodel.isa import HOST, Arrive, Await, HostCall, Item
 from simmodel.program import Buffer, Constant, Demand, Origin, Port, Program, TileKind
+from simmodel.region import Register
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ class ProgramEmitter:
         self._passed: dict[tuple[object, ...], int] = {}
         self._stages: dict[str, tuple[int, Span]] = {}
         self.tiles: tuple[TileKind, ...] = ()
+        plans = {n: s.plan for n, s in enumerate(self.steps) if isinstance(s, Placed)}
+        self.following = following(plans, self.graph.registers)
         self.names = Names()
         self.data = self._constants()
         self.shared = self._homes()
@@ -128,8 +132,14 @@ class ProgramEmitter:
             macs=sum(least.macs.values()),
             demand=demand_of(self.graph, self.steps, least),
             tiles=self.tiles,
-            registers=self.graph.registers,
+            registers=self.registers,
         )
+
+    @cached_property
+    def registers(self) -> tuple[Register, ...]:
+        """Lengths that are known when it runs, and shares of them that cores have."""
+        shares = (r for each in self.following.values() for r in each.registers)
+        return (*self.graph.registers, *dict.fromkeys(shares))
 
     def _streams(self) -> tuple[tuple[Item, ...], ...]:
         """All cores' instructions, with as many tokens as there are; DoesNotFit where these are
@@ -153,7 +163,7 @@ class ProgramEmitter:
         self.barriers |= sync.barriers
         self.tiles = tuple(sync.tiles)
         given = [dict(sync.initial) for _ in streams]
-        return tuple(self.order.apply_all(streams, self.arch, given, self.graph.registers))
+        return tuple(self.order.apply_all(streams, self.arch, given, self.registers))
 
     def _tokens_of_steps(self, streams: Sequence[Sequence[Item]]) -> dict[int, int]:
         """Step -> tokens that its instructions wait for or give."""
@@ -317,7 +327,8 @@ class ProgramEmitter:
             self.arch, self._places(step.places, 0), self.names, number,
             len(plan.schedule.loops), self.barriers, awaited, self._picks(number, plan), lacking,
         )  # fmt: skip
-        emitter = GroupEmitter(around, plan, packs, origins)
+        follows = self.following[number]
+        emitter = GroupEmitter(around, plan, packs, origins, follows)
         trees = []
         for core in range(len(plan.schedule.parts)):
             if core and core % self.arch.cores == 0:
@@ -326,7 +337,7 @@ class ProgramEmitter:
             trees.append(emitter.nodes(core))
             self._record(number, core, step)
         shared = self.share.apply(trees, self.arch, self.names, partial(self._allot, number))
-        whole = with_handovers(shared, plan, around, origins[-1][-1])
+        whole = with_handovers(shared, plan, around, origins[-1][-1], follows)
         for core, nodes in enumerate(whole):
             self._add(core, number, nodes)
 

@@ -11,9 +11,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.layer import Layer
-from compiler.nest.ir import Access, Nest
+from compiler.nest.ir import Access, Affine, Nest
 from compiler.nest.registers import Count
 from simmodel.region import Limit, Terms
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A position that registers move: what lies behind it is not there."""
+
+    base: int
+    terms: Terms
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,8 @@ class Range:
     start: int
     size: int
     terms: Terms = ()
+    stop: Stop | None = None
+    """The end of what a core does, where that follows a length."""
 
 
 def limits(
@@ -35,12 +45,18 @@ def limits(
         counts: of each dimension at any lengths; None, or none at all: always its extent.
         ranges: one for each dimension.
     """
-    return tuple(
-        Limit(axis, extents[axis] - ranges[axis].start,
-              summed(count.terms, scaled(ranges[axis].terms, -1)))
-        for axis, count in enumerate(counts)
-        if count is not None
-    )  # fmt: skip
+    found = []
+    for axis, span in enumerate(ranges):
+        count = counts[axis] if axis < len(counts) else None
+        if count is not None:
+            found.append(_limit(axis, span, extents[axis], count.terms))
+        if span.stop is not None:
+            found.append(_limit(axis, span, span.stop.base, span.stop.terms))
+    return tuple(found)
+
+
+def _limit(axis: int, span: Range, end: int, terms: Terms) -> Limit:
+    return Limit(axis, end - span.start, summed(terms, scaled(span.terms, -1)))
 
 
 @dataclass(frozen=True)
@@ -91,8 +107,20 @@ def touched(access: Access, loops: Sequence[Range]) -> tuple[Range, ...]:
             low += factor * (loop.start if factor > 0 else loop.start + loop.size - 1)
             size += abs(factor) * (loop.size - 1)
             terms.append(scaled(loop.terms, factor))
-        result.append(Range(low, size, summed(*terms, affine.registers)))
+        result.append(Range(low, size, summed(*terms, affine.registers), _stop(affine, loops)))
     return tuple(result)
+
+
+def _stop(affine: Affine, loops: Sequence[Range]) -> Stop | None:
+    """Behind the last position that is touched, where one loop alone says."""
+    if len(affine.terms) != 1:
+        return None
+    ((dim, factor),) = affine.terms
+    stop = loops[dim].stop
+    if stop is None or factor < 1:
+        return None
+    base = affine.constant + factor * (stop.base - 1) + 1
+    return Stop(base, summed(scaled(stop.terms, factor), affine.registers))
 
 
 def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:
@@ -105,7 +133,7 @@ def clipped(ranges: tuple[Range, ...], shape: tuple[int, ...]) -> Region:
         front = min(max(0, -span.start), span.size)
         size = max(0, high - low)
         # Outside altogether: nothing is left, but the border still begins where the range does.
-        inside.append(Range(low if size else span.start + front, size, span.terms))
+        inside.append(Range(low if size else span.start + front, size, span.terms, span.stop))
         before.append(front)
         after.append(span.size - front - size)
     return Region(tuple(inside), tuple(before), tuple(after))
@@ -120,7 +148,8 @@ def joined(a: tuple[Range, ...], b: tuple[Range, ...], shape: tuple[int, ...]) -
             continue
         low = min(one.start, two.start)
         high = max(one.start + one.size, two.start + two.size)
-        result.append(Range(low, high - low, one.terms))
+        stop = one.stop if one.stop == two.stop else None
+        result.append(Range(low, high - low, one.terms, stop))
     return tuple(result)
 
 

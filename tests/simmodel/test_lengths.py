@@ -174,6 +174,20 @@ def _offsets(operand: Operand) -> list[int]:
     return [int(offset) for offset in positions @ np.array(operand.strides)]
 
 
+def test_a_core_begins_behind_the_shares_of_others() -> None:
+    """Of 64 rows two cores have 32 each; of 37 the first has 19, so the second begins 13 rows
+    earlier and has 18."""
+    text = 'copy.fill load dst=local[0x200 + 16*"seq/2"]:int8[32,16]?{0: 32 + seq + -1*"seq/2"}\n'
+    half = Register("seq/2", 1, 32, 2, 0, (("seq", 1),))
+    whole = empty(parse_items(text))
+    whole = replace(whole, registers=(*whole.registers, half))
+    made = settled(whole, {"seq": 37}).cores[0]
+    assert [print_item(item) for item in made] == ["copy.fill load dst=local[0x130]:int8[18,16]"]
+    assert parse_program(print_program(whole)).registers == whole.registers
+    with pytest.raises(LengthError, match="no length of the program, which has seq;"):
+        settled(whole, {"seq/2": 1})
+
+
 def test_lengths_that_a_program_has_not() -> None:
     whole = replace(rows_at_run_time(), registers=(Register("n", 1, MOST), Register("m", 2, 4)))
     with pytest.raises(LengthError) as error:
