@@ -295,7 +295,7 @@ Operations = Annotated[float, BeforeValidator(parse_operations), _quantity_schem
 
 def show_bytes(amount: float) -> str:
     """`amount` bytes with the largest binary unit that keeps it readable."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if amount >= size:
             return f"{amount / size:.4g} {unit}"
     return f"{amount:.4g} B"

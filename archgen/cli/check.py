@@ -19,6 +19,7 @@ from archgen.energy import Costs, costs_of
 from archgen.energy.ranges import Range
 from archgen.energy.sources import MissingSource
 from archgen.extensions import activate, extension
+from archgen.lint import brief
 from archgen.schema import Mistake, load_all
 from archgen.schema.mistakes import Position
 from archgen.schema.peaks import Peaks, peaks
@@ -39,8 +40,8 @@ def check(files: tuple[str, ...], energy: bool, extensions: tuple[str, ...]) -> 
 
     FILE is a path, a pattern or the name of a shipped architecture. Prints peak operations by
     element type, bytes per cycle of each memory level, on-chip capacity, the ridge point, the
-    technology node and the estimated area; with --energy the figures behind it. Every mistake of
-    every file is reported; the exit code is then 2.
+    technology node and the estimated area; with --energy the figures behind it. Then what
+    `archgen lint` warns of. Every mistake of every file is reported; the exit code is then 2.
     """
     activate(tuple(map(extension, extensions)))
     archs, mistakes = load_all(files)
@@ -57,6 +58,8 @@ def check(files: tuple[str, ...], energy: bool, extensions: tuple[str, ...]) -> 
         console.print(peaks_table(priced, costs))
         for arch in priced if energy else ():
             console.print(costs_table(arch, costs[arch.name]))
+    for line in brief(archs):
+        click.echo(line)
     for mistake in mistakes:
         click.echo(str(mistake), err=True)
     if mistakes:

@@ -28,9 +28,9 @@ def explain(topic: str, markdown: bool) -> None:
     """Explain the words of files and results.
 
     TOPIC is one of: architecture (every field of architecture files), study (of study files),
-    columns, plots, stalls, passes (every option of the compiler), codes (exit codes), laws (the
-    rules of the machine's time), cli (every verb); or the name of a pass, which shows what it does
-    to a network.
+    columns, plots, stalls, passes (every option of the compiler), lint (what machines are held
+    against), codes (exit codes), laws (the rules of the machine's time), cli (every verb); or the
+    name of a pass, which shows what it does to a network.
 
     \b
     archgen explain columns

@@ -19,6 +19,7 @@ from archgen.process.threads import collect_rarely, one_thread_each
 
 VERBS = {
     "check": "check architecture files, print peaks",
+    "lint": "is this machine plausible: sizes, ports, engines that cannot be fed",
     "isa": "list the instruction forms of a machine",
     "study": "compile, check and simulate models on architectures",
     "explore": "search a space of machines for the best ones",

@@ -26,6 +26,7 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.cli.terminal import show
+from archgen.lint import brief
 from archgen.models.extents import Shape, asked, shapes
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
@@ -126,7 +127,8 @@ def study(
         with writing(folder):
             write_report(result, folder / REPORT)
     frame = result.frame
-    show([results_table(frame)], summary_lines(frame, result.reused, folder))
+    lines = [*summary_lines(frame, result.reused, folder), *_warnings(design)]
+    show([results_table(frame)], lines)
     sys.exit(0 if result.good else 1)
 
 
@@ -206,4 +208,10 @@ def _list(design: Design, folder: Path) -> None:
     """Print the points, and which of them `folder` has."""
     wanted = points(design)
     table, finished = points_table(wanted, folder)
-    show([table], [f"{len(wanted)} points, {finished} of them finished in {folder}"])
+    said = f"{len(wanted)} points, {finished} of them finished in {folder}"
+    show([table], [said, *_warnings(design)])
+
+
+def _warnings(design: Design) -> Iterator[str]:
+    """What is implausible about its machines, once each."""
+    return brief(machine.arch for machine in design.machines)

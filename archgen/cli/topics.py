@@ -18,6 +18,9 @@ from itertools import pairwise
 from archgen.cli.codes import Code
 from archgen.cli.fields import Field, Part, parts
 from archgen.knobs import Option, held, options
+from archgen.lint import RULES
+from archgen.lint.known import Chip, known
+from archgen.lint.rules import SEVERITIES
 from archgen.outcomes.columns import (
     COLUMNS,
     COMMAND_COLUMNS,
@@ -165,6 +168,43 @@ def _value(field: Field) -> str:
     return f"{field.value}; default {field.default}" if field.default else field.value
 
 
+def _lint() -> list[Section]:
+    rules = [
+        Section(
+            f"{severity}: {meant}",
+            "",
+            ("rule", "looks at", "limit; its source"),
+            tuple(
+                Entry(name, rule.about, f"{rule.threshold}; {_source(rule.source, rule.status)}")
+                for name, rule in RULES.items()
+                if rule.severity == severity
+            ),
+        )
+        for severity, meant in SEVERITIES.items()
+    ]
+    chips = tuple(Entry(chip.name, _figures(chip), _source(chip.source, chip.status))
+                  for chip in known().chips.values())  # fmt: skip
+    headings = ("chip", "figures of the whole chip", "source")
+    return [*rules, Section("Published chips that machines are held against", "", headings, chips)]
+
+
+def _source(source: str, status: str) -> str:
+    return f"{'the published chips below' if source == 'chips' else source} ({status})"
+
+
+def _figures(chip: Chip) -> str:
+    known_figures = (
+        (chip.clock and chip.clock / 1e9, "{:g} GHz"),
+        (chip.node, "{:g} nm"),
+        (chip.tops, "{:,.4g} TOPS int8"),
+        (chip.sram and chip.sram / 2**20, "{:.3g} MiB"),
+        (chip.dram and chip.dram / 1e9, "{:,.4g} GB/s"),
+        (chip.macs_per_byte, "{:,.3g} MAC/B"),
+        (chip.area, "{:g} mm2"),
+    )
+    return ", ".join(words.format(figure) for figure, words in known_figures if figure)
+
+
 def laws() -> str:
     """The rules of time of the machine, numbered."""
     return inspect.cleandoc(machine.__doc__ or "")
@@ -192,5 +232,6 @@ SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "stalls": _stalls,
     "passes": _passes,
     "codes": _codes,
+    "lint": _lint,
 }
 """Topic -> its sections."""

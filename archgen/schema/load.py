@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from archgen.schema.explain import validate
 from archgen.schema.extends import read_family
 from archgen.schema.mistakes import ArchError, Mistake, Position
 from archgen.schema.shipped import expand, locate
+from archgen.schema.tree import Table
 from simmodel.arch import Arch
 
 
@@ -19,10 +21,10 @@ def load_arch(path: str | PathLike[str]) -> Arch:
     Raises ArchError, which holds every mistake of the file and of those that it extends.
     """
     file, mistake = locate(fspath(path))
-    arch, mistakes = (None, [mistake]) if mistake is not None else _load(file)
-    if arch is None:
+    loaded, mistakes = (None, [mistake]) if mistake is not None else _load(file)
+    if loaded is None:
         raise ArchError(mistakes)
-    return arch
+    return loaded.arch
 
 
 def load_archs(patterns: Iterable[str | PathLike[str]]) -> list[Arch]:
@@ -36,33 +38,49 @@ def load_archs(patterns: Iterable[str | PathLike[str]]) -> list[Arch]:
     return archs
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """An architecture and the file that it comes from, families resolved."""
+
+    arch: Arch
+    tree: Table
+    path: Path
+
+
 def load_all(patterns: Iterable[str | PathLike[str]]) -> tuple[list[Arch], list[Mistake]]:
     """The architectures that can be loaded, and the sorted mistakes of those that cannot."""
+    found, mistakes = load_files(patterns)
+    return [loaded.arch for loaded in found], mistakes
+
+
+def load_files(patterns: Iterable[str | PathLike[str]]) -> tuple[list[Loaded], list[Mistake]]:
+    """As `load_all`, with the file of each architecture."""
     files: dict[Path, Path] = {}
-    archs: dict[str, Arch] = {}
-    owners: dict[str, Path] = {}
+    found: dict[str, Loaded] = {}
     mistakes: list[Mistake] = []
     for pattern in patterns:
-        found, wrong = expand(fspath(pattern))
+        named, wrong = expand(fspath(pattern))
         mistakes += wrong
-        for path in found:
+        for path in named:
             files.setdefault(path.resolve(), path)
     for path in files.values():
-        arch, wrong = _load(path)
+        loaded, wrong = _load(path)
         mistakes += wrong
-        if arch is None:
+        if loaded is None:
             continue
-        if arch.name in archs:
-            said = f"the name {arch.name!r} is taken by {owners[arch.name]}"
+        name = loaded.arch.name
+        if name in found:
+            said = f"the name {name!r} is taken by {found[name].path}"
             mistakes.append(Mistake(Position(str(path)), "arch.name", said))
             continue
-        archs[arch.name], owners[arch.name] = arch, path
-    return list(archs.values()), sorted(set(mistakes))
+        found[name] = loaded
+    return list(found.values()), sorted(set(mistakes))
 
 
-def _load(path: Path) -> tuple[Arch | None, list[Mistake]]:
+def _load(path: Path) -> tuple[Loaded | None, list[Mistake]]:
     tree, mistakes, whole = read_family(path, str(path))
     if tree is None:
         return None, mistakes
     arch, more = validate(tree, whole)
-    return (None if mistakes else arch), mistakes + more
+    loaded = None if mistakes or arch is None else Loaded(arch, tree, path)
+    return loaded, mistakes + more

@@ -1,0 +1,187 @@
+"""Rules about the engines that compute: can they be fed, and have they what networks need?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from archgen.lint.product import Product
+from archgen.lint.subject import Check, Sight, Subject
+from simmodel.arch import Arch, Memory
+from simmodel.dtype import size_of
+from simmodel.isa.cycles import depthwise_cycles, product_cycles
+from simmodel.isa.matrix import tile_limits
+
+_PIXELS, _CHANNELS, _TAPS = 56 * 56, 96, 9
+"""A depthwise layer of MobileNetV2."""
+_REALS = ("fp32", "fp16", "bf16")
+
+
+def _array_starved(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch = seen.arch
+    if not arch.matrix.present:
+        return
+    product = Product.best(arch)
+    waits = product.waits()
+    slowest = max(waits, key=lambda role: waits[role])
+    share = product.cycles / max(product.cycles, waits[slowest])
+    if share < limit:
+        read, written = (each / product.cycles for each in product.moved()[slowest])
+        memory = arch.memories.on_chip()[slowest]
+        figure = (
+            f"the array asks {slowest} for {read:,.4g} B and gives it {written:,.4g} B each cycle,"
+            f" so it is busy {100 * share:.0f} % of the time at best"
+        )
+        usual = f"{slowest} has {_ports(memory)}"
+        chip = "Google TPU v1 (Jouppi et al., ISCA 2017): 256 B each way for 256 rows"
+        yield Sight(("memories", slowest, "bank_width"), figure, usual, chip)
+
+
+def _ports(memory: Memory) -> str:
+    if not memory.split_ports:
+        return f"{memory.bytes_per_cycle():,} B/cycle for both"
+    return (
+        f"{memory.bytes_per_cycle():,} B/cycle to read, {memory.bytes_per_cycle(True):,} to write"
+    )
+
+
+def _vector_starved(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch, vector = seen.arch, seen.arch.vector
+    narrow = min(size_of(name) for name in vector.types) if vector.types else 1
+    wanted = vector.units * vector.elements(narrow) * narrow / vector.cost.simple
+    memories = arch.memories.on_chip()
+    carried = max(memories[role].bytes_per_cycle() for role in vector.reads)
+    if carried < limit * wanted:
+        figure = f"{vector.units * vector.lanes} lanes take {wanted:,.4g} B of each operand a cycle"
+        usual = f"what they read carries {carried:,.4g} B/cycle"
+        chip = "Google TPU v1 (Jouppi et al., ISCA 2017): 256 lanes and 256 B/cycle"
+        yield Sight(("vector", "lanes"), figure, usual, chip)
+
+
+def _vector_slow(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch, vector = seen.arch, seen.arch.vector
+    if not arch.matrix.present:
+        return
+    cells = arch.matrix.units * arch.matrix.peak(arch.types[0])
+    elements = vector.units * vector.lanes / vector.cost.simple
+    if cells > limit * elements:
+        figure = f"{elements:,.4g} elements in a cycle beside {cells:,.4g} MACs"
+        usual = f"{cells / limit:,.0f} at least: each result of a product passes once or more"
+        chip = "NVDLA: 16 beside 2048 MACs; Google TPU v1: 256 beside 65536"
+        yield Sight(("vector", "lanes"), figure, usual, chip)
+
+
+def _vector_extent(seen: Subject, limit: float) -> Iterator[Sight]:
+    vector = seen.arch.vector
+    if vector.max_extent is not None and vector.max_extent < limit * vector.lanes:
+        figure = f"{vector.max_extent} elements in one instruction's row, {vector.lanes} lanes"
+        usual = "a row fills the lanes once at least"
+        chip = "Huawei DaVinci (Liao et al., HPCA 2021): 128 elements, 128 lanes"
+        yield Sight(("vector", "max_extent"), figure, usual, chip)
+
+
+def _startup_long(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch = seen.arch
+    if not arch.matrix.present or arch.matrix.granularity != "tile":
+        return
+    cycles, startup = Product.best(arch).cycles, arch.matrix.startup.cycles(arch.clock)
+    if startup > limit * cycles:
+        figure = f"{startup} cycles before an instruction of {cycles} at most"
+        usual = "less than the instruction; matrix.max_pixels and matrix.granularity make it longer"
+        chip = "AWS NeuronCore v2 (aws-neuron-sdk): 64 cycles before 512"
+        yield Sight(("matrix", "startup"), figure, usual, chip)
+
+
+def _depthwise_slow(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch, dtype = seen.arch, seen.arch.types[0]
+    if not arch.matrix.present or arch.matrix.depthwise:
+        return
+    native = depthwise_cycles(arch.matrix, dtype, _PIXELS, _CHANNELS, _TAPS, behind=True)
+    taken = min(_on_array(arch, dtype), math.inf if _lacking(arch, dtype) else _on_lanes(arch))
+    if taken > limit * native / arch.matrix.units:
+        figure = (
+            f"a depthwise layer of {_CHANNELS} channels, 56 x 56, takes {taken:,.0f} cycles; "
+            f"with a depthwise mode the array would take {native / arch.matrix.units:,.0f}"
+        )
+        usual = "of use where networks have such layers (MobileNet, EfficientNet)"
+        chip = "AMD DPUCZDX8G (PG338) and Arm Ethos-U (Vela) have one"
+        yield Sight(("matrix", "depthwise"), figure, usual, chip)
+
+
+def _depthwise_types(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch, lacking = seen.arch, _lacking(seen.arch, "int8")
+    if "int8" not in arch.types or not arch.matrix.present or arch.matrix.depthwise or not lacking:
+        return
+    taken, lanes = _on_array(arch, "int8"), _on_lanes(arch)
+    if taken > limit * lanes:
+        figure = (
+            f"lacks {', '.join(lacking)}: a depthwise layer of {_CHANNELS} channels, 56 x 56, takes"
+            f" the array {taken:,.0f} cycles, where its {arch.vector.lanes} lanes would take"
+            f" {lanes:,.0f}"
+        )
+        usual = "int8, int32 and fp32, or matrix.depthwise: true"
+        chip = "AMD DPUCZDX8G (PG338): depthwise layers on its ALU"
+        yield Sight(("vector", "types"), figure, usual, chip)
+
+
+def _lacking(arch: Arch, dtype: str) -> list[str]:
+    """Types that the vector engine needs for depthwise layers and has not."""
+    wanted = ("int8", "int32", "fp32") if dtype == "int8" else (dtype,)
+    return [name for name in wanted if not arch.vector.has(name)]
+
+
+def _on_lanes(arch: Arch) -> float:
+    """Cycles of full lanes for the layer."""
+    vectors = _PIXELS * -(-_CHANNELS // arch.vector.lanes)
+    return _TAPS * vectors * arch.vector.cost.multiply / arch.vector.units
+
+
+def _on_array(arch: Arch, dtype: str) -> float:
+    """Cycles of the array for the layer, as many channels as one product as is quickest; real
+    values one channel after another, as zeros off the diagonal would not stay exact."""
+    most = max(tile_limits(arch)) if dtype.startswith("int") else 1
+    sizes = (each for each in range(1, _CHANNELS + 1) if _CHANNELS % each == 0 and each <= most)
+    return min(_in_groups(arch, dtype, each) for each in sizes)
+
+
+def _in_groups(arch: Arch, dtype: str, each: int) -> float:
+    """Cycles of the array for the layer, `each` channels as one product."""
+    apart = 1 if arch.matrix.granularity == "conv" else _TAPS
+    cycles = int(
+        product_cycles(arch.matrix, dtype, _PIXELS, each, each, _TAPS // apart, behind=True)
+    )
+    return _CHANNELS // each * apart * cycles / arch.matrix.units
+
+
+def _vector_requantize(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch, vector = seen.arch, seen.arch.vector
+    if "int8" not in arch.types or "requantize" in arch.matrix.writeback:
+        return
+    lacking = [name for name in ("int32", "fp32") if not vector.has(name)]
+    if len(lacking) >= limit:
+        figure = f"lacks {', '.join(lacking)}, and the array does not requantize what it writes"
+        usual = "either; else every convolution of an int8 network is the host's"
+        yield Sight(("vector", "types"), figure, usual, seen.nearest())
+
+
+def _vector_real(seen: Subject, limit: float) -> Iterator[Sight]:
+    vector, scalar = seen.arch.vector, seen.arch.scalar
+    real = [name for name in _REALS if vector.has(name) or scalar.has(name)]
+    if len(real) < limit:
+        figure = "integers alone: softmax, normalization, GELU and the like are the host's"
+        usual = "fp32 or fp16 here or in scalar.types, where networks have them"
+        chip = "Google TPU v1 has sigmoid and tanh; NVDLA and Ethos-U have tables"
+        yield Sight(("vector", "types"), figure, usual, chip)
+
+
+CHECKS: dict[str, Check] = {
+    "array-starved": _array_starved,
+    "vector-starved": _vector_starved,
+    "vector-slow": _vector_slow,
+    "vector-extent": _vector_extent,
+    "startup-long": _startup_long,
+    "depthwise-slow": _depthwise_slow,
+    "depthwise-types": _depthwise_types,
+    "vector-requantize": _vector_requantize,
+    "vector-real": _vector_real,
+}

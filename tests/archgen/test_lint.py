@@ -1,0 +1,283 @@
+"""Plausible machines: every rule on both sides of its limit, and what a user sees of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from archgen.cli.lint import lint
+from archgen.cli.main import cli
+from archgen.lint import RULES, brief, findings
+from archgen.lint.findings import CHECKS
+from archgen.lint.known import known
+from archgen.lint.product import Product
+from archgen.schema import load_arch, shipped_names
+from simmodel.arch import Arch
+from simmodel.arch_rules import problems
+
+NARROW = {"types": ["int8", "uint8", "int32"]}
+INTEGERS = {"vector": NARROW}
+SHARED = {"size": "1 MiB", "banks": 1, "bank_width": 8}
+WAYS = {"load": {"from": ["dram", "shared"]}, "store": {"to": ["dram", "shared"]}}
+FILL = {"fill": {"from": "dram", "to": "shared", "bandwidth": 16}}
+NO_DEPTHWISE = {"depthwise": False}
+PEER = {"from": "local", "to": "local", "bandwidth": 32, "peer": True}
+
+EDGE = "soma-edge"  # 8192 MACs at 1 GHz, 8 MiB in 16 banks of 64 B, 16 GB/s, 12 nm
+FINE = "gemmini-16"  # tiles of 16 x 16, 64 KiB of accumulators
+
+BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    # rule: machine, what is beyond its limit, what just keeps to it
+    "area-wafer": (EDGE, {"memories": {"local": {"size": "8 TiB"}}},
+                   {"memories": {"local": {"size": "1 GiB"}}}),
+    "area-reticle": (EDGE, {"memories": {"local": {"size": "4 GiB"}}},
+                     {"memories": {"local": {"size": "64 MiB"}}}),
+    # twice the 231 MB of a Groq TSP
+    "on-chip-size": (EDGE, {"memories": {"local": {"size": "448 MiB"}}},
+                     {"memories": {"local": {"size": "432 MiB"}}}),
+    "clock-fast": (EDGE, {"clock": 3.65e9}, {"clock": 3.63e9}),  # 1.3 times 2.8 GHz
+    # 16 x 0.36 ps x 65 = 374 ps
+    "clock-node": (EDGE, {"clock": 2.7e9, "energy": {"node": 65}},
+                   {"clock": 2.6e9, "energy": {"node": 65}}),
+    "clock-slow": (EDGE, {"clock": 4.9e6}, {"clock": 5e6}),
+    # 16.384 TOPS a core, twice 1979 are 3958
+    "peak": (EDGE, {"cores": 242}, {"cores": 241}),
+    # twice 65536 x 0.7 / 34 are 2698; 8192 / 3.03 are 2704
+    "macs-per-byte": (EDGE, {"memories": {"dram": {"bandwidth": 3.03}}},
+                      {"memories": {"dram": {"bandwidth": 3.04}}}),
+    # a quarter of 128 x 0.5 / 4 is 4; 8192 / 2048
+    "bytes-per-mac": (EDGE, {"memories": {"dram": {"bandwidth": 2049}}},
+                      {"memories": {"dram": {"bandwidth": 2048}}}),
+    # 1.5 times 204.8
+    "dram-kind": (EDGE, {"memories": {"dram": {"bandwidth": 308}}},
+                  {"memories": {"dram": {"bandwidth": 307}}}),
+    "dram-size": (EDGE, {"memories": {"dram": {"size": "7 MiB"}}},
+                  {"memories": {"dram": {"size": "8 MiB"}}}),
+    "dram-latency": (EDGE, {"memories": {"dram": {"latency": 2001}}},
+                     {"memories": {"dram": {"latency": 2000}}}),
+    "host-faster": (EDGE, {"host": {"compute": 16.5e12}}, {"host": {"compute": 16.3e12}}),
+    # nominal at 12 nm is 0.77 V
+    "voltage": (EDGE, {"energy": {"voltage": 1.2}}, {"energy": {"voltage": 1.1}}),
+    "energy-stated": (EDGE, {"energy": {"mac": {"int8": 200}}}, {"energy": {"mac": {"int8": 0.2}}}),
+    "copy-port": (EDGE, {"copy": {"load": {"bandwidth": 1025}}},
+                  {"copy": {"load": {"bandwidth": 1024}}}),
+    "copy-dram": (EDGE, {"copy": {"load": {"bandwidth": 129}}},
+                  {"copy": {"load": {"bandwidth": 128}}}),
+    # 64 B/cycle in and 64 out are three quarters of 170.7
+    "dram-unused": (EDGE, {"memories": {"dram": {"bandwidth": 171}}},
+                    {"memories": {"dram": {"bandwidth": 170}}}),
+    "link-port": (EDGE, {"links": {"bus": {"from": "dram", "to": "local", "bandwidth": 1025}}},
+                  {"links": {"bus": {"from": "dram", "to": "local", "bandwidth": 1024}}}),
+    "link-unused": (EDGE, {"links": {"bus": {"from": "local", "to": "local", "bandwidth": 16}}},
+                    {"links": {"bus": {"from": "dram", "to": "local", "bandwidth": 16}}}),
+    # 16 x 256 B each latency, half of 16 B/cycle
+    "requests-in-flight": (EDGE, {"memories": {"dram": {"latency": 513}}},
+                           {"memories": {"dram": {"latency": 512}}}),
+    # a quarter of 8 MiB at 64 B/cycle
+    "copy-startup": (EDGE, {"copy": {"load": {"startup": 32769}}},
+                     {"copy": {"load": {"startup": 32768}}}),
+    "shared-slow": (EDGE, {"memories": {"shared": SHARED}, "copy": WAYS},
+                    {"memories": {"shared": {**SHARED, "banks": 2}}, "copy": WAYS}),
+    "bank-small": (EDGE, {"memories": {"local": {"banks": 65536}}},
+                   {"memories": {"local": {"banks": 32768}}}),
+    "bank-wide": (EDGE, {"memories": {"local": {"bank_width": 4096}}},
+                  {"memories": {"local": {"bank_width": 2048}}}),
+    "ports-many": (EDGE, {"memories": {"local": {"ports": 5}}},
+                   {"memories": {"local": {"ports": 4}}}),
+    "memory-bypassed": (EDGE, {"memories": {"shared": SHARED}, "copy": FILL},
+                        {"memories": {"shared": SHARED}, "copy": FILL | WAYS}),
+    # 4 x 32 inputs, 32 x 64 weights and 4 x 64 results are 2432 B
+    "two-tiles": (EDGE, {"memories": {"local": {"size": "4 KiB"}}},
+                  {"memories": {"local": {"size": "5 KiB"}}}),
+    # 32 rows of 16 sums of 4 B
+    "accumulators-few": (FINE, {"memories": {"accumulators": {"size": "1 KiB"}}},
+                         {"memories": {"accumulators": {"size": "2 KiB"}}}),
+    # each cycle 16 inputs, and 16 weights of 256 every 16 cycles; three quarters need 24 B
+    "array-starved": (FINE, {"memories": {"local": {"banks": 1, "bank_width": 16}}},
+                      {"memories": {"local": {"banks": 2, "bank_width": 16}}}),
+    "vector-starved": (EDGE, {"memories": {"local": {"banks": 1, "bank_width": 32}}},
+                       {"memories": {"local": {"banks": 1, "bank_width": 64}}}),
+    "vector-slow": (EDGE, {"vector": {"lanes": 11}}, {"vector": {"lanes": 12}}),  # 8192 / 700
+    "vector-extent": (EDGE, {"vector": {"max_extent": 127}}, {"vector": {"max_extent": 128}}),
+    "startup-long": (FINE, {"matrix": {"startup": 17}}, {"matrix": {"startup": 16}}),
+    # 3 groups of 32 channels at 784 x 9 cycles; alone, 2 x 784, without im2col 2 x 784 x 9
+    "depthwise-slow": (EDGE, {"matrix": NO_DEPTHWISE},
+                       {"matrix": NO_DEPTHWISE | {"im2col": False}}),
+    # 21168 cycles; 9 x 3136 of one engine's lanes
+    "depthwise-types": (EDGE, {"matrix": NO_DEPTHWISE, "vector": NARROW | {"units": 3}},
+                        {"matrix": NO_DEPTHWISE, "vector": NARROW | {"units": 2}}),
+    "vector-requantize": (EDGE, {"matrix": {"writeback": []}, **INTEGERS},
+                          {"matrix": {"writeback": []}}),
+    "vector-real": (EDGE, INTEGERS, INTEGERS | {"scalar": {"types": ["fp32"]}}),
+    "tokens-few": (EDGE, {"front_end": {"tokens": 4}}, {"front_end": {"tokens": 5}}),
+    "queue-shallow": (EDGE, {"front_end": {"queue_depth": 1}}, {"front_end": {"queue_depth": 2}}),
+    # 4 engines x 16 B in the 16 cycles of a tile
+    "fetch-slow": (FINE, {"front_end": {"fetch_bandwidth": 3.9}},
+                   {"front_end": {"fetch_bandwidth": 4}}),
+    "cores-apart": (EDGE, {"cores": 2}, {"cores": 2, "copy": {"peer": PEER}}),
+    "weights-each-core": (EDGE, {"cores": 2}, {"cores": 2, "copy": {"load": {"broadcast": True}}}),
+}  # fmt: skip
+
+
+def changed(machine: str, over: dict[str, Any]) -> Arch:
+    """A shipped machine with some fields set."""
+    said = load_arch(machine).model_dump(by_alias=True, exclude_unset=True)
+    arch = Arch.model_validate(_laid(said, over))
+    assert not problems(arch)
+    return arch
+
+
+def _laid(below: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in over.items():
+        deep = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _laid(merged[key], value) if deep else value
+    return merged
+
+
+def names(arch: Arch) -> set[str]:
+    return {found.name for found in findings(arch)}
+
+
+def test_every_rule_has_a_function_and_two_machines_here() -> None:
+    assert list(RULES) == list(CHECKS) == list(BEYOND)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_speaks_beyond_its_limit_and_not_before(rule: str) -> None:
+    machine, beyond, within = BEYOND[rule]
+    assert rule in names(changed(machine, beyond))
+    assert rule not in names(changed(machine, within))
+
+
+def test_a_rule_names_a_field_of_the_schema() -> None:
+    for rule, (machine, beyond, _) in BEYOND.items():
+        arch = changed(machine, beyond)
+        (found, *_) = [each for each in findings(arch) if each.name == rule]
+        part: Any = arch.model_dump(by_alias=True)
+        for step in found.sight.path:
+            assert step in part, (rule, found.path)
+            part = part[step]
+        assert found.sight.figure and found.sight.usual
+
+
+def test_what_is_too_large_for_a_wafer_is_not_told_to_be_too_large_for_a_mask() -> None:
+    arch = changed(EDGE, BEYOND["area-wafer"][1])
+    assert "area-reticle" not in names(arch)
+
+
+NOTES = {
+    "ascend-310-like": {"depthwise-slow"},  # DaVinci cores have no depthwise mode
+    "ethos-u55-like": {"vector-real"},  # integers and tables alone, as Vela has them
+    "ethos-u65-like": {"vector-real"},
+    "mcu-npu": {"vector-real"},
+    "gemmini-16": {"vector-real"},  # its host does softmax
+    "gemmini-16-loop": {"vector-real"},
+    "nvdla-2048": {"vector-real"},  # its tables know no softmax
+    "neuroncore-v2-like": {"weights-each-core"},  # cores share no memory but HBM
+    "tpu-v3-like": {"weights-each-core"},
+}
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_shipped_machines_are_plausible(name: str) -> None:
+    found = findings(load_arch(name))
+    assert {each.name for each in found} == NOTES.get(name, set())
+    assert {each.rule.severity for each in found} <= {"note"}
+
+
+def test_figures_of_chips_agree_with_what_is_published_elsewhere() -> None:
+    chips = known().chips
+    assert round(chips["tpu-v1"].tops) == 92  # Jouppi et al., abstract
+    assert round(chips["ascend-310p"].tops) == 142  # 140 TOPS
+    assert round(chips["inferentia2"].tops) == 380
+    assert round(chips["tpu-v1"].macs_per_byte or 0) == 1349  # "1350 operations per weight byte"
+    assert chips["dpu-b4096"].macs * 2 == 4096
+
+
+def test_the_best_product_of_a_systolic_array_by_hand() -> None:
+    """TPU v1: 4096 entries of sums, half of them for one product; each cycle 256 inputs are read
+    and 256 sums of 4 bytes read, added to and written."""
+    product = Product.best(load_arch("tpu-v1"))
+    assert (product.m, product.n, product.k) == (2048, 256, 256)
+    assert product.cycles == 2048
+    assert product.moved() == {
+        "local": (2048 * 256, 0),
+        "weights": (256 * 256, 0),
+        "accumulators": (2048 * 1024, 2048 * 1024),
+    }
+
+
+WRONG = """\
+name: wrong
+extends: soma-edge
+memories:
+  local:
+    size: 128 TiB
+copy:
+  load: {bandwidth: 4096 B/cycle}
+"""
+
+
+def run(*words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(lint, words)
+    return done.exit_code, done.output
+
+
+def test_findings_stand_at_their_lines_in_the_file_that_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG)
+    code, said = run(str(file))
+    assert code == 1
+    assert f"{file}:5:11: error: arch.memories.local.size [area-wafer]" in said
+    assert "  128 TiB on the chip, 128 TiB of it local" in said
+    assert f"{file}:7:21: warning: arch.copy.load.bandwidth [copy-port]" in said
+    assert "usual: all banks of local together are written at 1,024 B/cycle" in said
+    assert said.splitlines()[-1].startswith("1 error, ")
+
+
+def test_severities_and_what_is_ignored_decide_the_exit_code(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG.replace("128 TiB", "8 MiB"))
+    assert run(str(file))[0] == 0  # warnings
+    assert run(str(file), "--strict")[0] == 1
+    assert run(str(file), "--strict", "--ignore", "copy-port,copy-dram")[0] == 0
+    code, said = run(str(file), "--ignore", "copy-prot")
+    assert code == 2 and "no rule is called 'copy-prot'; did you mean 'copy-port'?" in said
+
+
+def test_json_holds_all_of_a_finding() -> None:
+    code, said = run("gemmini-16", "--json")
+    (found,) = json.loads(said)
+    assert code == 0
+    assert found["rule"] == "vector-real" and found["severity"] == "note"
+    assert found["field"] == "arch.vector.types" and found["line"] > 1
+    assert found["limit"] == RULES["vector-real"].threshold
+
+
+def test_a_wrong_file_is_said_to_be_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG.replace("bandwidth", "bandwith"))
+    code, said = run(str(file))
+    assert code == 2 and "did you mean 'bandwidth'?" in said
+
+
+def test_machines_of_a_sweep_are_told_once() -> None:
+    archs = [changed(EDGE, {"name": f"m{n}", "front_end": {"tokens": 4}}) for n in range(5)]
+    (line,) = brief(archs)
+    assert line.startswith("warning: m0, m1, m2 and 2 more: arch.front_end.tokens: 4 for 5 engines")
+    assert not list(brief([load_arch(EDGE)]))
+
+
+def test_check_and_a_dry_run_mention_warnings(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG)
+    asked = ["study", str(file), "-m", "squeezenet", "--dry-run", "-o", str(tmp_path / "out")]
+    for words in (["check", str(file)], asked):
+        done = CliRunner().invoke(cli, words)
+        assert done.exit_code == 0
+        assert "error: wrong: arch.memories.local.size" in done.output
