@@ -1,6 +1,6 @@
 """Exit codes of all verbs: one for each thing that a script may want to tell apart.
 
-The one idea: a gate that was asked for (`--fail-if-worse`, `--budget`) has a code of its own, so
+The one idea: each gate that was asked for (`--fail-if-worse`, `--budget`) has a code of its own, so
 that a pipeline knows what stopped it; of several the first of this list is given.
 """
 
@@ -21,8 +21,13 @@ class Code(IntEnum):
     """Files or options are wrong; nothing was run."""
     WORSE = 3
     """`--fail-if-worse`: a point got worse than allowed, or lost its result."""
-    NOTHING_COMPARED = 4
-    """`--fail-if-worse`: there was nothing to compare."""
+    BROKEN_BUDGET = 4
+    """`--budget`: a figure is beyond its limit, or missing."""
+    NOTHING_JUDGED = 5
+    """A gate had nothing to judge: no common point, no point that a budget is about, or points are
+    not finished."""
+    UNVERIFIED = 6
+    """`--budget`: a figure is within its limit, but the outputs behind it were not checked."""
     INTERRUPTED = 130
     """Ctrl-C; what is finished is saved, and the same command goes on."""
 

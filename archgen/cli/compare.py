@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 
 from archgen.cli.codes import Code, first_of
-from archgen.cli.compare_report import as_plain, gate_lines, lines, pairs_table
+from archgen.cli.compare_report import as_plain, gate_findings, gate_lines, lines, pairs_table
+from archgen.cli.gates import pipeline_options, publish
 from archgen.cli.options import Words
 from archgen.cli.terminal import show
 from archgen.outcomes.columns import COLUMNS
@@ -96,6 +97,7 @@ def _is_gates(word: str) -> bool:
     help="Also write the pairs as CSV.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
+@pipeline_options
 def compare(
     studies: tuple[str, ...],
     on: tuple[str, ...] | None,
@@ -103,6 +105,8 @@ def compare(
     worse: tuple[str, ...],
     csv: Path | None,
     as_json: bool,
+    junit: Path | None,
+    annotate: str,
 ) -> None:
     """Compare the points of studies with those of the first: before and after a change, or several
     candidates.
@@ -122,7 +126,7 @@ def compare(
     archgen compare main branch --fail-if-worse latency:2%,dram:10%
 
     Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
-    allows. 4: it had nothing to compare.
+    allows. 5: it had nothing to compare.
     """
     found = compared(*studies, on=on, threshold=threshold)
     said = _judged(found, worse, threshold)
@@ -135,7 +139,8 @@ def compare(
         show([pairs_table(found)] if found.pairs else [], lines(found))
     for line in gate_lines(found, said):
         click.echo(line, err=True)
-    failed = {Code.WORSE: said.stopped, Code.NOTHING_COMPARED: said.idle}
+    publish(gate_findings(found, said), junit, annotate)
+    failed = {Code.WORSE: said.stopped, Code.NOTHING_JUDGED: said.idle}
     sys.exit(first_of([code for code, why in failed.items() if why]))
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 from rich.table import Table
 
+from archgen.cli.gates import Finding
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table
 from archgen.outcomes.frame import Record
@@ -23,6 +24,7 @@ _FIGURES = (
     ("peak_shared_bytes", "peak shared"),
     ("peak_local_bytes", "peak local"),
 )
+_IDLE = "nothing compared"
 _STYLES = {"better": "green", "gained": "green", "worse": "red", "lost": "red", "mixed": "yellow"}
 
 
@@ -35,7 +37,28 @@ def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
         f"{item.gate.said(item.pair)}"
         for item in said.stopped
     ]
-    return [*stopped, *(f"nothing compared: {why}" for why in said.idle)]
+    return [*stopped, *(f"{_IDLE}: {why}" for why in said.idle)]
+
+
+def gate_findings(found: StudyComparison, said: Judgement) -> list[Finding]:
+    """What was compared: pairs, points without a partner, and where nothing could be judged."""
+    return [
+        *(finding for each in found.against for finding in _findings(found, each, said)),
+        *(Finding("gates", "something to judge", "error", why, _IDLE) for why in said.idle),
+    ]
+
+
+def _findings(found: StudyComparison, each: Against, said: Judgement) -> Iterator[Finding]:
+    suite, told = f"{each.name} beside {found.baseline}", _telling(found.on, [each], every=True)
+    for pair in each.pairs:
+        stopped = [item.gate.said(pair) for item in said.stopped if item.pair is pair]
+        name = _name(pair.key, told)
+        if stopped:
+            yield Finding(suite, name, "failed", "; ".join([*stopped, pair.why]), "got worse")
+        else:
+            yield Finding(suite, name, "passed")
+    for keys, where in ((each.only_before, found.baseline), (each.only_after, each.name)):
+        yield from (Finding(suite, _name(k, told), "skipped", f"only in {where}") for k in keys)
 
 
 def as_plain(found: StudyComparison) -> dict[str, Any]:

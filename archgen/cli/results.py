@@ -11,10 +11,13 @@ import click
 import pandas as pd
 from rich.table import Table
 
+from archgen.cli.codes import first_of
+from archgen.cli.gates import budget_option, judge, pipeline_options
 from archgen.cli.options import Words
 from archgen.cli.summary import reasons, results_table
 from archgen.cli.terminal import plain_table, show
 from archgen.outcomes.frame import records
+from archgen.studies.budgets import read_budgets
 from archgen.studies.query import by_order, known_column, where
 from archgen.studies.results import Study, open_study
 from archgen.studies.store import writing
@@ -49,6 +52,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--csv", type=_FILE, metavar="FILE", help="Also write the points as CSV.")
 @click.option("--parquet", type=_FILE, metavar="FILE", help="Also write the points as Parquet.")
 @click.option("--json", "as_json", is_flag=True, help="Print the points as JSON, not as a table.")
+@budget_option
+@pipeline_options
 def results(
     folder: Path,
     conditions: tuple[str, ...],
@@ -57,6 +62,9 @@ def results(
     csv: Path | None,
     parquet: Path | None,
     as_json: bool,
+    budget_files: tuple[Path, ...],
+    junit: Path | None,
+    annotate: str,
 ) -> None:
     """List the finished points of a study, also of one that runs or was interrupted.
 
@@ -67,16 +75,23 @@ def results(
     archgen results archgen-out
     archgen results out --where "latency_ms<=5" --where "arch=tpu*" --sort energy_mj
     archgen results out --columns arch,batch,latency_ms,stall_data --csv best.csv
+    archgen results out --budget budgets.yaml --junit budgets.xml
+
+    Budgets are about all points of the study, whatever is shown. Exit code 0: they are kept, or
+    there are none. 2: wrong input. 4: one is broken. 5: one is about no point, or points are not
+    finished. 6: outputs behind one were not checked.
     """
+    budgets = read_budgets(budget_files)
     study = open_study(folder)
     frame = by_order(where(study.frame, conditions), order)
     chosen = frame[[known_column(frame, name) for name in columns]] if columns else frame
     _write(chosen, csv, parquet)
     if as_json:
         click.echo(json.dumps(plain_rows(chosen), indent=1))
-        return
-    table = chosen_table(chosen) if columns else results_table(frame)
-    show([table], (*reasons(frame), progress(study, folder, len(frame))))
+    else:
+        table = chosen_table(chosen) if columns else results_table(frame)
+        show([table], (*reasons(frame), progress(study, folder, len(frame))))
+    sys.exit(first_of(judge(study, budgets, junit, annotate)))
 
 
 def plain_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from archgen.cli.codes import Code, first_of
+from archgen.cli.gates import budget_option, judge, pipeline_options
 from archgen.cli.options import (
     Batches,
     as_efforts,
@@ -31,6 +33,7 @@ from archgen.models.extents import Shape, asked, shapes
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
+from archgen.studies.budgets import read_budgets
 from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.file import is_study
 from archgen.studies.options import StudyOptions
@@ -85,6 +88,8 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
     "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
 )
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
+@budget_option
+@pipeline_options
 @click.pass_context
 def study(
     context: click.Context,
@@ -92,6 +97,9 @@ def study(
     archs: tuple[str, ...],
     out: Path | None,
     dry_run: bool,
+    budget_files: tuple[Path, ...],
+    junit: Path | None,
+    annotate: str,
     **given: Any,
 ) -> None:
     """Compile, check and simulate models on architectures, and compare them.
@@ -112,8 +120,10 @@ def study(
     by commas, are compared: a point for each combination.
 
     Exit code 0: every point has an answer, also "does not fit" and "unsupported". 1: a point
-    failed or its outputs are wrong. 2: wrong input. 130: interrupted, finished points are saved.
+    failed or its outputs are wrong. 2: wrong input. 4: a budget is broken. 5: one is about
+    no point. 6: outputs behind one were not checked. 130: interrupted, finished points are saved.
     """  # fmt: skip
+    budgets = read_budgets(budget_files)
     means = {name: given.pop(name) for name in _RUNNING}
     typed = {name for name in given if context.get_parameter_source(name) == _TYPED}
     design = _design(archs, given, typed)
@@ -129,7 +139,8 @@ def study(
     frame = result.frame
     lines = [*summary_lines(frame, result.reused, folder), *_warnings(design)]
     show([results_table(frame)], lines)
-    sys.exit(0 if result.good else 1)
+    codes = judge(result, budgets, junit, annotate)
+    sys.exit(first_of(codes if result.good else {*codes, Code.BAD}))
 
 
 def _design(archs: Sequence[str], given: Mapping[str, Any], typed: Set[str]) -> Design:

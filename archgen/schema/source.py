@@ -55,6 +55,7 @@ class Kind:
 
 ARCHITECTURE = Kind("arch", "architecture")
 STUDY = Kind("study", "study")
+BUDGET = Kind("budget", "budget file")
 
 
 def read_tree(

@@ -291,7 +291,7 @@ def test_wrong_gates_are_told_all_at_once() -> None:
         (("--fail-if-worse=LATENCY:60%,energy:60%",), 0),
         (("--fail-if-worse", "latency:60%", "--fail-if-worse", "energy"), 3),
         (("--fail-if-worse", "dram"), 0),
-        (("--fail-if-worse", "area"), 4),
+        (("--fail-if-worse", "area"), 5),
         (("--fail-if-worse", "latncy:1%"), 2),
     ],
 )
@@ -328,7 +328,7 @@ def test_nothing_to_compare_is_no_success(folders: tuple[str, str]) -> None:
     sides = [f"{whole}:soma-edge", f"{whole}:gemmini-16"]
     assert CliRunner().invoke(compare, [*sides, "--on", "arch"]).exit_code == 0
     result = CliRunner().invoke(compare, [*sides, "--on", "arch", "--fail-if-worse"])
-    assert result.exit_code == 4
+    assert result.exit_code == 5
     assert "nothing compared" in result.output
 
 

@@ -1,0 +1,246 @@
+"""Budget files: what figures may be at most, or at least, on which networks and machines.
+
+    verified: true                           # the default: only outputs that were checked
+    budgets:
+      - latency_ms <= 5 on resnet50
+      - energy <= 2 mJ on mobilenet*, squeezenet* for edge-*
+      - {limit: peak_local_bytes <= 512 KiB, on: {batch: 1, dtype: int8}, optional: true}
+
+The one idea: a budget is kept by every point that it is about, and one that is about no point is
+not kept either, unless it says that it is optional.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+
+from archgen.outcomes.columns import COLUMNS
+from archgen.outcomes.conditions import ORDERS, amount, split_condition
+from archgen.outcomes.figures import figure_named, figure_of, is_figure, unit_of
+from archgen.outcomes.point import DIMENSION, Outcome
+from archgen.schema.mistakes import Mistake, Position, guess
+from archgen.schema.record import Reader
+from archgen.schema.source import BUDGET, read_tree
+from archgen.schema.tree import Table, find, plain
+from archgen.schema.view import View
+from archgen.studies.design import StudyError, agrees
+from archgen.studies.file import Several
+from simmodel.part import Part
+
+_FIXED = tuple(known.name for known in COLUMNS if "<" not in known.name)
+_WHOM = re.compile(r"\s+(on|for)\s+")
+_SIDES: Mapping[str, str] = {"on": "model", "for": "arch"}
+_EXAMPLE = "'latency_ms <= 5 on resnet50' or 'energy <= 2 mJ on resnet* for edge-*'"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A figure and its bound, in the unit of its column."""
+
+    figure: str
+    comparison: str
+    bound: float
+
+
+def limit_of(text: str) -> tuple[Limit, dict[str, tuple[str, ...]]]:
+    """The limit in `text`, and whom it is for: `latency_ms <= 5 on resnet50 for edge-*`.
+
+    Raises ValueError.
+    """
+    condition, *rest = _WHOM.split(text.strip())
+    parts = split_condition(condition)
+    if parts is None or parts[1] not in ORDERS:
+        raise ValueError(f"{text!r}: expected a figure, <= or >=, and a bound, such as {_EXAMPLE}")
+    name, comparison, bound = parts
+    figure = name if is_figure(name) else figure_named(name, _FIXED)
+    whom: dict[str, tuple[str, ...]] = {}
+    for word, names in zip(rest[::2], rest[1::2], strict=True):
+        patterns = tuple(part.strip() for part in names.split(","))
+        if not all(patterns) or _SIDES[word] in whom:
+            raise ValueError(f"{text!r}: expected names behind {word!r}, such as {_EXAMPLE}")
+        whom[_SIDES[word]] = patterns
+    return Limit(figure, comparison, amount(bound, figure, unit_of(figure))), whom
+
+
+def _checked(text: str) -> str:
+    limit_of(text)
+    return text
+
+
+LimitText = Annotated[str, AfterValidator(_checked)]
+
+
+class On(Part):
+    """The points that a budget is about: those that agree in all that is said."""
+
+    arch: Several[str] | None = None
+    """Names or patterns of machines."""
+    model: Several[str] | None = None
+    """Names or patterns of networks, as the study names them."""
+    batch: Several[PositiveInt] | None = None
+    dtype: Several[str] | None = None
+    dims: dict[str, Several[NonNegativeInt]] = Field(default_factory=dict)
+    """Sizes of free input dimensions."""
+    fusion: Several[str] | None = None
+    halo: Several[str] | None = None
+    objective: Several[str] | None = None
+    effort: Several[int] | None = None
+
+
+class Entry(Part):
+    """One budget, where a line of text does not say enough."""
+
+    limit: LimitText
+    """`latency_ms <= 5`, also with `on NETWORK` and `for MACHINE` behind it."""
+    on: On = On()
+    optional: bool = False
+    """Whether it may be about no point: for a file that several studies share."""
+
+
+class BudgetFile(Part):
+    """What stands in a budget file."""
+
+    verified: bool = True
+    """Whether the outputs behind a figure have to be checked, and right."""
+    budgets: Annotated[tuple[LimitText | Entry, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """One budget of a file."""
+
+    at: Position
+    text: str
+    """As it stands in the file."""
+    limit: Limit
+    on: Mapping[str, Any]
+    """Column -> values or patterns, of the points that it is about."""
+    optional: bool
+    verified: bool
+    """Whether outputs have to be checked."""
+
+    def about(self, outcome: Outcome) -> bool:
+        """Whether it is about this point."""
+        return agrees(outcome.row, self.on)
+
+    def check(self, outcome: Outcome) -> Check:
+        """What it says of a point that it is about."""
+        row, limit = outcome.row, self.limit
+        if row["status"] != "ok":
+            reason = str(row.get("reason") or "").partition("\n")[0]
+            return self._found(outcome, "broken", f"{row['status']}: {reason}")
+        if row.get("verified") is False:
+            return self._found(outcome, "broken", "its outputs are wrong")
+        value = figure_of(row, limit.figure)
+        if math.isnan(value):
+            near = guess(limit.figure, [name for name in row if is_figure(name)])
+            return self._found(outcome, "broken", f"it has no {limit.figure}{near}")
+        bound = _shown(limit.bound, limit.figure)
+        said = f"{limit.figure} {_shown(value, limit.figure)}, limit {bound}"
+        if not ORDERS[limit.comparison](value, limit.bound):
+            return self._found(outcome, "broken", f"{said}: {_excess(value, limit)}")
+        if self.verified and row.get("verified") is not True:
+            return self._found(outcome, "unverified", f"{said}, but its outputs were not checked")
+        return self._found(outcome, "kept", said)
+
+    def _found(self, outcome: Outcome, verdict: Verdict, said: str) -> Check:
+        return Check(self, outcome.label, verdict, said)
+
+
+Verdict = Literal["kept", "broken", "unverified", "idle"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a budget says of a point."""
+
+    budget: Budget
+    point: str
+    """Its label; empty where the budget is about no point, or about what is not finished."""
+    verdict: Verdict
+    said: str
+
+    def __str__(self) -> str:
+        whom = f"{self.point}: " if self.point else ""
+        return f"{self.budget.at.file}:{self.budget.at.line}: {whom}{self.said}"
+
+
+def check_budgets(budgets: Sequence[Budget], outcomes: Sequence[Outcome]) -> tuple[Check, ...]:
+    """What each budget says of each point that it is about, and which are about none."""
+    return tuple(check for budget in budgets for check in _checks(budget, outcomes))
+
+
+def _checks(budget: Budget, outcomes: Sequence[Outcome]) -> Iterator[Check]:
+    about = [outcome for outcome in outcomes if budget.about(outcome)]
+    yield from map(budget.check, about)
+    if not about and not budget.optional:
+        said = f"{budget.text!r} is about no point{_nearest(budget, outcomes)}"
+        yield Check(budget, "", "idle", said)
+
+
+def _nearest(budget: Budget, outcomes: Iterable[Outcome]) -> str:
+    """What was probably meant by a pattern that nothing agrees with."""
+    rows = [outcome.row for outcome in outcomes]
+    for column, wanted in budget.on.items():
+        if not any(agrees(row, {column: wanted}) for row in rows):
+            held = list(dict.fromkeys(str(row[column]) for row in rows if column in row))
+            near = guess(str(wanted[0]).strip("*"), held)
+            there = f"; there is {', '.join(map(repr, held[:5]))}" if held else ""
+            return f": none has the {column} {wanted[0]!r}{near or there}"
+    return ""
+
+
+def read_budgets(paths: Iterable[Path]) -> tuple[Budget, ...]:
+    """The budgets in these files. Raises StudyError with everything that is wrong with them."""
+    budgets: list[Budget] = []
+    mistakes: list[Mistake] = []
+    for path in paths:
+        tree, wrong = read_tree(path, str(path), BUDGET)
+        mistakes += wrong
+        if tree is None:
+            continue
+        found, errors = _reader().attempt(plain(tree))
+        mistakes += _reader().said(tree, errors)
+        if found is not None:
+            budgets += _budgets(found, tree)
+    if mistakes:
+        raise StudyError(map(str, sorted(set(mistakes))))
+    return tuple(budgets)
+
+
+def _budgets(found: BudgetFile, tree: Table) -> Iterator[Budget]:
+    for index, given in enumerate(found.budgets):
+        entry = given if isinstance(given, Entry) else Entry(limit=given)
+        node = find(tree, ("budgets", index))
+        assert node is not None
+        limit, whom = limit_of(entry.limit)
+        on = {name: value for name, value in entry.on if value is not None and name != "dims"}
+        on |= {f"{DIMENSION}{name}": sizes for name, sizes in entry.on.dims.items()}
+        yield Budget(node.at, entry.limit, limit, on | whom, entry.optional, found.verified)
+
+
+@cache
+def _reader() -> Reader[BudgetFile]:
+    return Reader(BudgetFile, View(BudgetFile.model_json_schema(by_alias=True)), BUDGET.root)
+
+
+def _shown(value: float, figure: str) -> str:
+    unit = unit_of(figure)
+    number = f"{value:,.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
+    return f"{number} {unit}".strip()
+
+
+def _excess(value: float, limit: Limit) -> str:
+    by = abs(value - limit.bound)
+    way = "over" if limit.comparison.startswith("<") else "under"
+    if not limit.bound:
+        return f"{_shown(by, limit.figure)} {way}"
+    return f"{100 * by / abs(limit.bound):.3g} % {way}"

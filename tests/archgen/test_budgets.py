@@ -1,0 +1,172 @@
+"""Budgets of figures: files in words, what they say of points, JUnit and annotations by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from host_only import HOST_ONLY, small_model
+from junitparser import Error, Failure, JUnitXml, Skipped
+
+from archgen.cli.gates import annotation, junit_xml, of_budgets, of_points
+from archgen.cli.main import cli
+from archgen.outcomes.point import Outcome
+from archgen.studies.budgets import Check, check_budgets, read_budgets
+from archgen.studies.design import StudyError
+from archgen.studies.results import Study
+from archgen.studies.sweep import study
+
+SHIPPED = Path(__file__).parents[2] / "studies" / "ci" / "budgets.yaml"
+
+
+def point(arch: str = "edge-a", model: str = "net", **more: Any) -> Outcome:
+    row = {"arch": arch, "model": model, "batch": 1, "dtype": "int8", "status": "ok"}
+    row |= {"latency_ms": 6.2, "energy_mj": 2.0, "peak_local_bytes": 1024, "verified": True}
+    return Outcome(f"{arch} {model}", f"{arch} {model} b1 int8", row | more)
+
+
+def checks(path: Path, text: str, *outcomes: Outcome) -> Sequence[Check]:
+    path.write_text(text)
+    return check_budgets(read_budgets([path]), outcomes)
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return Path("budgets.yaml")
+
+
+def test_what_is_broken_says_where_by_how_much(path: Path) -> None:
+    text = """budgets:
+  - latency_ms <= 5 on net
+  - latency <= 0.0062 s on other, n* for edge-*
+  - {limit: peak_local_bytes <= 0.5 KiB, on: {batch: [1, 2]}}
+  - energy >= 2.5 mJ
+"""
+    assert list(map(str, checks(path, text, point()))) == [
+        "budgets.yaml:2: edge-a net b1 int8: latency_ms 6.2 ms, limit 5 ms: 24 % over",
+        "budgets.yaml:3: edge-a net b1 int8: latency_ms 6.2 ms, limit 6.2 ms",
+        "budgets.yaml:4: edge-a net b1 int8: peak_local_bytes 1,024 bytes, limit 512 bytes: "
+        "100 % over",
+        "budgets.yaml:5: edge-a net b1 int8: energy_mj 2 mJ, limit 2.5 mJ: 20 % under",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "said"),
+    [
+        ({"latency_ms": 4.0}, "kept", "latency_ms 4 ms, limit 5 ms"),
+        ({"latency_ms": 4.0, "verified": None}, "unverified", "its outputs were not checked"),
+        ({"latency_ms": 4.0, "verified": False}, "broken", "its outputs are wrong"),
+        ({"latency_ms": None}, "broken", "it has no latency_ms"),
+        ({"status": "does_not_fit", "reason": "needs 2\nx"}, "broken", "does_not_fit: needs 2"),
+    ],
+)
+def test_a_figure_counts_where_its_outputs_are_right(
+    path: Path, more: dict[str, Any], verdict: str, said: str
+) -> None:
+    [check] = checks(path, "budgets: [latency_ms <= 5]", point(**more))
+    assert (check.verdict, said in check.said) == (verdict, True)
+    [lax] = checks(path, "verified: false\nbudgets: [latency_ms <= 5]", point(**more))
+    assert lax.verdict == ("kept" if verdict == "unverified" else verdict)
+
+
+def test_a_budget_about_no_point_says_what_was_meant(path: Path) -> None:
+    text = "budgets: [latency <= 5 on nat, latency <= 9 for edge-b*]"
+    assert [check.said for check in checks(path, text, point())] == [
+        "'latency <= 5 on nat' is about no point: none has the model 'nat'; did you mean 'net'?",
+        "'latency <= 9 for edge-b*' is about no point: none has the arch 'edge-b*'; "
+        "did you mean 'edge-a'?",
+    ]
+    assert checks(path, "budgets: [{limit: latency <= 5 on x, optional: true}]", point()) == ()
+
+
+def test_everything_wrong_with_a_file_is_said_at_once(path: Path) -> None:
+    path.write_text("""verified: maybe
+budgets:
+  - latncy <= 5 on resnet50
+  - energy <= 2 ms
+  - {limit: latency <= 5 ms, on: {arhc: x, batch: 0}}
+  - latency = 4
+  - {optional: true}
+extra: 1
+""")
+    with pytest.raises(StudyError) as told:
+        read_budgets([path, Path("missing.yaml")])
+    said = list(told.value.mistakes)
+    assert [line.split(": ")[0] for line in said] == [
+        *(f"budgets.yaml:{at}" for at in ("1:11", "3:5", "4:5", "5:35", "5:51", "6:5", "7:5",
+                                          "8:1")),
+        "missing.yaml",
+    ]  # fmt: skip
+    assert "'latncy' is no figure of the results; did you mean 'latency'?" in said[1]
+    assert "energy_mj is in mJ, not 'ms'" in said[2]
+    assert "unknown key 'arhc'; did you mean 'arch'?" in said[3]
+    assert "missing key 'limit'" in said[6]
+
+
+def test_the_shipped_example_reads() -> None:
+    assert [budget.optional for budget in read_budgets([SHIPPED])] == [False, False, False, True]
+
+
+def test_junit_has_a_case_for_each_finding(path: Path) -> None:
+    """Three points of which one does not fit and one is wrong; one budget about all of them."""
+    outcomes = (
+        point("a", compile_s=1.5, simulate_s=0.25),
+        point("b", status="does_not_fit", reason="needs \x1b[1m2"),
+        point("c", verified=False, note="y: off by 3"),
+        point("d", status="failed", reason="killed"),
+    )
+    found = checks(path, "budgets: [latency <= 7 on net for a]", *outcomes)
+    text = junit_xml([*of_points(Study(outcomes, ())), *of_budgets(found)])
+    points, budgets = JUnitXml.fromstring(text.decode())
+    assert (points.name, points.tests, points.failures, points.errors, points.skipped) == (
+        "points", 4, 1, 1, 1,
+    )  # fmt: skip
+    kinds = [[type(result) for result in case.result] for case in points]
+    assert kinds == [[], [Skipped], [Failure], [Error]]
+    assert [case.result[0].message for case in list(points)[1:]] == [
+        "does_not_fit: needs ?[1m2", "y: off by 3", "killed",
+    ]  # fmt: skip
+    assert points.time == 1.75
+    [case] = budgets
+    assert (case.name, case.result) == ("latency <= 7 on net for a: a net b1 int8", [])
+
+
+def test_an_annotation_stands_at_the_line_of_its_budget(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(Path.cwd().parent))
+    [finding] = of_budgets(checks(path, "budgets:\n  - latency <= 5", point()))
+    assert annotation(finding) == (
+        f"::error file={Path.cwd().name}/budgets.yaml,line=2,title=budget broken::"
+        "edge-a net b1 int8: latency_ms 6.2 ms, limit 5 ms: 24 %25 over"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("budgets: [latency <= 1 s]", 0, "1 of 1 checks of budgets are kept"),
+        ("budgets: [latency <= 1 ns]", 4, "budget broken: budgets.yaml:1: soma-edge"),
+        ("budgets: [latency <= 1 s on x]", 5, "budget about nothing: budgets.yaml:1"),
+        ("budgets: [latency <= 1 s on x, latency <= 1 ns]", 4, "about nothing"),
+        ("budgets: [latency <= 1]\n", 0, "kept"),
+    ],
+)
+def test_budgets_end_with_codes_of_their_own(
+    path: Path, monkeypatch: pytest.MonkeyPatch, text: str, code: int, said: str
+) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", "cache")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    study("soma-edge", str(small_model(Path("s.onnx"))), out="out", plots=False, tools=HOST_ONLY)
+    path.write_text(text)
+    given = ["results", "out", "--budget", "budgets.yaml", "--junit", "junit.xml"]
+    result = CliRunner().invoke(cli, given)
+    assert result.exit_code == code, result.output
+    assert said in result.output
+    assert ("::error file=budgets.yaml,line=1" in result.output) == bool(code)
+    assert JUnitXml.fromfile("junit.xml").tests == 1 + text.count("<=")
