@@ -38,7 +38,7 @@ def card_html(study: Subject) -> str:
 def _shown(points: list[PointView], ranking: Ranking) -> Sheet:
     if len(ranking.ranked) > 1 and len(points) > _ROWS:
         return machines_sheet(ranking)
-    return points_sheet(points, ranking, ())
+    return points_sheet(points, ranking, lambda point: "")
 
 
 def _table(sheet: Sheet) -> Markup:

@@ -6,7 +6,7 @@ here by plain functions, so a test can look at the values before they are text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from os import PathLike
 from pathlib import Path
@@ -23,12 +23,14 @@ from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account, account
 from archgen.report.changed import fields_of
 from archgen.report.cost_tables import area_sheet, energy_sheet
+from archgen.report.explorer import explorer
 from archgen.report.figures import (
     BARS,
     COSTS,
     DETAILS,
     Budget,
     Drawing,
+    bars_of,
     chosen_details,
     details,
     overviews,
@@ -46,6 +48,7 @@ from archgen.report.tables import (
     checks_sheet,
     machines_sheet,
     points_sheet,
+    swept,
     waterfall_sheet,
     yaml_anchor,
 )  # fmt: skip
@@ -82,7 +85,7 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "percent": percent, "signed": signed, "short": short, "times": times,
-        "counted": counted, "svg": Markup,
+        "counted": counted, "raw": Markup,
     }  # fmt: skip
     return made
 
@@ -99,6 +102,8 @@ def content(study: Subject) -> dict[str, Any]:
         for standing in ranking.ranked[:MACHINES]
     }
     shown = chosen_details(ranking)
+    table = points_sheet(points, ranking, _cards(ranking, shown))
+    rows = bars_of(len(points), ranking)
     figures = overviews(study, ranking)
     return {
         "about": study.about,
@@ -106,10 +111,11 @@ def content(study: Subject) -> dict[str, Any]:
         "sentences": sentences(points, ranking, found, study.about.total),
         "ranking": ranking,
         "machines": machines_sheet(ranking),
-        "points": points_sheet(points, ranking, shown),
+        "points": table,
+        "explorer": explorer(table, [heading for heading, _ in swept(points)]),
         "refusals": refusals(points),
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
-        "waterfall": waterfall_sheet([point for point in points if point.has_run]),
+        "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
         "reviews": [_review(standing, accounts, found) for standing in ranking.ranked[:MACHINES]],
         "figures": [each for each in figures if _kind(each) not in COSTS],
         "cost_figures": [each for each in figures if _kind(each) in COSTS],
@@ -126,15 +132,29 @@ def content(study: Subject) -> dict[str, Any]:
     }
 
 
+def _cards(ranking: Ranking, shown: Sequence[PointView]) -> Callable[[PointView], str]:
+    """For each point the id of what says most of it: its details, else what bounds its machine,
+    else the machine's file."""
+    detailed = {point.index for point in shown}
+    reviewed = {s.name: f"review-{n}" for n, s in enumerate(ranking.ranked[:MACHINES], 1)}
+
+    def card(point: PointView) -> str:
+        if point.index in detailed:
+            return point.anchor
+        return reviewed.get(point.machine) or yaml_anchor(ranking, point.machine)
+
+    return card
+
+
 def _kind(drawing: Drawing) -> str:
     return drawing.name.removeprefix("figure-")
 
 
 def _accounts(ranking: Ranking, outcomes: Sequence[Outcome]) -> dict[str, list[Account]]:
-    """By machine: the accounts of its best points."""
+    """By machine, of the best ones: the accounts of its best points."""
     return {
         standing.name: [account(p, outcomes[p.index]) for p in standing.best.values()]
-        for standing in ranking.ranked
+        for standing in ranking.ranked[:BARS]
     }
 
 

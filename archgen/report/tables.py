@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from archgen.outcomes.rows import column_word
 from archgen.outcomes.stalls import STALLS
@@ -67,20 +67,15 @@ def yaml_anchor(ranking: Ranking, name: str) -> str:
 
 
 def points_sheet(
-    points: Sequence[PointView], ranking: Ranking, detailed: Iterable[PointView]
+    points: Sequence[PointView], ranking: Ranking, card_of: Callable[[PointView], str]
 ) -> Sheet:
-    """One row for each point of the study; links lead to those in `detailed`."""
-    shown = {point.index for point in detailed}
+    """One row for each point of the study; `card_of` says which id of the page tells more of it."""
     base = next((each.best for each in ranking.standings if each.name == ranking.baseline), {})
-
-    def link(p: PointView) -> str:
-        return p.anchor if p.index in shown else ""
-
     columns: list[Made[PointView]] = [
-        Made(Heading("Machine", number=False), lambda p: word(p.machine, link(p))),
+        Made(Heading("Machine", number=False), lambda p: word(p.machine, card_of(p))),
         Made(Heading("Workload", number=False), lambda p: word(p.workload)),
         Made(Heading("Choice", number=False), lambda p: word(p.choice)),
-        *_swept(points),
+        *(_swept_column(heading, field) for heading, field in swept(points)),
         Made(Heading("Status", number=False), _status),
         Made(Heading("Latency", "ms"), lambda p: figure(p.get("latency_ms"), 4)),
         Made(Heading("Throughput", "samples/s"), lambda p: figure(p.get("throughput_ips"), 4)),
@@ -116,21 +111,22 @@ _LENT: Made[PointView] = Made(
 )
 
 
-def _swept(points: Sequence[PointView]) -> list[Made[PointView]]:
-    """A column for each field of the architecture that the study sweeps."""
+def swept(points: Sequence[PointView]) -> list[tuple[Heading, str]]:
+    """The columns of fields of the architecture that the study sweeps, and these fields."""
     names = [name for name in (points[0].row if points else {}) if name.startswith("arch.")]
-    return [_swept_column(name) for name in names]
+    fields = [name.removeprefix("arch.") for name in names]
+    return [(Heading(".".join(f.split(".")[-2:]), title=f"field {f}"), f) for f in fields]
 
 
-def _swept_column(name: str) -> Made[PointView]:
+def _swept_column(heading: Heading, field: str) -> Made[PointView]:
     def cell(point: PointView) -> Cell:
+        name = f"arch.{field}"
         value = point.row.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
             return word(point.text(name) or NONE)
         return Cell(_spelled(point, field, float(value)), f"{value:.6g}")
 
-    field = name.removeprefix("arch.")
-    return Made(Heading(".".join(field.split(".")[-2:]), title=f"field {field}"), cell)
+    return Made(heading, cell)
 
 
 def _spelled(point: PointView, field: str, value: float) -> str:

@@ -32,6 +32,7 @@ _OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-quic", "--disable-dev-shm-usage", "--remote-debugging-pipe",
+    "--enable-unsafe-swiftshader",  # WebGL where there is no graphics card
 )  # fmt: skip
 _PATIENCE = 60.0
 """Seconds for one answer; machines that run tests may be busy."""
@@ -95,6 +96,25 @@ class Page:
             known = {"key": key, "code": key, "windowsVirtualKeyCode": code}
             self.call("Input.dispatchKeyEvent", type=kind, **known, **text)
 
+    def point_at(self, x: float, y: float) -> None:
+        """The mouse moved to a place of the window."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def drag(self, *places: tuple[float, float]) -> None:
+        """The mouse pressed at the first place, moved through all, and released: a click at one."""
+        held = {"button": "left", "clickCount": 1}
+        (x, y), (last_x, last_y) = places[0], places[-1]
+        self.point_at(x, y)
+        self.call("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, **held)
+        for x, y in places[1:]:
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y, buttons=1, **held)
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=last_x, y=last_y, **held)
+
+    def printed(self, target: Path) -> None:
+        """The page as a printer gets it, as a PDF file."""
+        made = self.call("Page.printToPDF", printBackground=True)
+        target.write_bytes(base64.b64decode(made["data"]))
+
     def screenshot(self, target: Path, whole: bool = False) -> None:
         """What is visible, or the whole page, as a PNG file."""
         made = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
@@ -140,7 +160,9 @@ class Page:
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning"):
             self.problems.append(str(params["args"]))
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
-            self.problems.append(str(params["entry"]["text"]))
+            said = str(params["entry"]["text"])
+            if "GL Driver Message" not in said:  # how fast drawing without a card is
+                self.problems.append(said)
         elif method == "Network.requestWillBeSent":
             self.requests.append(str(params["request"]["url"])[:200])
 

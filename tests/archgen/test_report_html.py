@@ -313,7 +313,7 @@ def measured(program: Program, arch: Arch) -> tuple[int, Account]:
     costs = costs_of(arch)
     energy = energy_of(trace, program, arch, costs)
     point: dict[str, Any] = {"arch": arch.name, "model": "net", "batch": 1, "dtype": arch.types[0]}
-    point |= DEFAULT.columns
+    point |= {"family": arch.name} | DEFAULT.columns
     row = point | {"status": "ok"} | metrics_row(measure(trace, program, arch), program, arch)
     row |= energy_row(energy, costs.area)
     layers = [point | layer for layer in layer_rows(trace, energy.layers)]

@@ -57,26 +57,39 @@
     return (row) => !missing(row.cells[column]) && compare(number(row.cells[column]));
   };
 
+  // Tests by name hide the rows of a table that do not pass them all: one is the filter above it.
+  const narrowable = (sheet, table) => {
+    const tests = new Map();
+    const all = [...table.tBodies[0].rows];
+    const output = sheet.querySelector(".tools output");
+    const passes = (row, besides) => [...tests].every(([name, test]) => besides.includes(name) || test(row));
+    sheet.passing = (...besides) => all.filter((row) => passes(row, besides));
+    sheet.narrow = (name, test) => {
+      if (test) tests.set(name, test); else tests.delete(name);
+      let left = 0;
+      all.forEach((row) => { row.hidden = !passes(row, []); left += !row.hidden; });
+      if (output) output.textContent = left === all.length ? `${left} rows` : `${left} of ${all.length} rows`;
+      sheet.dispatchEvent(new CustomEvent("narrowed", { detail: name }));
+    };
+  };
+
   const filterable = (sheet, table) => {
     const tools = sheet.querySelector(".tools");
     if (!tools) return;
     const input = tools.querySelector("input");
-    const output = tools.querySelector("output");
     const names = [...table.tHead.rows[0].cells].map((head) => head.dataset.name.toLowerCase());
     tools.hidden = false;
     input.addEventListener("input", () => {
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       const tests = words.map((word) => test(word, names));
-      const rows = [...table.tBodies[0].rows];
-      rows.forEach((row) => { row.hidden = !tests.every((passes) => passes(row)); });
-      const left = rows.filter((row) => !row.hidden).length;
-      output.textContent = left === rows.length ? `${left} rows` : `${left} of ${rows.length} rows`;
+      sheet.narrow("text", tests.length ? (row) => tests.every((passes) => passes(row)) : null);
     });
   };
 
   document.querySelectorAll(".sheet").forEach((sheet) => {
     const table = sheet.querySelector("table");
     sortable(table);
+    narrowable(sheet, table);
     filterable(sheet, table);
   });
 
@@ -98,6 +111,7 @@
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     for (let part = target; part; part = part.parentElement) if (part.tagName === "DETAILS") part.open = true;
     if (target) target.scrollIntoView();
+    return target;
   };
   addEventListener("hashchange", reveal);
   reveal();

@@ -1,0 +1,69 @@
+"""What the plots over all points are told: which columns are axes, and what they start with.
+
+The one idea: the table of all points is the data. Its rows hold every figure that can be chosen, so
+plots draw what the table holds and a filter or a brush hides rows of it; nothing is said twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from archgen.plots.style import CYCLE
+from archgen.report.bundle import EXTRA, Bundle, bundle
+from archgen.report.sheet import Heading, Sheet
+
+LEAST = 6
+"""Results from which on plots are worth the size of what draws them."""
+_NAMES = ("machine", "workload", "choice", "status")
+_FIGURES = ("latency", "throughput", "energy", "area", "matrix_use", "largest_wait")
+_MORE = ("throughput", "speed", "matrix_use", "of_roofline", "per_area", "efficiency")
+_LESS = ("latency", "dram", "local_peak", "energy", "area", "on_host")
+_MISSING = (
+    "Plots of these points that can be filtered and brushed are left out, as the plotting library "
+    f"is not installed: pip install '{EXTRA}', then archgen report FOLDER."
+)
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """The plots over all points of a page."""
+
+    bundle: Bundle | None
+    columns: str
+    """What the page's script is told, as JSON without markup."""
+
+    @property
+    def missing(self) -> str:
+        """Why there are no plots; empty where there are."""
+        return "" if self.bundle else _MISSING
+
+
+def explorer(points: Sheet, fields: Sequence[Heading]) -> Explorer | None:
+    """Plots of the table `points`, in which `fields` are what was swept; None for few results."""
+    headings = {each.name: each for each in points.headings}
+    if _results(points) < LEAST:
+        return None
+    said = {
+        "columns": {name: {"text": h.text, "unit": h.unit} for name, h in headings.items()},
+        "names": _known(_NAMES, headings),
+        "fields": [each.name for each in fields if each.name in headings],
+        "figures": _known(_FIGURES, headings),
+        "more": _known(_MORE, headings),
+        "less": _known(_LESS, headings),
+        "palette": CYCLE,
+    }
+    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+    return Explorer(bundle(), text.replace("<", "\\u003c").replace("&", "\\u0026"))
+
+
+def _results(points: Sheet) -> int:
+    """Rows with a latency."""
+    names = [each.name for each in points.headings]
+    place = names.index("latency") if "latency" in names else None
+    return 0 if place is None else sum(bool(row[place].value) for row in points.rows)
+
+
+def _known(names: Iterable[str], headings: dict[str, Heading]) -> list[str]:
+    return [name for name in names if name in headings]

@@ -1,0 +1,277 @@
+"""The plots of the report in a real browser, by use: filter, brush, choose, hover, click, print.
+
+A sweep of 3 sizes x 4 bandwidths for two networks, made by a law (`many_points`): 24 points.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Page, browser, chromium
+from conv_net import conv_net
+from many_points import NETWORKS, sweep
+
+from archgen.report import bundle as bundles
+from archgen.report import report_html, write_report
+from archgen.report.explorer import Explorer, explorer
+from archgen.report.points import views
+from archgen.report.ranking import rank
+from archgen.report.sheet import Cell, Heading, Made, sheet
+from archgen.report.tables import points_sheet, swept
+from archgen.studies.results import Study
+from archgen.studies.sweep import study
+
+FOUND = chromium()
+in_browser = pytest.mark.skipif(FOUND is None, reason="there is no Chromium")
+MOST = 10_000_000
+"""Bytes of a page with 1,000 points."""
+LOOKS = "[...document.querySelectorAll('#plot-points .scatterlayer .point')]"
+ROWS = "[...document.querySelectorAll('#points tbody tr')].filter((row) => !row.hidden)"
+
+
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Study:
+    folder = tmp_path_factory.mktemp("explore")
+    net = conv_net(folder / "net.onnx")
+    return study("cocco-simba-1c", net, out=folder / "out", plots=False, verify=False)
+
+
+@pytest.fixture(scope="module")
+def file(one_run: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("explore-page") / "report.html"
+    return write_report(sweep(one_run, 3, 4), target)
+
+
+@pytest.fixture(scope="module")
+def browsed() -> Iterator[Page]:
+    assert FOUND is not None
+    with browser(FOUND) as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browsed: Page, file: Path) -> Page:
+    """The page with its plots drawn, scrolled to them."""
+    browsed.problems.clear()
+    browsed.requests.clear()
+    browsed.open(file, 1280, "light", 1400)
+    until(browsed, "document.querySelector('#plot-lines .y-axis')")
+    browsed.run("document.getElementById('plot-points').scrollIntoView()")
+    return browsed
+
+
+def until(page: Page, script: str) -> None:
+    """Wait for what `script` looks for."""
+    end = time.monotonic() + 60
+    while not page.run(f"!!({script})"):
+        assert time.monotonic() < end, script
+        time.sleep(0.05)
+
+
+def shown(page: Page, name: str) -> list[str]:
+    """What the rows that are left show in a column."""
+    place = f"""[...document.querySelectorAll('#points th')]
+        .findIndex((head) => head.dataset.name === {name!r})"""
+    found: list[str] = page.run(f"{ROWS}.map((row) => row.cells[{place}].textContent)")
+    return found
+
+
+def drawn(page: Page) -> int:
+    """Points of the plot, faded or not."""
+    found: int = page.run(f"{LOOKS}.length")
+    return found
+
+
+def bright(page: Page) -> int:
+    found: int = page.run(f"{LOOKS}.filter((mark) => mark.style.opacity > 0.5).length")
+    return found
+
+
+def choose(page: Page, name: str, value: str) -> None:
+    page.run(
+        f"""(() => {{
+          const select = document.querySelector('#plots select[name={json.dumps(name)}]');
+          select.value = {json.dumps(value)};
+          select.dispatchEvent(new Event('change', {{ bubbles: true }}));
+        }})()"""
+    )
+
+
+def box(page: Page, script: str) -> dict[str, float]:
+    """Where an element lies in the window."""
+    found: dict[str, float] = page.run(f"{script}.getBoundingClientRect().toJSON()")
+    return found
+
+
+def middle(page: Page, script: str) -> tuple[float, float]:
+    found = box(page, script)
+    return found["x"] + found["width"] / 2, found["y"] + found["height"] / 2
+
+
+@in_browser
+def test_plots_load_alone_and_offer_to_send_nothing(page: Page, file: Path) -> None:
+    assert page.problems == []
+    assert [name for name in page.requests if not name.startswith("blob:")] == [
+        file.resolve().as_uri()
+    ]
+    assert drawn(page) == len(shown(page, "machine")) == 24
+    offered: list[str] = page.run(
+        "[...document.querySelectorAll('.modebar-btn')].map((button) => button.ariaLabel)"
+    )
+    assert "Lasso Select" in offered
+    assert not [name for name in offered if "hare" in name or "loud" in name]
+    assert page.run("[...document.querySelectorAll('.plot a[href]')].length") == 0
+
+
+@in_browser
+def test_filters_narrow_plots_and_table_alike(page: Page) -> None:
+    choose(page, "workload", NETWORKS[0])
+    assert drawn(page) == len(shown(page, "machine")) == 12
+    assert "12 of 24 points" in page.run("document.getElementById('narrowing').textContent")
+    page.run(
+        """(() => {
+          const input = document.querySelector('#points input');
+          input.value = 'local.size<=131072';
+          input.dispatchEvent(new Event('input'));
+        })()"""
+    )
+    assert set(shown(page, "local.size")) == {"64 KiB", "128 KiB"}
+    assert drawn(page) == 8
+    page.run("document.querySelector('#narrowing button').click()")
+    assert drawn(page) == len(shown(page, "machine")) == 24
+
+
+@in_browser
+def test_a_box_keeps_its_points_everywhere(page: Page) -> None:
+    choose(page, "x", "local.size")
+    place = box(page, "document.querySelector('#plot-points .nsewdrag')")
+    right = place["x"] + place["width"] * 0.75  # 64, 128 and 192 KiB are at equal distances
+    top, bottom = place["y"] + 2, place["y"] + place["height"] - 2
+    page.drag((place["x"] + 2, top), (right - 50, bottom - 50), (right, bottom))
+    until(page, f"{ROWS}.length < 24")
+    assert set(shown(page, "local.size")) == {"64 KiB", "128 KiB"}
+    assert len(shown(page, "machine")) == 16
+    assert (drawn(page), bright(page)) == (24, 16)
+    lines = "document.getElementById('plot-lines').data[0].dimensions[0].values.length"
+    assert page.run(lines) == 16
+
+
+@in_browser
+def test_a_range_on_a_line_fades_the_other_points(page: Page) -> None:
+    axis = "document.querySelectorAll('#plot-lines .axis-brush')[1]"
+    page.run("document.getElementById('plot-lines').scrollIntoView()")
+    place = box(page, f"{axis}.querySelector('.background')")
+    across = place["x"] + place["width"] / 2
+    # The upper half of dram.bandwidth.
+    half = place["y"] + place["height"] * 0.45
+    page.drag((across, place["y"] + 4), (across, half - 30), (across, half))
+    until(page, f"{ROWS}.length < 24")
+    assert set(shown(page, "dram.bandwidth")) == {"12 GB/s", "16 GB/s"}
+    assert (drawn(page), bright(page)) == (24, 12)
+
+
+@in_browser
+def test_axes_colour_and_size_are_chosen(page: Page) -> None:
+    for name, value in (("x", "dram.bandwidth"), ("y", "energy"), ("colour", "latency")):
+        choose(page, name, value)
+    titles = page.run("[...document.querySelectorAll('.infolayer text')].map((t) => t.textContent)")
+    assert {"dram.bandwidth", "Energy [mJ]", "Latency [ms]"} <= set(titles)
+    ticks = page.run("[...document.querySelectorAll('.xtick text')].map((t) => t.textContent)")
+    assert ticks == ["4 GB/s", "8 GB/s", "12 GB/s", "16 GB/s"]
+    widths = f"new Set({LOOKS}.map((mark) => Math.round(mark.getBoundingClientRect().width))).size"
+    assert page.run(widths) == 1
+    choose(page, "size", "area")
+    assert page.run(widths) > 2
+
+
+@in_browser
+def test_the_mouse_over_a_point_tells_it_and_a_click_leads_to_its_card(page: Page) -> None:
+    place = middle(page, f"{LOOKS}[7]")
+    page.point_at(*place)
+    until(page, "document.querySelector('#plot-points .hovertext')")
+    said = page.run("document.querySelector('#plot-points .hovertext').textContent")
+    for part in ("cocco-simba-1c-size", NETWORKS[0], "local.size: ", "Latency: ", "Area: "):
+        assert part in said
+    page.drag(place)
+    until(page, "location.hash")
+    card = "document.getElementById(location.hash.slice(1))"
+    name = page.run(f"{card}.querySelector('h3, summary').textContent")
+    assert said.startswith(name.split(":")[0].removesuffix(".yaml"))
+    assert 0 <= box(page, card)["y"] < 1400
+
+
+@in_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_plots_take_the_colours_of_the_page(page: Page, file: Path, scheme: str) -> None:
+    page.media("screen", scheme)
+    ink = page.run("getComputedStyle(document.body).color")
+    inks: list[Any] = page.run(
+        """[...document.querySelectorAll('.plot .xtick text, .plot .axis-title')]
+           .map((text) => getComputedStyle(text).fill)"""
+    )
+    assert inks and set(inks) == {ink}
+
+
+@in_browser
+def test_a_print_has_the_plots_within_the_paper(page: Page, tmp_path: Path) -> None:
+    page.media("", "light")
+    page.run("""addEventListener("beforeprint", () => { window.printedWidth = Math.max(
+        ...[...document.querySelectorAll(".plot .main-svg")].map((s) => s.clientWidth)); })""")
+    page.printed(tmp_path / "page.pdf")
+    assert 0 < page.run("window.printedWidth") <= 700
+
+
+def test_a_thousand_points_are_a_page_of_ten_megabytes(one_run: Study) -> None:
+    made = sweep(one_run, 25, 20)
+    assert len(made.outcomes) == 1000
+    assert len(report_html(made).encode()) < MOST
+
+
+def plots_of(made: Study) -> Explorer | None:
+    points = views(made)
+    table = points_sheet(points, rank(points, made.archs), lambda point: "")
+    return explorer(table, [heading for heading, _ in swept(points)])
+
+
+def test_without_the_library_the_page_says_what_is_missing(
+    one_run: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(bundles, "distribution", missing)
+    found = plots_of(sweep(one_run, 2, 3))
+    assert found is not None
+    assert found.bundle is None
+    assert "pip install 'archgen[interactive]'" in found.missing
+
+
+def test_few_points_need_no_plots(one_run: Study) -> None:
+    assert plots_of(one_run) is None
+    assert plots_of(sweep(one_run, 1, 2)) is None
+    assert plots_of(sweep(one_run, 1, 3)) is not None
+
+
+def test_names_of_columns_are_no_markup() -> None:
+    hostile = "</script><b>"
+    columns = [
+        Made(Heading("Latency"), lambda value: Cell("1", f"{value}")),
+        Made(Heading(hostile), lambda value: Cell("2", f"{value}")),
+    ]
+    found = explorer(sheet("points", "", columns, range(1, 9)), [Heading(hostile)])
+    assert found is not None
+    assert "<" not in found.columns
+    assert json.loads(found.columns)["fields"] == [hostile]
+
+
+def test_the_licence_of_the_library_comes_with_it() -> None:
+    found = bundles.bundle()
+    assert found is not None
+    for part in ("MIT", "Plotly", "Permission is hereby granted"):
+        assert part in found.licence
