@@ -16,10 +16,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import Annotated
 
 from simmodel.dtype import per_byte, size_of
 
-Terms = tuple[tuple[str, int], ...]
+Variable = Annotated[str, "variable"]
+"""Name of a loop's variable or of a register, where it is used."""
+Terms = tuple[tuple[Variable, int], ...]
 """Loop variable and its factor, in loop order."""
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from simmodel.loadable.wire import LoadableError
 
 MAGIC = b"\x89NPU\r\n\x1a\n"
-VERSION, OLDEST = 1, 1
+VERSION, OLDEST = 2, 2
 """What is written, and the lowest version of a reader that understands it."""
 ALIGNMENT = 64
 _HEADER, _ENTRY = struct.Struct("<8sIIIIQ"), struct.Struct("<16sIIQQ")
@@ -82,6 +82,9 @@ def _header(data: bytes) -> tuple[int, int]:
     if oldest > VERSION:
         said = f"format {version}, for readers of format {oldest} on; this one reads {VERSION}"
         raise LoadableError(12, f"{said}: use a newer archgen")
+    if version < OLDEST:
+        said = f"format {version}; this reader knows {OLDEST} .. {VERSION}"
+        raise LoadableError(8, f"{said}: compile the network again")
     if size != len(data):
         raise LoadableError(24, f"expected {size} bytes, the file has {len(data)}")
     return count, checksum

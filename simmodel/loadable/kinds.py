@@ -8,6 +8,7 @@ which of several kinds a value has. The words are whole numbers, one for each le
     bool       0 or 1
     float      place in the table of numbers
     text       place in the table of strings
+    variable   loops between it and that one; below 0: -1 less the place of a register's name
     bytes      offset and length in the data
     array      type (text), each extent, offset         dimensions
     list       those of its elements                    elements
@@ -32,6 +33,7 @@ import numpy as np
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.loadable.wire import LoadableError
 from simmodel.program import Program
+from simmodel.region import Variable
 
 
 class Code(IntEnum):
@@ -49,6 +51,7 @@ class Code(IntEnum):
     ROW = 9
     CHOICE = 10
     RECORD = 11
+    VARIABLE = 12
 
 
 PARTS = {Code.LIST: 1, Code.MAP: 2}
@@ -62,12 +65,14 @@ _PLAIN = {
     float: Code.FLOAT,
     str: Code.TEXT,
     bytes: Code.BYTES,
+    Variable: Code.VARIABLE,
 }
 _TAKEN: dict[int, tuple[type, ...]] = {
     Code.NONE: (NoneType,),
     Code.INT: (int, np.integer),
     Code.BOOL: (bool, np.bool_),
     Code.TEXT: (str,),
+    Code.VARIABLE: (str,),
     Code.FLOAT: (int, float, np.number),
     Code.BYTES: (bytes,),
     Code.ARRAY: (np.ndarray,),
@@ -130,11 +135,11 @@ APART: dict[type, tuple[str, ...]] = {Loop: ("body",), Program: (STREAMS, *rows_
 """Fields that are no part of their record: items of a loop stand behind it in the stream."""
 
 
-def name_of(cls: type) -> str:
+@cache
+def name_of(cls: Any) -> str:
     """How files call a class: instructions by their mnemonics, which are no names of classes."""
-    if issubclass(cls, Instruction):
-        return f"{cls.MNEMONIC}:"
-    return cls.__name__
+    name: str = f"{cls.MNEMONIC}:" if issubclass(cls, Instruction) else cls.__name__
+    return name
 
 
 @cache
@@ -144,7 +149,7 @@ def fields_of(cls: Any) -> Mapping[str, tuple[Kind, tuple[type, ...]]]:
     Raises:
         LoadableError: a field has a type that no file holds.
     """
-    hints = get_type_hints(cls)
+    hints = get_type_hints(cls, include_extras=True)
     names = [f.name for f in dataclasses.fields(cls) if f.name not in APART.get(cls, ())]
     found = {}
     for name in names:
@@ -185,8 +190,10 @@ def kind_of(hint: Any, inside: list[type]) -> Kind:
 
 def fits(value: Any, kind: Kind) -> bool:
     """Whether `value` is of `kind`, as far as a choice needs to know."""
-    if kind.code == Code.CHOICE:
+    code = kind.code
+    if code == Code.CHOICE:
         return any(fits(value, part) for part in kind.parts)
-    if kind.code == Code.RECORD:
-        return dataclasses.is_dataclass(value) and name_of(type(value)) == kind.record
-    return isinstance(value, _TAKEN[kind.code])
+    if code == Code.RECORD:
+        cls: Any = type(value)
+        return name_of(cls) == kind.record and dataclasses.is_dataclass(cls)
+    return isinstance(value, _TAKEN[code])

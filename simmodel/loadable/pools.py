@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simmodel.dtype import NAMES, NUMPY
+from simmodel.loadable.copies import Expanded, squeezed
 from simmodel.loadable.wire import LoadableError
 
 ALIGNMENT = 64
@@ -56,7 +57,7 @@ class Pools:
         texts = [text.encode("utf-8", "surrogatepass") for text in self._texts]
         lengths = np.array([len(text) for text in texts], "<u4").tobytes()
         return {
-            "strings": struct.pack("<I", len(texts)) + lengths + b"".join(texts),
+            "strings": squeezed(struct.pack("<I", len(texts)) + lengths + b"".join(texts)),
             "numbers": b"".join(self._numbers),
             "data": bytes(self._data),
         }
@@ -111,24 +112,30 @@ def type_of(array: NDArray[Any]) -> str:
     return name
 
 
-def strings(data: memoryview, start: int) -> list[str]:
+def strings(section: memoryview, start: int) -> list[str]:
     """The table of strings that stands at byte `start` of the file. Raises LoadableError."""
+    table = Expanded(section, start, "strings")
+    data = bytes(table.data)
+
+    def wrong(at: int, message: str) -> LoadableError:
+        return LoadableError(int(table.places(np.array([at]))[0]), f"strings: {message}")
+
     if len(data) < 4:
-        raise LoadableError(start, f"strings: expected a count of 4 bytes, found {len(data)}")
+        raise wrong(0, f"expected a count of 4 bytes, found {len(data)}")
     (count,) = struct.unpack_from("<I", data)
     if 4 + 4 * count > len(data):
         there = f"{(len(data) - 4) // 4} lengths"
-        raise LoadableError(start, f"strings: expected {count} lengths, there is room for {there}")
+        raise wrong(0, f"expected {count} lengths, there is room for {there}")
     ends = 4 + 4 * count + np.cumsum(np.frombuffer(data, "<u4", count, 4), dtype=np.int64)
     end = int(ends[-1]) if count else 4
     if end != len(data):
-        raise LoadableError(start, f"strings: expected {end} bytes, found {len(data)}")
+        raise wrong(0, f"expected {end} bytes, found {len(data)}")
     found, at = [], 4 + 4 * count
     for stop in ends.tolist():
         try:
             found.append(str(data[at:stop], "utf-8", "surrogatepass"))
         except UnicodeDecodeError:
-            raise LoadableError(start + at, "strings: expected UTF-8") from None
+            raise wrong(at, "expected UTF-8") from None
         at = stop
     return found
 

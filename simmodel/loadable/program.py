@@ -13,6 +13,7 @@ from typing import Any
 
 from simmodel.isa import INSTRUCTIONS, Item, Loop
 from simmodel.loadable.container import Name, Section, packed, unpacked
+from simmodel.loadable.copies import numbers_of
 from simmodel.loadable.kinds import DEPTH, STREAMS, End, commands, name_of, rows_of
 from simmodel.loadable.pools import Pools, Tables, numbers, strings
 from simmodel.loadable.records import Bound, Written, bind, read_records
@@ -117,7 +118,7 @@ class _File:
         texts = strings(content, offset)
         offset, content = self._section(("numbers", 0))
         self._tables = Tables(texts, numbers(content, offset), self._section(("data", 0))[1])
-        self._records = read_records(self._numbers(("records", 0)), texts)
+        self._records = read_records(self._record_numbers(), texts)
         self._named = {record.name: record for record in self._records}
         self._seen: dict[str, Bound] = {}
 
@@ -127,9 +128,9 @@ class _File:
             raise LoadableError(None, f"expected a section {name[0]}{number}, there is none")
         return self.sections[name]
 
-    def _numbers(self, name: Name) -> Numbers:
-        offset, content = self._section(name)
-        return Numbers(content, offset, f"{name[0]} {name[1]}" if name[0] == CODE else name[0])
+    def _record_numbers(self) -> Numbers:
+        offset, content = self._section(("records", 0))
+        return Numbers(content, "records", len(content), lambda at: at + offset)
 
     def text(self, name: str) -> str:
         """A section of text."""
@@ -153,7 +154,10 @@ class _File:
 
     def rows(self, name: Name, bounds: Sequence[Bound | None]) -> Iterator[Any]:
         """What the rows of a section stand for."""
-        return Reader(self._numbers(name), self._tables, bounds, self._records).values()
+        offset, content = self._section(name)
+        what = f"{name[0]} {name[1]}" if name[0] == CODE else name[0]
+        numbers = numbers_of(content, offset, what)
+        return Reader(numbers, self._tables, bounds, self._records).values()
 
     def one(self, name: str, cls: type, make: Callable[..., Any] | None = None) -> Any:
         """What the only row of a section stands for."""

@@ -7,6 +7,7 @@ form, most of what a program holds, are then a lookup for each part that was see
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,66 +25,123 @@ Make = Callable[[Words], Any]
 class Taken:
     """Form and words of one value, as it is taken apart."""
 
-    def __init__(self, pools: Pools) -> None:
+    def __init__(self, pools: Pools, around: Sequence[int]) -> None:
+        """`around`: names of the loops around it, the outermost first."""
         self.form: list[int] = []
         self.words: list[int] = []
-        self._pools = pools
+        self.pools, self._around = pools, around
 
     def record(self, value: Any, skip: int = 0) -> None:
-        """Take apart all fields of a record but the first `skip`. Raises LoadableError."""
-        cls: Any = type(value)
-        for name, (kind, _) in list(fields_of(cls).items())[skip:]:
-            try:
-                self.take(getattr(value, name), kind)
-            except LoadableError as wrong:
-                said = f"{type(value).__name__}.{name}: {wrong}"
-                raise LoadableError(None, said) from None
+        """Take apart all fields of a record but the first `skip`. Raises LoadableError: a value is
+        not of its kind, or too large."""
+        _fields(self, value, skip)
 
-    def take(self, value: Any, kind: Kind) -> None:
-        """Take apart a value. Raises LoadableError: it is not of `kind`, or too large."""
+    def outwards(self, name: int) -> int:
+        """Loops between here and that of this name; below 0 a name that none around has."""
+        for outwards, known in enumerate(reversed(self._around)):
+            if known == name:
+                return outwards
+        return -1 - name
+
+
+Put = Callable[[Taken, Any], None]
+"""Takes a value of one kind apart. Raises LoadableError: it is of another."""
+
+
+def _fields(to: Taken, value: Any, skip: int = 0) -> None:
+    cls: Any = type(value)
+    for name, put in _puts(cls)[skip:]:
+        try:
+            put(to, getattr(value, name))
+        except LoadableError as wrong:
+            raise LoadableError(None, f"{cls.__name__}.{name}: {wrong}") from None
+
+
+@cache
+def _puts(cls: Any) -> tuple[tuple[str, Put], ...]:
+    """What takes the fields of a record apart."""
+    return tuple((name, _put(kind)) for name, (kind, _) in fields_of(cls).items())
+
+
+def _put(kind: Kind) -> Put:
+    if kind.code in (Code.LIST, Code.MAP):
+        put = _several(kind)
+    elif kind.code == Code.ROW:
+        put = _row([_put(part) for part in kind.parts])
+    elif kind.code == Code.CHOICE:
+        put = _choice(kind)
+    elif kind.code == Code.RECORD:
+        put = _fields
+    else:
+        put = _LEAVES[kind.code]
+
+    def checked(to: Taken, value: Any) -> None:
         if not fits(value, kind):
             raise LoadableError(None, f"expected {kind}, found {value!r}")
-        code, words, parts = kind.code, self.words, kind.parts
-        if code in (Code.INT, Code.BOOL):
-            if not -LIMIT < value < LIMIT:
-                raise LoadableError(None, f"expected a number below {LIMIT}, found {value}")
-            words.append(int(value))
-        elif code == Code.FLOAT:
-            words.append(self._pools.number(value))
-        elif code == Code.TEXT:
-            words.append(self._pools.text(value))
-        elif code == Code.BYTES:
-            words += [self._pools.data(value), len(value)]
-        elif code == Code.ARRAY:
-            self._array(value)
-        elif code == Code.CHOICE:
-            chosen = next(n for n, part in enumerate(parts) if fits(value, part))
-            self.form.append(chosen)
-            self.take(value, parts[chosen])
-        elif code == Code.RECORD:
-            self.record(value)
-        elif code != Code.NONE:
-            self._several(value, kind)
+        put(to, value)
 
-    def _several(self, value: Any, kind: Kind) -> None:
-        if kind.code != Code.ROW:
-            self.form.append(len(value))
-        if kind.code == Code.LIST:
-            for each in value:
-                self.take(each, kind.parts[0])
+    return checked
+
+
+def _several(kind: Kind) -> Put:
+    each = _put(kind.parts[0]) if kind.code == Code.LIST else _row(list(map(_put, kind.parts)))
+    plain = kind.parts[0].code == Code.INT and kind.code == Code.LIST
+
+    def put(to: Taken, value: Any) -> None:
+        to.form.append(len(value))
+        if plain and all(type(n) is int and -LIMIT < n < LIMIT for n in value):
+            to.words += value
             return
-        if kind.code == Code.ROW and len(value) != len(kind.parts):
-            raise LoadableError(None, f"expected {kind}, found {value!r}")
-        rows = value.items() if kind.code == Code.MAP else [value]
-        for row in rows:
-            for each, part in zip(row, kind.parts, strict=True):
-                self.take(each, part)
+        for element in value.items() if kind.code == Code.MAP else value:
+            each(to, element)
 
-    def _array(self, array: Any) -> None:
-        name = type_of(array)
-        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
-        self.form.append(array.ndim)
-        self.words += [self._pools.text(name), *array.shape, self._pools.data(data)]
+    return put
+
+
+def _row(parts: Sequence[Put]) -> Put:
+    def put(to: Taken, value: Any) -> None:
+        if len(value) != len(parts):
+            raise LoadableError(None, f"expected {len(parts)} values, found {value!r}")
+        for each, part in zip(value, parts, strict=True):
+            part(to, each)
+
+    return put
+
+
+def _choice(kind: Kind) -> Put:
+    parts = [_put(part) for part in kind.parts]
+
+    def put(to: Taken, value: Any) -> None:
+        chosen = next(n for n, part in enumerate(kind.parts) if fits(value, part))
+        to.form.append(chosen)
+        parts[chosen](to, value)
+
+    return put
+
+
+def _whole(to: Taken, value: Any) -> None:
+    if not -LIMIT < value < LIMIT:
+        raise LoadableError(None, f"expected a number below {LIMIT}, found {value}")
+    to.words.append(int(value))
+
+
+def _array(to: Taken, array: Any) -> None:
+    name = type_of(array)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    to.form.append(array.ndim)
+    to.words += [to.pools.text(name), *array.shape, to.pools.data(data)]
+
+
+_LEAVES: dict[Code, Put] = {
+    Code.NONE: lambda to, value: None,
+    Code.INT: _whole,
+    Code.BOOL: _whole,
+    Code.FLOAT: lambda to, value: to.words.append(to.pools.number(value)),
+    Code.TEXT: lambda to, value: to.words.append(to.pools.text(value)),
+    Code.VARIABLE: lambda to, value: to.words.append(to.outwards(to.pools.text(value))),
+    Code.BYTES: lambda to, value: to.words.extend((to.pools.data(value), len(value))),
+    Code.ARRAY: _array,
+}
 
 
 class Planner:
@@ -96,6 +154,8 @@ class Planner:
         """Entries of the form that have been used."""
         self.words = 0
         """Words that are needed."""
+        self.variables: list[int] = []
+        """Those of them that say which loop is meant; what is made takes names there."""
 
     def record(self, bound: Bound, skip: int = 0) -> Make:
         """What makes a record from its words, all but its first `skip` fields.
@@ -129,10 +189,20 @@ class Planner:
             return _joined([self.plan(part, bound) for part in kind.parts])
         if code == Code.LIST:
             count = self._entry(self._left + 1, "elements")
+            if kind.parts[0].code == Code.INT:
+                return self._numbers(count)
             return _joined([self.plan(kind.parts[0], bound) for _ in range(count)])
         if code == Code.MAP:
             return self._map(kind, bound)
         return self._leaf(code)
+
+    def _numbers(self, count: int) -> Make:
+        """What makes a tuple of whole numbers, which are so many words."""
+        start = self.words
+        for _ in range(count):
+            self._word()
+        end = self.words
+        return lambda words: words[start:end]
 
     def _leaf(self, code: int) -> Make:
         at, tables = self._word(), self._tables
@@ -140,7 +210,9 @@ class Planner:
             return lambda words: words[at]
         if code == Code.BOOL:
             return lambda words: bool(words[at])
-        if code == Code.TEXT:
+        if code == Code.VARIABLE:
+            self.variables.append(at)
+        if code in (Code.TEXT, Code.VARIABLE):
             return lambda words: tables.text(words[at])
         if code == Code.FLOAT:
             return lambda words: tables.number(words[at])
@@ -190,4 +262,6 @@ class Planner:
 
 def _joined(parts: list[Make]) -> Make:
     """What makes a tuple."""
+    if not parts:
+        return lambda words: ()
     return lambda words: tuple([part(words) for part in parts])

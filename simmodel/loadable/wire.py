@@ -6,7 +6,7 @@ is as long as its bytes warrant, and knows of every number where it stands in th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,10 @@ LIMIT = 2**62
 """Numbers lie strictly between -LIMIT and LIMIT, so differences have 64 bits."""
 LONGEST = 10
 """Most bytes of a number."""
+Ints = NDArray[np.int64]
+Bytes = bytes | bytearray | memoryview
+Places = Callable[[Ints], Ints]
+"""Where in the file bytes are from."""
 
 
 class LoadableError(ValueError):
@@ -54,14 +58,16 @@ def written(numbers: Iterable[int]) -> bytes:
 class Numbers:
     """The varints of a section, and which is next."""
 
-    def __init__(self, data: memoryview, start: int, what: str) -> None:
-        """`data` stands at byte `start` of the file, as `what` it holds.
+    def __init__(self, data: Bytes, what: str, size: int, places: Places) -> None:
+        """`data` is what `size` bytes of the file stand for, as `what` they hold; `places` says
+        where in the file some of it is from.
 
         Raises:
             LoadableError: a number is cut off or has more than 64 bits.
         """
-        self.what, self.at, self.size = what, 0, len(data)
-        self.values, self._places = _read(data, start, what)
+        self.what, self.at, self.size = what, 0, size
+        self.values, begins = _read(data, what, places)
+        self._places = places(begins)
 
     @property
     def left(self) -> int:
@@ -96,37 +102,35 @@ class Numbers:
         return self.values[self.at - count : self.at]
 
     def finish(self) -> None:
-        """Nothing but padding may be left.
+        """Nothing may be left.
 
         Raises:
-            LoadableError: there is a number that is not 0.
+            LoadableError: there is another number.
         """
-        rest = self.values[self.at :]
-        for ahead, number in enumerate(rest):
-            if number:
-                self.at += ahead
-                raise self.error(f"expected padding, found {number}")
+        if self.left:
+            raise self.error(f"expected the end of the section, {self.left} numbers are left")
 
     def error(self, message: str) -> LoadableError:
         """What to raise about the number that is next."""
         return LoadableError(self.here, f"{self.what}: {message}")
 
 
-def _read(data: memoryview, start: int, what: str) -> tuple[list[int], NDArray[np.int64]]:
-    """All varints of `data`, and where in the file each begins, the end behind them."""
+def _read(data: Bytes, what: str, places: Places) -> tuple[list[int], Ints]:
+    """All varints of `data`, and where in it each begins, the end behind them."""
     raw = np.frombuffer(data, np.uint8)
     ends = np.flatnonzero(raw < 128) + 1
     begins = np.concatenate([np.zeros(1, np.int64), ends])
     if len(raw) and begins[-1] != len(raw):
-        raise LoadableError(start + int(begins[-1]), f"{what}: expected a number, it is cut off")
+        at = int(places(begins[-1:])[0])
+        raise LoadableError(at, f"{what}: expected a number, it is cut off")
     sizes = np.diff(begins)
     last = raw[ends - 1]
     wrong = (sizes > LONGEST) | ((sizes == LONGEST) & (last > 1))
     if wrong.any():
-        at = start + int(begins[int(np.argmax(wrong))])
+        at = int(places(begins[:-1][wrong])[0])
         raise LoadableError(at, f"{what}: expected a number of 64 bits, it is longer")
     if not len(raw):
-        return [], begins + start
+        return [], begins
     shifts = 7 * (np.arange(len(raw)) - np.repeat(begins[:-1], sizes))
     parts = (raw & np.uint8(127)).astype(np.uint64) << shifts.astype(np.uint64)
-    return np.bitwise_or.reduceat(parts, begins[:-1]).tolist(), begins + start
+    return np.bitwise_or.reduceat(parts, begins[:-1]).tolist(), begins

@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,7 @@ from archgen.loadable import encoded
 from simmodel.asm import print_program
 from simmodel.loadable import LoadableError, from_bytes
 from simmodel.loadable.container import Name, packed, unpacked
+from simmodel.loadable.copies import Expanded, squeezed
 from simmodel.loadable.wire import written
 from simmodel.program import Program
 
@@ -45,6 +46,8 @@ BYTES, FIXED = 8192, 256 << 20
 """Bytes of memory that each byte of a file warrants, and what a process has in any case."""
 ITEMS = 60
 """Items of a stream, constants, and elements of each that are kept."""
+WHOLE = ("machine", "records", "numbers", "data")
+"""Sections whose bytes stand for themselves."""
 SHARE = 500
 """Mutants that a process is given at once."""
 
@@ -89,13 +92,26 @@ def mutant(base: Base, dice: random.Random) -> tuple[bytes, bool]:
                 break
             continue
         change = renumbered if dice.random() < 0.5 else damaged
-        sections[name] = change(sections[name], dice)
+        if name[0] not in WHOLE and dice.random() < 0.5:
+            sections[name] = inside(sections[name], partial(change, dice=dice))
+        else:
+            sections[name] = change(sections[name], dice)
     if ("machine", 0) in sections and ("about", 0) in sections:
         true = hashlib.sha256(base.sections["machine", 0]).hexdigest().encode()
         now = hashlib.sha256(sections["machine", 0]).hexdigest().encode()
         if ("strings", 0) in sections:
-            sections["strings", 0] = sections["strings", 0].replace(true, now)
+            sections["strings", 0] = inside(
+                sections["strings", 0], lambda texts: texts.replace(true, now)
+            )
     return packed(sections), True
+
+
+def inside(section: bytes, change: Callable[[bytes], bytes]) -> bytes:
+    """A section with a change in what its copies stand for, where these are still some."""
+    try:
+        return squeezed(change(bytes(Expanded(memoryview(section), 0, "").data)))
+    except LoadableError:
+        return section
 
 
 def damaged(data: bytes, dice: random.Random) -> bytes:

@@ -22,7 +22,9 @@ from simmodel.asm import print_program
 from simmodel.isa import Copy, Item, Loop
 from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
 from simmodel.loadable.container import Name, packed, unpacked
+from simmodel.loadable.copies import Expanded, squeezed
 from simmodel.program import Program
+from simmodel.region import Address
 
 
 def loadable(base: Program) -> bytes:
@@ -55,7 +57,7 @@ def moved(number: int) -> Copy:
 
 def test_what_goes_on_as_it_did_takes_no_room() -> None:
     few, many = (sections(loadable(program(tuple(map(moved, range(n)))))) for n in (4, 30))
-    assert len(many["code", 0]) == len(few["code", 0])
+    assert len(many["code", 0]) <= len(few["code", 0]) + 2
     nested = program((Loop("i", 3, (Loop("j", 2, (moved(1), moved(2))), moved(3))), moved(4)))
     assert same(from_bytes(loadable(nested)).program, nested)
 
@@ -75,10 +77,14 @@ def test_the_documentation_shows_these_bytes() -> None:
         return Copy(engine="load", dst=at("local", 64 * number, (64,)), src=source)
 
     page = (Path(__file__).parents[2] / "docs/loadable.md").read_text(encoding="utf-8")
-    example = page.split("<!-- example -->\n```text\n")[1].split("```")[0]
-    shown = "".join(line[:45] for line in example.splitlines())
+
+    def shown(mark: str) -> bytes:
+        example = page.split(f"<!-- {mark} -->\n```text\n")[1].split("```")[0]
+        return bytes.fromhex("".join(line[:45] for line in example.splitlines()))
+
     code = sections(to_bytes(Loadable(program(tuple(map(moved, range(6)))), "{}")))["code", 0]
-    assert bytes.fromhex(shown) == code
+    assert shown("copies") == code
+    assert shown("example") == Expanded(memoryview(code), 0, "code").data
 
 
 def test_data_is_aligned_and_not_copied() -> None:
@@ -99,7 +105,8 @@ def test_damage_is_named_with_its_place() -> None:
     refused(b"PK\x03\x04", "byte 0: no loadable: expected 89 4e 50 55 .* found 50 4b 03 04")
     refused(good[:20], "byte 20: expected a header of 32 bytes")
     refused(good[:-1], f"byte 24: expected {len(good)} bytes, the file has {len(good) - 1}")
-    refused(good[:12] + b"\x02" + good[13:], "byte 12: format 1, for readers of format 2 on")
+    refused(good[:12] + b"\x03" + good[13:], "byte 12: format 2, for readers of format 3 on")
+    refused(good[:8] + b"\x01" + good[9:], "byte 8: format 1; this reader knows 2 .. 2: compile")
     refused(good[:40] + b"x" + good[41:], "byte 32: the table of sections is damaged")
     offset, content = unpacked(good)["code", 0]
     broken = good[:offset] + b"\x05" + good[offset + 1 :]
@@ -117,24 +124,75 @@ def test_damage_is_named_with_its_place() -> None:
         (b"", "code 0: expected a number of rows, found the end"),
         (b"\x01\x80", "expected a number, it is cut off"),
         (b"\x01" + b"\xff" * 10 + b"\x01", "expected a number of 64 bits"),
-        (b"\x01\x07", "expected a row below 3, found 7"),
-        (b"\x01\x01\x7f", "expected a record below"),
-        (b"\x01\x00\x01\x05", "expected a period below 1"),
-        (b"\x00\x01", "expected padding, found 1"),
+        (b"\x01\x07", "expected a row below 2, found 7"),
+        (b"\x01\x00\x7f", "expected a record below"),
+        (b"\x01\x01\x05", "expected a structure below 0, found 5"),
+        (b"\x00\x01", "expected the end of the section, 1 numbers are left"),
     ],
 )
 def test_code_that_is_none_is_refused(code: bytes, match: str) -> None:
     found = sections(loadable(pipeline()))
-    refused(packed(found | {("code", 0): code}), match)
+    refused(packed(found | {("code", 0): squeezed(code)}), match)
+
+
+@pytest.mark.parametrize(
+    ("section", "match"),
+    [
+        (b"", "code 0: expected a size, it is cut off"),
+        (b"\x02\x10\x01", "expected 2 bytes, found 1"),
+        (b"\x01\x20\x01\x01", "expected 1 bytes, found more"),
+        (b"\x03\x11\x01\x02\x00", r"expected a distance of 1 .. 1, found 2"),
+        (b"\x01\x00", "expected bytes or a copy, found neither"),
+        (b"\xff\x7f\x10\x00\x1f\x00", "6 bytes stand for more than 64 each"),
+        (b"\x01\x10\x00\x00\x07", "expected padding, found 7"),
+    ],
+)
+def test_copies_of_what_is_not_there_are_refused(section: bytes, match: str) -> None:
+    found = sections(loadable(pipeline()))
+    refused(packed(found | {("code", 0): section}), match)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=6), min_size=1, max_size=4), st.data())
+@settings(max_examples=60)
+def test_copies_stand_for_the_same_bytes(words: list[bytes], draw: st.DataObject) -> None:
+    data = b"".join(draw.draw(st.lists(st.sampled_from(words), max_size=60)))
+    section = squeezed(data)
+    again = Expanded(memoryview(section), 100, "code")
+    assert again.data == data and len(section) <= len(data) + len(data) // 15 + 3
+    places = again.places(np.arange(len(data))) - 100
+    assert ((places > 0) & (places < len(section))).all()
+
+
+def test_a_long_run_is_a_few_bytes_and_its_padding() -> None:
+    """A size of two bytes, one literal, a copy of the 15 + 9984 others, and what they warrant."""
+    section = squeezed(bytes(10_000))
+    assert section == b"\x90\x4e\x1f\x80\x4e\x00\x01" + bytes(157 - 7)
 
 
 def test_a_few_bytes_do_not_stand_for_many_rows() -> None:
     found = sections(loadable(program(tuple(map(moved, range(30))))))
-    rows = found["code", 0]
+    rows = bytes(Expanded(memoryview(found["code", 0]), 0, "code").data)
     assert rows[0] == 30
-    at = rows.rindex(bytes((0, 1, 28)))  # repeat: one row, 28 times
-    many = b"\xff\xff\x7f" + rows[1 : at + 2] + b"\xfd\xff\x7f"
-    refused(packed(found | {("code", 0): many}), "bytes stand for more than 256 words each")
+    many = b"\xff\x7f" + rows[1:] + rows[-5:] * (16383 - 30)
+    refused(packed(found | {("code", 0): squeezed(many)}), "stand for more than 256 words each")
+
+
+def test_a_loop_is_known_by_where_it_is() -> None:
+    """The same nest under other names is one row more, and not all its words again."""
+
+    def nest(name: str) -> Loop:
+        moved_by = replace(at("dram", 64, (64,)), address=Address(64, ((name, 64), ("o", 512))))
+        copy = Copy(engine="load", dst=at("local", 0, (64,)), src=moved_by)
+        return Loop(name, 4, (copy,))
+
+    base = program((Loop("o", 2, (nest("a"), nest("b"), nest("c"))),))
+    assert same(from_bytes(loadable(base)).program, base)
+    found = sections(loadable(base))
+    rows = bytes(Expanded(memoryview(found["code", 0]), 0, "code").data)
+    # c: a loop whose name is the next one, a copy as before, its end; and that of the outer loop.
+    assert rows.endswith(bytes((5, 2, 6, 4, 4)))
+    further = rows.replace(b"\x02\x80\x08", b"\x04\x80\x08")
+    refused(packed(found | {("code", 0): squeezed(further)}), "one of 2 loops, found number 2")
 
 
 @dataclass(frozen=True, kw_only=True)
