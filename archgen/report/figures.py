@@ -22,7 +22,7 @@ from archgen.plots import (
 )
 from archgen.plots.scaling import scaling_lines
 from archgen.report.points import PointView
-from archgen.report.ranking import Ranking
+from archgen.report.ranking import Ranking, Standing
 from archgen.report.subject import Subject
 from simmodel.arch import Arch
 
@@ -116,15 +116,13 @@ def _drawn(figures: Iterator[tuple[str, Figure]], anchor: str = "figure") -> Ite
         yield Drawing(f"{anchor}-{kind}", title, said, svg if len(svg) <= _LARGEST else "")
 
 
-def chosen_details(ranking: Ranking) -> list[PointView]:
-    """The points to be shown in detail: the best of each workload on the best machines."""
-    ranked = [
-        standing.best[name]
-        for standing in ranking.ranked
-        for name in ranking.workloads
-        if name in standing.best
+def chosen_details(ranked: Sequence[Standing], workloads: Sequence[str]) -> list[PointView]:
+    """The points to be shown in detail: the best of each workload on the best machines, `ranked`
+    without those that are another one by a different name."""
+    best = [
+        standing.best[name] for standing in ranked for name in workloads if name in standing.best
     ]
-    return ranked[:DETAILS]
+    return best[:DETAILS]
 
 
 def details(point: PointView, outcome: Outcome) -> list[Drawing]:

@@ -10,10 +10,11 @@ does not say. A test doubles parts of real machines under the same programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
+from archgen.report.alike import Measured
 from archgen.report.changed import UNKNOWN, Fields, Price, price, scaled
 from archgen.report.words import geometric_mean, listed, percent
 from simmodel.arch import Arch
@@ -54,6 +55,8 @@ class Lever:
     how: str
     loose: bool
     price: Price = field(default=UNKNOWN)
+    measured: Measured | None = None
+    """What the study itself says of it."""
 
 
 def _bandwidth(account: Account) -> Verdict:
@@ -229,13 +232,19 @@ def _link(name: str) -> Callable[[Account], Verdict]:
     return judge
 
 
-def levers(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:
-    """What could make the runs in `accounts`, all on `arch`, faster.
+def levers(
+    arch: Arch,
+    accounts: Sequence[Account],
+    measure: Callable[[Fields], Measured | None] = lambda fields: None,
+) -> list[Lever]:
+    """What could make the runs in `accounts`, all on `arch`, faster; `measure` says what the study
+    has found of a change.
 
     Those with a firm bound come first, each kind by its gain.
     """
     found = [_judged(arch, rule, accounts) for rule in rules_for(arch)] if accounts else []
-    kept = [lever for lever in found if lever.gain >= LEAST]
+    kept = [replace(lever, measured=measure(lever.fields)) for lever in found
+            if lever.gain >= LEAST]  # fmt: skip
     return sorted(kept, key=lambda lever: (lever.loose, -lever.gain))
 
 

@@ -7,7 +7,7 @@ here by plain functions, so a test can look at the values before they are text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ from archgen.outcomes.columns import COLUMNS, column
 from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account, account
+from archgen.report.alike import alike, measured
+from archgen.report.alike import content as machine_content
 from archgen.report.changed import fields_of
 from archgen.report.cost_tables import area_sheet, energy_sheet
 from archgen.report.explorer import explorer
@@ -48,12 +50,13 @@ from archgen.report.tables import (
     checks_sheet,
     machines_sheet,
     points_sheet,
+    said_of,
     swept,
     waterfall_sheet,
     yaml_anchor,
 )  # fmt: skip
 from archgen.report.trial import trial_study
-from archgen.report.words import counted, percent, short, signed, times
+from archgen.report.words import counted, listed, percent, short, signed, times
 
 REPORT = "report.html"
 MACHINES = 8
@@ -85,7 +88,7 @@ def _environment() -> Environment:
     )
     made.filters |= {
         "percent": percent, "signed": signed, "short": short, "times": times,
-        "counted": counted, "raw": Markup,
+        "counted": counted, "listed": listed, "raw": Markup,
     }  # fmt: skip
     return made
 
@@ -97,12 +100,18 @@ def content(study: Subject) -> dict[str, Any]:
     archs = [arch for arch in study.archs if arch.name in used]
     ranking = rank(points, archs)
     accounts = _accounts(ranking, study.outcomes)
+    groups = alike(ranking.ranked)
+    known = {machine_content(own[0].arch): own for own in groups}
     found = {
-        standing.name: levers(standing.arch, accounts[standing.name])
-        for standing in ranking.ranked[:MACHINES]
+        own[0].name: levers(
+            own[0].arch,
+            accounts[own[0].name],
+            partial(measured, standing=own[0], known=known),
+        )
+        for own in groups[:MACHINES]
     }
-    shown = chosen_details(ranking)
-    table = points_sheet(points, ranking, _cards(ranking, shown))
+    shown = chosen_details([own[0] for own in groups], ranking.workloads)
+    table = points_sheet(points, ranking, _cards(ranking, groups, shown))
     rows = bars_of(len(points), ranking)
     figures = overviews(study, ranking)
     return {
@@ -116,7 +125,8 @@ def content(study: Subject) -> dict[str, Any]:
         "refusals": refusals(points),
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
         "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
-        "reviews": [_review(standing, accounts, found) for standing in ranking.ranked[:MACHINES]],
+        "reviews": [_review(own, accounts, found, study) for own in groups[:MACHINES]],
+        "distinct": len(groups),
         "figures": [each for each in figures if _kind(each) not in COSTS],
         "cost_figures": [each for each in figures if _kind(each) in COSTS],
         "areas": area_sheet([standing.arch for standing in ranking.standings]),
@@ -132,11 +142,14 @@ def content(study: Subject) -> dict[str, Any]:
     }
 
 
-def _cards(ranking: Ranking, shown: Sequence[PointView]) -> Callable[[PointView], str]:
+def _cards(
+    ranking: Ranking, groups: Sequence[Sequence[Standing]], shown: Sequence[PointView]
+) -> Callable[[PointView], str]:
     """For each point the id of what says most of it: its details, else what bounds its machine,
     else the machine's file."""
     detailed = {point.index for point in shown}
-    reviewed = {s.name: f"review-{n}" for n, s in enumerate(ranking.ranked[:MACHINES], 1)}
+    numbered = enumerate(groups[:MACHINES], 1)
+    reviewed = {standing.name: f"review-{n}" for n, own in numbered for standing in own}
 
     def card(point: PointView) -> str:
         if point.index in detailed:
@@ -159,16 +172,20 @@ def _accounts(ranking: Ranking, outcomes: Sequence[Outcome]) -> dict[str, list[A
 
 
 def _review(
-    standing: Standing,
+    same: Sequence[Standing],
     accounts: Mapping[str, Sequence[Account]],
     found: Mapping[str, Sequence[Lever]],
+    study: Subject,
 ) -> dict[str, Any]:
-    """What bounds one machine, and what could be changed about it."""
+    """What bounds one machine, whatever it is called, and what could be changed about it."""
+    standing = same[0]
     own = accounts[standing.name]
     changes = found[standing.name]
     less: list[Saver] = savers(standing.arch, own)
     return {
         "standing": standing,
+        "others": [each.name for each in same[1:]],
+        "said": said_of(standing.points[0], study.outcomes[standing.points[0].index]),
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,

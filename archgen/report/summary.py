@@ -15,6 +15,7 @@ from archgen.report.ranking import Ranking, Standing
 from archgen.report.words import counted, listed, percent, short, times
 
 _CLOSE = 0.01
+LEAST_SHARE = 0.0005
 _VERBS = {
     "does_not_fit": ("does not fit", "do not fit"),
     "unsupported": ("is not supported", "are not supported"),
@@ -161,7 +162,17 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
     chosen = next(iter(found.get(first, ())), None)
     if chosen is not None:
         text = f"What to change first on {first}: {chosen.title}, which saves at most "
-        yield f"{text}{percent(chosen.gain)} of the time with the same program."
+        text += f"{percent(chosen.gain)} of the time with the same program"
+        if chosen.measured is not None:
+            text += f"; {chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
+        yield f"{text}."
+
+
+def _less(gain: float) -> str:
+    """Of the time of a machine, against another's."""
+    if abs(gain) < LEAST_SHARE:
+        return "as long"
+    return f"{percent(abs(gain))} {'less' if gain > 0 else 'more'}"
 
 
 def _refused(points: Sequence[PointView]) -> Iterator[str]:

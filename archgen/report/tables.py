@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+from archgen.outcomes.point import FIELD, Outcome
 from archgen.outcomes.rows import column_word
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
@@ -113,20 +114,37 @@ _LENT: Made[PointView] = Made(
 
 def swept(points: Sequence[PointView]) -> list[tuple[Heading, str]]:
     """The columns of fields of the architecture that the study sweeps, and these fields."""
-    names = [name for name in (points[0].row if points else {}) if name.startswith("arch.")]
-    fields = [name.removeprefix("arch.") for name in names]
+    return _headed([name for name in (points[0].row if points else {}) if name.startswith(FIELD)])
+
+
+def _headed(names: Sequence[str]) -> list[tuple[Heading, str]]:
+    fields = [name.removeprefix(FIELD) for name in names]
     return [(Heading(".".join(f.split(".")[-2:]), title=f"field {f}"), f) for f in fields]
 
 
 def _swept_column(heading: Heading, field: str) -> Made[PointView]:
-    def cell(point: PointView) -> Cell:
-        name = f"arch.{field}"
-        value = point.row.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            return word(point.text(name) or NONE)
-        return Cell(_spelled(point, field, float(value)), f"{value:.6g}")
+    return Made(heading, lambda point: _swept_cell(point, field))
 
-    return Made(heading, cell)
+
+def _swept_cell(point: PointView, field: str) -> Cell:
+    name = f"{FIELD}{field}"
+    value = point.row.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        return word(point.text(name) or NONE)
+    return Cell(_spelled(point, field, float(value)), f"{value:.6g}")
+
+
+def said_of(point: PointView, outcome: Outcome) -> str:
+    """What the machine of a point is: its description, or of a variant that a sweep has made what
+    sets it apart. It has inherited its parent's description, which speaks of other sizes."""
+    family = str(outcome.row.get("family") or point.machine)
+    if family == point.machine:
+        return point.arch.description
+    names = [name for name in outcome.row if name.startswith(FIELD)]
+    parts = [
+        f"{heading.text} {_swept_cell(point, field).text}" for heading, field in _headed(names)
+    ]
+    return f"{family} with {', '.join(parts)}" if parts else f"A variant of {family}"
 
 
 def _spelled(point: PointView, field: str, value: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from typing import Any
 import pytest
 from browser import Page, browser, chromium
 from conv_net import conv_net
-from many_points import NETWORKS, sweep
+from many_points import BANDWIDTH, NETWORKS, sweep
 
 from archgen.report import bundle as bundles
 from archgen.report import report_html, write_report
+from archgen.report.alike import content, measured
 from archgen.report.explorer import Explorer, explorer
+from archgen.report.page import content as content_of
 from archgen.report.points import views
 from archgen.report.ranking import rank
 from archgen.report.sheet import Cell, Heading, Made, sheet
@@ -231,6 +234,43 @@ def test_a_thousand_points_are_a_page_of_ten_megabytes(one_run: Study) -> None:
     made = sweep(one_run, 25, 20)
     assert len(made.outcomes) == 1000
     assert len(report_html(made).encode()) < MOST
+
+
+def twins(made: Study) -> Study:
+    """`made` with its last machine a second time under another name."""
+    twin = made.archs[-1].model_copy(update={"name": "twin"})
+    own = [outcome for outcome in made.outcomes if outcome.row["arch"] == made.archs[-1].name]
+    more = [
+        replace(o, row=o.row | {"arch": "twin"}, layers=[], tables={}, key=f"{o.key} twin")
+        for o in own
+    ]
+    return Study((*made.outcomes, *more), (*made.archs, twin), made.about)
+
+
+def test_what_a_change_brings_is_measured_where_the_study_has_it(one_run: Study) -> None:
+    made = sweep(one_run, 1, 2)
+    ranking = rank(views(made), made.archs)
+    known = {content(each.arch): (each,) for each in ranking.ranked}
+    slow = ranking.ranked[-1]
+    found = measured({BANDWIDTH: "8 GB/s"}, slow, known)
+    assert found is not None
+    # 64 KiB: 9 ms become 5, of the other network 17 become 9: the geometric mean of both.
+    assert found.gain == pytest.approx(1 - (5 / 9 * 9 / 17) ** 0.5)
+    assert (found.machine, found.workloads) == (made.archs[1].name, 2)
+    assert measured({BANDWIDTH: "16 GB/s"}, slow, known) is None
+    assert measured({}, slow, known) is None
+
+
+def test_equal_machines_share_a_card_that_says_what_they_are(one_run: Study) -> None:
+    made = twins(sweep(one_run, 1, 2))
+    page = content_of(made)
+    assert len(page["reviews"]) == 2
+    first = page["reviews"][0]
+    assert {first["standing"].name, *first["others"]} == {made.archs[-2].name, "twin"}
+    assert first["said"] == "cocco-simba-1c with local.size 64 KiB, dram.bandwidth 8 GB/s"
+    links = {row[0].text: row[0].link for row in page["points"].rows}
+    assert links["twin"] in ("review-1", "point-2", "point-5")
+    assert len({each["point"].machine for each in page["details"]}) == 2
 
 
 def plots_of(made: Study) -> Explorer | None:
