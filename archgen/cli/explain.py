@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
 
 import click
 
 from archgen.cli.reference import reference
 from archgen.cli.topics import SECTIONS, Entry, Section, laws, pictures
-from archgen.schema.mistakes import guess
+from archgen.cli.words import meant, near
+from archgen.schema.mistakes import listed
 
 _INDENT, _WIDTH = 26, 72
 TEXTS: dict[str, Callable[[], str]] = {"laws": laws, "cli": reference}
@@ -29,11 +31,14 @@ def explain(topic: str, markdown: bool) -> None:
 
     TOPIC is one of: architecture (every field of architecture files), study (of study files),
     columns, plots, stalls, passes (every option of the compiler), lint (what machines are held
-    against), codes (exit codes), laws (the rules of the machine's time), cli (every verb); or the
-    name of a pass, which shows what it does to a network.
+    against), codes (exit codes), laws (the rules of the machine's time), cli (every verb); or one
+    word: a column, a field of a file, a stall, an option or a rule; or the name of a pass, which
+    shows what it does to a network.
 
     \b
     archgen explain columns
+    archgen explain stall_data
+    archgen explain memories.local.size
     archgen explain fold-batch-norm
     """
     if topic in SECTIONS:
@@ -43,9 +48,13 @@ def explain(topic: str, markdown: bool) -> None:
         click.echo(f"```text\n{TEXTS[topic]()}\n```" if markdown else TEXTS[topic]())
     elif (picture := pictures().get(topic)) is not None:
         click.echo(picture)
+    elif found := meant(topic):
+        click.echo(_as_markdown(found) if markdown else _as_text(found))
     else:
-        known = (*TOPICS, *pictures())
-        raise click.BadParameter(f"{topic!r}{guess(topic, known)} Known: {', '.join(known)}")
+        known = [*get_close_matches(topic, [*TOPICS, *pictures()]), *near(topic)]
+        hint = f"; did you mean {listed(known)}?" if known else ""
+        topics = f"topics: {', '.join(TOPICS)}"
+        raise click.BadParameter(f"nothing is called {topic!r}{hint} ({topics})")
 
 
 def _as_text(sections: Sequence[Section]) -> str:

@@ -9,6 +9,7 @@ traceback; an error of archgen's own ends as one line that names a file to repor
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 
@@ -65,6 +66,15 @@ class Verbs(click.Group):
             return None
         found: click.Command = getattr(import_module(f"archgen.cli.{cmd_name}"), cmd_name)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As any group, with a guess for a verb that is misspelt."""
+        near = get_close_matches(args[0].lower(), VERBS, n=1)
+        if args[0] not in VERBS and near:
+            ctx.fail(f"No such command {args[0]!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The overview, from `VERBS` alone so that `--help` imports no verb."""
