@@ -111,8 +111,10 @@ def candidates(parts: Sequence[Part], graph: NestGraph, fitter: Prices) -> Itera
 
 
 def _joints(graph: NestGraph) -> Iterator[Joint]:
-    """Buffers where no port lies, in the order in which they are made, that one tensor covers."""
+    """Buffers where no port lies, and nothing moves with a length, in the order in which they are
+    made, that one tensor covers."""
     ports = {graph.tensors[name].storage.buffer for name in (*graph.inputs, *graph.outputs)}
+    moving = {t.storage.buffer for t in graph.tensors.values() if t.storage.registers}
     made: dict[str, dict[str, None]] = {}
     seen: dict[str, dict[str, Tensor]] = {}
     for step in graph.steps:
@@ -123,7 +125,7 @@ def _joints(graph: NestGraph) -> Iterator[Joint]:
             seen.setdefault(tensor.storage.buffer, {})[name] = tensor
     for buffer, names in made.items():
         whole = _covering(seen[buffer], names)
-        if buffer not in ports and whole is not None:
+        if buffer not in ports | moving and whole is not None:
             yield Joint(whole, seen[buffer])
 
 

@@ -70,7 +70,7 @@ def settled(program: Program, lengths: Mapping[str, int]) -> Program:
     values = checked(program.registers, lengths)
     if not values:
         return program
-    settler = _Settler(interlock=not any(program.tokens))
+    settler = _Settler(interlock=not any(map(_signals, program.cores)))
     whole = not any(values.values())
     return replace(
         program,
@@ -231,6 +231,13 @@ class _Settler:
             made[0] = replace(made[0], waits=left.waits)
             made[-1] = replace(made[-1], signals=left.signals, notifies=left.notifies)
         yield from made
+
+
+def _signals(items: Iterable[Item]) -> bool:
+    """Whether engines of one core tell each other when to go on; cores do in any case."""
+    return any(
+        _signals(item.body) if isinstance(item, Loop) else bool(item.signals) for item in items
+    )
 
 
 def _state(

@@ -26,7 +26,7 @@ from simmodel.arch import Arch
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
 from simmodel.isa import Tile as TileProduct
 from simmodel.isa.matrix import tile_limits
-from simmodel.region import Operand
+from simmodel.region import Limit, Operand
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,8 @@ class MatrixEmitter:
             seen = (length - 1) * step + reach
             moved = _spaced(item.a, axis, step).cut(axis, variable, start, length)
             shape = (*item.a.shape[:axis], seen, *item.a.shape[axis + 1 :])
-            a = replace(moved, strides=item.a.strides, shape=shape)
+            short = _later(item.a.limits, axis, variable, start * step, length * step)
+            a = replace(moved, strides=item.a.strides, shape=shape, limits=short)
             dst = item.dst.cut(axis, variable, start, length)
             sums = item.partial and item.partial.cut(axis, variable, start, length)
             piece = replace(item, a=a, dst=dst, partial=sums)
@@ -369,17 +370,39 @@ def _window_input(
     strides = [buffer.strides[axis] if axis is not None else a.itemsize for axis in geometry.axes]
     batch, deep = ends
     own = a.along([batch, None, None, deep])
+    found = roles(compute.nest)
     return replace(
         own, shape=(own.shape[0], *geometry.extent, own.shape[3]),
         strides=(own.strides[0], *strides, own.strides[3]),
+        limits=(*own.limits, *geometry.limits(a, (found.y, found.x), 1)),
     )  # fmt: skip
 
 
 def _overlapping(a: Operand, geometry: Windows, outs: int) -> Operand:
     """Input [b, h, x, (j, c)] of [b, h, w, c]: for each of `outs` pixels all of its kernel row."""
     batch, high, _, deep = a.shape
-    strides = (*a.strides[:2], a.strides[2] * geometry.stride[1], a.strides[3])
-    return replace(a, shape=(batch, high, outs, geometry.kernel[1] * deep), strides=strides)
+    step = geometry.stride[1]
+    strides = (*a.strides[:2], a.strides[2] * step, a.strides[3])
+    reach = (geometry.kernel[1] - 1) * geometry.dilation[1] + 1
+    limits = tuple(
+        Limit(2, (each.base - reach) // step + 1, tuple((n, f // step) for n, f in each.terms))
+        if each.axis == 2
+        else each
+        for each in a.limits
+    )
+    shape = (batch, high, outs, geometry.kernel[1] * deep)
+    return replace(a, shape=shape, strides=strides, limits=limits)
+
+
+def _later(
+    limits: tuple[Limit, ...], axis: int, variable: str, start: int, step: int
+) -> tuple[Limit, ...]:
+    """`limits` of what begins at `start` of one dimension, and in each turn `step` later."""
+    terms = ((variable, -step),) if variable else ()
+    return tuple(
+        Limit(axis, each.base - start, (*each.terms, *terms)) if each.axis == axis else each
+        for each in limits
+    )
 
 
 def _spaced(operand: Operand, axis: int, step: int) -> Operand:

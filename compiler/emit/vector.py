@@ -16,6 +16,7 @@ from compiler.bind.roles import Roles, roles
 from compiler.emit.kernels import KERNELS, Leaf, Offer, cycles_of, offered
 from compiler.emit.legal import Names, legal_vector
 from compiler.emit.tile import Places, Tile, moved, read_operand, written_operand
+from compiler.geometry.ranges import scaled
 from compiler.loops.fission import Link
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
@@ -35,7 +36,7 @@ from simmodel.isa import (
     Window,
 )
 from simmodel.isa.forms import definition
-from simmodel.region import Address, Operand
+from simmodel.region import Address, Limit, Operand
 
 
 @dataclass(frozen=True)
@@ -199,11 +200,13 @@ class VectorEmitter:
         strides = [a.strides[d] for d in lead]
         strides += [buffer.strides[axis] if axis is not None else 0 for axis in geometry.axes]
         strides.append(a.strides[channel] if channel is not None else a.itemsize)
+        seen = a.along([*lead, None, None, channel])
+        short = geometry.limits(a, (found.y, found.x), len(lead))
         return Window(
             engine="vector", origin=self.origin, function=str(nest.reduce),
             dst=dst.along(walked),
             a=replace(
-                a.along([*lead, None, None, channel]), shape=tuple(shape), strides=tuple(strides)
+                seen, shape=tuple(shape), strides=tuple(strides), limits=(*seen.limits, *short)
             ),
             w=self._weights(reads, lead, geometry, channel) if len(reads) > 1 else None,
             kernel=geometry.kernel, stride=geometry.stride, dilation=geometry.dilation,
@@ -248,6 +251,27 @@ class Windows:
             sides.append((kernel, tap.stride, tap.dilation, extent, tap.axis, tap.dim))  # type: ignore[arg-type]
         y, x = sides
         return cls(*zip(y, x, strict=True))  # type: ignore[arg-type]
+
+    def limits(
+        self, read: Operand, rows: tuple[int | None, int | None], first: int
+    ) -> tuple[Limit, ...]:
+        """How far input positions go where there are fewer windows.
+
+        Args:
+            read: the input over all loops, with limits of those.
+            rows: loops over windows.
+            first: axis of the first of them in the operand that the limits are for.
+        """
+        made = []
+        for side, row in enumerate(rows):
+            step = self.stride[side]
+            more = (self.kernel[side] - 1) * self.dilation[side] + 1 - step
+            made += [
+                Limit(first + side, each.base * step + more, scaled(each.terms, step))
+                for each in read.limits
+                if each.axis == row and row is not None
+            ]
+        return tuple(made)
 
 
 def _axis(compute: Compute, row: int | None) -> int | None:

@@ -16,6 +16,7 @@ from compiler.errors import UnsupportedModel
 from compiler.nest.at_length import at_length
 from compiler.nest.interp import Host, run
 from compiler.nest.ir import Array, NestGraph
+from compiler.nest.open_borders import with_borders
 from compiler.nest.registers import Point, edge_of
 from compiler.nest.tables import Constants, no_constants
 from compiler.nest.united import other_structure, refusal, united
@@ -60,7 +61,7 @@ def for_lengths(
         raise refusal(graphs[edge].name, registers, mistakes)
     if len(near) > 1:
         _add_mixed(make, registers, near, graphs)
-    made = united(graphs, registers, constants, real)
+    made = united(with_borders(graphs), registers, constants, real)
     _check_low(made, make, graphs, host)
     return made
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.any_length import payload_of_any
-from compiler.nest.bounds import needed
 from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Step, Tensor
 from compiler.nest.means import is_mean, share_of, with_scale
 from compiler.nest.registers import Count, Point, counted, edge_of, fitted
@@ -281,7 +280,6 @@ class _Uniting:
                 f"{what}, the position along axis {axis}",
             )
             index.append(replace(affine, registers=terms))
-        self._check_window(seen, nests, dims, what)
         return replace(edge, index=tuple(index))
 
     def _check_coefficients(
@@ -297,23 +295,6 @@ class _Uniting:
             if len(steps) > 1:
                 self.mistakes.append(f"{what}, the step of loop {dim.name} depends on the length")
 
-    def _check_window(
-        self, seen: Mapping[Point, Access], nests: Mapping[Point, Nest], dims: tuple[Dim, ...],
-        what: str,
-    ) -> None:  # fmt: skip
-        """No window slides along what varies, and no border lies there."""
-        edge = seen[self.edge]
-        for axis, affine in enumerate(edge.index):
-            loops = [d for d, _ in affine.terms if dims[d].extent > 1]
-            shapes = {p: g.tensors[edge.tensor].shape[axis] for p, g in self.graphs.items()}
-            names = _varying([dims[d].count for d in loops], shapes, self.registers)
-            if not names:
-                continue
-            if len(loops) > 1:
-                self.mistakes.append(f"{what}, a window slides along {names}")
-            elif any(_outside(seen[p], nest, axis, shapes[p]) for p, nest in nests.items()):
-                self.mistakes.append(f"{what}, a border lies along {names}")
-
 
 _NUMBERS = ("parameters", "low", "high", "scale", "zero", "sparse")
 """Fields of a nest that do not depend on a length."""
@@ -323,21 +304,6 @@ def _beside(graph: NestGraph, name: str) -> list[str]:
     """Tensors in the same buffer."""
     buffer = graph.tensors[name].storage.buffer
     return [n for n, tensor in graph.tensors.items() if tensor.storage.buffer == buffer]
-
-
-def _varying(
-    counts: Sequence[Count | None], shapes: Mapping[Point, int], registers: Sequence[Register]
-) -> str:
-    """The lengths that loops or an extent depend on, in words."""
-    terms = [term for count in counts if count is not None for term in count.terms]
-    terms += fitted(shapes, registers) or ()
-    return " and ".join(dict.fromkeys(name for name, _ in terms))
-
-
-def _outside(access: Access, nest: Nest, axis: int, extent: int) -> bool:
-    """Whether positions beyond the ends of an axis are read."""
-    start, size = needed(access, [(0, dim.extent) for dim in nest.dims])[axis]
-    return start < 0 or start + size > extent
 
 
 def _within(tensor: Tensor, made: Mapping[str, Tensor]) -> Tensor:

@@ -72,6 +72,28 @@ def image(folder: Path) -> str:
     )  # fmt: skip
 
 
+def speech(folder: Path) -> str:
+    """Convolutions over time that see the past, with gaps, and both sides."""
+    return written(
+        folder / "speech.onnx",
+        "a = Conv <pads=[2, 0]> (x, u) b = Relu (a) c = Conv <pads=[4, 0], dilations=[2]> (b, v)"
+        " d = MaxPool <kernel_shape=[3], pads=[1, 1]> (c) y = Add (d, b)",
+        "float[1,5,rows] x) => (float[1,7,rows] y",
+        u=(7, 5, 3), v=(7, 7, 3),
+    )  # fmt: skip
+
+
+def features(folder: Path) -> str:
+    """Convolutions over time and frequency, and a mean over what is left."""
+    return written(
+        folder / "features.onnx",
+        "a = Conv <pads=[1, 1, 1, 1], strides=[1, 2]> (x, u) b = Relu (a)"
+        " c = Conv <pads=[1, 1, 1, 1], group=4> (b, v) y = GlobalAveragePool (c)",
+        "float[1,1,rows,8] x) => (float[1,4,1,1] y",
+        u=(4, 1, 3, 3), v=(4, 1, 3, 3),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("net", "arch", "dtype"),
     [
@@ -79,6 +101,10 @@ def image(folder: Path) -> str:
         pytest.param(pooled, "soma-edge", "int8", id="means of integers"),
         pytest.param(image, "ascend-310-like", "fp16", id="a mean over a length twice"),
         pytest.param(pooled, "gemmini-16", "int8", id="means that the host computes"),
+        pytest.param(speech, "stcp920", "fp16", id="windows over time, in parts by cores"),
+        pytest.param(speech, "soma-edge", "int8", id="borders of integers, and much room on chip"),
+        pytest.param(speech, "ascend-310-like", "int8", id="windows as products"),
+        pytest.param(features, "stcp920", "int8", id="windows over time and frequency"),
     ],
 )
 def test_a_network_for_a_range_is_right_at_any_length(
