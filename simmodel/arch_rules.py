@@ -317,13 +317,11 @@ def _encoding(arch: Arch) -> Iterator[Problem]:
 def _energies(arch: Arch) -> Iterator[Problem]:
     """Energies of parts that the machine does not have."""
     given, have = arch.energy, ("dram", *arch.memories.on_chip())
-    for role, known in given.memories.items():
+    for role in given.memories:
         at: Path = ("energy", "memories", role)
         if role not in have:
             message = f"the machine has no memory {role!r}; memories: {', '.join(have)}"
             yield Problem(at, message, (("memories", role),))
-        elif role == "dram" and known.area is not None:
-            yield Problem((*at, "area"), "DRAM is no part of the chip; its area is not counted")
     for name in given.links:
         if name not in arch.links:
             links = ", ".join(arch.links) or "none"

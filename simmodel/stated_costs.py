@@ -25,7 +25,7 @@ class MemoryEnergy(Part):
     read: EnergyPerByte | None = None
     write: EnergyPerByte | None = None
     area: Area | None = None
-    """Of one instance."""
+    """Of one instance; of DRAM, what stands on the chip for it."""
 
 
 class AreaTable(Part):
@@ -36,7 +36,7 @@ class AreaTable(Part):
     lane: Area | None = None
     """One lane of the vector engine."""
     other: Area | None = None
-    """Everything that has no part of its own: control, copy engines, wiring, clock."""
+    """Everything that no field asks for: clock, wires, space between cells."""
 
 
 class EnergyTable(Part):

@@ -9,9 +9,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 import click
 
+from archgen.cli.explain_area import explain_area
 from archgen.cli.reference import reference
 from archgen.cli.topics import SECTIONS, Entry, Section, laws, pictures
 from archgen.cli.words import meant, near
@@ -21,12 +23,30 @@ _INDENT, _WIDTH = 26, 72
 TEXTS: dict[str, Callable[[], str]] = {"laws": laws, "cli": reference}
 """Topics that are text as they stand."""
 TOPICS = (*SECTIONS, *TEXTS)
+AREA = "area"
+"""The topic that is about machines."""
 
 
 @click.command()
 @click.argument("topic")
+@click.argument("machines", nargs=-1, metavar="[ARCH]...")
 @click.option("--markdown", is_flag=True, help="As the documentation shows it.")
-def explain(topic: str, markdown: bool) -> None:
+@click.option("--sensitivity", is_flag=True, help="Of area: what each field does, changed alone.")
+@click.option("--json", "as_json", is_flag=True, help="Of area: as JSON.")
+@click.option(
+    "--csv",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Of area: write it to this file.",
+)
+def explain(
+    topic: str,
+    machines: tuple[str, ...],
+    markdown: bool,
+    sensitivity: bool,
+    as_json: bool,
+    csv: Path | None,
+) -> None:
     """Explain the words of files and results.
 
     TOPIC is one of: architecture (every field of architecture files), study (of study files),
@@ -35,12 +55,22 @@ def explain(topic: str, markdown: bool) -> None:
     word: a column, a field of a file, a stall, an option or a rule; or the name of a pass, which
     shows what it does to a network.
 
+    `area ARCH...` adds up the silicon of machines (files or names of shipped ones), each term with
+    its formula in figures and the fields behind it; with --sensitivity each field is changed alone,
+    twice as large where that is lawful.
+
     \b
     archgen explain columns
     archgen explain stall_data
     archgen explain memories.local.size
     archgen explain fold-batch-norm
+    archgen explain area soma-edge --sensitivity
     """
+    if topic == AREA and machines:
+        explain_area(machines, sensitivity, as_json, csv)
+        return
+    if machines or sensitivity or as_json or csv is not None:
+        raise click.UsageError(f"{AREA} ARCH... alone takes machines, --sensitivity, --json, --csv")
     if topic in SECTIONS:
         write = _as_markdown if markdown else _as_text
         click.echo(write(SECTIONS[topic]()))
@@ -51,9 +81,9 @@ def explain(topic: str, markdown: bool) -> None:
     elif found := meant(topic):
         click.echo(_as_markdown(found) if markdown else _as_text(found))
     else:
-        known = [*get_close_matches(topic, [*TOPICS, *pictures()]), *near(topic)]
+        known = [*get_close_matches(topic, [*TOPICS, AREA, *pictures()]), *near(topic)]
         hint = f"; did you mean {listed(known)}?" if known else ""
-        topics = f"topics: {', '.join(TOPICS)}"
+        topics = f"topics: {', '.join((*TOPICS, AREA))}"
         raise click.BadParameter(f"nothing is called {topic!r}{hint} ({topics})")
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from archgen.energy.area import Area, area_of, vector_type
-from archgen.energy.ranges import Range, total
+from archgen.energy.area import Area, area_of
+from archgen.energy.engines import vector_type
+from archgen.energy.front_end import instruction_bytes
+from archgen.energy.ranges import Range
 from archgen.energy.scaling import at_node, of_voltage
 from archgen.energy.sources import Source, source_of
 from archgen.energy.sram import Sram
@@ -55,7 +57,7 @@ def costs_of(arch: Arch) -> Costs:
         vector={kind: _vector(arch, kind, figures) for kind in _KINDS},
         read={role: ends[0] for role, ends in memories.items()},
         write={role: ends[1] for role, ends in memories.items()},
-        links={name: _link(arch, name, area.total.value, figures) for name in arch.links},
+        links={name: _link(arch, name, area.core.value, figures) for name in arch.links},
         instruction=_instruction(arch, figures),
         leakage=_leakage(arch, area, figures),
         area=area,
@@ -139,7 +141,8 @@ def _instruction(arch: Arch, figures: Figures) -> Range:
     def from_table() -> Range:
         known = figures.instruction
         smaller = _add(figures, "int32", arch.energy.node) / _add(figures, "int32", known.node)
-        scaled = known.energy * smaller * _supply(arch, figures)
+        fetch = known.fetch * math.sqrt(instruction_bytes(arch) / 4)
+        scaled = (known.control + fetch) * smaller * _supply(arch, figures)
         return Range.within(scaled, known.low, known.high)
 
     return Range.given(arch.energy.instruction, from_table)
@@ -147,7 +150,7 @@ def _instruction(arch: Arch, figures: Figures) -> Range:
 
 def _leakage(arch: Arch, area: Area, figures: Figures) -> Range:
     known = figures.leakage
-    size = total(area.parts.values()).value
     return Range.given(
-        arch.energy.leakage, lambda: Range.within(known.density * size, known.low, known.high)
+        arch.energy.leakage,
+        lambda: Range.within(known.density * area.core.value, known.low, known.high),
     )

@@ -80,30 +80,18 @@ class VectorMix(Ranged):
     special: Mix
 
 
-class SramPoint(_Part):
-    """One memory that somebody else has a figure for."""
-
-    size: Positive
-    """KiB."""
-    width: Positive
-    """Bits of one access."""
-    ports: Annotated[int, Field(ge=1)]
-    node: Positive
-    read: Positive
-    """pJ of one access."""
-    source: str
-
-
 class SramFit(Ranged):
-    """Energy of on-chip memories: exponents, and the points that they come from."""
+    """Energy of on-chip memories: exponents of one bank."""
 
     scale: Positive
     node: float
     size: float
     width: float
+    aspect: float
     port: Annotated[float, Field(ge=0)]
     write: Positive
-    points: Annotated[tuple[SramPoint, ...], Field(min_length=4)]
+    sources: dict[str, str]
+    """What the sources of `sram_points.csv` are."""
 
 
 class Wire(Curve, Ranged):
@@ -118,11 +106,22 @@ class Dram(Cited):
     high: Positive
 
 
+class Interface(Cited):
+    """mm2 on the chip for each GB/s of a kind of DRAM; low and high are figures, not factors."""
+
+    area: Positive
+    low: Positive
+    high: Positive
+    controller: Positive
+    """Gates of a channel's controller."""
+
+
 class Instruction(Ranged):
-    """pJ of an instruction at a node."""
+    """pJ of an instruction at a node: of its control, and of fetching its first four bytes."""
 
     node: Positive
-    energy: Positive
+    control: Positive
+    fetch: Positive
 
 
 class Leakage(Ranged):
@@ -132,9 +131,11 @@ class Leakage(Ranged):
 
 
 class SramArea(Ranged):
-    """Bitcells over the area of a whole memory."""
+    """Banks over their bitcells: large ones, what the edges of small ones add, a port's pitch."""
 
-    density: Positive
+    over: Positive
+    edge: Positive
+    port: Annotated[float, Field(ge=0)]
 
 
 class CellArea(Cited):
@@ -148,6 +149,50 @@ class Register(Cited):
     """um2 of a register's bit at 45 nm."""
 
     bit: Positive
+
+
+class Gates(Cited):
+    """um2 at 45 nm of a gate equivalent and of a bit of a two-way choice."""
+
+    gate: Positive
+    mux: Positive
+
+
+class Control(Ranged):
+    """How well areas of gates, registers and choices are known."""
+
+
+class Walker(Cited):
+    """A dimension that addresses walk: bits of its registers; an adder is with it."""
+
+    bits: Positive
+
+
+class Amount(Cited):
+    """Gates of something."""
+
+    gates: Positive
+
+
+class CopyArea(Amount):
+    """A copy engine: its gates, those of a request in flight, bits of buffers over registers."""
+
+    entry: Positive
+    latch: Positive
+
+
+class Channel(Cited):
+    """The controller of a channel of DRAM: bursts that it holds."""
+
+    bursts: Annotated[int, Field(ge=1)]
+
+
+class FrontEndArea(Cited):
+    """Gates of a slot of issue, words that are fetched ahead, bits of a semaphore."""
+
+    slot: Positive
+    fetched: Annotated[int, Field(ge=1)]
+    counter: Annotated[int, Field(ge=1)]
 
 
 class Other(Ranged):
@@ -164,7 +209,15 @@ class AreaFigures(_Part):
     logic: Curve
     arithmetic: CellArea
     register_: Annotated[Register, Field(alias="register")]
+    gates: Gates
+    control: Control
     datapath: Datapath
+    walker: Walker
+    converter: Amount
+    scalar: Amount
+    copy_: Annotated[CopyArea, Field(alias="copy")]
+    channel: Channel
+    front_end: FrontEndArea
     other: Other
 
 
@@ -178,6 +231,7 @@ class Figures(_Part):
     sram: SramFit
     wire: Wire
     dram: dict[str, Dram]
+    interface: dict[str, Interface]
     instruction: Instruction
     leakage: Leakage
     area: AreaFigures

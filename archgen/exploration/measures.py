@@ -54,7 +54,8 @@ def _names(arch: Arch) -> list[str]:
     roles = arch.memories.on_chip()
     families = [
         *(f"peak_{role}_bytes" for role in ("dram", *roles)),
-        *(f"area_{part}_mm2" for part in ("mac", "vector", *roles, "other")),
+        *(f"area_{part}_mm2" for part in ("mac", "vector", "scalar", *roles, "copy", "link",
+                                          "front_end", "other", "dram")),
         *(f"energy_{part}_mj" for part in ("mac", "vector", "dram", *roles, "link",
                                            "instruction", "leakage")),
     ]  # fmt: skip

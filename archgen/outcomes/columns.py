@@ -76,12 +76,13 @@ _ENERGY = (
     ),
     Column("average_w", "real", "W", "energy_mj / latency_ms"),
     Column("tops_per_w", "real", "TOPS/W", "2 x macs / energy_mj"),
-    Column("area_mm2", "real", "mm2", "area of the chip without its pins and DRAM's"),
+    Column("area_mm2", "real", "mm2", "area of the chip, with its interface to DRAM"),
     Column(
         "area_<component>_mm2",
         "real",
         "mm2",
-        "mac, vector, each memory, other (control, wiring): together area_mm2",
+        "mac, vector, scalar, each memory on the chip, copy, link, front_end, dram (its interface "
+        "on the chip), other (clock, wires, space): together area_mm2",
     ),
 )
 COLUMNS = (

@@ -50,7 +50,7 @@ MEMORIES: Mapping[str, str] = {
 }  # fmt: skip
 COMPONENTS: Mapping[str, str] = {
     "mac": BLUE, "vector": GREEN, **MEMORIES, "link": BROWN, "instruction": GREY, "leakage": PALE,
-    "other": GREY,
+    "scalar": "#7FB8D8", "copy": "#003A5C", "front_end": "#B9D9EA", "other": GREY,
 }  # fmt: skip
 """Colour of each part of a machine that costs energy or area, from the inside out."""
 

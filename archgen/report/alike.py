@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from archgen.report.changed import Fields, changed
 from archgen.report.ranking import Standing
 from archgen.report.words import geometric_mean
+from archgen.schema.rewritten import Fields, changed
 from simmodel.arch import Arch
 
 _SAID = {"name", "description"}

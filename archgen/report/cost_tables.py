@@ -69,7 +69,7 @@ def _energy_part(name: str) -> Made[PointView]:
 
 def _titled(name: str) -> str:
     """`MAC` and `DRAM` are abbreviations, the other components are words."""
-    return name.upper() if name in ("mac", "dram") else name.capitalize()
+    return name.upper() if name in ("mac", "dram") else name.replace("_", " ").capitalize()
 
 
 def _of(value: float, whole: float) -> Cell:

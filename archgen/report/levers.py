@@ -15,8 +15,9 @@ from dataclasses import dataclass, field, replace
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.alike import Measured
-from archgen.report.changed import UNKNOWN, Fields, Price, price, scaled
+from archgen.report.changed import UNKNOWN, Price, price
 from archgen.report.words import geometric_mean, listed, percent
+from archgen.schema.rewritten import Fields, scaled
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
 

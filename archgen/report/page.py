@@ -23,7 +23,6 @@ from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account, account
 from archgen.report.alike import alike, measured
 from archgen.report.alike import content as machine_content
-from archgen.report.changed import fields_of
 from archgen.report.cost_tables import area_sheet, energy_sheet
 from archgen.report.explorer import explorer
 from archgen.report.figures import (
@@ -57,6 +56,7 @@ from archgen.report.tables import (
 )  # fmt: skip
 from archgen.report.trial import trial_study
 from archgen.report.words import counted, listed, percent, short, signed, times
+from archgen.schema.rewritten import fields_of
 
 REPORT = "report.html"
 MACHINES = 8

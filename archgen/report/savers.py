@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from archgen.report.account import Account
-from archgen.report.changed import Fields, Price, price, scaled
+from archgen.report.changed import Price, price
 from archgen.report.words import percent
+from archgen.schema.rewritten import Fields, scaled
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
 

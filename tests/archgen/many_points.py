@@ -14,7 +14,7 @@ from pathlib import Path
 from archgen.outcomes.about import About
 from archgen.outcomes.frame import read_table, table_bytes
 from archgen.outcomes.point import Outcome, Row
-from archgen.report.changed import fields_of
+from archgen.schema.rewritten import fields_of
 from archgen.schema.tree import Node, Table
 from archgen.schema.variants import Variant, spelled, variant
 from archgen.studies.results import Study

@@ -118,8 +118,11 @@ def test_published_chips_are_near_the_model() -> None:
     energy = module("energy")
     lines = {(line.chip, line.figure): line for line in (*energy.areas(), *energy.powers())}
     assert all(line.model.low < line.model.value < line.model.high for line in lines.values())
-    whole = lines["NVDLA 16 nm", "512 MACs"]
-    assert whole.model.low < whole.published < whole.model.high
+    for name, line in lines.items():
+        if line.status == "more":
+            assert line.model.value < line.published, name
+        else:
+            assert line.model.low < line.published < line.model.high, name
     sizes = [lines["NVDLA 28 nm", f"{n} MACs"].model.value for n in (32, 64, 256, 512, 1024, 2048)]
     assert sizes == sorted(sizes)
 

@@ -265,8 +265,8 @@ def test_screening_loses_nothing_where_estimates_are_near(tmp_path: Path, estima
 
 
 def test_constraints_hold_on_the_front(tmp_path: Path) -> None:
-    result = found(tmp_path, means(), trials=100, constraints=["area_mm2 <= 1.2"])
-    archs = [arch for arch in brute_force(tmp_path) if area(arch) <= 1.2]
+    result = found(tmp_path, means(), trials=100, constraints=["area_mm2 <= 2.9"])
+    archs = [arch for arch in brute_force(tmp_path) if area(arch) <= 2.9]
     assert names(result) == best_by_hand(archs)
 
 
@@ -406,10 +406,10 @@ def test_without_optuna_the_error_says_what_to_install(
 def test_the_smallest_machine_is_that_of_brute_force(
     tmp_path: Path, most: int, estimator: Any
 ) -> None:
-    plan = load_exploration(asked(tmp_path, constraints=["area_mm2 <= 3"]))
+    plan = load_exploration(asked(tmp_path, constraints=["area_mm2 <= 3.1"]))
     limit = most / ARCH.clock * 1e3
     answer = smallest(plan, f"latency_ms <= {limit}", means(estimator=estimator))
-    fitting = [a for a in brute_force(tmp_path) if cycles_of(a) <= most and area(a) <= 3]
+    fitting = [a for a in brute_force(tmp_path) if cycles_of(a) <= most and area(a) <= 3.1]
     if not fitting:
         assert answer.machine is None
         return
@@ -429,8 +429,8 @@ def test_no_machine_is_an_answer_and_exact_runs_them_all(tmp_path: Path) -> None
 
 def test_least_of_another_column_is_found_among_all(tmp_path: Path) -> None:
     plan = load_exploration(asked(tmp_path))
-    answer = smallest(plan, "area_mm2 <= 1.5", means(), by="latency_ms")
-    fitting = [arch for arch in brute_force(tmp_path) if area(arch) <= 1.5]
+    answer = smallest(plan, "area_mm2 <= 2.95", means(), by="latency_ms")
+    fitting = [arch for arch in brute_force(tmp_path) if area(arch) <= 2.95]
     assert answer.machine is not None
     assert answer.machine.machine.arch.name == min(fitting, key=cycles_of).name
     with pytest.raises(StudyError, match="smallest: 'aera_mm2'"):
@@ -481,12 +481,12 @@ def test_pairs_tell_what_depends_on_each_other(tmp_path: Path) -> None:
     assert row["interaction"] == pytest.approx(both - (-3_906.25 - 6_250) / base, abs=1e-4)
 
 
-def test_bandwidth_is_paid_by_the_gigabyte(tmp_path: Path) -> None:
+def test_bandwidth_is_paid_by_the_gigabyte_and_by_its_interface(tmp_path: Path) -> None:
     result = around(tmp_path, parameters={"memories.dram.bandwidth": None}, pairs=False)
     (row,) = result.tornado.to_dict("records")
     assert (row["low_value"], row["high_value"]) == ("8 GB/s", "32 GB/s")
     assert row["gain_per_gb_per_s"] == 0
-    assert math.isnan(row["gain_per_mm2"])
+    assert row["gain_per_mm2"] == 0, "an interface to DRAM that gains nothing here"
     assert result.pairs.empty
 
 

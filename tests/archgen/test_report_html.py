@@ -30,7 +30,6 @@ from archgen.outcomes.rows import energy_row, layer_rows, metrics_row
 from archgen.outcomes.timeline import tables
 from archgen.report import card_html, report_html
 from archgen.report.account import Account, account
-from archgen.report.changed import changed, fields_of, scaled
 from archgen.report.figures import Budget, Drawing
 from archgen.report.layer_table import time_shares
 from archgen.report.levers import LEAST, levers, rules_for
@@ -42,6 +41,7 @@ from archgen.report.trial import trial_study
 from archgen.report.words import percent, short, signed, times
 from archgen.scheduling import DEFAULT
 from archgen.schema import load_arch, shipped_names
+from archgen.schema.rewritten import changed, fields_of, scaled
 from archgen.schema.variants import value_of
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
@@ -364,7 +364,7 @@ def test_levers_rest_on_the_account(tmp_path: Path) -> None:
     assert bandwidth.gain == pytest.approx(min(share / 2, 1 - own.compute))
     assert percent(share) in bandwidth.rests_on
     assert bandwidth.fields == {"memories.dram.bandwidth": "32 GB/s"}
-    assert bandwidth.price.area == 0
+    assert bandwidth.price.area > 0, "DRAM has an interface"
     assert bandwidth.price.energy_share < 0
     order = [lever.loose for lever in levers(arch, [own])]
     assert order == sorted(order)
@@ -376,9 +376,9 @@ def test_a_larger_memory_costs_what_the_model_says() -> None:
     other = changed(arch, fields)
     assert other is not None
     assert other.memories.local.size == 2 * arch.memories.local.size
-    assert costs_of(other).area.parts["local"].value == pytest.approx(
-        2 * costs_of(arch).area.parts["local"].value
-    )
+    ratio = (costs_of(other).area.parts["local"].value
+             / costs_of(arch).area.parts["local"].value)  # fmt: skip
+    assert 1.7 < ratio < 2, "twice the cells; edges and switch are as they were"
     assert changed(arch, {"matrix.rows": -1}) is None
     assert scaled(arch, "memories.shared.size", 2) == {}
     assert scaled(arch, "memories.dram.latency", 0.5) == {"memories.dram.latency": "50 ns"}

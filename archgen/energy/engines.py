@@ -1,0 +1,187 @@
+"""Area of what computes: the array, the vector engine, the scalar unit.
+
+The one idea: arithmetic is counted as often as the file's rates ask for it. What takes a multiply
+in one cycle has a multiplier; what takes four cycles has a quarter of one, shared with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from archgen.energy.ranges import Range
+from archgen.energy.table import Figures, Mix, Operation, Sum
+from archgen.energy.terms import Logic, Term, operation, sum_of
+from simmodel.arch import Arch, ScalarCost, VectorCost
+from simmodel.dtype import is_float, size_of
+
+_STATIONARY, _MOVING = 2, 1
+"""Registers of an operand that waits for its turn while another is in use, and of one that goes
+through."""
+_SHAPE = ("matrix.rows", "matrix.cols", "matrix.depth", "matrix.units", "cores", "clusters")
+
+
+def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    """The array: its cells, and what it applies on the way out."""
+    matrix = arch.matrix
+    count = matrix.cells * matrix.units * arch.core_count
+    # A rate below 1 means that narrower cells join for a product, one above 1 that they split. One
+    # array serves all types, so it is built for the one that takes most.
+    most, dtype = max(
+        ((cell_of(arch, name, figures) * rate, name) for name, rate in matrix.rate.items()),
+        default=(0.0, ""),
+    )
+    one = Range.given(arch.energy.area.mac, lambda: logic.datapath(most))
+    said = "energy.area.mac" if one.stated else f"built for {dtype}"
+    yield Term(
+        "mac", "cells", (*_SHAPE, "matrix.kind", "matrix.dataflow", "matrix.rate"),
+        f"{count} cells x {1e6 * one.value:.4g} um2 ({said})", one.times(count),
+    )  # fmt: skip
+    lanes = matrix.cols * matrix.units * arch.core_count
+    costs = figures.area.arithmetic
+    applied = {
+        "bias": costs.add["int32"],
+        "clip": 2 * costs.add["int32"],
+        "requantize": costs.multiply["int32"] + costs.add["int32"],
+    }
+    for name in matrix.writeback:
+        one = logic.datapath(applied[name])
+        yield Term(
+            "mac", f"write-back: {name}", ("matrix.writeback", "matrix.cols", "matrix.units"),
+            f"{lanes} columns x {1e6 * one.value:.4g} um2", one.times(lanes),
+        )  # fmt: skip
+
+
+def cell_of(arch: Arch, dtype: str, figures: Figures) -> float:
+    """um2 at 45 nm of a multiply-accumulate of the array and its registers.
+
+    In a systolic array each cell passes its operands and its sum on; the products of a cube share
+    inputs and one sum.
+    """
+    area, matrix, kind = figures.area, arch.matrix, sum_of(dtype)
+    operand, result = 8.0 * size_of(dtype), 8.0 * size_of(kind)
+    if matrix.kind == "cube":
+        bits = operand * _STATIONARY
+        bits += operand * _MOVING / matrix.cols + result / matrix.depth
+    elif matrix.dataflow == "output-stationary":
+        bits = 2 * operand * _MOVING + 2 * result
+    else:
+        bits = operand * (_STATIONARY + _MOVING) + result
+    arithmetic = area.arithmetic.multiply[operation(dtype)] + area.arithmetic.add[kind]
+    return arithmetic + bits * area.register_.bit
+
+
+def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    """The vector engine: lanes, converters, registers of sums, what walks its operands."""
+    vector = arch.vector
+    units = vector.units * arch.core_count
+    count, wide = vector.lanes * units, min(vector.lanes, vector.wide_lanes or vector.lanes) * units
+    fields = ("vector.lanes", "vector.units", "vector.types", "cores", "clusters")
+    if (stated := arch.energy.area.lane) is not None:
+        one = Range(stated, stated, stated, stated=True)
+        text = f"{count} lanes x {1e6 * stated:.4g} um2 (energy.area.lane)"
+        yield Term("vector", "lanes", fields, text, one.times(count))
+    else:
+        yield from _lanes(arch, figures, logic, {True: wide, False: count - wide})
+        casts = len(vector.types) - 1
+        made = logic.control(logic.gates(figures.area.converter.gates * casts * count))
+        text = f"{count} lanes x {casts} other types x {figures.area.converter.gates:g} gates"
+        yield Term("vector", "converters", fields, text, made)
+    if vector.product_rows:
+        bits = 32 * vector.product_rows * count
+        text = f"{count} lanes x {vector.product_rows} rows x 32 bits"
+        registers = logic.control(logic.registers(bits))
+        yield Term("vector", "sums", ("vector.product_rows", "vector.lanes"), text, registers)
+    walked = 3 * vector.rank + (2 if vector.window else 0)
+    yield Term(
+        "vector", "addresses", ("vector.rank", "vector.window", "vector.units"),
+        f"{units} engines x {walked} dimensions of three operands and of windows",
+        logic.control(logic.walkers(walked * units)),
+    )  # fmt: skip
+
+
+def _lanes(
+    arch: Arch, figures: Figures, logic: Logic, counts: Mapping[bool, int]
+) -> Iterator[Term]:
+    """Lanes of 4 bytes, and those that only narrower elements use."""
+    vector, mixes = arch.vector, figures.vector
+    kinds = {"simple": mixes.simple, "multiply": mixes.multiply, "divide": mixes.divide,
+             "special": mixes.special}  # fmt: skip
+    fields = ("vector.lanes", "vector.wide_lanes", "vector.units", "vector.types", "vector.cost.*")
+    for full, count in counts.items():
+        if not count:
+            continue
+        own, text = _lane(vector.types, vector.cost, kinds, full, figures)
+        one = logic.datapath(own)
+        yield Term(
+            "vector", "lanes" if full else "narrow lanes", (*fields, "cores", "clusters"),
+            f"{count} lanes x {1e6 * one.value:.4g} um2 ({text})", one.times(count),
+        )  # fmt: skip
+
+
+def _lane(
+    types: tuple[str, ...],
+    cost: VectorCost | ScalarCost,
+    kinds: Mapping[str, Mix],
+    full: bool,
+    figures: Figures,
+) -> tuple[float, str]:
+    """um2 at 45 nm of a lane, and its arithmetic in words."""
+    costs, register = figures.area.arithmetic, figures.area.register_.bit
+    made, said = 3 * register * (32 if full else 16), []
+    if any(is_float(name) for name in types) or not any(is_integer(name) for name in types):
+        multiplies, adds = arithmetic_of(cost, kinds)
+        kind: Operation = "fp32" if full else "fp16"
+        share = costs.multiply["fp16"] / costs.multiply["fp32"]
+        adder = costs.add["fp32"] * (1 if full else share)
+        made += multiplies * costs.multiply[kind] + adds * adder
+        said.append(f"{multiplies:.3g} multipliers and {adds:.3g} adders of {kind}")
+    if any(is_integer(name) for name in types):
+        whole: Operation = "int32" if full else "int16"
+        # Divisions of integers are done in floating point where there is any.
+        multiplies, adds = (
+            arithmetic_of(cost, kinds) if not said else (1 / cost.multiply, 1 / cost.simple)
+        )
+        made += multiplies * costs.multiply[whole] + adds * costs.add["int32"]
+        said.append(f"{multiplies:.3g} and {adds:.3g} of {whole}")
+    return made, ", ".join(said)
+
+
+def is_integer(name: str) -> bool:
+    """Whether elements of this type are computed with as integers."""
+    return name in ("int8", "uint8", "int16", "int32")
+
+
+def arithmetic_of(cost: VectorCost | ScalarCost, kinds: Mapping[str, Mix]) -> tuple[float, float]:
+    """Multipliers and adders of a lane: as many as the most demanding kind of operation keeps busy,
+    given the cycles that it may take."""
+    cycles = {name: float(getattr(cost, name)) for name in kinds}
+    multipliers = max(mix.multiply / cycles[name] for name, mix in kinds.items())
+    return multipliers, max(mix.add / cycles[name] for name, mix in kinds.items())
+
+
+def vector_type(arch: Arch) -> Sum:
+    """The type in which the vector engine computes: fp32, or int32 where it knows integers only."""
+    return "fp32" if any(is_float(name) for name in arch.vector.types) else "int32"
+
+
+def scalar_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    """The scalar unit: bookkeeping always, arithmetic where the file gives it types."""
+    gates = figures.area.scalar.gates
+    yield Term(
+        "scalar", "bookkeeping", ("cores", "clusters"),
+        f"{arch.core_count} cores x {gates:g} gates",
+        logic.control(logic.gates(gates * arch.core_count)),
+    )  # fmt: skip
+    if arch.scalar.types:
+        mixes = figures.vector
+        kinds = {"simple": mixes.simple, "multiply": mixes.multiply, "divide": mixes.divide,
+                 "special": mixes.special}  # fmt: skip
+        own, text = _lane(("fp32",), arch.scalar.cost, kinds, True, figures)
+        own += logic.gates(figures.area.converter.gates * len(arch.scalar.types))
+        one = logic.datapath(own)
+        yield Term(
+            "scalar", "arithmetic", ("scalar.types", "scalar.cost.*", "cores", "clusters"),
+            f"{arch.core_count} cores x {1e6 * one.value:.4g} um2 ({text}, "
+            f"{len(arch.scalar.types)} types)",
+            one.times(arch.core_count),
+        )  # fmt: skip

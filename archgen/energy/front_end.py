@@ -1,0 +1,70 @@
+"""Area of what fetches, keeps order and issues.
+
+The one idea: everything that waits is held in registers: fetched words, entries of queues, counts
+of semaphores; what makes sure of order compares operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from archgen.energy.table import Figures
+from archgen.energy.terms import Logic, Term
+from simmodel.arch import Arch
+from simmodel.encoding import FIXED
+
+_WHERE = ("cores", "clusters")
+_OPERANDS = 3
+
+
+def instruction_bytes(arch: Arch) -> int:
+    """Bytes of one word of instructions, as fetched and as held in queues."""
+    return arch.front_end.instruction_bytes or FIXED
+
+
+def front_end_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+    """The front ends of all cores."""
+    front, cores, known = arch.front_end, arch.core_count, figures.area.front_end
+    slots = front.issue_width * front.bundle
+    yield Term(
+        "front_end", "issue", ("front_end.issue_width", "front_end.bundle", *_WHERE),
+        f"{cores} cores x {slots} instructions a cycle x {known.slot:g} gates",
+        logic.control(logic.gates(known.slot * slots * cores)),
+    )  # fmt: skip
+    size = instruction_bytes(arch)
+    rate = float(front.issue_width * size)
+    if front.fetch_bandwidth is not None:
+        rate = max(size, front.fetch_bandwidth.at(arch.clock))
+    bits = 8 * known.fetched * rate
+    yield Term(
+        "front_end", "fetch",
+        ("front_end.fetch_bandwidth", "front_end.instruction_bytes", "front_end.issue_width",
+         *_WHERE),
+        f"{cores} cores x {known.fetched} x {rate:.4g} B",
+        logic.control(logic.registers(bits * cores)),
+    )  # fmt: skip
+    entries = sum(front.depth(engine) for engine in arch.engines())
+    # A word of several instructions has one of them for each queue.
+    each = 8 * size / front.bundle
+    yield Term(
+        "front_end", "queues",
+        ("front_end.queue_depth", "front_end.instruction_bytes", "front_end.bundle", *_WHERE),
+        f"{cores} cores x {entries} entries x {each:.4g} bits",
+        logic.control(logic.registers(entries * each * cores)),
+    )  # fmt: skip
+    if front.sync == "tokens":
+        bits = front.tokens * known.counter
+        area = logic.registers(bits) + logic.muxes(bits * len(arch.engines()))
+        text = f"{cores} cores x {front.tokens} counters x {known.counter} bits"
+        yield Term(
+            "front_end", "tokens", ("front_end.tokens", "front_end.sync", *_WHERE),
+            text, logic.control(area * cores),
+        )  # fmt: skip
+    else:
+        compares = entries * len(arch.engines()) * _OPERANDS**2
+        area = compares * figures.area.arithmetic.add["int32"]
+        text = f"{cores} cores x {compares} comparators of addresses"
+        yield Term(
+            "front_end", "interlock", ("front_end.sync", "front_end.queue_depth", *_WHERE),
+            text, logic.control(area * cores),
+        )  # fmt: skip

@@ -1,0 +1,81 @@
+"""Terms of a chip's area: what stands on it, which fields of the file ask for it, and how much.
+
+The one idea: an area is a list of terms, each with the formula that made it written out in figures,
+so that a part is the sum of its terms and nothing costs area without a field that says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from archgen.energy.ranges import Range
+from archgen.energy.scaling import at_node
+from archgen.energy.table import AreaFigures, Operation, Sum
+from simmodel.dtype import is_float
+
+_KNOWN: tuple[Operation, ...] = ("int8", "int16", "int32", "fp16", "bf16", "fp32")
+
+
+@dataclass(frozen=True)
+class Term:
+    """One summand of the chip's area."""
+
+    part: str
+    what: str
+    fields: tuple[str, ...]
+    """Dotted fields of the file that it depends on."""
+    formula: str
+    """How it came about, in figures."""
+    mm2: Range
+    """Of the whole chip."""
+
+
+@dataclass(frozen=True)
+class Logic:
+    """Logic at a node, from its area at 45 nm."""
+
+    area: AreaFigures
+    node: float
+
+    def control(self, at_45: float) -> Range:
+        """mm2 of `at_45` um2 of gates, registers and multiplexers."""
+        return self._ranged(self._scaled(at_45), self.area.control.low, self.area.control.high)
+
+    def datapath(self, at_45: float) -> Range:
+        """mm2 of `at_45` um2 of arithmetic and its registers, with what stands around them."""
+        around = self.area.datapath
+        return self._ranged(self._scaled(at_45) * around.factor, around.low, around.high)
+
+    def _scaled(self, at_45: float) -> float:
+        return 1e-6 * at_45 * at_node(self.area.logic.points, self.node)
+
+    @staticmethod
+    def _ranged(value: float, low: float, high: float) -> Range:
+        return Range.within(value, low, high)
+
+    def registers(self, bits: float) -> float:
+        """um2 at 45 nm of that many bits of registers."""
+        return bits * self.area.register_.bit
+
+    def gates(self, count: float) -> float:
+        """um2 at 45 nm of that many gate equivalents."""
+        return count * self.area.gates.gate
+
+    def muxes(self, bits: float) -> float:
+        """um2 at 45 nm of that many bits of two-input multiplexers."""
+        return bits * self.area.gates.mux
+
+    def walkers(self, count: float) -> float:
+        """um2 at 45 nm of that many dimensions that addresses walk."""
+        walker = self.area.walker
+        return count * (self.registers(walker.bits) + self.area.arithmetic.add["int32"])
+
+
+def operation(dtype: str) -> Operation:
+    """The kind of multiplier that `dtype` needs."""
+    return next(name for name in _KNOWN if name == dtype)
+
+
+def sum_of(dtype: str) -> Sum:
+    """The kind of adder that products of `dtype` need."""
+    return "fp32" if is_float(dtype) else "int32"

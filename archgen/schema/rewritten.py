@@ -1,0 +1,118 @@
+"""A machine with one thing changed: its fields as its file would spell them, with others set.
+
+The one idea: the changed machine is made and checked like any other, so what the rules of
+architectures forbid is no machine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from archgen.schema.json_schema import arch_view
+from archgen.schema.tree import Table
+from archgen.schema.variants import spelled, variant
+from simmodel.arch import Arch
+from simmodel.units import Bandwidth, Delay
+
+_KIB, _NANO = 1024, 1e9
+Fields = Mapping[str, Any]
+"""Dotted field -> its new value, as a file spells it."""
+
+
+def fields_of(arch: Arch) -> dict[str, Any]:
+    """`arch` as its file would spell it, every field that it may state."""
+    made: dict[str, Any] = arch.model_dump(mode="json", by_alias=True, exclude_none=True)
+    _with_nulls(made, arch.model_dump(mode="json", by_alias=True, exclude_defaults=True))
+    for memory in made["memories"].values():
+        # Ports of their own for reads and writes stand in the place of shared ones.
+        if {"read_ports", "write_ports"} & memory.keys():
+            memory.pop("ports", None)
+    return made
+
+
+def _with_nulls(made: dict[str, Any], stated: Mapping[str, Any]) -> None:
+    """State in `made` what is nothing, where it would be something if nobody stated it."""
+    for name, value in stated.items():
+        if value is None:
+            made[name] = None
+        elif isinstance(value, Mapping):
+            _with_nulls(made[name], value)
+
+
+def scaled(arch: Arch, field: str, factor: float) -> Fields:
+    """`field` times `factor`, in the unit that it has; nothing where the machine lacks it."""
+    found: Any = fields_of(arch)
+    for part in field.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    value = _times(found, field.rsplit(".", 1)[-1], factor)
+    return {} if value is None else {field: value}
+
+
+def _times(value: object, name: str, factor: float) -> str | int | None:
+    if isinstance(value, int):
+        made = max(1, round(value * factor))
+        return f"{made // _KIB} KiB" if name == "size" and made % _KIB == 0 else made
+    if isinstance(value, str) and name == "bandwidth":
+        rate = Bandwidth.parse(value)
+        return str(Bandwidth(rate.amount * factor, rate.per_cycle))
+    if isinstance(value, str) and name == "latency":
+        delay = Delay.parse(value)
+        amount = delay.amount * factor
+        return f"{amount:g} cycles" if delay.in_cycles else f"{amount * _NANO:g} ns"
+    return None
+
+
+def changed(arch: Arch, fields: Fields) -> Arch | None:
+    """`arch` with `fields` set; None where that is no valid machine, or no change."""
+    tree = spelled(fields_of(arch))
+    assert isinstance(tree, Table)
+    choice = {field: spelled(value) for field, value in fields.items()}
+    made, mistakes = variant(tree, choice, name=arch.name) if fields else (None, [])
+    return made.arch if made is not None and not mistakes and made.arch != arch else None
+
+
+def leaves(arch: Arch) -> Iterator[tuple[str, Any]]:
+    """Every field of `arch` that holds no further fields, by its path, and its value as spelled."""
+    return _below("", fields_of(arch))
+
+
+def _below(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    for name, below in value.items():
+        yield from _below(f"{path}.{name}" if path else name, below)
+
+
+def others(field: str, value: Any) -> Iterator[Any]:
+    """What may stand in the place of `value`: twice as much, then less; the other truth; other
+    words; a list with one word more, or less. Not all of them are lawful."""
+    view = arch_view()
+    known = view.words(view.at(tuple(field.split("."))))
+    match value:
+        case bool():
+            yield not value
+        case int() | float():
+            yield from (value * 2, 1, value / 2) if value else (1, 4)
+        case str() if known:
+            yield from (word for word in known if word != value)
+        case str() if match := _QUANTITY.fullmatch(value):
+            amount, unit = float(match[1]), match[2]
+            yield from (f"{times * amount or 100:.12g}{unit}" for times in (2, 0.5))
+        case list():
+            yield from ([*value, word] for word in known if word not in value)
+            yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
+
+
+_QUANTITY = re.compile(r"([0-9.e+-]+)( ?[A-Za-z].*)")
+
+
+def another(arch: Arch, field: str, value: Any) -> tuple[Any, Arch] | None:
+    """`arch` with another value in `field`, and that value; None where nothing else is lawful."""
+    for other in others(field, value):
+        made = changed(arch, {field: other})
+        if made is not None:
+            return other, made
+    return None
