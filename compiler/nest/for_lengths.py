@@ -14,6 +14,7 @@ import numpy as np
 
 from compiler.errors import UnsupportedModel
 from compiler.nest.at_length import at_length
+from compiler.nest.host_constants import with_host_constants
 from compiler.nest.interp import Host, run
 from compiler.nest.ir import Array, NestGraph
 from compiler.nest.open_borders import with_borders
@@ -61,7 +62,7 @@ def for_lengths(
         raise refusal(graphs[edge].name, registers, mistakes)
     if len(near) > 1:
         _add_mixed(make, registers, near, graphs)
-    made = united(with_borders(graphs), registers, constants, real)
+    made = united(with_host_constants(with_borders(graphs)), registers, constants, real)
     _check_low(made, make, graphs, host)
     return made
 

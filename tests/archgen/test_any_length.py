@@ -37,7 +37,7 @@ def check(model: str, arch: str, dtype: str, name: str, length: int, span: Range
         ranges=((name, span),), scheduling=Scheduling(effort=0),
     )  # fmt: skip
     row = bench(model, arch).run(point).row
-    assert row.get("verified") is True, (row["status"], row["note"])
+    assert row.get("verified") is True, row
 
 
 def written(path: Path, nodes: str, ports: str, **constants: tuple[int, ...]) -> str:
@@ -94,6 +94,17 @@ def features(folder: Path) -> str:
     )  # fmt: skip
 
 
+def angles(folder: Path) -> str:
+    """Factors that follow from the length, and a product."""
+    return written(
+        folder / "angles.onnx",
+        "n = Shape <start=1, end=2> (x) r = Cast <to=1> (n) p = Mul (r, k) c = Cos (p)"
+        " m = Mul (x, c) y = MatMul (m, w)",
+        "float[1,rows,4] x) => (float[1,rows,3] y",
+        k=(4,), w=(4, 3),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("net", "arch", "dtype"),
     [
@@ -101,6 +112,8 @@ def features(folder: Path) -> str:
         pytest.param(pooled, "soma-edge", "int8", id="means of integers"),
         pytest.param(image, "ascend-310-like", "fp16", id="a mean over a length twice"),
         pytest.param(pooled, "gemmini-16", "int8", id="means that the host computes"),
+        pytest.param(angles, "soma-edge", "int8", id="constants as they are folded"),
+        pytest.param(angles, "mcu-npu", "int8", id="constants that the host has inside"),
         pytest.param(speech, "stcp920", "fp16", id="windows over time, in parts by cores"),
         pytest.param(speech, "soma-edge", "int8", id="borders of integers, and much room on chip"),
         pytest.param(speech, "ascend-310-like", "int8", id="windows as products"),
