@@ -18,7 +18,7 @@ from typing import Any
 from archgen.files import damaged, read_sealed, seal_of, write_bytes, write_sealed
 from archgen.outcomes.frame import LayerRow, layers_frame, table_bytes
 from archgen.outcomes.point import Outcome, Point
-from archgen.process.locks import Locks
+from archgen.process.locks import FOLDER, Locks
 
 _FORMAT = 5
 TRACE = "trace"
@@ -51,7 +51,7 @@ class Store:
         self.folder = folder / "runs"
         self.decisions = folder / "decisions"
         """What the compiler has decided on the way."""
-        self._claims = Locks(self.folder / ".claims")
+        self._claims = Locks(self.folder / FOLDER)
 
     def claim(self, key: str) -> bool:
         """Take the point `key`; False while another process has it. A process that ends, even by

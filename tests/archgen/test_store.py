@@ -185,9 +185,8 @@ def test_outcomes_of_a_stored_study_leave_their_tables_on_disk(tmp_path: Path) -
 def test_a_file_system_without_locks_is_written_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(*arguments: object) -> None:
+    def none(*arguments: object, **options: object) -> None:
         raise OSError(37, "No locks available")
 
-    assert locks.fcntl is not None
-    monkeypatch.setattr(locks.fcntl, "lockf", none)
+    monkeypatch.setattr(locks.FileLock, "acquire", none)
     assert Store(tmp_path).claim("a" * 64)
