@@ -20,5 +20,7 @@ class About:
     version: str = ""
     started: str = ""
     """Local time, as ISO 8601 writes it."""
+    git: str = ""
+    """Revision of the repository that it was started in; `+`: with changes."""
     total: int = 0
     """Points that it consists of, finished or not."""

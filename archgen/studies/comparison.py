@@ -1,8 +1,8 @@
 """Studies side by side: which points got better or worse than in the first, by how much and why.
 
-The one idea: points are joined by what they are. That is said by columns; a machine that is the
-same in all but its name is the same, and without the architecture among the columns two machines
-are compared network by network.
+The one idea: points are joined by what they are. That is said by columns; a machine or a network
+that is the same in all but its name is the same, and without the architecture among the columns
+two machines are compared network by network.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from archgen.scheduling import DEFAULT
 from archgen.schema.mistakes import guess
 from archgen.studies.design import StudyError
 from archgen.studies.differences import Pair, pair
+from archgen.studies.made import machine_hash
 from archgen.studies.results import Study
 from archgen.studies.sides import Side, side_of
-from simmodel.arch import Arch
 
 Key = tuple[Hashable, ...]
 Rows = dict[Key, Record]
 """Points by the values of the columns that join them."""
 Nodes = dict[Key, list[Record]]
 """Layers of points, likewise."""
+Contents = dict[str, set[str]]
+"""Name -> hashes of what it stands for."""
+Same = Mapping[str, Mapping[str, str]]
+"""Column -> a study's name for something -> that of the baseline."""
 IDENTITY = ("arch", "model", "batch", "dtype", *DEFAULT.columns)
 
 
@@ -44,7 +48,7 @@ class Against:
     only_after: tuple[Record, ...]
     """Keys of points of this study alone."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Machines of this study -> the names that the same machines have in the baseline."""
+    """Machines and networks of this study -> the names that the same have in the baseline."""
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -139,7 +143,7 @@ def compare(
 def _against(
     first: Side, rows: Rows, nodes: Nodes, side: Side, columns: Sequence[str], threshold: float
 ) -> Against:
-    same = _same_machines(first.study, side.study) if "arch" in columns else {}
+    same = _same(first.study, side.study, columns)
     others, layers = _by_key(side, columns, same), _by_point(side.study, columns, same)
     pairs = tuple(
         pair(
@@ -157,21 +161,40 @@ def _against(
         pairs,
         tuple(_key(row, columns) for key, row in rows.items() if key not in others),
         tuple(_key(row, columns) for key, row in others.items() if key not in rows),
-        same,
+        {new: old for names in same.values() for new, old in names.items()},
     )
 
 
-def _same_machines(first: Study, second: Study) -> dict[str, str]:
-    """Machines of `second` that `first` does not know by name but has under another, and that."""
-    ours, theirs = first.by_name, second.by_name
-    free = {_content(arch): name for name, arch in ours.items() if name not in theirs}
-    contents = {name: _content(arch) for name, arch in theirs.items() if name not in ours}
-    return {name: free[content] for name, content in contents.items() if content in free}
+def _same(first: Study, second: Study, columns: Sequence[str]) -> Same:
+    """What `second` calls otherwise than `first`, which does not know it by that name."""
+    contents = {"arch": _machines, "model": _networks}
+    return {
+        name: _other_names(contents[name](first), contents[name](second))
+        for name in ("arch", "model")
+        if name in columns
+    }
 
 
-def _content(arch: Arch) -> str:
-    """All of a machine but how it is called."""
-    return arch.model_dump_json(exclude={"name", "description"})
+def _other_names(ours: Contents, theirs: Contents) -> dict[str, str]:
+    free = {content: name for name, held in ours.items() if name not in theirs for content in held}
+    return {
+        name: next(free[content] for content in held if content in free)
+        for name, held in theirs.items()
+        if name not in ours and not held.isdisjoint(free)
+    }
+
+
+def _machines(study: Study) -> Contents:
+    return {name: {machine_hash(arch)} for name, arch in study.by_name.items()}
+
+
+def _networks(study: Study) -> Contents:
+    """Of each network its contents at all batches; none where an older version has made it."""
+    found: dict[str, set[str]] = {}
+    for outcome in study.outcomes:
+        known = {outcome.made["network"]} if outcome.made.get("network") else set()
+        found.setdefault(str(outcome.row["model"]), set()).update(known)
+    return found
 
 
 def _columns(on: Sequence[str] | None, sides: Sequence[Side]) -> tuple[str, ...]:
@@ -197,7 +220,7 @@ def _hashed(row: Record, columns: Sequence[str]) -> tuple[Hashable, ...]:
     return tuple(None if pd.isna(row.get(name)) else row.get(name) for name in columns)
 
 
-def _by_key(side: Side, columns: Sequence[str], same: Mapping[str, str]) -> Rows:
+def _by_key(side: Side, columns: Sequence[str], same: Same) -> Rows:
     found: Rows = {}
     for row in records(side.study.frame):
         other = found.setdefault(_hashed(_renamed(row, same), columns), row)
@@ -206,9 +229,9 @@ def _by_key(side: Side, columns: Sequence[str], same: Mapping[str, str]) -> Rows
     return found
 
 
-def _renamed(row: Record, same: Mapping[str, str]) -> Record:
-    arch = row["arch"]
-    return row | {"arch": same[arch]} if arch in same else row
+def _renamed(row: Record, same: Same) -> Record:
+    names = {name: known[row[name]] for name, known in same.items() if row[name] in known}
+    return {**row, **names} if names else row
 
 
 def _ambiguous(one: Record, other: Record, columns: Sequence[str], study: str) -> str:
@@ -219,7 +242,7 @@ def _ambiguous(one: Record, other: Record, columns: Sequence[str], study: str) -
     return f"{study}: there are several points with {same}{more}"
 
 
-def _by_point(study: Study, columns: Sequence[str], same: Mapping[str, str]) -> Nodes:
+def _by_point(study: Study, columns: Sequence[str], same: Same) -> Nodes:
     found: Nodes = {}
     for row in records(study.layers):
         found.setdefault(_hashed(_renamed(row, same), columns), []).append(row)

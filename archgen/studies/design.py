@@ -426,6 +426,7 @@ def _point(
         model=workload.model,
         batch=content.batch,
         dtype=dtype,
+        network=content.key,
         dims=workload.dims,
         ranges=workload.ranges,
         roles=workload.roles,

@@ -12,10 +12,11 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from archgen.outcomes.point import Outcome, Point
 from archgen.process.steps import overdue
+from archgen.studies.made import made_of
 from archgen.studies.run import failure
 from archgen.studies.store import Store
 from archgen.studies.workers import WorkerDied, Workers, WorkersGone
@@ -144,7 +145,7 @@ class _Loop:
 
     def _kept(self, point: Point, outcome: Outcome) -> Outcome:
         if self.store is not None:
-            outcome = self.store.save(outcome)
+            outcome = self.store.save(replace(outcome, made=made_of(point)))
         self._release(point)
         return outcome
 

@@ -35,6 +35,7 @@ from archgen.outcomes.frame import (
 from archgen.outcomes.held import completed
 from archgen.outcomes.point import Outcome, Point
 from archgen.plots import save_plots
+from archgen.process.git import revision
 from archgen.report import card_html
 from archgen.studies.design import Design, StudyError
 from archgen.studies.lending import Loan, settled
@@ -111,6 +112,7 @@ def about(design: Design, points: Sequence[Point], command: str = "") -> About:
         code_version(),
         version("archgen"),
         time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        revision(Path.cwd()),
         len(points),
     )
 

@@ -119,6 +119,7 @@ class Store:
             "label": outcome.label,
             "row": outcome.row,
             "details": outcome.details,
+            "made": dict(outcome.made),
             "layers": outcome.layers,
             "tables": seals,
         }
@@ -141,18 +142,32 @@ def _table(stem: Path, name: str) -> Path:
     return Path(f"{stem}.pftrace.gz" if name == TRACE else f"{stem}.{name}.parquet")
 
 
-def _read(stem: Path) -> Outcome | None:
-    content = read_sealed(Path(f"{stem}.json"))
+def read_run(path: Path) -> Outcome | None:
+    """The result in a file of `runs/` without its tables; None where it is damaged, which is warned
+    of, or of another version."""
+    stored = _stored(path)
+    if stored is None:
+        return None
+    return Outcome(stored["key"], stored["label"], stored["row"], made=stored.get("made", {}))
+
+
+def _stored(path: Path) -> dict[str, Any] | None:
+    content = read_sealed(path)
     stored = None if content is None else json.loads(content)
-    if stored is None or not _is_whole(stored):
+    return stored if stored is not None and _is_whole(stored) else None
+
+
+def _read(stem: Path) -> Outcome | None:
+    stored = _stored(Path(f"{stem}.json"))
+    if stored is None:
         return None
     paths = {name: _table(stem, name) for name in stored["tables"]}
     if not all(_is_sealed(path, stored["tables"][name]) for name, path in paths.items()):
         return None
     rows: list[LayerRow] = stored["layers"]
     tables: dict[str, bytes | Path] = {n: path for n, path in paths.items() if n != "layers"}
-    key, label = stored["key"], stored["label"]
-    return Outcome(key, label, stored["row"], rows, stored["details"], tables, reused=True)
+    key, label, made = stored["key"], stored["label"], stored.get("made", {})
+    return Outcome(key, label, stored["row"], rows, stored["details"], tables, made, reused=True)
 
 
 def _is_sealed(path: Path, seal: str) -> bool:

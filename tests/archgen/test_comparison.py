@@ -217,6 +217,22 @@ def test_a_machine_that_was_renamed_is_the_same_by_its_content() -> None:
     assert (other.renamed, other.pairs) == ({}, ())
 
 
+def test_a_network_is_the_same_under_another_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    made = []
+    for name, weights in (("net", 1.0), ("again", 1.0), ("other", 2.0)):
+        path = str(small_model(tmp_path / f"{name}.onnx", weights))
+        out = tmp_path / name
+        study("soma-edge", path, out=out, plots=False, tools=HOST_ONLY)
+        made.append((path, str(out)))
+    (net, first), (again, second), (_, third) = made
+    same, other = compared(first, second, third).against
+    assert (same.renamed, [pair.verdict for pair in same.pairs]) == ({again: net}, ["same"])
+    assert (other.renamed, other.pairs) == ({}, ())
+
+
 def test_machines_of_a_folder_are_sides_of_their_own(folders: tuple[str, str]) -> None:
     whole, _ = folders
     found = compared(f"{whole}:soma-edge", f"{whole}:gemmini-16", f"{whole}:g*")
