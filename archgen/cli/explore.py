@@ -21,6 +21,9 @@ from archgen.exploration.saving import FRONT, TARGET, save_answer, save_found
 from archgen.exploration.screen import is_blind
 from archgen.exploration.search import Found, search
 from archgen.exploration.target import Answer, smallest
+from archgen.report import REPORT, write_report
+from archgen.studies.results import Study
+from archgen.studies.store import writing
 
 _SHOWN = 4
 _HEADLINE = ("latency_ms", "throughput_ips", "area_mm2")
@@ -68,8 +71,8 @@ def explore(
     archgen explore studies/03_explore.yaml --target "throughput_ips >= 2000"
 
     The folder gets front.csv, the machines of the front as architecture files in front/,
-    pareto.png, and everything that a study leaves about the machines that were run; with --target
-    target.csv and the machine in target/.
+    pareto.png, report.html, and everything that a study leaves about the machines that were run;
+    with --target target.csv and the machine in target/.
 
     Exit code 0: there is a front, or a machine for the target. 1: there is none. 2: wrong input.
     130: interrupted, finished points are saved.
@@ -84,13 +87,21 @@ def explore(
             lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact), folder
         )
         save_answer(answer, folder)
+        _report(answer.study, folder, given["plots"])
         best = () if answer.machine is None else (answer.machine,)
         show([machines_table(plan, best)] if best else [], answer_lines(answer, folder))
         sys.exit(0 if answer.machine is not None else 1)
     found = watched(lambda seen: search(plan, replace(means, observe=seen)), folder)
     save_found(found, folder, given["plots"])
+    _report(found.study, folder, given["plots"])
     show([machines_table(plan, found.front)], found_lines(found, folder))
     sys.exit(0 if found.front else 1)
+
+
+def _report(study: Study, folder: Path, wanted: bool) -> None:
+    if wanted and study.outcomes:
+        with writing(folder):
+            write_report(study, folder / REPORT, folder)
 
 
 def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:

@@ -34,5 +34,5 @@ def report(folder: Path, output: Path | None) -> None:
     study = open_study(folder)
     target = output or folder / REPORT
     with writing(target.parent):
-        write_report(study, target)
+        write_report(study, target, folder)
     click.echo(f"{len(study.outcomes)} points; report in {target}")

@@ -43,7 +43,7 @@ _OPTIONS = (
     click.option(
         "--plots/--no-plots",
         default=True,
-        help="Draw plots in the end, and write a study's report.",
+        help="Draw plots in the end, and write the report.",
     ),
     click.option(
         "--timeout",

@@ -19,6 +19,8 @@ from archgen.exploration.plan import load_surroundings
 from archgen.exploration.saving import save_sensitivities
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.outcomes.frame import Record, records
+from archgen.report import REPORT, write_report
+from archgen.studies.store import writing
 
 _INTERESTING = 0.02
 """Interactions below this share of the metric are not told."""
@@ -39,8 +41,8 @@ def sensitivity(study: Path, out: Path | None, **given: Any) -> None:
     archgen sensitivity studies/04_sensitivity.yaml
     archgen sensitivity studies/04_sensitivity.yaml --jobs 8 --out around
 
-    The folder gets tornado.png, tornado.csv, ladders.csv (each step), pairs.csv, and everything
-    that a study leaves.
+    The folder gets tornado.png, tornado.csv, ladders.csv (each step), pairs.csv,
+    report.html, and everything that a study leaves.
 
     Exit code 0: every machine has an answer. 1: a point failed or its outputs are wrong. 2: wrong
     input. 130: interrupted, finished points are saved.
@@ -50,6 +52,9 @@ def sensitivity(study: Path, out: Path | None, **given: Any) -> None:
     means = Means(running(folder, **given))
     found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
     save_sensitivities(found, folder, given["plots"])
+    if given["plots"] and found.study.outcomes:
+        with writing(folder):
+            write_report(found.study, folder / REPORT, folder)
     show([tornado_table(found)], lines(found, folder))
     sys.exit(0 if found.study.good else 1)
 

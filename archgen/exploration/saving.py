@@ -24,16 +24,18 @@ from archgen.exploration.target import Answer
 from archgen.files import write_atomically, write_text
 from archgen.outcomes.frame import Frame, records
 from archgen.plots import pareto_figure, tornado_figure
+from archgen.report.found import ANSWER, LADDERS, PAIRS, TORNADO
+from archgen.report.found import FRONT as FRONT_TABLE
 from archgen.studies.store import writing
 
-FRONT, TARGET = "front", "target"
+FRONT, TARGET = "front", ANSWER
 _DPI = 130
 
 
 def save_found(found: Found, folder: Path, plots: bool = True) -> None:
     """`front.csv`, `front/*.yaml`, and a plot of each two objectives."""
     with writing(folder):
-        _save_frame(found.frame, folder / "front.csv")
+        _save_frame(found.frame, folder / FRONT_TABLE)
         _save_machines(found.exploration, found.front, folder / FRONT)
         for one, other in combinations(found.exploration.objectives, 2) if plots else ():
             _save_pareto(found, one, other, folder)
@@ -50,8 +52,9 @@ def save_answer(answer: Answer, folder: Path) -> None:
 def save_sensitivities(found: Sensitivities, folder: Path, plots: bool = True) -> None:
     """`ladders.csv`, `tornado.csv`, `pairs.csv` and the tornado plot."""
     with writing(folder):
-        for name in ("ladders", "tornado", "pairs"):
-            _save_frame(getattr(found, name), folder / f"{name}.csv")
+        tables = {LADDERS: found.ladders, TORNADO: found.tornado, PAIRS: found.pairs}
+        for name, frame in tables.items():
+            _save_frame(frame, folder / name)
         if plots:
             _save_figure(tornado_figure(found.tornado), folder / "tornado.png")
 

@@ -6,7 +6,7 @@ read, details for a few, and what is left out for its size is named in its place
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.figure import Figure
@@ -63,6 +63,8 @@ _SAID: Mapping[str, tuple[str, str]] = {
     "pareto_energy": ("Latency against energy", "Points on the line are beaten by no other in "
                       "both."),
     "scaling": ("Scaling", "What more of a resource brings."),
+    "tornado": ("What each field is worth", "One field changed at a time; the field that matters "
+                "most is on top."),
     "layers": ("Layers over time", "When each layer ran, and how well it used the matrix engines "
                "meanwhile."),
     "engines": ("Engines over time", "What each engine worked for. White is waiting."),
@@ -93,10 +95,10 @@ def overviews(study: Subject, ranking: Ranking) -> list[Drawing]:
         return []
     shown = bars_of(len(frame), ranking)
     layers = layers_frame([study.outcomes[index] for index in shown])
-    made = list(_drawn(overview_figures(frame.iloc[shown], archs, layers)))
+    made = list(drawn(overview_figures(frame.iloc[shown], archs, layers)))
     if len(shown) < len(frame):
         made = [drawing for drawing in made if drawing.name not in _OF_ALL]
-        made += _drawn(_of_all(frame, archs))
+        made += drawn(_of_all(frame, archs))
     return made
 
 
@@ -108,7 +110,8 @@ def _of_all(frame: Frame, archs: Mapping[str, Arch]) -> Iterator[tuple[str, Figu
         yield "scaling", scaling_figure(frame, archs)
 
 
-def _drawn(figures: Iterator[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:
+def drawn(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:
+    """`figures` by name, as the page shows them; their ids start with `anchor`."""
     for name, figure in figures:
         kind = name.rsplit("/", 1)[-1]
         title, said = _SAID.get(kind, (kind.replace("_", " ").capitalize(), ""))
@@ -129,7 +132,7 @@ def details(point: PointView, outcome: Outcome) -> list[Drawing]:
     """What happened within one point."""
     frames = [make([outcome]) for make in (layers_frame, spans_frame, levels_frame)]
     given = [None if frame.empty else frame for frame in frames]
-    return list(_drawn(detail_figures({point.machine: point.arch}, *given), point.anchor))
+    return list(drawn(detail_figures({point.machine: point.arch}, *given), point.anchor))
 
 
 class Budget:

@@ -36,6 +36,7 @@ from archgen.report.figures import (
     details,
     overviews,
 )  # fmt: skip
+from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
 from archgen.report.levers import Lever, levers
 from archgen.report.points import PointView, views
@@ -65,16 +66,22 @@ _LEAST_WAIT = 0.005
 """Share of the time below which a cause of waiting is not worth naming."""
 
 
-def write_report(study: Subject, target: str | PathLike[str]) -> Path:
-    """Write the report of `study` as the file `target`, whole or not at all."""
+def write_report(study: Subject, target: str | PathLike[str], folder: Path | None = None) -> Path:
+    """Write the report of `study` as the file `target`, whole or not at all.
+
+    Args:
+        study: what it is about.
+        target: where the page goes.
+        folder: of the study; what a search or a sensitivity has left there has sections too.
+    """
     path = Path(target)
-    write_text(path, report_html(study))
+    write_text(path, report_html(study, folder))
     return path
 
 
-def report_html(study: Subject) -> str:
-    """The report of `study`: one HTML page that needs nothing else."""
-    return _environment().get_template("report.html.j2").render(content(study))
+def report_html(study: Subject, folder: Path | None = None) -> str:
+    """The report of `study`: one HTML page that needs nothing else; arguments as above."""
+    return _environment().get_template("report.html.j2").render(content(study, folder))
 
 
 @cache
@@ -93,7 +100,7 @@ def _environment() -> Environment:
     return made
 
 
-def content(study: Subject) -> dict[str, Any]:
+def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
     """Everything that the template shows, by name."""
     points = views(study)
     used = {point.machine for point in points}
@@ -116,6 +123,7 @@ def content(study: Subject) -> dict[str, Any]:
     figures = overviews(study, ranking)
     return {
         "about": study.about,
+        "found": findings(folder, _machine_cards(ranking, groups)),
         "title": study.about.name or "Study",
         "sentences": sentences(points, ranking, found, study.about.total),
         "ranking": ranking,
@@ -148,15 +156,21 @@ def _cards(
     """For each point the id of what says most of it: its details, else what bounds its machine,
     else the machine's file."""
     detailed = {point.index for point in shown}
-    numbered = enumerate(groups[:MACHINES], 1)
-    reviewed = {standing.name: f"review-{n}" for n, own in numbered for standing in own}
+    of_machine = _machine_cards(ranking, groups)
 
     def card(point: PointView) -> str:
-        if point.index in detailed:
-            return point.anchor
-        return reviewed.get(point.machine) or yaml_anchor(ranking, point.machine)
+        return point.anchor if point.index in detailed else of_machine(point.machine)
 
     return card
+
+
+def _machine_cards(ranking: Ranking, groups: Sequence[Sequence[Standing]]) -> Callable[[str], str]:
+    """For each machine the id of what bounds it, else of its file; empty for one that is not in
+    the study."""
+    files = {each.name: f"yaml-{n}" for n, each in enumerate(ranking.standings, 1)}
+    numbered = enumerate(groups[:MACHINES], 1)
+    files |= {standing.name: f"review-{n}" for n, own in numbered for standing in own}
+    return lambda name: files.get(name, "")
 
 
 def _kind(drawing: Drawing) -> str:

@@ -44,7 +44,9 @@ def percent(share: float) -> str:
 
 
 def signed(share: float) -> str:
-    """A change: `+12 %`, `±0 %` for what is none."""
+    """A change: `+12 %`, `±0 %` for what is none, a dash for what is missing."""
+    if not math.isfinite(share):
+        return NONE
     if abs(100 * share) < _SMALL:
         return f"±0{GAP}%"
     return f"+{percent(share)}" if share > 0 else percent(share)

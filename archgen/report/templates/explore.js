@@ -26,7 +26,7 @@
       const numeric = known.length > 0 && texts.every((text, at) => text === NONE || text === "" || Number.isFinite(numbers[at]));
       const steps = numeric ? [...new Set(known)].sort((a, b) => a - b)
         : [...new Set(texts)].filter((text) => text && text !== NONE);
-      const geometric = numeric && steps[0] > 0 && steps.at(-1) / steps[0] >= GEOMETRIC;
+      const geometric = numeric && steps[0] > 0 && steps.at(-1) / steps[0] >= (asked.fields.includes(name) ? 4 : GEOMETRIC);
       const { text, unit } = asked.columns[name];
       made.set(name, { name, texts, numbers, numeric, steps, geometric, title: unit ? `${text} [${unit}]` : text });
     }
