@@ -7,7 +7,7 @@ and an outcome is plain data: rows of numbers and text that JSON can hold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,16 @@ class Point:
         """Sizes of the dimensions that are known only when the program runs."""
         ranges = dict(self.ranges)
         return {name: size for name, size in self.dims if name in ranges}
+
+    @property
+    def bucket(self) -> Point | None:
+        """What points at sizes of the same ranges have in common: one program for all; None where
+        there are no ranges."""
+        if not self.ranges:
+            return None
+        ranges = dict(self.ranges)
+        dims = tuple((name, size) for name, size in self.dims if name not in ranges)
+        return replace(self, key="", batch=0, dims=dims, trace=False)
 
     def identity(self) -> Row:
         """The columns that say which point it is."""

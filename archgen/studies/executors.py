@@ -78,6 +78,10 @@ class _Dask:
         threads: dict[str, int] = self._client.nthreads()
         return max(1, sum(threads.values()))
 
+    def at_hand(self) -> list[Point]:
+        """Not known of other machines."""
+        return []
+
     def submit(self, point: Point) -> Future[Outcome]:
         """Hand the point to the cluster, which gives it to another worker if one dies with it."""
         key = f"{next(self._names)}-{point.key}"

@@ -72,6 +72,8 @@ class _Loop:
         self.elsewhere: list[Point] = []
         self.died: deque[Point] = deque()
         self.suspect: Point | None = None
+        self.known: list[Point | None] = []
+        """Buckets of which a point is finished."""
 
     def run(self) -> Iterator[Outcome]:
         """Until nothing is left."""
@@ -84,8 +86,10 @@ class _Loop:
         """Hand out points while there is room."""
         if not self.waiting and not self.under:
             self._look_again()
-        while self.waiting and len(self.under) < self.workers.room():
-            point = self.waiting.popleft()
+        while len(self.under) < self.workers.room():
+            point = self._next()
+            if point is None:
+                return
             # Claimed before it is looked up: a rival may have finished it in between.
             if self.store is not None and not self.store.claim(point.key):
                 self.elsewhere.append(point)
@@ -97,6 +101,25 @@ class _Loop:
                 continue
             future = self.workers.submit(point)
             self.under[future] = _Under(point, time.monotonic())
+
+    def _next(self) -> Point | None:
+        """The point to go on with: of a bucket whose program a free worker has; else one whose
+        program nobody has begun to make; else of a bucket that has been compiled before, of which
+        the store has what was decided. None where all others wait for a program's first point."""
+        if not any(point.ranges for point in self.waiting):
+            return self.waiting.popleft() if self.waiting else None
+        at_hand = self.workers.at_hand()
+        begun = [*(under.point.bucket for under in self.under.values()), *self.known]
+        buckets = [(point, point.bucket) for point in self.waiting]
+        sought = (
+            (point for point, bucket in buckets if bucket in at_hand),
+            (point for point, bucket in buckets if bucket is None or bucket not in begun),
+            (point for point, bucket in buckets if bucket in self.known),
+        )
+        found = next((point for points in sought for point in points), None)
+        if found is not None:
+            self.waiting.remove(found)
+        return found
 
     def _stored(self, point: Point) -> Outcome | None:
         """What another study has made of the point."""
@@ -133,6 +156,8 @@ class _Loop:
                 raise
             except Exception as mistake:
                 outcome = failure(point, mistake)
+            if point.ranges and point.bucket not in self.known:
+                self.known.append(point.bucket)
             yield self._kept(point, outcome)
 
     def _late(self) -> Iterator[Outcome]:

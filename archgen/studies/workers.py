@@ -40,6 +40,9 @@ class Workers(Protocol):
     def room(self) -> int:
         """How many points may be under way."""
 
+    def at_hand(self) -> list[Point]:
+        """Buckets (`Point.bucket`) whose programs somebody has made who is free."""
+
     def submit(self, point: Point) -> Future[Outcome]:
         """Start on a point. The future raises `WorkerDied` when the worker does."""
 
@@ -90,15 +93,21 @@ class InProcess:
 
     def __init__(self, tools: Tools) -> None:
         self.bench = bench_for(tools)
+        self._last: list[Point] = []
 
     def room(self) -> int:
         """One."""
         return 1
 
+    def at_hand(self) -> list[Point]:
+        """That of the last point."""
+        return self._last
+
     def submit(self, point: Point) -> Future[Outcome]:
         """A future that is done."""
         future: Future[Outcome] = Future()
         future.set_result(self.bench.run(point))
+        self._last = [point.bucket] if point.bucket is not None else []
         return future
 
     def at(self, future: Future[Outcome]) -> Step | None:
@@ -132,11 +141,19 @@ class LocalProcesses:
         """The number of processes."""
         return self.jobs
 
+    def at_hand(self) -> list[Point]:
+        """Of the last points of processes that have none now."""
+        return [process.bucket for process in self._idle if process.bucket is not None]
+
     def submit(self, point: Point) -> Future[Outcome]:
-        """Hand the point to a process that has none."""
+        """Hand the point to a process that has none, the one that has its program if there is."""
         if not self._idle:
             self._idle.append(_Process(self._tools, self._memory, self._context))
-        process = self._idle.pop()
+        bucket = point.bucket
+        fitting = (p for p in self._idle if bucket is not None and p.bucket == bucket)
+        process = next(fitting, self._idle[-1])
+        self._idle.remove(process)
+        process.bucket = bucket
         mine: Future[Outcome] = Future()
         self._busy[mine] = process
 
@@ -188,6 +205,7 @@ class _Process:
     def __init__(self, tools: Tools, memory: int | None, context: BaseContext) -> None:
         # A board of its own for each process: what a killed one was at stays to be read.
         self.board: Board = context.RawValue(Board)
+        self.bucket: Point | None = None  # of its last point
         given = (tools, memory, self.board, dict(os.environ))
         self.executor = ProcessPoolExecutor(1, context, _start, given)
         try:

@@ -20,7 +20,7 @@ from compiler.stages import Stages
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [
     "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates", "energy",
-    "fuzz",
+    "fuzz", "lengths",
 ]  # fmt: skip
 TINY = "resnet18:image=32,width=0.25"
 
@@ -47,6 +47,14 @@ def test_script_tells_how_it_is_used(name: str, capsys: pytest.CaptureFixture[st
     said = capsys.readouterr().out
     assert f"python studies/benchmarks/{name}.py" in said
     assert name in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def test_bytes_of_lengths_that_were_not_made_lie_on_lines_between_those_that_were() -> None:
+    """1, 2, 3, 4 bytes and 6, 8: 24; of a range that begins below and ends above, its ends too."""
+    lengths = module("lengths")
+    span = module("archgen.models.extents").Range
+    assert lengths.total({1: 1, 4: 4, 6: 8}, span(1, 6)) == 24
+    assert lengths.total({2: 5, 3: 7}, span(1, 4)) == 5 + 5 + 7 + 7
 
 
 def test_case_is_executed_and_matches() -> None:
