@@ -7,11 +7,13 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from archgen.cli.codes import Code, first_of
 from archgen.cli.compare_report import as_plain, gate_findings, gate_lines, lines, pairs_table
+from archgen.cli.compare_sides import Runs, sides, sides_options
 from archgen.cli.gates import pipeline_options, publish
 from archgen.cli.options import Words
 from archgen.cli.terminal import show
@@ -97,6 +99,7 @@ def _is_gates(word: str) -> bool:
     help="Also write the pairs as CSV.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the pairs as JSON.")
+@sides_options
 @pipeline_options
 def compare(
     studies: tuple[str, ...],
@@ -107,12 +110,14 @@ def compare(
     as_json: bool,
     junit: Path | None,
     annotate: str,
+    **given: Any,
 ) -> None:
     """Compare the points of studies with those of the first: before and after a change, or several
     candidates.
 
-    STUDY is a study's folder, or machines of one: out:edge, out:edge* or out:edge,server. Where
-    each names one machine, machines are compared network by network.
+    STUDY is a study's folder, or machines of one: out:edge, out:edge* or out:edge,server; or an
+    architecture file, also as it was at a revision of git: edge.yaml@HEAD~3, which is compiled and
+    run for --model. Where each names one machine, machines are compared network by network.
 
     Ratios are those of each study to the first; below 1 is better. Below the table stand, for
     each pair whose latency changed, the causes: time spent computing, and stalls by cause, which
@@ -123,12 +128,13 @@ def compare(
     archgen compare before after
     archgen compare out:edge out:edge-wide out:server
     archgen compare monday tuesday wednesday --on model,batch
+    archgen compare archs/edge.yaml@main archs/edge.yaml --model resnet50
     archgen compare main branch --fail-if-worse latency:2%,dram:10%
 
     Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
     allows. 5: it had nothing to compare.
     """
-    found = compared(*studies, on=on, threshold=threshold)
+    found = compared(*sides(studies, Runs(**given)), on=on, threshold=threshold)
     said = _judged(found, worse, threshold)
     if csv is not None:
         with writing(csv):
