@@ -323,6 +323,7 @@ def test_gates_end_with_a_code_of_their_own(
         return worse
 
     monkeypatch.setattr(verb, "compared", answer)
+    monkeypatch.setattr(verb, "sides", lambda texts, runs: texts)
     result = CliRunner().invoke(cli, ["compare", *gates, "before", "after"])
     assert given == ["before", "after"]
     assert (2 if isinstance(result.exception, StudyError) else result.exit_code) == code
