@@ -81,7 +81,7 @@ def attainable(graph: NestGraph, parts: Sequence[Layer | HostNode], arch: Arch) 
     """The bound of the layers and calls `parts` of `graph`."""
     least = demanded(graph)
     layers = [part for part in parts if isinstance(part, Layer)]
-    work = dict(pair for layer in layers for pair in _works(layer, least, arch))
+    work = dict(pair for layer in layers for pair in works(layer, least, arch))
     matrix, vector = _engines(tuple(work.values()), arch.core_count)
     calls = (step for step in graph.steps if isinstance(step, HostNode))
     return Attainable(
@@ -111,7 +111,7 @@ def _engines(work: tuple[Work, ...], cores: int) -> tuple[float, float]:
     return (max(matrix, together), vector) if matrix >= vector else (matrix, max(vector, together))
 
 
-def _works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Work]]:
+def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Work]]:
     """By its result, what each nest of a layer takes."""
     for nest, way in zip(layer.nests, layer.bindings, strict=True):
         size = max(1, math.prod(nest.shape))
@@ -144,7 +144,7 @@ def _lanes(arch: Arch) -> int:
 def _weights(graph: NestGraph, least: Demanded, work: Mapping[str, Work], arch: Arch) -> float:
     """Cycles until the last weights have come: at any time those that a product is not done with
     are on chip or still have to be loaded."""
-    held, rate = _room(arch), arch.dram_bytes_per_cycle
+    held, rate = room(arch), arch.dram_bytes_per_cycle
     sizes = _sizes(graph, least)
     left = sum(sizes.values()) - held
     if left <= 0:
@@ -190,7 +190,7 @@ def _sizes(graph: NestGraph, least: Demanded) -> dict[str, int]:
     return dict(last.values())
 
 
-def _room(arch: Arch) -> int:
+def room(arch: Arch) -> int:
     """Bytes of all memories on chip: weights may wait in any of them, a part in each core."""
     shared = arch.memories.shared
     found = sum(

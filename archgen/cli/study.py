@@ -36,8 +36,10 @@ from archgen.schema.variants import Variant
 from archgen.studies.budgets import read_budgets
 from archgen.studies.design import Design, StudyError, Workload, designed, points
 from archgen.studies.file import is_study
-from archgen.studies.options import StudyOptions
+from archgen.studies.options import Running, StudyOptions
 from archgen.studies.plan import load_study
+from archgen.studies.quick import run_estimated
+from archgen.studies.results import Study
 from archgen.studies.store import writing
 from archgen.studies.sweep import run_study
 
@@ -87,6 +89,18 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
 @click.option(
     "--trace", is_flag=True, help="Keep each run as runs/*.pftrace.gz for ui.perfetto.dev."
 )
+@click.option(
+    "--estimate",
+    is_flag=True,
+    help="Price layers one by one instead of compiling and running: a fraction of a second a "
+    "point. Rows say so, there are no plots.",
+)
+@click.option(
+    "--best",
+    type=click.IntRange(1),
+    metavar="K",
+    help="With --estimate: run the K machines of the least latency, for each network, in full.",
+)
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @budget_option
 @pipeline_options
@@ -100,6 +114,8 @@ def study(
     budget_files: tuple[Path, ...],
     junit: Path | None,
     annotate: str,
+    estimate: bool,
+    best: int | None,
     **given: Any,
 ) -> None:
     """Compile, check and simulate models on architectures, and compare them.
@@ -132,10 +148,11 @@ def study(
         _list(design, folder)
         return
     asked = running(folder, **means)
-    result = watched(lambda seen: run_study(design, asked, seen), folder)
-    if asked.plots and result.outcomes:
-        with writing(folder):
-            write_report(result, folder / REPORT)
+    if estimate or best:
+        result = watched(lambda seen: run_estimated(design, asked, seen, best or 0), folder)
+    else:
+        result = watched(lambda seen: run_study(design, asked, seen), folder)
+        _report(result, asked, folder)
     frame = result.frame
     lines = [*summary_lines(frame, result.reused, folder), *_warnings(design)]
     show([results_table(frame)], lines)
@@ -221,6 +238,13 @@ def _list(design: Design, folder: Path) -> None:
     table, finished = points_table(wanted, folder)
     said = f"{len(wanted)} points, {finished} of them finished in {folder}"
     show([table], [said, *_warnings(design)])
+
+
+def _report(result: Study, asked: Running, folder: Path) -> None:
+    """The page about what was run, where one is wanted."""
+    if asked.plots and result.outcomes:
+        with writing(folder):
+            write_report(result, folder / REPORT)
 
 
 def _warnings(design: Design) -> Iterator[str]:

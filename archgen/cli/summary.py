@@ -13,6 +13,7 @@ from rich.table import Table
 from archgen.cli.terminal import plain_table
 from archgen.outcomes.frame import Record, dimensions, is_wrong, records, sizes, varied
 from archgen.outcomes.point import DIMENSION, Point
+from archgen.studies.estimate import ESTIMATED
 from archgen.studies.store import Store
 
 _KIB = 1024
@@ -98,6 +99,12 @@ def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
     if lent:
         ways = "schedules of machines with no more hardware, which were quicker than their own"
         yield f"{lent} of {total} points run {ways} (--isolated: none does)"
+    guessed = int((frame["status"] == ESTIMATED).sum())
+    if guessed:
+        yield (
+            f"{guessed} of {total} points are estimated layer by layer: nothing of them was "
+            "compiled, run or checked (docs/studies.md says how far off that is)"
+        )
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     yield f"{total} points{again if reused else ''}; results and plots are in {out}"
 
@@ -106,7 +113,7 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
     """Why points have no result, which outputs are wrong, and notes once each."""
     rows = records(frame)
     chosen = varied(rows)
-    for row in (row for row in rows if row["status"] != "ok"):
+    for row in (row for row in rows if row["status"] not in ("ok", ESTIMATED)):
         yield f"{_name(row, chosen)}: {row['status']}: {shortened(str(row['reason']))}"
     for row in filter(is_wrong, rows):
         yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"

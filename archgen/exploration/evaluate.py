@@ -173,7 +173,10 @@ class Judge:
     ) -> list[Judged]:
         asked = {m.arch.name: self._points(m) for m in machines if m.arch.name not in known}
         if estimate:
-            asked = {name: [to_estimate(p) for p in own] for name, own in asked.items()}
+            asked = {
+                name: [to_estimate(p, self.means.estimator) for p in own]
+                for name, own in asked.items()
+            }
         wanted = [point for own in asked.values() for point in own]
         found = {outcome.key: outcome for outcome in self._ran(wanted, estimate)}
         if not estimate:

@@ -91,7 +91,8 @@ COLUMNS = (
         "status",
         "text",
         "",
-        "ok, does_not_fit, unsupported (both are answers, see reason) or failed",
+        "ok, does_not_fit, unsupported (both are answers, see reason), failed, or estimated: "
+        "priced without a program (--estimate)",
     ),
     Column("latency_cycles", "whole", "cycles", "first fetch to last result in DRAM, simulated"),
     Column("latency_ms", "real", "ms", "latency_cycles at the architecture's clock"),

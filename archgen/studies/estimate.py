@@ -20,7 +20,7 @@ from archgen.outcomes.rows import area_row
 from archgen.studies.models import Models
 from archgen.studies.run import answered
 from archgen.toolchain import Request
-from compiler.api import CompileOptions, NetworkEstimate, Stages, estimate, prepared
+from compiler.api import CompileOptions, NetworkEstimate, Stages, estimate, outlook, prepared
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
@@ -36,6 +36,8 @@ class Estimator:
     """As that of a toolchain."""
     estimate: Callable[[Request], NetworkEstimate]
     """Raises CompilerError where the machine is refused."""
+    name: str = "estimated"
+    """What keeps its outcomes apart from those of others."""
 
 
 def estimate_request(request: Request) -> NetworkEstimate:
@@ -46,15 +48,25 @@ def estimate_request(request: Request) -> NetworkEstimate:
     return estimate(request.model, request.arch, options)
 
 
+def outlook_request(request: Request) -> NetworkEstimate:
+    """What `request` should take, layer by layer, without any schedule. CompilerError where an
+    operator can run nowhere."""
+    stages = replace(request.scheduling, effort=EFFORT).stages
+    return outlook(request.model, request.arch, CompileOptions(request.dtype, request.host, stages))
+
+
 COST_MODEL = Estimator(prepared, estimate_request)
+"""Groups and tiles are chosen: seconds."""
+OUTLOOK = Estimator(prepared, outlook_request, "outlook")
+"""Layers are priced one by one: a fraction of a second."""
 
 
-def to_estimate(point: Point) -> Point:
-    """`point` as it is estimated: a point of its own, which shares nothing with the run, and at
+def to_estimate(point: Point, by: Estimator) -> Point:
+    """`point` as `by` estimates it: a point of its own, which shares nothing with the run, and at
     its own sizes also where its program is for more."""
     return replace(
         point,
-        key=content_hash({"estimated": point.key}),
+        key=content_hash({by.name: point.key}),
         verify=False,
         trace=False,
         ranges=(),
