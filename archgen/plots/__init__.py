@@ -11,12 +11,16 @@ from archgen.plots.energy import energy_figure
 from archgen.plots.gantt import gantt_figure
 from archgen.plots.group_roofline import group_roofline_figure
 from archgen.plots.latency import latency_figure
+from archgen.plots.lines import sweep_figure
+from archgen.plots.maps import map_figure
 from archgen.plots.memory import memory_figure
 from archgen.plots.occupancy import banks_figure, occupancy_figure
+from archgen.plots.parallel import parallel_figure
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.saving import FORMATS, detail_figures, overview_figures, save_plots
 from archgen.plots.scaling import scaling_figure
+from archgen.plots.scatter import scatter_figure
 from archgen.plots.stalls import stalls_figure
 from archgen.plots.svg import as_svg, svg_text
 from archgen.plots.throughput import throughput_figure
@@ -35,15 +39,19 @@ __all__ = [
     "gantt_figure",
     "group_roofline_figure",
     "latency_figure",
+    "map_figure",
     "memory_figure",
     "occupancy_figure",
     "overview_figures",
+    "parallel_figure",
     "pareto_figure",
     "roofline_figure",
     "save_plots",
     "scaling_figure",
+    "scatter_figure",
     "stalls_figure",
     "svg_text",
+    "sweep_figure",
     "throughput_figure",
     "tornado_figure",
     "utilization_figure",

@@ -113,7 +113,8 @@ def _draw(
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
 ) -> None:
-    draw_roofs(axes, arch, [row for row, _ in runs], span)
+    axes.set_title(arch.name)
+    draw_roofs(axes, [arch], [row for row, _ in runs], span)
     silent = []
     for row, groups in runs:
         colour, marker = marks[workload(row)]

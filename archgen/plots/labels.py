@@ -1,7 +1,9 @@
-"""Labels beside points that cover neither each other nor a point.
+"""Names beside points that cover neither each other nor a point, with a line where they stand off.
 
-The one idea: labels are placed greedily, the important first, each at the first of a dozen
-places around its point where nothing is yet; a label that fits nowhere is left out.
+The one idea: the important names are placed first, each where it covers least: right beside its
+point, else on wider and wider rings around it, with a leader line back to the point. A name that
+fits nowhere is left out, but for those that have to be there. What is left to chance or to a clock
+would make another picture every time, so nothing is.
 """
 
 from __future__ import annotations
@@ -13,82 +15,134 @@ from itertools import pairwise
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
+from numpy.typing import NDArray
 
-from archgen.plots.style import INK, MUTED
+from archgen.plots.style import GREY, INK, MUTED
 
 Wanted = tuple[tuple[float, float], str, str]
 """Where (in data), the text, and `front` (always placed) or `other` (where there is room)."""
-_OFFSETS = (
-    (7, 0, "left", "center"), (5, 5, "left", "bottom"), (5, -5, "left", "top"),
-    (-5, -5, "right", "top"), (-5, 5, "right", "bottom"), (-7, 0, "right", "center"),
-    (0, 9, "center", "bottom"), (0, -9, "center", "top"),
-    (6, 20, "left", "bottom"), (6, -20, "left", "top"),
-    (-6, 20, "right", "bottom"), (-6, -20, "right", "top"),
-)  # fmt: skip
-_MARK, _STEP = 6.0, 6.0
-"""Pixels."""
+Boxes = NDArray[np.float64]
+"""One row for each box: its left, lower, right and upper end in pixels."""
+_RINGS = (9.0, 16.0, 26.0, 38.0, 52.0, 70.0, 92.0, 120.0)
+"""Points between a point and its name."""
+_NEAR = 4
+"""How many of these rings there are for names that need not be there."""
+_TURNS = 16
+_LEADS_FROM = 1
+"""The first ring from which on a line leads to the point."""
+_LEADER = {"arrowstyle": "-", "color": GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
+_MARK, _STEP = 7.0, 5.0
+"""Pixels: of a mark; between the boxes along a line."""
+_GAP = 1.5
+"""Pixels that stay free around a name."""
 
 
 def place_labels(figure: Figure, panels: Sequence[tuple[Axes, Sequence[Wanted]]]) -> None:
     """Write the labels of each axes. The layout of `figure` must be final but for them."""
     figure.draw_without_rendering()
     for axes, wanted in panels:
-        spots = [axes.transData.transform(place) for place, _, _ in wanted]
-        marks = [_around(a, b, _MARK) for a, b in spots]
-        lines = _on_lines(axes)
-        taken: list[Bbox] = []
-        for index, (place, text, rank) in enumerate(wanted):
-            others = [*taken, *marks[:index], *marks[index + 1 :], *lines]
-            note = _placed(axes, place, text, rank, others)
-            if note is not None:
-                taken.append(note.get_window_extent())
+        if wanted:
+            _place(figure, axes, wanted)
 
 
-def _around(across: float, along: float, size: float) -> Bbox:
-    return Bbox.from_bounds(across - size / 2, along - size / 2, size, size)
+def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted]) -> None:
+    spots = [axes.transData.transform(place) for place, _, _ in wanted]
+    marks = _around(np.asarray(spots), _MARK)
+    lines = _on_lines(axes)
+    inner = axes.get_window_extent()
+    pixel = figure.dpi / 72
+    taken: list[Boxes] = []
+    for index, ((a, b), (place, text, rank)) in enumerate(zip(spots, wanted, strict=True)):
+        front = rank == "front"
+        note = axes.annotate(
+            text, place, (0, 0), textcoords="offset points", ha="center", va="center",
+            fontsize=8 if front else 7, color=INK if front else MUTED, zorder=6,
+        )  # fmt: skip
+        note.set_in_layout(False)
+        size = note.get_window_extent()
+        tried = _candidates(size, pixel, _RINGS if front else _RINGS[:_NEAR])
+        boxes = np.column_stack([
+            a + tried[:, 0] - size.width / 2 - _GAP, b + tried[:, 1] - size.height / 2 - _GAP,
+            a + tried[:, 0] + size.width / 2 + _GAP, b + tried[:, 1] + size.height / 2 + _GAP,
+        ])  # fmt: skip
+        others = np.vstack([marks[:index], marks[index + 1 :], lines, *taken])
+        cost = 3.0 * _covered(boxes, others) + 9.0 * _outside(boxes, inner)
+        own = np.array([_covered(_lead((a, b), offset), others).sum() for offset in tried])
+        best = int(np.argmin(cost + own + 0.02 * np.arange(len(tried)) / _TURNS))
+        if cost[best] + own[best] > 0 and not front:
+            note.remove()
+            continue
+        note.set_position((float(tried[best, 0]) / pixel, float(tried[best, 1]) / pixel))
+        taken.append(boxes[best : best + 1])
+        if best >= _LEADS_FROM * _TURNS:
+            taken.append(_lead((a, b), tried[best]))
+            axes.annotate(
+                "", place, _edge(tried[best], size, pixel), textcoords="offset points", zorder=5,
+                arrowprops=_LEADER,
+            ).set_in_layout(False)  # fmt: skip
 
 
-def _on_lines(axes: Axes) -> list[Bbox]:
+def _candidates(size: Bbox, pixel: float, rings: Sequence[float]) -> Boxes:
+    """Offsets in pixels from a point to the middle of its name, ring by ring, the right first."""
+    found = []
+    for ring in rings:
+        for turn in range(_TURNS):
+            angle = 2 * math.pi * ((turn + 1) // 2) * (-1) ** turn / _TURNS
+            across, along = math.cos(angle), math.sin(angle)
+            # The nearest edge of the name is a ring's width away, whichever side it is on.
+            found.append((
+                across * ring * pixel + _side(across) * size.width / 2,
+                along * ring * pixel + _side(along) * size.height / 2,
+            ))  # fmt: skip
+    return np.array(found)
+
+
+def _side(share: float) -> float:
+    return 0.0 if abs(share) < 0.2 else math.copysign(1.0, share)
+
+
+def _edge(offset: Boxes, size: Bbox, pixel: float) -> tuple[float, float]:
+    """Where the line from a point meets its name, in points from the point."""
+    across = math.copysign(max(0.0, abs(offset[0]) - size.width / 2), offset[0])
+    along = math.copysign(max(0.0, abs(offset[1]) - size.height / 2), offset[1])
+    return across / pixel, along / pixel
+
+
+def _lead(spot: tuple[float, float], offset: Boxes) -> Boxes:
+    """Small boxes along the line from a point to its name, but for its ends."""
+    count = max(2, int(math.hypot(offset[0], offset[1]) / _STEP))
+    shares = np.linspace(0, 1, count + 1)[1:-1] * 0.6 + 0.15
+    return _around(np.asarray(spot) + shares[:, None] * offset, 1.0)
+
+
+def _around(places: Boxes, size: float) -> Boxes:
+    places = places.reshape(-1, 2)
+    return np.hstack([places - size / 2, places + size / 2])
+
+
+def _on_lines(axes: Axes) -> Boxes:
     """Small boxes all along the lines of `axes`."""
-    found: list[Bbox] = []
+    found = [np.empty((0, 4))]
     for line in axes.get_lines():
         if line.get_linestyle() == "-":
             ends = np.asarray(axes.transData.transform(line.get_xydata()))
-            for (a, b), (c, d) in pairwise(ends):
-                steps = max(2, int(math.hypot(c - a, d - b) / _STEP))
-                along = zip(np.linspace(a, c, steps), np.linspace(b, d, steps), strict=True)
-                found += [_around(float(x), float(y), 1.0) for x, y in along]
-    return found
+            for one, other in pairwise(ends):
+                steps = max(2, int(np.hypot(*(other - one)) / _STEP))
+                found.append(_around(np.linspace(one, other, steps), 1.0))
+    return np.vstack(found)
 
 
-def _placed(
-    axes: Axes, place: tuple[float, float], text: str, rank: str, others: Sequence[Bbox]
-) -> Annotation | None:
-    """The label at its best place, or None where it would cover something."""
-    tried: list[tuple[float, Annotation]] = []
-    for right, up, across, along in _OFFSETS:
-        note = axes.annotate(
-            text, place, (right, up), textcoords="offset points", ha=across, va=along,
-            fontsize=8 if rank == "front" else 7, color=INK if rank == "front" else MUTED,
-        )  # fmt: skip
-        note.set_in_layout(False)
-        box = note.get_window_extent()
-        covered = sum(box.overlaps(other) for other in others) + 3 * _outside(axes, box)
-        tried.append((covered, note))
-        if not covered:
-            break
-    least = min(covered for covered, _ in tried)
-    best = next(note for covered, note in tried if covered == least)
-    for _, note in tried:
-        if note is not best or (least and rank != "front"):
-            note.remove()
-    return None if least and rank != "front" else best
+def _covered(boxes: Boxes, others: Boxes) -> NDArray[np.float64]:
+    """How many of `others` each of `boxes` covers."""
+    left, low, right, high = (boxes[:, n, None] for n in range(4))
+    over = (left < others[:, 2]) & (others[:, 0] < right)
+    over &= (low < others[:, 3]) & (others[:, 1] < high)
+    return np.asarray(over.sum(axis=1), float)
 
 
-def _outside(axes: Axes, box: Bbox) -> bool:
-    """Whether `box` leaves the axes at either side."""
-    inner = axes.get_window_extent()
-    within = inner.x0 <= box.x0 and box.x1 <= inner.x1 + 4
-    return not (within and inner.y0 <= box.y0 and box.y1 <= inner.y1)
+def _outside(boxes: Boxes, inner: Bbox) -> NDArray[np.float64]:
+    """Whether each of `boxes` leaves the axes."""
+    within = (boxes[:, 0] >= inner.x0) & (boxes[:, 2] <= inner.x1 + 4)
+    within &= (boxes[:, 1] >= inner.y0) & (boxes[:, 3] <= inner.y1)
+    return np.asarray(~within, float)

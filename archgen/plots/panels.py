@@ -118,9 +118,11 @@ def bar_figure(
     return figure, grid[: len(panels)]
 
 
-def square_figure(count: int, text: str, share: bool = True) -> tuple[Figure, list[Axes]]:
+def square_figure(
+    count: int, text: str, share: bool = True, columns: int = 4
+) -> tuple[Figure, list[Axes]]:
     """A figure of `count` roughly square panels, with common axes where they `share`."""
-    columns = min(count, 4)
+    columns = min(count, columns)
     rows = math.ceil(count / columns)
     size = (max(6.4, 3.1 * columns), 1.3 + 2.7 * rows)
     figure = Figure(figsize=size, layout="constrained")

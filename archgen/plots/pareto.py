@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -13,18 +14,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.outcomes import fronts
-from archgen.outcomes.axes import workload
+from archgen.outcomes.axes import MACHINE, Axis, workload
+from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.frame import Frame, Record, number, records
+from archgen.outcomes.point import DIMENSION, OPTION
 from archgen.plots.labels import place_labels
 from archgen.plots.panels import TITLE_LETTERS, machine_labels, square_figure
 from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, say
+from simmodel.arch import Arch
 
 _UNITS = {
     "ms": "ms", "mm2": "mm²", "mj": "mJ", "ips": "samples/s", "cycles": "cycles", "bytes": "bytes",
 }  # fmt: skip
 _LOG_FROM = 30.0
-_MOST_LABELS = 14
+_MOST_LABELS, _MOST_WORDS = 40, 6
 Place = tuple[float, float]
 
 
@@ -34,17 +38,20 @@ def pareto_figure(
     x: str = "latency_ms",
     y: str = "area_mm2",
     better: Collection[str] = MORE_IS_BETTER,
+    archs: Mapping[str, Arch] = MappingProxyType({}),
 ) -> Figure:
-    """Points of column `y` over column `x`, a panel for each workload, and the front among them.
+    """Points of column `y` over column `x`, a panel for each network, and the front among them.
 
-    Less is better, but in the columns of `better` more. Points on the front are labelled, those
-    that another one dominates are grey; points without both values are counted. Raises KeyError
-    for a column that the frame does not have.
+    Less is better, but in the columns of `better` more. Points on the front are named, by what
+    was swept where `archs` (machines by name) tells that, else by machine; those that another one
+    dominates are grey, and named where there is room. Points without both values are counted.
+    Raises KeyError for a column that the frame does not have.
     """
     rows = records(frame)
     for name in (x, y):
         if name not in frame:
             raise KeyError(f"no column {name!r} in this frame")
+    swept = _on_machines(axes_of(frame, archs))
     panels: dict[str, list[Record]] = {}
     for row in rows:
         panels.setdefault(workload(row), []).append(row)
@@ -64,9 +71,12 @@ def pareto_figure(
         loc="outside lower left",
         ncols=2,
     )
+    if swept:
+        figure.supxlabel(f"names: {', '.join(axis.title for axis in swept)}", fontsize=7.5, x=0.99,
+                         ha="right", color=MUTED)  # fmt: skip
     labels = []
     for axes, own in zip(grid, panels.values(), strict=True):
-        labels.append((axes, _draw(axes, own, (x, y), (x in better, y in better))))
+        labels.append((axes, _draw(axes, own, (x, y), (x in better, y in better), swept)))
     place_labels(figure, labels)
     return figure
 
@@ -96,8 +106,34 @@ def _named(name: str, more: bool) -> str:
     return f"{words}, {'more' if more else 'less'} is better"
 
 
+def _on_machines(found: Sequence[Axis]) -> list[Axis]:
+    """The axes that tell the points of a panel apart, where their values are names enough."""
+    own = [a for a in found if a.column not in ("batch", MACHINE)]
+    own = [a for a in own if not a.column.startswith((DIMENSION, OPTION))]
+    named = any(axis.column == MACHINE for axis in found)
+    return [] if named or len(own) > _MOST_WORDS else own
+
+
+def _names(rows: Sequence[Record], swept: Sequence[Axis]) -> list[str]:
+    """What to call points: `512, 16` by the axes swept, else by machine."""
+    if not swept:
+        return machine_labels(rows)
+    values = [[(axis, axis.value(row)) for axis in swept] for row in rows]
+    return [
+        ", ".join(
+            "-" if v is None else v if isinstance(v, str) else f"{axis.number(v):.6g}"
+            for axis, v in own
+        )
+        for own in values
+    ]
+
+
 def _draw(
-    axes: Axes, rows: list[Record], names: tuple[str, str], more: tuple[bool, bool]
+    axes: Axes,
+    rows: list[Record],
+    names: tuple[str, str],
+    more: tuple[bool, bool],
+    swept: Sequence[Axis],
 ) -> list[tuple[Place, str, str]]:
     """Draw one panel; gives the labels that it wants: where, what and in which colour."""
     drawn = [row for row in rows if not any(math.isnan(number(row, name)) for name in names)]
@@ -119,7 +155,7 @@ def _draw(
     axes.plot(*_columns(_steps(ordered, more)), "-", color=BLUE, lw=1.2)
     axes.plot(*_columns(ordered), "o", color=BLUE, ms=6.5, mec="white", mew=0.6)
     _margins(axes, points)
-    labels = machine_labels(drawn)
+    labels = _names(drawn, swept)
     order = [*best, *(index for index in range(len(drawn)) if index not in best)][:_MOST_LABELS]
     return [
         (points[index], labels[index], "front" if index in best else "other") for index in order

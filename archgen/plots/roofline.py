@@ -1,44 +1,62 @@
-"""Each machine's roofline with the points that the study reached under it."""
+"""Each machine's or family's roofline with the points that the study reached under it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.outcomes.axes import workload
+from archgen.outcomes.axes import Axis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.panels import square_figure
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
 from simmodel.arch import Arch
 
 GIGA = 1e9
+_FEW = 24
+"""Points of a panel whose marks may be large."""
 
 
 @rc_context(SETTINGS)
 def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
-    """Log-log, one panel for each architecture: rate over intensity.
+    """Log-log, rate over intensity: a panel for each machine, or each family of machines that a
+    sweep has made of one.
 
-    The intensity of a point is its MACs over the bytes it moved to and from DRAM; `archs` gives
-    peaks by architecture name. Points that moved nothing stand at the right edge; those without a
-    result are listed in their panel.
+    The intensity of a point is its MACs over the bytes it moved to and from DRAM. A family has a
+    roof for each peak and bandwidth, and a line through a network's points where one column alone
+    is swept. Points that moved nothing stand at the right edge; those without a result are listed
+    in their panel.
     """
-    names = list(dict.fromkeys(frame["arch"].astype(str)))
-    loads = list(dict.fromkeys(workload(row) for row in records(frame)))
+    rows = records(frame)
+    families: dict[str, list[Record]] = {}
+    for row in rows:
+        families.setdefault(_family(row), []).append(row)
+    every = axes(frame, archs)
+    loads = list(dict.fromkeys(workload(row, every) for row in rows))
     marks = marks_of(loads)
-    figure, grid = square_figure(len(names), "Roofline: compute rate over DRAM intensity")
-    span = _span(records(frame), archs)
-    for axes, name in zip(grid, names, strict=True):
-        _draw(axes, records(frame[frame["arch"] == name]), archs[name], span, marks)
+    figure, grid = square_figure(len(families), "Roofline: compute rate over DRAM intensity")
+    if len(families) == 1:
+        figure.set_size_inches(7.0, 4.6)
+    span = _span(rows, archs)
+    for panel, (name, own) in zip(grid, families.items(), strict=True):
+        _draw(panel, own, archs, span, marks, every)
+        count = len({row["arch"] for row in own})
+        panel.set_title(f"{name}: {count} machines" if count > 1 else str(own[0]["arch"]))
     label_outer(grid)
     handles = [
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns(figure, loads))
     return figure
+
+
+def _family(row: Record) -> str:
+    found = row.get("family")
+    return str(row["arch"] if found is None or pd.isna(found) else found)
 
 
 def _moved(row: Record) -> float:
@@ -51,26 +69,37 @@ def _span(rows: list[Record], archs: Mapping[str, Arch]) -> tuple[float, float]:
 
 
 def _draw(
-    axes: Axes,
-    rows: list[Record],
-    arch: Arch,
+    panel: Axes,
+    rows: Sequence[Record],
+    archs: Mapping[str, Arch],
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
+    every: Sequence[Axis],
 ) -> None:
-    draw_roofs(axes, arch, rows, span)
+    machines = {str(row["arch"]): archs[str(row["arch"])] for row in rows}
+    draw_roofs(panel, list(machines.values()), rows, span)
+    places: dict[str, list[tuple[float, float]]] = {}
     refused = []
     for row in rows:
-        colour, marker = marks[workload(row)]
+        load = workload(row, every)
         if row["status"] != "ok" or not row["macs"]:
-            refused.append(workload(row))
+            refused.append(load if len(machines) == 1 else f"{load} on {row['arch']}")
             continue
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / GIGA
         intensity = row["macs"] / _moved(row) if _moved(row) else span[1]
-        axes.plot(intensity, rate, marker, color=colour, ms=7, mec="white", mew=0.6)
+        places.setdefault(load, []).append((intensity, rate))
+    few = len(rows) <= _FEW
+    for load, found in places.items():
+        colour, marker = marks[load]
+        through = "-" if len(every) == 1 and every[0].ordered else ""
+        panel.plot(
+            [x for x, _ in found], [y for _, y in found], marker=marker, ls=through, lw=0.8,
+            color=colour, ms=7 if few else 5, mec="white", mew=0.6, alpha=1.0 if few else 0.8,
+        )  # fmt: skip
     if refused:
         shown = refused if len(refused) < 4 else [*refused[:3], f"and {len(refused) - 3} more"]
-        axes.text(
-            0.97, 0.04, "no result:\n" + "\n".join(shown), transform=axes.transAxes,
+        panel.text(
+            0.97, 0.04, "no result:\n" + "\n".join(shown), transform=panel.transAxes,
             ha="right", va="bottom", color=MUTED, style="italic", fontsize=7.5,
         )  # fmt: skip
 
@@ -84,12 +113,12 @@ def marks_of(loads: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def label_outer(grid: Sequence[Axes]) -> None:
     """Name the axes of the panels that have no neighbour there."""
-    for axes in grid:
-        place = axes.get_subplotspec()
+    for panel in grid:
+        place = panel.get_subplotspec()
         if place is not None and place.is_first_col():
-            axes.set_ylabel("rate [GMAC/s]")
+            panel.set_ylabel("rate [GMAC/s]")
         if place is not None and place.is_last_row():
-            axes.set_xlabel("intensity [MAC / DRAM byte]")
+            panel.set_xlabel("intensity [MAC / DRAM byte]")
 
 
 def span_of(
@@ -104,28 +133,29 @@ def span_of(
     return min(values) / 4, max(values) * 4
 
 
-def draw_roofs(axes: Axes, arch: Arch, rows: Sequence[Record], span: tuple[float, float]) -> None:
-    """The panel of `arch`, log-log, with a roof for each element type of `rows`."""
-    axes.set_title(arch.name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlim(*span)
-    axes.margins(y=0.12)
+def draw_roofs(
+    panel: Axes, machines: Sequence[Arch], rows: Sequence[Record], span: tuple[float, float]
+) -> None:
+    """The panel of `machines`, log-log, with each of their roofs for the element types of `rows`;
+    of many the lowest and the highest have numbers."""
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlim(*span)
+    panel.margins(y=0.12)
     for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
-        _draw_roof(axes, arch, dtype, span)
-
-
-def _draw_roof(axes: Axes, arch: Arch, dtype: str, span: tuple[float, float]) -> None:
-    """The slope of DRAM and the peak for `dtype` over the intensities of `span`."""
-    peak = arch.peak_macs(dtype) * arch.clock / GIGA
-    if peak == 0:
-        return
-    slope = arch.dram_bytes_per_cycle * arch.clock / GIGA
-    ridge = peak / slope
-    axes.plot(
-        [span[0], ridge, span[1]], [span[0] * slope, peak, peak], "-", color=INK, lw=1.2, zorder=1
-    )
-    axes.annotate(
-        f"{peak:,.0f} {dtype}", (span[1], peak), (-2, 3), textcoords="offset points",
-        ha="right", fontsize=7.5,
-    )  # fmt: skip
+        rates = {(m.peak_macs(dtype), m.dram_bytes_per_cycle, m.clock) for m in machines}
+        roofs = {
+            (peak * clock / GIGA, slope * clock / GIGA) for peak, slope, clock in rates if peak
+        }
+        for peak, slope in sorted(roofs):
+            ridge = peak / slope
+            panel.plot(
+                [span[0], ridge, span[1]], [span[0] * slope, peak, peak], "-", color=INK,
+                lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
+            )  # fmt: skip
+        peaks = sorted({peak for peak, _ in roofs})
+        for peak in dict.fromkeys(peaks if len(peaks) < 4 else [peaks[0], peaks[-1]]):
+            panel.annotate(
+                f"{peak:,.0f} {dtype}", (span[1], peak), (-2, 3), textcoords="offset points",
+                ha="right", fontsize=7.5,
+            )  # fmt: skip

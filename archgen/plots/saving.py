@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archgen.files import write_atomically, write_text
-from archgen.outcomes.axes import workload
+from archgen.outcomes.axes import FAMILY, MACHINE, axes, workload
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.point import DIMENSION
 from archgen.plots.area import area_figure
@@ -24,11 +24,15 @@ from archgen.plots.energy import energy_figure
 from archgen.plots.gantt import gantt_figure
 from archgen.plots.group_roofline import group_roofline_figure
 from archgen.plots.latency import latency_figure
+from archgen.plots.lines import sweep_columns, sweep_figure
+from archgen.plots.maps import map_columns, map_figure
 from archgen.plots.memory import memory_figure
 from archgen.plots.occupancy import banks_figure, has_banks, occupancy_figure
+from archgen.plots.parallel import parallel_figure
 from archgen.plots.pareto import pareto_figure
 from archgen.plots.roofline import roofline_figure
 from archgen.plots.scaling import scaling_figure, scaling_lines
+from archgen.plots.scatter import scatter_figure
 from archgen.plots.stalls import stalls_figure
 from archgen.plots.svg import svg_text
 from archgen.plots.throughput import throughput_figure
@@ -42,7 +46,13 @@ from simmodel.arch import Arch
 FORMATS = ("png", "svg", "pdf")
 _DPI = 130
 _NO_DATE = {"pdf": {"CreationDate": None}}
+_SEVERAL, _MOST_PANELS = 3, 12
+"""Swept columns from which on lines and maps are not enough; machines with a panel each."""
 OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
+    "sweep_<column>": sweep_figure,
+    "map_<column>_<column>": map_figure,
+    "parallel": parallel_figure,
+    "scatter": scatter_figure,
     "latency": latency_figure,
     "throughput": throughput_figure,
     "roofline": roofline_figure,
@@ -74,10 +84,35 @@ def overview_figures(
     frame: Frame, archs: Archs, layers: Frame | None = None, sensitivity: Frame | None = None
 ) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
-    yield "latency", latency_figure(frame)
-    yield "throughput", throughput_figure(frame)
+    yield from sweep_figures(frame, archs)
+    yield from row_figures(frame, archs, layers)
+    yield from cloud_figures(frame, archs)
+    if sensitivity is not None and not sensitivity.empty:
+        yield "tornado", tornado_figure(sensitivity)
+
+
+def sweep_figures(frame: Frame, archs: Archs) -> Named:
+    """Lines, maps and matrices over what was swept, for any number of points."""
+    every = axes(frame, archs)
+    names = {axis.column: re.sub(r"[^A-Za-z0-9_.=-]+", "-", axis.label) for axis in every}
+    for column in sweep_columns(frame, archs):
+        yield f"sweep_{names[column]}", sweep_figure(frame, archs, column)
+    for pair in map_columns(frame, archs):
+        yield f"map_{names[pair[0]]}_{names[pair[1]]}", map_figure(frame, archs, pair)
+    if len(every) >= _SEVERAL and len(frame) > _SEVERAL:
+        yield "parallel", parallel_figure(frame, archs)
+        yield "scatter", scatter_figure(frame, archs)
+
+
+def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:
+    """Figures with a row, or a panel, for each point or machine."""
+    named = [axis.column for axis in axes(frame, archs) if not axis.ordered]
+    # Where all that differs has an order, lines say more than bars.
+    if not sweep_columns(frame, archs) or MACHINE in named or FAMILY in named:
+        yield "latency", latency_figure(frame)
+        yield "throughput", throughput_figure(frame)
     yield "roofline", roofline_figure(frame, archs)
-    if layers is not None and not layers.empty:
+    if layers is not None and not layers.empty and layers["arch"].nunique() <= _MOST_PANELS:
         yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)
     yield "stalls", stalls_figure(frame)
@@ -87,13 +122,15 @@ def overview_figures(
         yield "energy", energy_figure(frame)
     if _known(frame, "area_mm2"):
         yield "area", area_figure(frame)
+
+
+def cloud_figures(frame: Frame, archs: Archs) -> Named:
+    """Figures of which each point is a mark, for any number of points."""
     for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
         if _known(frame, against) and _compared(frame):
-            yield name, pareto_figure(frame, "latency_ms", against)
+            yield name, pareto_figure(frame, "latency_ms", against, archs=archs)
     if scaling_lines(frame, archs):
         yield "scaling", scaling_figure(frame, archs)
-    if sensitivity is not None and not sensitivity.empty:
-        yield "tornado", tornado_figure(sensitivity)
 
 
 def detail_figures(

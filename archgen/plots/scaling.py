@@ -7,9 +7,11 @@ what they are called, so lines need no naming rule.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
+import pandas as pd
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -66,7 +68,8 @@ def scaling_figure(
 def scaling_lines(
     frame: Frame, archs: Mapping[str, Arch], free: Sequence[str] = ("cores", "clusters")
 ) -> dict[str, list[Line]]:
-    """The lines of `scaling_figure` by family; a family's name is its smallest machine's."""
+    """The lines of `scaling_figure` by family: the machine that its members are variants of, or
+    what their names begin with."""
     rows = [row for row in records(frame) if row["status"] == "ok"]
     mixed = ["dtype"] if len({row["dtype"] for row in rows}) > 1 else []
     ways = [*mixed, *varied(rows)]
@@ -77,12 +80,25 @@ def scaling_lines(
         found.setdefault(family, {}).setdefault(load, []).append(row)
     lines: dict[str, list[Line]] = {}
     for loads in found.values():
-        name = archs[next(iter(loads.values()))[0]["arch"]].name
+        name = _common(loads, lines)
         own = [_line(load, members, archs) for load, members in loads.items()]
         own = [line for line in own if len(set(line.cores)) > 1]
         if own:
             lines[name] = own
     return lines
+
+
+def _common(loads: Mapping[str, list[Record]], taken: Collection[str]) -> str:
+    """What to call the machines of these rows, other than what is `taken`."""
+    rows = [row for own in loads.values() for row in own]
+    names = list(dict.fromkeys(str(row["arch"]) for row in rows))
+    families = {str(row["family"]) for row in rows if not pd.isna(row.get("family"))}
+    words = zip(*(name.split("-") for name in names), strict=False)
+    shared = [each[0] for each in takewhile(lambda same: len(set(same)) == 1, words)]
+    found = families.pop() if len(families) == 1 else "-".join(shared)
+    if found and found not in taken:
+        return found
+    return f"{names[0]} to {names[-1]}" if len(names) > 1 else names[0]
 
 
 def _family(arch: Arch, free: Sequence[str]) -> str:

@@ -6,10 +6,12 @@ another resembles in grey has a hatch of its own, so that a print without colour
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -110,3 +112,16 @@ def say(axes: Axes, text: str) -> None:
     """Words in the place of a drawing: why there is none."""
     axes.set_axis_off()
     axes.text(0.02, 0.6, text, transform=axes.transAxes, color=MUTED, style="italic", va="center")
+
+
+def colour_bar(figure: Figure, shades: ScalarMappable, axes: Axes, text: str = "") -> None:
+    """What shades mean: a few round values from the least to the most."""
+    least, most = shades.get_clim()
+    assert least is not None
+    assert most is not None
+    bar = figure.colorbar(shades, ax=axes, format=lambda value, _: f"{value:.3g}", pad=0.02)
+    whole = [math.log(least), math.log(most)] if least > 0 else [least, most]
+    steps = [whole[0] + (whole[1] - whole[0]) * n / 4 for n in range(5)]
+    bar.set_ticks([min(most, max(least, math.exp(at) if least > 0 else at)) for at in steps])
+    bar.minorticks_off()
+    bar.set_label(text)

@@ -11,20 +11,16 @@ from dataclasses import dataclass
 
 from matplotlib.figure import Figure
 
-from archgen.outcomes.frame import Frame, layers_frame, levels_frame, spans_frame
+from archgen.outcomes.frame import layers_frame, levels_frame, spans_frame
 from archgen.outcomes.point import Outcome
 from archgen.plots import (
     as_svg,
     detail_figures,
-    overview_figures,
-    pareto_figure,
-    scaling_figure,
 )
-from archgen.plots.scaling import scaling_lines
+from archgen.plots.saving import cloud_figures, row_figures, sweep_figures
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
 from archgen.report.subject import Subject
-from simmodel.arch import Arch
 
 BARS = 32
 """Most points in figures with a row for each."""
@@ -34,8 +30,6 @@ _LARGEST = 700_000
 """Characters of one figure."""
 _ALL = 5_000_000
 """Characters of all details together."""
-_OF_ALL = ("figure-pareto_area", "figure-pareto_energy", "figure-scaling")
-"""Figures that stay readable with any number of points."""
 COSTS = ("energy", "area")
 """Figures that belong to energy and area."""
 
@@ -65,6 +59,10 @@ _SAID: Mapping[str, tuple[str, str]] = {
     "scaling": ("Scaling", "What more of a resource brings."),
     "tornado": ("What each field is worth", "One field changed at a time; the field that matters "
                 "most is on top."),
+    "parallel": ("All that is swept at once", "Each line is a point. Dark lines are quick; where "
+                 "they meet is what they have in common."),
+    "scatter": ("What came out over what was swept", "Marks that climb or fall together show what "
+                "matters; the spread that is left is what else was swept."),
     "layers": ("Layers over time", "When each layer ran, and how well it used the matrix engines "
                "meanwhile."),
     "engines": ("Engines over time", "What each engine worked for. White is waiting."),
@@ -73,6 +71,13 @@ _SAID: Mapping[str, tuple[str, str]] = {
     "bandwidth": ("Bandwidth over time", "What moved, against the peak. Bytes of a transfer are "
                   "spread evenly over its time, so what overlaps may pass the peak."),
 }  # fmt: skip
+
+_OF_SWEPT: Mapping[str, tuple[str, str]] = {
+    "sweep": ("Over", "A line goes through points that differ in this alone. A ring is the least "
+              "value from which on no larger one is better by more than 5 %."),
+    "map": ("Over", "Each cell is a point, all else equal; lines join what is equally good."),
+}  # fmt: skip
+"""The same for figures over swept columns, by the first word of their names."""
 
 
 @dataclass(frozen=True)
@@ -95,28 +100,28 @@ def overviews(study: Subject, ranking: Ranking) -> list[Drawing]:
         return []
     shown = bars_of(len(frame), ranking)
     layers = layers_frame([study.outcomes[index] for index in shown])
-    made = list(drawn(overview_figures(frame.iloc[shown], archs, layers)))
-    if len(shown) < len(frame):
-        made = [drawing for drawing in made if drawing.name not in _OF_ALL]
-        made += drawn(_of_all(frame, archs))
+    made = list(drawn(sweep_figures(frame, archs)))
+    made += drawn(row_figures(frame.iloc[shown], archs, layers))
+    made += drawn(cloud_figures(frame, archs))
     return made
-
-
-def _of_all(frame: Frame, archs: Mapping[str, Arch]) -> Iterator[tuple[str, Figure]]:
-    for name, column in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
-        if column in frame and frame[column].notna().any():
-            yield name, pareto_figure(frame, "latency_ms", column)
-    if scaling_lines(frame, archs):
-        yield "scaling", scaling_figure(frame, archs)
 
 
 def drawn(figures: Iterable[tuple[str, Figure]], anchor: str = "figure") -> Iterator[Drawing]:
     """`figures` by name, as the page shows them; their ids start with `anchor`."""
     for name, figure in figures:
         kind = name.rsplit("/", 1)[-1]
-        title, said = _SAID.get(kind, (kind.replace("_", " ").capitalize(), ""))
+        title, said = _said_of(kind)
         svg = as_svg(figure)
         yield Drawing(f"{anchor}-{kind}", title, said, svg if len(svg) <= _LARGEST else "")
+
+
+def _said_of(kind: str) -> tuple[str, str]:
+    """Title of a figure, and how to read it."""
+    first, _, swept = kind.partition("_")
+    if first in _OF_SWEPT:
+        title, said = _OF_SWEPT[first]
+        return f"{title} {swept.replace('_', ' and ')}", said
+    return _SAID.get(kind, (kind.replace("_", " ").capitalize(), ""))
 
 
 def chosen_details(ranked: Sequence[Standing], workloads: Sequence[str]) -> list[PointView]:

@@ -1,0 +1,206 @@
+"""One swept field: every figure of the points as a line over it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+
+from archgen.outcomes.axes import Axis, axes
+from archgen.outcomes.frame import Frame, Record, records
+from archgen.outcomes.knee import CLOSE, knee
+from archgen.outcomes.slices import Slice, slices
+from archgen.plots.metrics import AREA, METRICS, Metric, known, peaks
+from archgen.plots.panels import square_figure
+from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
+from simmodel.arch import Arch
+
+_MOST_NETWORKS, _MOST_LINES, _MOST_FAINT = 8, 8, 60
+_MOST_TICKS = 9
+
+
+@dataclass(frozen=True)
+class Line:
+    """A slice and how it is drawn."""
+
+    slice: Slice
+    label: str
+    """Empty: it stands behind, for what the other axes do to its network."""
+    colour: str
+    marker: str
+
+
+@rc_context(SETTINGS)
+def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure:
+    """Lines of latency, throughput, energy, area, DRAM traffic and use over one swept column.
+
+    `column` is that of an axis with an order (`archgen.outcomes.axes`): a field of the machine, a
+    size of the network, an option of the compiler; its scale is logarithmic where its values grow
+    by factors. A line is a network, or of one network each setting of the other axes, all else
+    equal. A ring marks the knee: the least value from which on no larger one is better by more
+    than 5 %. A cross at the bottom is a point that does not fit. Over the size of a memory there
+    are lines of what is alive at once in it. Raises KeyError for a column that is no such axis.
+    """
+    every = axes(frame, archs)
+    axis = next((each for each in every if each.column == column and each.ordered), None)
+    if axis is None:
+        raise KeyError(f"no swept column {column!r} with an order")
+    rows = records(frame)
+    lines, left = _lines(slices(rows, every, [axis]))
+    drawn = [row for line in lines for row in line.slice.rows]
+    metrics = known([*METRICS, *_of_memory(axis, drawn)], drawn)
+    title = f"Sweep of {axis.label}{_common(lines)}"
+    figure, grid = square_figure(
+        max(1, len(metrics)), title, share=False, columns=3 if len(metrics) < 7 else 4
+    )
+    knees = [_draw(panel, axis, each, lines) for panel, each in zip(grid, metrics, strict=False)]
+    _legend(figure, lines, left, any(knees))
+    return figure
+
+
+def sweep_columns(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
+    """Columns that `sweep_figure` has a line of three points and more for."""
+    every, rows = axes(frame, archs), _done(records(frame))
+    ordered = [axis for axis in every if axis.ordered]
+    return [
+        axis.column
+        for axis in ordered
+        if any(len(each.rows) > 2 for each in slices(rows, every, [axis]))
+    ]
+
+
+def _done(rows: Sequence[Record]) -> list[Record]:
+    return [row for row in rows if row["status"] == "ok"]
+
+
+def _of_memory(axis: Axis, rows: Sequence[Record]) -> list[Metric]:
+    """What is alive in a memory whose size is swept."""
+    parts = axis.column.split(".")
+    if parts[1:2] != ["memories"] or parts[-1] != "size":
+        return []
+    return [metric for metric in peaks(rows) if metric.name.startswith(f"{parts[2]} ")]
+
+
+def _common(lines: Sequence[Line]) -> str:
+    """What all labelled lines have of the other axes."""
+    held = dict.fromkeys(line.slice.label for line in lines if line.label)
+    return f" at {next(iter(held))}" if len(held) == 1 and all(held) else ""
+
+
+def _lines(found: Sequence[Slice]) -> tuple[list[Line], int]:
+    """The lines of a figure, and how many slices are left out."""
+    networks = list(dict.fromkeys(each.network for each in found))[:_MOST_NETWORKS]
+    if len(networks) > 1:  # of each the slice with most points: what the study is about
+        chosen = [next(each for each in found if each.network == name) for name in networks]
+        labels = [each.network for each in chosen]
+    else:
+        chosen = sorted(found[:_MOST_LINES], key=_place)
+        labels = [each.label or each.network for each in chosen]
+    drawn = zip(chosen, labels, CYCLE, MARKERS, strict=False)
+    made = [Line(*each) for each in drawn]
+    own = {line.slice.network: line.colour for line in made}
+    several = len(networks) > 1
+    rest = [each for each in found if several and each.network in own and each not in chosen]
+    behind = [Line(each, "", own[each.network], "") for each in rest[:_MOST_FAINT]]
+    return [*behind, *made], len(found) - len(made) - len(behind)
+
+
+def _place(one: Slice) -> list[float]:
+    """Where it stands among others, by values of the other axes."""
+    return [float(axis.values.index(value)) for axis, value in one.fixed]
+
+
+def _draw(panel: Axes, axis: Axis, metric: Metric, lines: Sequence[Line]) -> bool:
+    """Draw one panel; gives whether a line has a knee."""
+    found = False
+    panel.set_title(metric.title)
+    panel.set_xlabel(axis.title)
+    _over(panel, axis)
+    for line in lines:
+        points = [(at(axis, row), metric.of(row)) for row in line.slice.rows]
+        real = [(x, y) for x, y in points if not math.isnan(y)]
+        if not line.label:
+            panel.plot(*_columns(real), "-", lw=0.8, alpha=0.35, color=line.colour)
+            continue
+        panel.plot(
+            *_columns(real), "-", marker=line.marker, ms=4.5, lw=1.4, color=line.colour,
+            mec="white", mew=0.5,
+        )  # fmt: skip
+        refused = [x for x, y in points if math.isnan(y)]
+        if refused:
+            panel.plot(
+                refused, [0.02] * len(refused), "x", color=line.colour, ms=5,
+                transform=panel.get_xaxis_transform(),
+            )  # fmt: skip
+        index = knee([y for _, y in real], metric.more) if metric is not AREA else None
+        if index is not None:
+            found = True
+            panel.plot(*_columns([real[index]]), "o", ms=11, mfc="none", mec=line.colour, mew=1.4)
+    values = [metric.of(row) for line in lines for row in line.slice.rows]
+    _along(panel, [value for value in values if not math.isnan(value)])
+    return found
+
+
+def at(axis: Axis, row: Record) -> float:
+    """Where a row stands on an ordered axis."""
+    value = axis.value(row)
+    assert value is not None
+    return axis.number(value)
+
+
+def _over(panel: Axes, axis: Axis) -> None:
+    """The scale of an axis, with ticks at its values."""
+    numbers = [axis.number(value) for value in axis.values]
+    panel.set_xscale("log" if axis.scale == "log" else "linear")
+    step = math.ceil(len(numbers) / _MOST_TICKS)
+    ticks = numbers[::step]
+    panel.xaxis.set_major_locator(FixedLocator(ticks))
+    panel.xaxis.set_minor_locator(NullLocator())
+    panel.xaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    if max(len(f"{tick:.4g}") for tick in ticks) * len(ticks) > 24:
+        panel.tick_params(axis="x", rotation=45)
+
+
+def _along(panel: Axes, values: Sequence[float]) -> None:
+    """From 0 on, unless values differ by factors."""
+    if not values or min(values) < 0:
+        return
+    if min(values) > 0 and max(values) / min(values) > 8:
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        panel.yaxis.set_minor_locator(NullLocator())
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+    else:
+        panel.set_ylim(0, 1.1 * max(values) or 1.0)
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [x for x, _ in points], [y for _, y in points]
+
+
+def _legend(figure: Figure, lines: Sequence[Line], left: int, knees: bool) -> None:
+    handles: list[Any] = [
+        Line2D([], [], color=line.colour, marker=line.marker, ms=5, label=line.label)
+        for line in lines
+        if line.label
+    ]
+    if any(not line.label for line in lines):
+        handles.append(
+            Line2D([], [], color=MUTED, lw=0.7, alpha=0.6, label="at other values of other axes")
+        )
+    if knees:
+        handles.append(
+            Line2D([], [], ls="", marker="o", ms=10, mfc="none", color=INK,
+                   label=f"knee: nothing larger is better by more than {100 * CLOSE:g} %")
+        )  # fmt: skip
+    if left > 0:
+        handles.append(Line2D([], [], ls="", color=MUTED, label=f"{left} more lines not drawn"))
+    columns = legend_columns(figure, [str(handle.get_label()) for handle in handles])
+    figure.legend(handles=handles, loc="outside lower left", ncols=columns)

@@ -1,0 +1,231 @@
+"""Sweeps as lines, maps and matrices: what is drawn is what the points say, and names are apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from itertools import combinations, product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+
+from archgen.outcomes.axes import axes
+from archgen.outcomes.columns import COLUMNS
+from archgen.outcomes.frame import Frame, records, typed_frame
+from archgen.outcomes.knee import knee
+from archgen.outcomes.point import Row
+from archgen.outcomes.slices import slices
+from archgen.plots import (
+    map_figure,
+    parallel_figure,
+    pareto_figure,
+    roofline_figure,
+    scaling_figure,
+    scatter_figure,
+    sweep_figure,
+)
+from archgen.plots.lines import sweep_columns
+from archgen.plots.maps import map_columns
+from archgen.plots.saving import overview_figures
+from archgen.schema import load_arch
+from simmodel.arch import Arch
+from simmodel.units import Bandwidth
+
+EDGE = load_arch("soma-edge")
+SIZE, RATE, LANES = "arch.memories.local.size", "arch.memories.dram.bandwidth", "arch.vector.lanes"
+KIB = 1024
+
+
+def machine(size: int, rate: float, lanes: int) -> Arch:
+    held = EDGE.memories
+    local = held.local.model_copy(update={"size": size * KIB})
+    dram = held.dram.model_copy(update={"bandwidth": Bandwidth(rate * 1e9, per_cycle=False)})
+    changes = {
+        "name": f"edge-{size}-{rate:g}-{lanes}",
+        "memories": held.model_copy(update={"local": local, "dram": dram}),
+        "vector": EDGE.vector.model_copy(update={"lanes": lanes}),
+    }
+    return EDGE.model_copy(update=changes)
+
+
+def row(arch: Arch, model: str, latency: float) -> Row:
+    assert isinstance(arch.memories.dram.bandwidth, Bandwidth)
+    return {
+        "arch": arch.name, "family": "edge", "model": model, "batch": 1, "dtype": "int8",
+        SIZE: arch.memories.local.size, RATE: arch.memories.dram.bandwidth.amount,
+        LANES: arch.vector.lanes, "status": "ok", "latency_ms": latency, "latency_cycles": 1000,
+        "throughput_ips": 1000 / latency, "energy_mj": latency / 2, "macs": 10**8,
+        "area_mm2": arch.memories.local.size / KIB / 100 + arch.vector.lanes / 64,
+        "dram_read_bytes": 10**6, "dram_write_bytes": 10**5, "matrix_utilization": 0.1,
+        "peak_local_bytes": min(arch.memories.local.size, 200 * KIB),
+    }  # fmt: skip
+
+
+def study(
+    sizes: list[int], rates: list[float], lanes: list[int], models: tuple[str, ...] = ("net",)
+) -> tuple[Frame, Mapping[str, Arch]]:
+    """A grid whose latency falls with the memory up to 256 KiB, and with the bandwidth."""
+    machines = [machine(*each) for each in product(sizes, rates, lanes)]
+    rows = [
+        row(arch, model, 8 * (n + 1) * max(1, 256 * KIB / arch.memories.local.size) ** 0.5
+            * 4e9 / arch.memories.dram.bandwidth.amount)
+        for n, model in enumerate(models)
+        for arch in machines
+    ]  # fmt: skip
+    return typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines}
+
+
+SIZES = [64, 128, 256, 512]
+
+
+def curves(panel: Axes) -> list[tuple[list[float], list[float]]]:
+    drawn = [line for line in panel.get_lines() if line.get_linestyle() == "-"]
+    return [(list(line.get_xdata()), list(line.get_ydata())) for line in drawn]
+
+
+def rings(panel: Axes) -> list[tuple[float, float]]:
+    drawn = [line for line in panel.get_lines() if line.get_markersize() == 11]
+    return [(line.get_xdata()[0], line.get_ydata()[0]) for line in drawn]
+
+
+def test_one_field_is_a_line_over_its_values_with_the_knee() -> None:
+    frame, archs = study(SIZES, [4.0], [16])
+    assert sweep_columns(frame, archs) == [SIZE]
+    figure = sweep_figure(frame, archs, SIZE)
+    panels = {panel.get_title("left"): panel for panel in figure.axes if panel.axison}
+    # 8 ms x sqrt(256 / size), and no quicker beyond 256 KiB.
+    ((xs, ys),) = curves(panels["latency [ms]"])
+    assert xs == [64, 128, 256, 512]
+    assert ys == pytest.approx([16, 8 * math.sqrt(2), 8, 8])
+    assert panels["latency [ms]"].get_xscale() == "log"
+    assert panels["latency [ms]"].get_xlabel() == "local.size [KiB]"
+    assert rings(panels["latency [ms]"]) == [(256, 8)]
+    assert rings(panels["area [mm²]"]) == []
+    ((_, alive),) = curves(panels["local memory alive at once [KiB]"])
+    assert alive == [64, 128, 200, 200]
+
+
+def test_networks_are_lines_of_one_setting_and_the_rest_stands_behind() -> None:
+    frame, archs = study(SIZES, [4.0, 8.0], [16], ("a", "b"))
+    figure = sweep_figure(frame, archs, SIZE)
+    assert figure.get_suptitle() == "Sweep of local.size at dram.bandwidth 4 GB/s"
+    faint = [line for line in figure.axes[0].get_lines() if line.get_alpha() is not None]
+    assert len(faint) == 2
+    with pytest.raises(KeyError, match="no swept column"):
+        sweep_figure(frame, archs, LANES)
+
+
+def test_a_point_without_a_result_is_a_cross_and_no_part_of_the_line() -> None:
+    frame, archs = study(SIZES, [4.0], [16])
+    frame.loc[0, ["status", "latency_ms"]] = ["does_not_fit", math.nan]
+    panel = sweep_figure(frame, archs, SIZE).axes[0]
+    assert curves(panel)[0][0] == [128, 256, 512]
+    assert [list(line.get_xdata()) for line in panel.get_lines() if line.get_marker() == "x"] == [
+        [64]
+    ]
+
+
+def test_two_fields_are_a_map_with_numbers_and_contours() -> None:
+    frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
+    assert map_columns(frame, archs) == [(SIZE, RATE)]
+    figure = map_figure(frame, archs, (SIZE, RATE))
+    latency = figure.axes[0]
+    (shades,) = latency.get_images()
+    assert shades.get_array().shape == (3, 4)
+    assert shades.get_array()[0].tolist() == pytest.approx([32, 16 * math.sqrt(2), 16, 16])
+    assert [tick.get_text() for tick in latency.get_xticklabels()] == ["64", "128", "256", "512"]
+    assert len(latency.texts) == 12
+    assert latency.collections  # contours
+
+
+def test_a_map_says_what_does_not_fit() -> None:
+    frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
+    frame.loc[0, ["status", "latency_ms", "energy_mj"]] = ["does_not_fit", math.nan, math.nan]
+    texts = [text.get_text() for text in map_figure(frame, archs, (SIZE, RATE)).axes[0].texts]
+    assert texts.count("does\nnot fit") == 1
+    assert len(texts) == 12
+
+
+def test_a_star_of_sweeps_is_lines_through_the_machine_in_its_middle() -> None:
+    """Half of a grid is no map, and a line goes through what differs in nothing else."""
+    frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
+    star = frame[(frame[SIZE] == 256 * KIB) | (frame[RATE] == 4e9)]
+    every = axes(star, archs)
+    assert [len(each.rows) for each in slices(records(star), every, [every[0]])] == [4]
+    assert map_columns(star, archs) == []
+
+
+def test_more_fields_are_lines_across_them_all_and_a_matrix() -> None:
+    frame, archs = study(SIZES, [2.0, 4.0], [8, 16])
+    names = [name for name, _ in overview_figures(frame, archs)]
+    assert names[:4] == ["sweep_local.size", "map_local.size_dram.bandwidth",
+                         "map_local.size_vector.lanes", "parallel"]  # fmt: skip
+    assert "scatter" in names
+    assert "latency" not in names  # bars are for machines without an order
+    panel = parallel_figure(frame, archs).axes[0]
+    ticks = [tick.get_text() for tick in panel.get_xticklabels()]
+    assert ticks == ["local.size\n[KiB]", "dram.bandwidth\n[GB/s]", "vector.lanes",
+                     "latency\n[ms]", "energy\n[mJ]", "area\n[mm²]"]  # fmt: skip
+    (lines,) = panel.collections
+    assert len(lines.get_segments()) == 16
+    scatter = scatter_figure(frame, archs)
+    # Three figures over three fields, and each against those before it.
+    assert sum(each.axison for each in scatter.axes) == 9 + 3
+
+
+def test_machines_of_a_family_share_a_roofline() -> None:
+    frame, archs = study(SIZES, [2.0, 4.0], [16])
+    (panel,) = roofline_figure(frame, archs).axes
+    assert panel.get_title("left") == "edge: 8 machines"
+    roofs = [line for line in panel.get_lines() if line.get_color() == "#222222"]
+    assert len(roofs) == 2  # one for each bandwidth
+    (marks,) = (line for line in panel.get_lines() if line.get_marker() == "o")
+    assert len(marks.get_xdata()) == 8
+
+
+def test_a_family_is_not_called_after_one_of_its_members() -> None:
+    machines = [EDGE.model_copy(update={"name": f"edge-c{n}", "cores": n}) for n in (1, 2, 4)]
+    rows = [row(arch, "net", 8 / arch.cores) | {"family": None} for arch in machines]
+    figure = scaling_figure(typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines})
+    assert figure.axes[0].get_title("left") == "edge"
+
+
+def names_of(figure: Figure) -> list[Annotation]:
+    notes = [text for text in figure.axes[0].texts if isinstance(text, Annotation)]
+    return [note for note in notes if note.get_text() and "result" not in note.get_text()]
+
+
+def test_every_point_of_the_front_has_a_name_and_names_do_not_overlap() -> None:
+    frame, archs = study([64, 96, 128, 192, 256], [3.9, 4.0, 4.1, 4.2], [16, 17])
+    figure = pareto_figure(frame, archs=archs)
+    figure.draw_without_rendering()
+    notes = names_of(figure)
+    best = {note.get_text() for note in notes if note.get_fontsize() == 8}
+    assert best == {"64, 4.2, 16", "96, 4.2, 16", "128, 4.2, 16", "192, 4.2, 16", "256, 4.2, 16"}
+    boxes = [note.get_window_extent() for note in notes]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert len(notes) > len(best)  # dominated points are named where there is room
+
+
+def test_knees_by_hand() -> None:
+    assert knee([16, 11, 8, 8]) == 2
+    assert knee([16, 11, 8.1, 8]) == 2  # 1 % is within 5 %
+    assert knee([16, 11, 9, 8]) is None  # the last still gains
+    assert knee([8, 8, 8, 8]) is None
+    assert knee([16, 8, 9, 12]) == 1  # rises again
+    assert knee([1, 1.9, 2, 2], more=True) == 1
+    assert knee([2, 1]) is None
+
+
+@given(st.lists(st.floats(1, 100), min_size=3, max_size=8))
+def test_no_larger_value_is_better_than_a_knee_by_more_than_five_percent(
+    values: list[float],
+) -> None:
+    index = knee(values)
+    if index is not None:
+        assert min(values[index:]) >= 0.95 * values[index] * (1 - 1e-9)
+        assert values[index] < 0.95 * values[0]
