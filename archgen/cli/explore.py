@@ -84,14 +84,16 @@ def explore(
     means = Means(running(folder, **given))
     if target is not None:
         answer = watched(
-            lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact), folder
+            lambda seen: smallest(plan, target, replace(means, observe=seen), by, exact),
+            folder,
+            at_most=True,
         )
         save_answer(answer, folder)
         _report(answer.study, folder, given["plots"])
         best = () if answer.machine is None else (answer.machine,)
         show([machines_table(plan, best)] if best else [], answer_lines(answer, folder))
         sys.exit(0 if answer.machine is not None else 1)
-    found = watched(lambda seen: search(plan, replace(means, observe=seen)), folder)
+    found = watched(lambda seen: search(plan, replace(means, observe=seen)), folder, at_most=True)
     save_found(found, folder, given["plots"])
     _report(found.study, folder, given["plots"])
     show([machines_table(plan, found.front)], found_lines(found, folder))

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from archgen.cli.pace import Pace
 from archgen.outcomes.point import Outcome
 
 _EVERY = 30.0
@@ -17,10 +18,11 @@ _EVERY = 30.0
 class Progress:
     """Shows the progress of a study on `console` while it is entered."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, pace: Pace) -> None:
         self.console = console
-        self.done = self.total = self.run = 0
-        self._started = self._told = time.monotonic()
+        self.done = self.total = 0
+        self._pace = pace
+        self._started = self._told = self._last = time.monotonic()
         self._bar = Bar(
             BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             TextColumn("{task.fields[pace]}"), TextColumn("{task.description}"),
@@ -41,12 +43,13 @@ class Progress:
 
     def observe(self, outcome: Outcome, done: int, total: int) -> None:
         """Count one more point."""
+        now = time.monotonic()
+        self._pace.add(outcome, now - self._last)
+        self._last = now
         self.done, self.total = done, total
-        self.run += not outcome.reused
         self._bar.update(
             self._task, completed=done, total=total, description=outcome.label, pace=self.pace()
         )
-        now = time.monotonic()
         if not self.console.is_terminal and now - self._told >= _EVERY and done < total:
             self._told = now
             self.console.print(f"{done} of {total} points, {self.pace()}", highlight=False)
@@ -54,15 +57,4 @@ class Progress:
     def pace(self) -> str:
         """`12.4 points/min, 8 min left`; only points that were run count."""
         seconds = time.monotonic() - self._started
-        if not self.run or seconds <= 0:
-            return ""
-        rate = self.run / seconds
-        return f"{60 * rate:.3g} points/min, {_span((self.total - self.done) / rate)} left"
-
-
-def _span(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    if seconds < 6000:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
+        return self._pace.said(seconds, self.total - self.done)

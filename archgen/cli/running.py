@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,9 @@ import click
 from rich.console import Console
 
 from archgen.cli.options import Size, seconds_of
+from archgen.cli.pace import Pace
 from archgen.cli.progress import Progress
+from archgen.studies.design import Design
 from archgen.studies.options import Running
 from archgen.studies.sweep import Observer
 
@@ -92,9 +95,18 @@ def running(
     return Running(jobs, folder, fresh, timeout, memory, executor, command, trace, plots)
 
 
-def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
-    """What `work` gives, with its progress shown; an interruption says what is saved and ends."""
-    with Progress(Console(stderr=True)) as progress:
+def watched(
+    work: Callable[[Observer], Result],
+    folder: Path,
+    design: Design | None = None,
+    at_most: bool = False,
+) -> Result:
+    """What `work` gives, with its progress shown; an interruption says what is saved and ends.
+
+    `design`: whose points are run, where these are known before; `at_most`: there may be fewer.
+    """
+    pace = Pace({} if design is None else _points_by_model(design), at_most)
+    with Progress(Console(stderr=True), pace) as progress:
         try:
             return work(progress.observe)
         except KeyboardInterrupt:
@@ -103,3 +115,12 @@ def watched(work: Callable[[Observer], Result], folder: Path) -> Result:
             done = f"{shown}; run again to go on" if progress.done else "no point is finished yet"
             click.echo(f"interrupted: {done}", err=True)
             sys.exit(INTERRUPTED)
+
+
+def _points_by_model(design: Design) -> Counter[str]:
+    """Points of each network, before any are filtered."""
+    each = len(design.machines) * max(1, len(design.dtypes)) * len(design.ways)
+    found: Counter[str] = Counter()
+    for load in design.workloads:
+        found[load.model] += each * max(1, len(load.batches))
+    return found

@@ -151,7 +151,7 @@ def study(
     if estimate or best:
         result = watched(lambda seen: run_estimated(design, asked, seen, best or 0), folder)
     else:
-        result = watched(lambda seen: run_study(design, asked, seen), folder)
+        result = watched(lambda seen: run_study(design, asked, seen), folder, design)
         _report(result, asked, folder)
     frame = result.frame
     lines = [*summary_lines(frame, result.reused, folder), *_warnings(design)]

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from archgen.cli.lint import lint
 from archgen.cli.main import cli
 from archgen.lint import RULES, brief, findings
 from archgen.lint.findings import CHECKS
@@ -224,7 +223,7 @@ copy:
 
 
 def run(*words: str) -> tuple[int, str]:
-    done = CliRunner().invoke(lint, words)
+    done = CliRunner().invoke(cli, ["lint", *words])
     return done.exit_code, done.output
 
 

@@ -1,0 +1,53 @@
+"""Time left: by what points of each network have taken, worked out by hand."""
+
+from __future__ import annotations
+
+from archgen.cli.pace import Pace, span
+from archgen.outcomes.point import Outcome
+
+
+def point(model: str, status: str = "ok", reused: bool = False) -> Outcome:
+    return Outcome("key", "label", {"model": model, "status": status}, reused=reused)
+
+
+def test_each_network_takes_what_its_points_have_taken() -> None:
+    """Of two times ten points one of each is done: nine at 2 s and nine at 40 s are left."""
+    pace = Pace({"small": 10, "large": 10})
+    pace.add(point("small"), 2.0)
+    pace.add(point("large"), 40.0)
+    assert pace.left(18) == 9 * 2 + 9 * 40
+    assert pace.said(42.0, 18) == "2.86 points/min, 6 min left"
+
+
+def test_a_network_without_a_point_is_taken_for_the_mean() -> None:
+    pace = Pace({"small": 3, "unknown": 2})
+    pace.add(point("small"), 2.0)
+    pace.add(point("small"), 4.0)
+    assert pace.left(3) == 1 * 3 + 2 * 3
+
+
+def test_stored_points_cost_nothing_and_are_not_left() -> None:
+    pace = Pace({"small": 3, "large": 3})
+    for _ in range(3):
+        pace.add(point("small", reused=True), 0.0)
+    assert pace.said(1.0, 3) == ""
+    pace.add(point("large"), 10.0)
+    assert pace.left(2) == 20
+
+
+def test_filtered_points_are_left_out_in_proportion() -> None:
+    pace = Pace({"small": 10, "large": 10})
+    pace.add(point("small"), 2.0)
+    pace.add(point("large"), 40.0)
+    assert pace.left(9) == (9 * 2 + 9 * 40) / 2
+
+
+def test_a_search_says_at_most() -> None:
+    pace = Pace(at_most=True)
+    pace.add(point("net", "estimated"), 1.0)
+    pace.add(point("net"), 9.0)
+    assert pace.said(10.0, 280) == "12 points/min, at most 23 min left"
+
+
+def test_units_of_time() -> None:
+    assert [span(99), span(100), span(6000)] == ["99 s", "2 min", "1.7 h"]
