@@ -7,7 +7,7 @@ comes of it is a program and a machine like any others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from os import PathLike, fspath
 from pathlib import Path
@@ -26,6 +26,7 @@ from simmodel.dtype import NAMES, NUMPY
 from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
 from simmodel.loadable.container import MAGIC
 from simmodel.program import Port, Program
+from simmodel.relocation import PlaceError, PortBytes, placed, ports_of
 from simmodel.verify import VerifyError, verify
 
 Array = NDArray[Any]
@@ -46,6 +47,8 @@ class Loaded:
     """Inputs that are a state, each with the output that it is in the next inference."""
     fingerprint: str
     """SHA-256 of the machine, in hex."""
+    ports: tuple[PortBytes, ...] = ()
+    """Where inputs and outputs lie, as the file says."""
 
 
 class NotThisMachine(ValueError):
@@ -64,8 +67,9 @@ def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = Non
         arch: the machine.
         states: inputs that are a state, each with the output that it is in the next inference.
     """
-    maker = f"archgen {version('archgen')}"
-    return to_bytes(Loadable(program, _stated(arch), tuple((states or {}).items()), maker))
+    maker, ports = f"archgen {version('archgen')}", ports_of(program)
+    handed = tuple((states or {}).items())
+    return to_bytes(Loadable(program, _stated(arch), handed, maker, ports))
 
 
 def save(
@@ -75,20 +79,41 @@ def save(
     write_bytes(Path(path), encoded(program, arch, states))
 
 
-def load(path: str | PathLike[str]) -> Loaded:
+def load(path: str | PathLike[str], place: Mapping[str, int] | None = None) -> Loaded:
     """Read a loadable and verify its program.
+
+    Args:
+        path: the file.
+        place: inputs and outputs by name, with the addresses in DRAM at which they shall lie;
+            default: where the file has them.
 
     Raises:
         LoadableError: it is none, is damaged, or holds a program that the verifier refuses.
+        PlaceError: a port cannot lie where it is asked to.
         OSError: it cannot be read.
     """
-    loaded = read(path)
+    name, loaded = fspath(path), read(path)
+    _verified(loaded, name)
+    if loaded.ports != ports_of(loaded.program):
+        said = "section ports: expected where the inputs and outputs lie, found other places"
+        raise LoadableError(None, said, name)
+    if not place:
+        return loaded
+    program = placed(loaded.program, place)
+    moved = replace(loaded, program=program, ports=ports_of(program))
+    try:
+        _verified(moved, name)
+    except LoadableError as wrong:
+        raise PlaceError(f"with its ports so placed, {wrong.reason}") from None
+    return moved
+
+
+def _verified(loaded: Loaded, name: str) -> None:
     try:
         if not loaded.program.registers:  # else it is verified for lengths
             verify(loaded.program, loaded.arch)
     except VerifyError as wrong:
-        raise LoadableError(None, f"{fspath(path)}: {wrong}") from None
-    return loaded
+        raise LoadableError(None, f"{name}: {wrong}") from None
 
 
 def read(path: str | PathLike[str]) -> Loaded:
@@ -96,7 +121,8 @@ def read(path: str | PathLike[str]) -> Loaded:
     name = fspath(path)
     try:
         found = from_bytes(Path(path).read_bytes())
-        return Loaded(found.program, _machine(found), dict(found.states), found.fingerprint)
+        arch = _machine(found)
+        return Loaded(found.program, arch, dict(found.states), found.fingerprint, found.ports)
     except LoadableError as wrong:
         raise LoadableError(wrong.offset, wrong.reason, name) from None
 

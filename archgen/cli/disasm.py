@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from archgen.api import commands
-from archgen.cli.options import extension_option
+from archgen.cli.options import extension_option, place_option
 from archgen.extensions import activate, extension
 from archgen.loadable import Loaded, load, read
 from archgen.outcomes.command_text import commands_text, save_commands
@@ -28,9 +28,10 @@ from simmodel.loadable.kinds import End
 @click.command()
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
-    "--level", type=click.Choice(("program", "tiles")), default="program", show_default=True,
+    "--level", type=click.Choice(("program", "tiles", "ports")), default="program",
+    show_default=True,
     help="The program as assembly, or its commands layer by layer and tile by tile, run on its "
-    "machine for the cycles between them.",
+    "machine for the cycles between them, or where its inputs and outputs lie.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path, dir_okay=False),
@@ -43,10 +44,11 @@ from simmodel.loadable.kinds import End
     "--expand", type=click.IntRange(1), metavar="MOST",
     help="Of tiles: a row for each turn of each loop, where these are no more than MOST.",
 )  # fmt: skip
+@place_option
 @extension_option
 def disasm(
     file: Path, level: str, output: Path | None, words: bool, expand: int | None,
-    extensions: Sequence[str],
+    places: Sequence[tuple[str, int]], extensions: Sequence[str],
 ) -> None:  # fmt: skip
     """Print the program of a loadable, as `archgen compile -o FILE.npu` writes it.
 
@@ -58,21 +60,29 @@ def disasm(
     \b
     archgen disasm squeezenet.npu
     archgen disasm squeezenet.npu --words
+    archgen disasm squeezenet.npu --words --place input=0x40000000
+    archgen disasm squeezenet.npu --level ports
     archgen disasm squeezenet.npu --level tiles -o squeezenet.csv
 
     Exit code 2: the file is none, or is damaged; it is said where.
     """
-    if level == "tiles" and words:
-        raise OptionError(["--level tiles and --words: one of them at a time"])
+    if level != "program" and words:
+        raise OptionError([f"--level {level} and --words: one of them at a time"])
     if level != "tiles" and expand is not None:
         raise OptionError(["--expand: only with --level tiles"])
     activate(tuple(map(extension, extensions)))
     try:
         if level == "tiles":
-            _tiles(file, output, expand)
+            _tiles(load(file, dict(places)), output, expand)
             return
-        loaded = read(file)
-        text = _words(loaded) if words else print_program(loaded.program)
+        loaded = load(file, dict(places)) if places else read(file)
+        text = (
+            _ports(loaded)
+            if level == "ports"
+            else _words(loaded)
+            if words
+            else print_program(loaded.program)
+        )
         if output is None:
             click.echo(text, nl=False)
         else:
@@ -81,9 +91,19 @@ def disasm(
         raise OptionError([f"{mistake.filename}: {mistake.strerror}"]) from None
 
 
-def _tiles(file: Path, output: Path | None, most: int | None) -> None:
+def _ports(loaded: Loaded) -> str:
+    """Where inputs and outputs lie."""
+    rows = [("port", "memory", "base", "bytes", "")]
+    for port in loaded.ports:
+        stays = "" if port.movable else "stays where it is"
+        rows.append((port.name, port.memory, f"{port.base:#x}", str(port.size), stays))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines) + "\n"
+
+
+def _tiles(loaded: Loaded, output: Path | None, most: int | None) -> None:
     """The commands of a loadable, tile by tile."""
-    loaded = load(file)
     try:
         frame = commands(loaded.program, loaded.arch, expand=most is not None, limit=most or 1)
     except TooMany as mistake:

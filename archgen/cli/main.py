@@ -45,6 +45,7 @@ USER_ERRORS = {
     "archgen.extensions": ("ExtensionError",),
     "archgen.loadable": ("NotThisMachine", "WrongInputs"),
     "simmodel.loadable": ("LoadableError",),
+    "simmodel.relocation": ("PlaceError",),
     "archgen.studies.store": ("StoreError",),
     "archgen.studies.workers": ("WorkersGone",),
     "archgen.scheduling": ("OptionError",),

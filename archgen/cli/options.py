@@ -144,6 +144,34 @@ def dim_option(several: str = "", ranges: bool = False) -> Callable[[Verb], Verb
     return click.option("--dim", "dims", multiple=True, type=Dimension(ranges), help=said)
 
 
+class PortPlace(click.ParamType[tuple[str, int]]):
+    """`name=address`: where a port shall lie; the program knows which ports there are."""
+
+    name = "name=address"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        """Name and address, in decimal or with 0x."""
+        if isinstance(value, tuple):
+            return str(value[0]), int(value[1])
+        name, _, address = str(value).rpartition("=")
+        try:
+            found = int(address, 0)
+        except ValueError:
+            found = -1
+        if not name or found < 0:
+            said = f"{value!r}: expected name=address, such as x=0x80000000 or x=4096"
+            self.fail(said, param, ctx)
+        return name, found
+
+
+place_option = click.option(
+    "--place", "places", multiple=True, type=PortPlace(),
+    help="Address in DRAM for an input or output, which is then verified there. May be repeated.",
+)  # fmt: skip
+
+
 class InputRole(click.ParamType[tuple[str, str]]):
     """`name=role`: what an input is; the model knows which inputs and roles there are."""
 

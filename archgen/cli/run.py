@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from archgen.api import execute, simulate
 from archgen.assembly import read_assembly
 from archgen.cli.guarded import bounds_options, printed
-from archgen.cli.options import as_dims, dim_option, extension_option
+from archgen.cli.options import as_dims, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
 from archgen.files import write_atomically
 from archgen.loadable import (
@@ -44,6 +44,7 @@ from simmodel.errors import HostFailed, NoSuchRow
 from simmodel.lengths import LengthError, lengths_of, settled
 from simmodel.loadable import LoadableError
 from simmodel.program import Program
+from simmodel.relocation import placed
 from simmodel.verify import VerifyError, verify
 
 Array = NDArray[Any]
@@ -64,6 +65,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option(
     "--arch", help="Of assembly the machine; refuse a loadable unless it is for this one."
 )
+@place_option
 @click.option("--simulate", "timed", is_flag=True, help="Also say how many cycles it takes.")
 @extension_option
 @bounds_options
@@ -73,6 +75,7 @@ def run(
     outputs: Sequence[Path],
     dims: Sequence[tuple[str, Extents]],
     arch: str | None,
+    places: Sequence[tuple[str, int]],
     timed: bool,
     extensions: Sequence[str],
     timeout: float | None,
@@ -97,7 +100,7 @@ def run(
 
     def work() -> None:
         activate(tuple(map(extension, extensions)))
-        loaded = _loaded(file, arch)
+        loaded = _loaded(file, arch, dict(places))
         click.echo(
             f"{file}: {loaded.program.name} on {loaded.arch.name}, "
             f"fingerprint {loaded.fingerprint[:16]}"
@@ -107,13 +110,13 @@ def run(
     printed(work, Bounds(timeout, memory))
 
 
-def _loaded(file: Path, arch: str | None) -> Loaded:
+def _loaded(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
     """The program in a file with its machine, which is `arch` where that is given."""
     try:
         if not is_loadable(file):
             program = read_assembly(file)
-            return assembled(program, _machine_of(program, arch), str(file))
-        loaded = load(file)
+            return assembled(placed(program, places), _machine_of(program, arch), str(file))
+        loaded = load(file, places)
     except OSError as mistake:
         raise OptionError([f"{file}: {mistake.strerror}"]) from None
     if arch is not None:

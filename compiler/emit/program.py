@@ -299,10 +299,8 @@ class ProgramEmitter:
         for number, step in enumerate(self.steps):
             for name in _touched(step):
                 touch(name, number)
-        for name in self.graph.inputs:
+        for name in (*self.graph.inputs, *self.graph.outputs):  # theirs alone, see `relocation`
             touch(name, 0)
-            touch(name, last)
-        for name in self.graph.outputs:
             touch(name, last)
         sizes = self.graph.buffers
         return [

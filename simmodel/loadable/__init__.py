@@ -3,6 +3,7 @@
     machine     the machine that it is for, as JSON
     about       who made it, the machine's fingerprint, which outputs are which states
     program     what of the program has no section of its own
+    ports       where inputs and outputs lie, for who places them elsewhere
     inputs, outputs, constants, buffers, origins ...      rows, one for each
     code n      the stream of core n: instructions, loops and their ends
     records     the fields of all records above

@@ -20,8 +20,9 @@ from simmodel.loadable.records import Bound, Written, bind, read_records
 from simmodel.loadable.rows import Reader, encoded, taken
 from simmodel.loadable.wire import LoadableError, Numbers, written
 from simmodel.program import Program
+from simmodel.relocation import PortBytes
 
-CODE, PROGRAM, MACHINE, ABOUT = "code", "program", "machine", "about"
+CODE, PROGRAM, MACHINE, ABOUT, PORTS = "code", "program", "machine", "about", "ports"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Loadable:
     """Inputs that are a state, each with the output that it is in the next inference."""
     maker: str = ""
     """What wrote it."""
+    ports: tuple[PortBytes, ...] = ()
+    """Where its inputs and outputs lie, for who places them elsewhere."""
 
     @property
     def fingerprint(self) -> str:
@@ -72,6 +75,7 @@ def to_bytes(loadable: Loadable) -> bytes:
     }
     for name in rows_of(Program):
         sections[name, 0] = rows(getattr(program, name))
+    sections[PORTS, 0] = rows(loadable.ports)
     for core, stream in enumerate(getattr(program, STREAMS)):
         sections[CODE, core] = rows(commands(stream))
     sections["records", 0] = written(records.section())
@@ -98,7 +102,8 @@ def from_bytes(data: bytes) -> Loadable:
     cores = sum(name == CODE for name, _ in file.sections)
     values[STREAMS] = tuple(file.stream((CODE, core), commands) for core in range(cores))
     about = file.one(ABOUT, About)
-    found = Loadable(Program(**values), file.text(MACHINE), about.states, about.maker)
+    ports = tuple(file.rows((PORTS, 0), file.bounds([PortBytes])))
+    found = Loadable(Program(**values), file.text(MACHINE), about.states, about.maker, ports)
     if found.fingerprint != about.fingerprint:
         said = f"machine: expected fingerprint {about.fingerprint}, found {found.fingerprint}"
         raise LoadableError(file.sections[MACHINE, 0][0], said)

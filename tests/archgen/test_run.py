@@ -59,6 +59,17 @@ def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
     for field, name in (("opcode", "copy"), ("engine", "store"), ("*.dtype", "int8")):
         assert [field, str(codes[field][name]), name] in numbers
 
+    again = ("run", file, "--input", tmp_path / "x.npz", "-o", tmp_path / "z.npz")
+    assert invoke(*again, "--place", "x=0x20000", "--place", "y=0x18000").exit_code == 0
+    with np.load(tmp_path / "z.npz") as placed:
+        assert (placed["y"] == expected).all()
+    rows = invoke("disasm", file, "--level", "ports", "--place", "x=0x20000").output.splitlines()
+    assert rows[1].split() == ["x", "dram", "0x20000", "64"] and rows[2].split()[0] == "y"
+    far = said(invoke(*again, "--place", "x=0x7fffffff0"), capsys)
+    assert "with its ports so placed, " in far and "of dram, which has" in far
+    over = said(invoke(*again, "--place", "x=0"), capsys)
+    assert "x: bytes 0x0 .. 0x40 are those of constant" in over
+
     np.savez(tmp_path / "bad.npz", y=x, x=x.astype("f8"))
     wrong = said(invoke("run", file, "--input", tmp_path / "bad.npz"), capsys)
     assert "input 'x': expected fp32[2,8], found fp64[2,8]" in wrong

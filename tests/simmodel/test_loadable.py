@@ -25,10 +25,14 @@ from simmodel.loadable.container import Name, packed, unpacked
 from simmodel.loadable.copies import Expanded, squeezed
 from simmodel.program import Program
 from simmodel.region import Address
+from simmodel.relocation import PortBytes
+
+PORTS = (PortBytes("x", "dram", 64, 96, True), PortBytes("y", "dram", 4096, 2, False))
 
 
 def loadable(base: Program) -> bytes:
-    return to_bytes(Loadable(base, '{"name": "test"}', (("cache", "cache out"),), "test 1"))
+    states = (("cache", "cache out"),)
+    return to_bytes(Loadable(base, '{"name": "test"}', states, "test 1", PORTS))
 
 
 def sections(data: bytes) -> dict[Name, bytes]:
@@ -40,7 +44,7 @@ def test_programs_come_back(base: Program) -> None:
     again = from_bytes(loadable(base))
     assert same(again.program, base) and print_program(again.program) == print_program(base)
     assert again.machine == '{"name": "test"}' and again.maker == "test 1"
-    assert again.states == (("cache", "cache out"),)
+    assert again.states == (("cache", "cache out"),) and again.ports == PORTS
 
 
 @given(random_programs(), st.lists(items, max_size=3).map(tuple))
