@@ -10,13 +10,18 @@ from typing import Any
 import pandas as pd
 from rich.table import Table
 
-from archgen.cli.terminal import plain_table
+from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.frame import Record, dimensions, is_wrong, records, sizes, varied
 from archgen.outcomes.point import DIMENSION, Point
 from archgen.studies.estimate import ESTIMATED
 from archgen.studies.store import Store
 
 _KIB = 1024
+_SPARE = (
+    "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB", "bound by",
+    "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort", "status",
+)  # fmt: skip
+"""Columns that a narrow terminal may leave out, those that are missed least first."""
 _LINES, _LONGEST_LINE = 4, 180
 
 
@@ -38,7 +43,7 @@ _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 
 
-def results_table(frame: pd.DataFrame) -> Table:
+def results_table(frame: pd.DataFrame) -> PlainTable:
     """One row for each point; figures are missing where there is no result."""
     table = plain_table()
     table.add_column("architecture", no_wrap=True)
@@ -61,6 +66,8 @@ def results_table(frame: pd.DataFrame) -> Table:
             ["" if pd.isna(row["schedule_from"]) else str(row["schedule_from"])] if lent else []
         )
         table.add_row(*named, *shown, _verdict(row), *lender, style=style)
+    same = [name for name in ("dtype", "batch", "status") if frame[name].nunique() == 1]
+    table.spare = (*same, *_SPARE)
     return table
 
 

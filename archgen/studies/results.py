@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from os import PathLike
@@ -37,8 +37,10 @@ from archgen.outcomes.point import Outcome, Point
 from archgen.plots import save_plots
 from archgen.process.git import revision
 from archgen.report import card_html
+from archgen.studies.choosing import best, described, pareto, pivot
 from archgen.studies.design import Design, StudyError
 from archgen.studies.lending import Loan, settled
+from archgen.studies.query import where
 from archgen.studies.store import Store
 from simmodel.arch import Arch
 
@@ -46,7 +48,7 @@ MANIFEST = "study.json"
 _FORMAT = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Study:
     """Finished points of a study, in the order of models, batches, architectures and schedules."""
 
@@ -88,6 +90,42 @@ class Study:
     def by_name(self) -> dict[str, Arch]:
         """The machines by their names."""
         return {arch.name: arch for arch in self.archs}
+
+    def filter(self, *conditions: str) -> Study:
+        """The study of the points that meet all `conditions`: `"latency_ms<=5"`, `"arch=edge*"`,
+        `"batch=1,4"`, `"arch.memories.local.size>=512KiB"`. Raises StudyError."""
+        frame = self.frame.reset_index(drop=True)
+        kept = where(frame, conditions)
+        names = set(kept["arch"]) if len(kept) else set()
+        outcomes = tuple(self.outcomes[place] for place in kept.index)
+        return replace(
+            self, outcomes=outcomes, archs=tuple(arch for arch in self.archs if arch.name in names)
+        )
+
+    def query(self, expression: str) -> pd.DataFrame:
+        """Rows of the frame by an expression of pandas, as `DataFrame.query` reads it: names with
+        dots between backquotes."""
+        return self.frame.query(expression)
+
+    def best(self, by: str = "latency_ms") -> pd.DataFrame:
+        """The best result of each network by a column: the least, or of throughputs and the like
+        the most. Raises StudyError for a column that there is not."""
+        return best(self.frame, by)
+
+    def pareto(self, *columns: str) -> pd.DataFrame:
+        """The results of each network that no other beats in one of `columns` (latency_ms and
+        area_mm2 where none is named) without losing in another."""
+        return pareto(self.frame, columns or ("latency_ms", "area_mm2"))
+
+    def pivot(self, index: str, columns: str, values: str = "latency_ms") -> pd.DataFrame:
+        """`values` as a table over two columns, which may be named by the last words of a swept
+        field: `study.pivot("local.size", "dram.bandwidth")`. Where results share a place, the best
+        of them; keep one network (`filter`), or have `"model"` for a side."""
+        return pivot(self.frame, self.by_name, index, columns, values)
+
+    def __repr__(self) -> str:
+        """What it is, on one screen."""
+        return described(self.frame, self.by_name, f"Study {self.about.name}".strip())
 
     def save(self, folder: str | PathLike[str], plots: bool = True) -> None:
         """Write `results.parquet`, `results.csv` and, unless told not to, plots into `folder`."""

@@ -1,0 +1,97 @@
+"""Choosing among finished points, as frames: the best, those that nothing beats, tables over axes.
+
+The one idea: a column may be named as the frame names it or by the short label of a swept axis
+(`local.size`), and only results count: points that ran and whose outputs were not found wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from archgen.outcomes import fronts
+from archgen.outcomes.axes import Axis, axes, workload
+from archgen.outcomes.columns import MORE_IS_BETTER
+from archgen.outcomes.frame import Frame, is_wrong, number, records
+from archgen.studies.query import known_column
+from simmodel.arch import Arch
+
+_SHOWN = 4
+"""Values of an axis, and networks, that a few words name."""
+
+
+def results(frame: Frame) -> Frame:
+    """The points that ran, but for those whose outputs are wrong."""
+    good = [row["status"] == "ok" and not is_wrong(row) for row in records(frame)]
+    return frame[good]
+
+
+def best(frame: Frame, by: str) -> Frame:
+    """The best result of each network by a column, in the order of the networks."""
+    name = known_column(frame, by)
+    rows = results(frame).dropna(subset=[name])
+    loads = [workload(row) for row in records(rows)]
+    ordered = rows.assign(_load=loads).sort_values(
+        name, ascending=name not in MORE_IS_BETTER, kind="stable"
+    )
+    found = ordered.groupby("_load", sort=False).head(1).sort_index()
+    return found.drop(columns="_load")
+
+
+def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
+    """The results of each network that no other beats in one column without losing in another."""
+    names = [known_column(frame, name) for name in columns]
+    rows = results(frame).dropna(subset=names)
+    signs = [-1.0 if name in MORE_IS_BETTER else 1.0 for name in names]
+    own: dict[str, list[tuple[int, list[float]]]] = {}
+    for place, row in enumerate(records(rows)):
+        costs = [sign * number(row, name) for sign, name in zip(signs, names, strict=True)]
+        own.setdefault(workload(row), []).append((place, costs))
+    kept = [
+        members[index][0]
+        for members in own.values()
+        for index in fronts.front([costs for _, costs in members])
+    ]
+    return rows.iloc[sorted(kept)]
+
+
+def pivot(frame: Frame, archs: Mapping[str, Arch], index: str, columns: str, values: str) -> Frame:
+    """`values` with a row for each value of `index` and a column for each of `columns`; the best
+    where several results share a place."""
+    labels = {axis.label: axis.column for axis in axes(frame, archs)}
+    names = [known_column(frame, labels.get(name, name)) for name in (index, columns, values)]
+    how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
+    rows = results(frame)
+    return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)
+
+
+def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
+    """A study on one screen: how many points, what was swept, and the best of each network."""
+    rows = records(frame)
+    if not rows:
+        return f"{title}: no points"
+    every = axes(frame, archs)
+    counts = frame["status"].value_counts()
+    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    networks = list(dict.fromkeys(workload(row, every) for row in rows))
+    lines = [f"{title}: {len(rows)} points ({said}), {frame['arch'].nunique()} machines"]
+    lines.append(f"  networks  {_few(networks)}")
+    lines += [f"  swept     {axis.label}: {_values(axis)}" for axis in every]
+    quickest = best(frame, "latency_ms") if "latency_ms" in frame else frame.iloc[:0]
+    for row in records(quickest)[:_SHOWN]:
+        lines.append(f"  quickest  {workload(row)}: {row['latency_ms']:.4g} ms on {row['arch']}")
+    lines.append("  .frame, .layers, .spans, .levels; .filter, .query, .best, .pareto, .pivot")
+    return "\n".join(lines)
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _values(axis: Axis) -> str:
+    """`32 KiB to 1 MiB (6)`; of an axis without an order its first values."""
+    shown = [axis.shown(value) for value in axis.values]
+    if not axis.ordered:
+        return _few(shown)
+    return ", ".join(shown) if len(shown) <= _SHOWN else f"{shown[0]} to {shown[-1]} ({len(shown)})"
