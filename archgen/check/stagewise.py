@@ -21,9 +21,12 @@ OWN = "__own"
 """Ending of the inputs that stand for cut values."""
 
 
-def feedable(values: Mapping[str, Array]) -> dict[str, Array]:
-    """Those of `values` whose element type can be handed to ONNX Runtime."""
-    return {name: array for name, array in values.items() if array.dtype.kind in "biuf"}
+def feedable(values: Mapping[str, Array], proto: onnx.ModelProto) -> dict[str, Array]:
+    """Those of `values` that `proto` has, which at a length of its own may lack some operator, and
+    whose element type can be handed to ONNX Runtime."""
+    known = {name for node in proto.graph.node for name in node.output}
+    known |= {value.name for value in proto.graph.input}
+    return {n: array for n, array in values.items() if array.dtype.kind in "biuf" and n in known}
 
 
 def cut(proto: onnx.ModelProto, own: Mapping[str, Array]) -> onnx.ModelProto:

@@ -187,7 +187,7 @@ class Workbench:
         tools = self.tools
         run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
         made = self._recomputed(compiled, inputs, run.probed)
-        own = feedable(made.observed)
+        own = feedable(made.observed, model.proto)
         cut_model = cut(model.proto, own)
         expected = self._stagewise_reference(model, cut_model, made.inputs, own)
         rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}

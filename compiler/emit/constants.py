@@ -111,15 +111,16 @@ class Packed:
 
 
 def packed(plan: LayerPlan, walked: Sequence[Walked] = ()) -> Packed | None:
-    """How the layer's weights are packed, or None when it has no constant weights to pack, or when
-    tiles of the group, `walked` on every core, share columns in part."""
+    """How the layer's weights are packed, or None when it has no constant weights to pack, or other
+    ones at each length, or when tiles of the group, `walked` on every core, share columns in
+    part."""
     layer = plan.tiled.layer
     head = layer.head
     if not plan.computes or not plan.computes[0].binding.product:
         return None
     weights = head.operands[1]
     tensor = layer.tensors[weights.tensor]
-    if tensor.data is None or any(tensor.counts):
+    if tensor.data is None or any(tensor.counts) or tensor.storage.registers:
         return None
     found = roles(head)
     columns = _columns(plan, found.col, walked)

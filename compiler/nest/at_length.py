@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
 from compiler.nest.registers import below
@@ -78,8 +79,9 @@ def _row(tensor: Tensor, table: Tensor) -> Tensor:
         raise ValueError(f"{table.name} is no constant")
 
     def row(values: Array) -> Array:
-        start = tensor.storage.offset
-        return values.reshape(-1)[start : start + tensor.elements].reshape(tensor.shape)
+        first = values.reshape(-1)[tensor.storage.offset :]
+        steps = [step * values.itemsize for step in tensor.storage.strides]
+        return np.ascontiguousarray(as_strided(first, tensor.shape, steps))
 
     exact = None if table.exact is None else row(table.exact)
     return replace(tensor, data=row(table.data), exact=exact, narrow=None)

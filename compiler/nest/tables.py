@@ -8,8 +8,10 @@ as the embedding of the next position.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -25,6 +27,8 @@ that nobody knows."""
 
 _LARGEST = 1 << 26
 """Elements of a table."""
+_MOST_ROWS = 1 << 12
+"""Of a table for several lengths, each of which the network is looked at for."""
 
 
 def no_constants(names: Collection[str], values: Mapping[str, int]) -> Mapping[str, Array]:
@@ -50,91 +54,113 @@ def tables_of(
     """For each constant of `varying`, which are known at some points, its table; or why there is
     none, in words."""
     found: dict[str, Row | str] = {}
-    wanted: dict[Register, list[str]] = {}
+    wanted: dict[tuple[Register, ...], list[str]] = {}
     for name, seen in varying.items():
         on = _depends(seen, registers)
         why = _refusal(seen, edge, on)
         if why is None:
-            wanted.setdefault(on[0], []).append(name)
+            wanted.setdefault(on, []).append(name)
         else:
             found[name] = why
-    for register, names in wanted.items():
-        rows = _rows(names, register, registers, constants)
-        position = list(registers).index(register)
+    for on, names in wanted.items():
+        rows = _rows(names, on, registers, constants)
         for name in names:
-            found[name] = _table(varying[name], rows[name], position, register, registers)
+            found[name] = _table(varying[name], rows[name], on, registers)
     return found
 
 
-def _depends(seen: Mapping[Point, Tensor], registers: Sequence[Register]) -> list[Register]:
-    """The registers that a constant varies with where they alone are off the edge."""
+def _depends(seen: Mapping[Point, Tensor], registers: Sequence[Register]) -> tuple[Register, ...]:
+    """The registers for which a constant is not just the beginning of what it is at the edge."""
     edge = edge_of(registers)
-    found = []
-    for position, register in enumerate(registers):
-        alone = [
-            p for p in seen if all((p[i] == edge[i]) != (i == position) for i in range(len(p)))
-        ]
-        if any(_bytes(seen[p]) != _bytes(seen[edge]) for p in alone):
-            found.append(register)
-    return found
+    whole = seen[edge]
+    return tuple(
+        register
+        for position, register in enumerate(registers)
+        if any(
+            _bytes(tensor) != _beginning(whole.data, tensor.shape)
+            for point, tensor in seen.items()
+            if all((point[i] == edge[i]) != (i == position) for i in range(len(point)))
+        )
+    )
 
 
 def _refusal(seen: Mapping[Point, Tensor], edge: NestGraph, on: Sequence[Register]) -> str | None:
     """Why a constant has no row for each length."""
     tensor = next(iter(seen.values()))
-    names = " and ".join(register.name for register in on) or "several lengths at once"
-    if len(on) != 1:
-        return f"depends on {names}"
-    if len({each.shape for each in seen.values()}) > 1:
-        return f"has other values and another shape for another {names}, not just fewer"
+    names = " and ".join(register.name for register in on)
+    if not on:
+        return "depends on several lengths at once"
     shared = [t for t in edge.tensors.values() if t.storage.buffer == tensor.storage.buffer]
     if len(shared) > 1:
         return f"has other values for another {names}, and views"
-    size = tensor.elements * (on[0].high - on[0].low + 1)
-    if size > _LARGEST:
-        return f"has other values for each {names}, which are {size} together"
+    rows = math.prod(register.high - register.low + 1 for register in on)
+    size = tensor.elements * rows
+    if size > _LARGEST or (len(on) > 1 and rows > _MOST_ROWS):
+        return f"has other values for each {names}, which are {size} in {rows} rows"
     return None
 
 
 def _rows(
-    names: Sequence[str], register: Register, registers: Sequence[Register], constants: Constants
-) -> dict[str, list[Array | None]]:
-    """Values of each constant at each length of `register`."""
+    names: Sequence[str], on: Sequence[Register], registers: Sequence[Register],
+    constants: Constants,
+) -> dict[str, list[Array | None]]:  # fmt: skip
+    """Values of each constant at each length of `on`, the last of which changes first."""
     edge = {each.name: each.high for each in registers}
     found: dict[str, list[Array | None]] = {name: [] for name in names}
-    for length in range(register.low, register.high + 1):
-        made = constants(names, {**edge, register.name: length})
+    for lengths in product(*(range(each.low, each.high + 1) for each in on)):
+        at = dict(zip((each.name for each in on), lengths, strict=True))
+        made = constants(names, edge | at)
         for name in names:
             found[name].append(made.get(name))
     return found
 
 
 def _table(
-    seen: Mapping[Point, Tensor], rows: Sequence[Array | None], position: int, register: Register,
+    seen: Mapping[Point, Tensor], rows: Sequence[Array | None], on: Sequence[Register],
     registers: Sequence[Register],
 ) -> Row | str:  # fmt: skip
     """The table of one constant, if it has what is known of it."""
     tensor = seen[edge_of(registers)]
-    other = f"has other values for another {register.name}, not just fewer"
-    given = [row for row in rows if row is not None and row.size == tensor.elements]
-    if len(given) < len(rows):
+    lengths = " and ".join(register.name for register in on)
+    other = f"has other values for another {lengths}, not just fewer"
+    given = [_as_at_edge(row, tensor.shape) for row in rows]
+    whole = [row for row in given if row is not None]
+    if len(whole) < len(rows):
         return other
-    flat = within(np.stack([row.reshape(-1) for row in given]), tensor.dtype)
-    data = np.asarray(flat, NUMPY[tensor.dtype]).reshape(-1, *tensor.shape)
+    spans = tuple(register.high - register.low + 1 for register in on)
+    exact = np.stack(whole).reshape(*spans, *tensor.shape)
+    data = np.asarray(within(exact, tensor.dtype), NUMPY[tensor.dtype])
+    places = [list(registers).index(register) for register in on]
     for point, each in seen.items():
-        row = point[position] - register.low
-        if 0 <= row < len(data) and data[row].tobytes() != _bytes(each):
+        row = tuple(point[place] - registers[place].low for place in places)
+        known = all(0 <= index < span for index, span in zip(row, spans, strict=True))
+        fits = all(n <= m for n, m in zip(each.shape, tensor.shape, strict=True))
+        if known and fits and _beginning(data[row], each.shape) != _bytes(each):
             return other
-    name = f"{tensor.name}@{register.name}"
-    exact = None
-    if tensor.exact is not None:
-        exact = np.stack([row.reshape(-1) for row in given]).reshape(data.shape)
+    name = f"{tensor.name}@{'@'.join(register.name for register in on)}"
+    strides = row_major(data.shape)
     table = Tensor(
-        name, data.shape, tensor.dtype, Storage(name, 0, row_major(data.shape)), data, exact
-    )
-    start, size = (register.high - register.low) * tensor.elements, tensor.elements
-    terms = ((register.name, size),)
+        name, data.shape, tensor.dtype, Storage(name, 0, strides), data,
+        None if tensor.exact is None else exact,
+    )  # fmt: skip
+    start = sum((span - 1) * step for span, step in zip(spans, strides, strict=False))
+    terms = tuple((each.name, step) for each, step in zip(on, strides, strict=False))
     return Row(table, Storage(name, start, row_major(tensor.shape), terms))
+
+
+def _as_at_edge(row: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """Values in the shape that they have at the upper edge, behind which there is nothing; None
+    where there are none of such a shape."""
+    if row is None or row.size == math.prod(shape):
+        return None if row is None else row.reshape(shape)
+    if row.ndim != len(shape) or any(n > m for n, m in zip(row.shape, shape, strict=True)):
+        return None
+    return np.pad(row, [(0, m - n) for n, m in zip(row.shape, shape, strict=True)])
+
+
+def _beginning(values: Array | None, shape: tuple[int, ...]) -> bytes:
+    """The bytes of as many positions along each axis."""
+    return b"" if values is None else values[tuple(slice(0, n) for n in shape)].tobytes()
 
 
 def _bytes(tensor: Tensor) -> bytes:

@@ -20,6 +20,8 @@ def walks(view: Tensor, base: Tensor) -> tuple[Walk, ...] | None:
     """How `view` walks the dimensions of `base`; None where not each by at most one of its own."""
     if view.storage.buffer != base.storage.buffer or view.dtype != base.dtype:
         return None
+    if view.storage.registers != base.storage.registers:
+        return None  # it begins elsewhere in the base at another length
     rest = view.storage.offset - base.storage.offset
     if rest < 0:
         return None
@@ -78,7 +80,8 @@ def through(access: Access, view: Tensor, base: Tensor) -> Access | None:
             continue
         inner = access.index[v]
         terms = tuple((dim, factor * step) for dim, factor in inner.terms)
-        index.append(Affine(terms, inner.constant * step + start))
+        registers = tuple((name, factor * step) for name, factor in inner.registers)
+        index.append(Affine(terms, inner.constant * step + start, registers))
     return replace(access, tensor=base.name, index=tuple(index))
 
 

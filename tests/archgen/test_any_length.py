@@ -105,6 +105,17 @@ def angles(folder: Path) -> str:
     )  # fmt: skip
 
 
+def rotation(folder: Path) -> str:
+    """A product with weights that follow from the length."""
+    return written(
+        folder / "rotation.onnx",
+        "n = Shape <start=1, end=2> (x) r = Cast <to=1> (n) p = Mul (r, k) c = Cos (p)"
+        " y = MatMul (x, c)",
+        "float[1,rows,4] x) => (float[1,rows,3] y",
+        k=(4, 3),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("net", "arch", "dtype"),
     [
@@ -114,6 +125,7 @@ def angles(folder: Path) -> str:
         pytest.param(pooled, "gemmini-16", "int8", id="means that the host computes"),
         pytest.param(angles, "soma-edge", "int8", id="constants as they are folded"),
         pytest.param(angles, "mcu-npu", "int8", id="constants that the host has inside"),
+        pytest.param(rotation, "stcp920", "fp16", id="weights that are rows of a table"),
         pytest.param(speech, "stcp920", "fp16", id="windows over time, in parts by cores"),
         pytest.param(speech, "soma-edge", "int8", id="borders of integers, and much room on chip"),
         pytest.param(speech, "ascend-310-like", "int8", id="windows as products"),
@@ -137,3 +149,17 @@ def test_a_network_for_a_range_is_right_at_any_length(
 @given(past=st.integers(1, 40))
 def test_a_cache_of_integers_of_any_size(past: int) -> None:
     check(LLAMA, "soma-edge", "int8", "past", past, Range(1, 40))
+
+
+@settings(max_examples=2, deadline=None)
+@given(past=st.integers(1, 9), sequence=st.integers(2, 6))
+def test_a_prompt_in_pieces_of_any_size(past: int, sequence: int) -> None:
+    model = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16"
+    ranges = (("past", Range(1, 9)), ("sequence", Range(2, 6)))
+    point = Point(
+        key="", arch=load_arch("stcp920"), model=model, batch=1, dtype="fp16",
+        dims=(("past", past), ("sequence", sequence)), ranges=ranges,
+        scheduling=Scheduling(effort=0),
+    )  # fmt: skip
+    row = bench(model, "stcp920").run(point).row
+    assert row.get("verified") is True, row

@@ -146,6 +146,43 @@ def test_constants_of_one_length_each_are_rows_of_a_table() -> None:
     np.testing.assert_array_equal(run(at_length(graph, {"n": 5}), inputs)["y"][-1], [5, 5, 5])
 
 
+def test_rows_of_a_table_may_be_shorter_and_of_two_lengths() -> None:
+    def mask(n: int, past: int) -> np.ndarray:  # type: ignore[type-arg]
+        return np.tri(n, past + n, past, dtype="f4")
+
+    def make(values: Mapping[str, int]) -> NestGraph:
+        n, past = values["n"], values["past"]
+        net = one(
+            lambda _: [node("Mul", "x c")],
+            lambda _: [value("x", n, past + n)],
+            lambda _: {"c": mask(n, past)},
+        )
+        return net(values)
+
+    registers = (Register("n", 1, 4), Register("past", 1, 6))
+    graph = for_lengths(make, registers, run_node, lambda _, at: {"c": mask(at["n"], at["past"])})
+    assert graph.tensors["c"].storage == Storage("c@past", 5 * 40, (10, 1), (("past", 40),))
+    x = np.ones((3, 5), "f4")
+    made = run(at_length(graph, {"n": 3, "past": 2}), {"x": x})["y"]
+    np.testing.assert_array_equal(made, mask(3, 2))
+
+    def powers(n: int, past: int) -> np.ndarray:  # type: ignore[type-arg]
+        return np.full((2,), n**past, "f4")
+
+    def scaled(values: Mapping[str, int]) -> NestGraph:
+        data = powers(values["n"], values["past"])
+        return one(
+            lambda _: [node("Mul", "x c")], lambda _: [value("x", 2)], lambda _: {"c": data}
+        )(values)
+
+    graph = for_lengths(
+        scaled, registers, run_node, lambda _, at: {"c": powers(at["n"], at["past"])}
+    )
+    assert graph.tensors["c"].storage.registers == (("n", 12), ("past", 2))
+    made = run(at_length(graph, {"n": 3, "past": 2}), {"x": np.ones(2, "f4")})["y"]
+    assert made.tolist() == [9, 9]
+
+
 def test_a_mean_is_that_of_the_edge_times_how_many_times_fewer_there_are() -> None:
     make = one(
         lambda n: [node("ReduceMean", "x", axes=[0, 1], keepdims=0)],
@@ -202,7 +239,7 @@ REFUSED = {
         lambda n: [node("MaxPool", "x", kernel_shape=[3], strides=[2])],
         lambda n: [value("x", 1, 2, n + 8)],
     ),
-    "node 'the_mul' (ai.onnx.Mul): the constant c has other values and another shape": one(
+    "node 'the_mul' (ai.onnx.Mul): the constant c has other values for another n": one(
         lambda n: [node("Mul", "x c")],
         lambda n: [value("x", n)],
         lambda n: {"c": np.arange(n, 2 * n, dtype="f4")},
