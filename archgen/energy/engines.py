@@ -176,7 +176,7 @@ def scalar_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         mixes = figures.vector
         kinds = {"simple": mixes.simple, "multiply": mixes.multiply, "divide": mixes.divide,
                  "special": mixes.special}  # fmt: skip
-        own, text = _lane(("fp32",), arch.scalar.cost, kinds, True, figures)
+        own, text = _lane(arch.scalar.types, arch.scalar.cost, kinds, True, figures)
         own += logic.gates(figures.area.converter.gates * len(arch.scalar.types))
         one = logic.datapath(own)
         yield Term(

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +32,6 @@ from archgen.energy.events import count_events
 from archgen.energy.model import energy_of
 from archgen.energy.ranges import Range, total
 from archgen.energy.scaling import at_node, of_voltage
-from archgen.energy.sources import HwComponents, MissingSource
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import SHIPPED, load_table, shipped_table
 from archgen.outcomes.rows import energy_row
@@ -441,63 +437,6 @@ def test_a_wrong_table_gets_every_mistake_at_its_line(tmp_path: Path) -> None:
     assert said["table.sram.aspcet"][0] == "aspcet"
     assert said["table.leakage.density"] == ("density", "input should be greater than 0")
     assert said["table.dram.lpddr4.energy"][0] == "lpddr4"
-
-
-# Other sources.
-
-
-def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", None)
-    with pytest.raises(MissingSource, match="pip install hwcomponents-cacti"):
-        costs_of(machine(source="hwcomponents"))
-
-
-def test_check_names_the_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", None)
-    path = tmp_path / "mine.yaml"
-    path.write_text("extends: gemmini-16\nname: mine\nenergy: {source: hwcomponents}\n")
-    result = CliRunner().invoke(check, [str(path), "tpu-v1"])
-    assert result.exit_code == 2
-    assert "mine: arch.energy.source: energy.source is 'hwcomponents'" in result.stderr
-    assert "tpu-v1" in result.stdout
-
-
-@pytest.mark.parametrize("pair", [False, True])
-def test_a_library_answers_in_joules_of_an_access(
-    monkeypatch: pytest.MonkeyPatch, pair: bool
-) -> None:
-    """A stand-in with the library's interface: joules, or joules and seconds; area in m2."""
-    asked: dict[str, Any] = {}
-
-    def sram(**given: Any) -> SimpleNamespace:
-        asked.update(given)
-        answer = (3.2e-11, 1e-9) if pair else 3.2e-11
-        return SimpleNamespace(read=lambda: answer, write=lambda: answer, area=2e-7)
-
-    package = ModuleType("hwcomponents_cacti")
-    package.SRAM = sram  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
-    cost = HwComponents().sram(Sram(64 * 1024, 16, ports=2, banks=4, node=28.0))
-    assert (cost.read, cost.write, cost.area) == pytest.approx((2.0, 2.0, 0.2))
-    assert asked == {
-        "tech_node": pytest.approx(28e-9), "width": 128, "depth": 4096, "n_rw_ports": 2,
-        "n_banks": 4,
-    }  # fmt: skip
-
-
-def _installed(package: str) -> bool:
-    try:
-        importlib.import_module(package)
-    except ImportError:
-        return False
-    return True
-
-
-@pytest.mark.skipif(not _installed("hwcomponents_cacti"), reason="hwcomponents-cacti is missing")
-def test_the_library_is_near_the_fit() -> None:
-    memory = Sram(128 * 1024, 16, node=22.0)
-    ratio = HwComponents().sram(memory).read / sram_cost(memory, FIGURES).read
-    assert 1 / 4 < ratio < 4
 
 
 # What users see.

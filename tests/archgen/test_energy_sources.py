@@ -1,0 +1,141 @@
+"""Figures of memories from a library: asked as its release wants it, or refused in words."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from archgen.cli.check import check
+from archgen.energy import costs_of
+from archgen.energy.sources import HwComponents, MissingSource
+from archgen.energy.sram import Sram, sram_cost
+from archgen.energy.table import shipped_table
+from archgen.schema import load_arch
+from simmodel.arch import Arch
+from simmodel.stated_costs import EnergyTable
+
+
+def asking() -> Arch:
+    """A machine that asks for the library."""
+    return load_arch("soma-edge").model_copy(update={"energy": EnergyTable(source="hwcomponents")})
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", None)
+    with pytest.raises(MissingSource, match="pip install hwcomponents-cacti"):
+        costs_of(asking())
+
+
+def test_check_names_the_missing_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", None)
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: gemmini-16\nname: mine\nenergy: {source: hwcomponents}\n")
+    result = CliRunner().invoke(check, [str(path), "tpu-v1"])
+    assert result.exit_code == 2
+    assert "mine: arch.energy.source: energy.source is 'hwcomponents'" in result.stderr
+    assert "tpu-v1" in result.stdout
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_library_answers_in_joules_of_an_access(
+    monkeypatch: pytest.MonkeyPatch, pair: bool
+) -> None:
+    """A stand-in with the library's interface: joules, or joules and seconds; area in m2."""
+    asked: dict[str, Any] = {}
+
+    def sram(**given: Any) -> SimpleNamespace:
+        asked.update(given)
+        answer = (3.2e-11, 1e-9) if pair else 3.2e-11
+        return SimpleNamespace(read=lambda: answer, write=lambda: answer, area=2e-7)
+
+    package = ModuleType("hwcomponents_cacti")
+    package.SRAM = sram  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
+    cost = HwComponents().sram(Sram(64 * 1024, 16, ports=2, banks=4, node=28.0))
+    assert (cost.read, cost.write, cost.area) == pytest.approx((2.0, 2.0, 0.2))
+    assert asked == {
+        "tech_node": pytest.approx(28e-9), "width": 128, "depth": 4096, "n_rw_ports": 2,
+        "n_banks": 4,
+    }  # fmt: skip
+
+
+def _stand_in(monkeypatch: pytest.MonkeyPatch, sram: Any) -> str:
+    """What is said of a release whose SRAM is `sram`."""
+    package = ModuleType("hwcomponents_cacti")
+    package.SRAM = sram  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
+    with pytest.raises(MissingSource) as caught:
+        costs_of(asking())
+    assert str(caught.value).startswith("energy.source is 'hwcomponents', but ")
+    assert str(caught.value).endswith("or leave energy.source out")
+    return str(caught.value)
+
+
+def _answers(read: Any) -> SimpleNamespace:
+    return SimpleNamespace(read=read, write=read, area=2e-7)
+
+
+def test_a_release_that_wants_bits_in_all_gets_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def sram(*, tech_node: float, width: int, size: int, n_rw_ports: int, n_banks: int) -> Any:
+        asked.update(width=width, size=size)
+        return _answers(lambda: 3.2e-11)
+
+    package = ModuleType("hwcomponents_cacti")
+    package.SRAM = sram  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "hwcomponents_cacti", package)
+    HwComponents().sram(Sram(64 * 1024, 16, banks=4))
+    assert asked == {"width": 128, "size": 8 * 64 * 1024}
+
+
+def test_releases_with_other_arguments_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def renamed(*, node: float, width: int, size: int, n_rw_ports: int, n_banks: int) -> Any: ...
+
+    assert "its SRAM takes no tech_node; its SRAM wants node" in _stand_in(monkeypatch, renamed)
+
+    def strict(**_: Any) -> Any:
+        raise TypeError("no width, please")
+
+    assert "it takes other arguments (no width, please)" in _stand_in(monkeypatch, strict)
+    assert "its answers are others" in _stand_in(monkeypatch, lambda **_: _answers(lambda: None))
+
+
+def test_a_library_that_the_system_cannot_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise OSError("version `GLIBC_2.38' not found")
+
+    for sram in (lambda **_: missing(), lambda **_: _answers(missing)):
+        said = _stand_in(monkeypatch, sram)
+        assert "cannot run its CACTI on this system (version `GLIBC_2.38' not found)" in said
+
+
+def test_a_package_whose_import_fails_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "hwcomponents_cacti.py").write_text("raise OSError('libcacti.so: no such file')\n")
+    monkeypatch.delitem(sys.modules, "hwcomponents_cacti", raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(MissingSource, match=r"cannot run its CACTI .*libcacti\.so"):
+        costs_of(asking())
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not _installed("hwcomponents_cacti"), reason="hwcomponents-cacti is missing")
+def test_the_library_is_near_the_fit() -> None:
+    memory = Sram(128 * 1024, 16, node=22.0)
+    ratio = HwComponents().sram(memory).read / sram_cost(memory, shipped_table()).read
+    assert 1 / 4 < ratio < 4

@@ -1,0 +1,150 @@
+"""Every field of architecture files: changing it changes area, leakage, the energy of an event, or
+time; or docs/energy.md says why not."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conv_net import conv_net
+
+import archgen
+from archgen.cli.fields import parts
+from archgen.energy.sensitivity import effects
+from archgen.energy.unpriced import ELSEWHERE, TIME
+from archgen.schema import load_arch
+from archgen.schema.json_schema import arch_view
+from archgen.schema.rewritten import changed
+from simmodel.arch import Arch
+from simmodel.program import Program
+from simmodel.simulate import simulate
+
+WHOLE = Path(__file__).with_name("whole_machine.yaml")
+STATED = {
+    "energy.mac": {"int8": "0.5 pJ"},
+    "energy.vector": {"simple": "1 pJ", "multiply": "2 pJ", "divide": "3 pJ", "special": "4 pJ"},
+    "energy.memories": {"local": {"read": "1 pJ/B", "write": "1 pJ/B", "area": "1 mm2"}},
+    "energy.links": {"noc": "1 pJ/bit"}, "energy.instruction": "9 pJ", "energy.leakage": "9 mW",
+    "energy.area": {"mac": "100 um2", "lane": "1000 um2", "other": "1 mm2"},
+    "scalar.cost.special": 5,
+}  # fmt: skip
+"""Every figure that a file may state; and another kind of operation that the scalar unit has most
+arithmetic for."""
+BY_SIMULATION = [
+    ("soma-edge", "memories.dram.latency", "200 ns"), ("soma-edge", "memories.local.mapping",
+    "blocked"), ("gemmini-16", "memories.local.conflict_penalty", 1.0),
+    ("soma-edge", "memories.local.latency", "8 cycles"), ("gemmini-16", "matrix.fold_overlap",
+    False), ("soma-edge", "matrix.im2col", False), ("soma-edge", "matrix.startup", "32 cycles"),
+    ("soma-edge", "vector.startup", "16 cycles"), ("soma-edge", "copy.load.startup", "32 cycles"),
+    ("whole", "links.noc.latency", "10 cycles"), ("soma-edge", "host.compute", "1 GOPS"),
+    ("soma-edge", "host.bandwidth", "16 GB/s"), ("soma-edge", "host.latency", "20 us"),
+]  # fmt: skip
+"""Machine, field and value that one program takes another time with."""
+BY_COMPILATION = [
+    ("gemmini-16", "matrix.overlap", False), ("gemmini-16", "matrix.granularity", "gemm"),
+    ("gemmini-16", "matrix.max_pixels", 32), ("gemmini-16", "vector.max_extent", 512),
+]  # fmt: skip
+"""The same where the program becomes another one."""
+
+
+def schema_fields() -> list[str]:
+    """Every field of the schema by its path, `*` for names that users give."""
+    found = []
+    for part in parts(arch_view()):
+        # Memories on the chip are alike: what holds of one role holds of all.
+        title = re.sub(r"^memories\.(?!dram).*", "memories.*", part.title).replace("<name>", "*")
+        found += [f"{title}.{field.name}".lstrip(".") for field in part.fields]
+    return list(dict.fromkeys(found))
+
+
+def holds(field: str) -> bool:
+    """Whether a field is a mapping whose own fields are walked."""
+    return any(other.startswith(f"{field}.") for other in schema_fields())
+
+
+def listed(field: str) -> bool:
+    """Whether a field stands in the table; one of all memories stands for each of them."""
+    return any(fnmatchcase(field, pattern) for pattern in (*TIME, *ELSEWHERE))
+
+
+def machine(name: str) -> Arch:
+    return load_arch(WHOLE if name == "whole" else name)
+
+
+@pytest.fixture(scope="module")
+def priced() -> set[str]:
+    """Fields that change a price on some machine."""
+    whole = machine("whole")
+    stated = changed(whole, STATED)
+    assert stated is not None
+    machines = (whole, stated, machine("mcu-npu"), machine("gemmini-16"), machine("tpu-v3-like"))
+    return {effect.field for arch in machines for effect in effects(arch)}
+
+
+def test_every_field_is_priced_or_listed(priced: set[str]) -> None:
+    missing = [
+        field
+        for field in schema_fields()
+        if not listed(field)
+        and not holds(field)
+        and not any(fnmatchcase(each, f"{field}*") for each in priced)
+    ]
+    assert missing == []
+
+
+def test_nothing_that_is_listed_has_a_price(priced: set[str]) -> None:
+    assert [each for each in sorted(priced) if any(fnmatchcase(each, p) for p in TIME)] == []
+    known = schema_fields()
+    assert [p for p in (*TIME, *ELSEWHERE) if not any(fnmatchcase(f, p) for f in known)] == []
+
+
+def test_the_documentation_has_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/energy.md").read_text(encoding="utf-8")
+    for word, table in (("time", TIME), ("elsewhere", ELSEWHERE)):
+        shown = page.split(f"<!-- unpriced: {word} -->")[1].split("<!-- unpriced end -->")[0]
+        assert dict(re.findall(r"^\| `(.*?)` \| (.*?) \|$", shown, re.M)) == dict(table)
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Arch, Program, int]]:
+    """Of each machine its program for a tiny network, part of which only the host runs."""
+    net = conv_net(tmp_path_factory.mktemp("net") / "net.onnx", odd=True)
+    made = {}
+    for name in ("soma-edge", "gemmini-16", "whole"):
+        arch = machine(name)
+        program = archgen.compile_model(archgen.load_model(str(net)), arch)
+        made[name] = (arch, program, simulate(program, arch).cycles)
+    return made
+
+
+@pytest.mark.parametrize(("name", "field", "value"), BY_SIMULATION)
+def test_fields_that_one_program_takes_another_time_with(
+    programs: dict[str, tuple[Arch, Program, int]], name: str, field: str, value: Any
+) -> None:
+    arch, program, cycles = programs[name]
+    other = changed(arch, {field: value})
+    assert other is not None
+    assert simulate(program, other).cycles != cycles
+
+
+@pytest.mark.parametrize(("name", "field", "value"), BY_COMPILATION)
+def test_fields_that_make_another_program(
+    programs: dict[str, tuple[Arch, Program, int]],
+    tmp_path: Path,
+    name: str,
+    field: str,
+    value: Any,
+) -> None:
+    arch, _, cycles = programs[name]
+    other = changed(arch, {field: value})
+    assert other is not None
+    net = archgen.load_model(str(conv_net(tmp_path / "net.onnx", odd=True)))
+    assert simulate(archgen.compile_model(net, other), other).cycles != cycles
+
+
+def test_every_field_of_time_is_measured() -> None:
+    measured = [field for _, field, _ in (*BY_SIMULATION, *BY_COMPILATION)]
+    assert [p for p in TIME if not any(fnmatchcase(field, p) for field in measured)] == []

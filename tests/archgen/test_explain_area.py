@@ -1,0 +1,43 @@
+"""`archgen explain area`: sums with their fields, and what each field does alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from archgen.cli.explain import explain
+from archgen.energy import costs_of
+from archgen.energy.sensitivity import effects
+from archgen.schema import load_archs
+
+
+def test_explain_area_adds_up_and_names_fields(tmp_path: Path) -> None:
+    run = CliRunner().invoke
+    text = run(explain, ["area", "gemmini-16"]).output
+    assert text.startswith("gemmini-16, 22 nm: ")
+    assert "memories.local.{size, banks, bank_width" in text
+    rows = json.loads(run(explain, ["area", "gemmini-16", "--json"]).output)
+    assert sum(row["mm2"] for row in rows) == pytest.approx(
+        costs_of(load_archs(["gemmini-16"])[0]).area.total.value
+    )
+    target = tmp_path / "area.csv"
+    assert run(explain, ["area", "gemmini-16", "mcu-npu", "--csv", str(target)]).exit_code == 0
+    assert target.read_text().startswith("arch,part,what,mm2,low,high,formula,fields\n")
+    assert run(explain, ["columns", "gemmini-16"]).exit_code == 2
+    nowhere = run(explain, ["area", "mcu-npu", "--csv", str(tmp_path / "no" / "area.csv")])
+    assert nowhere.exit_code == 1 and "cannot be written" in nowhere.output
+
+
+def test_sensitivity_says_what_each_field_does() -> None:
+    arch = load_archs(["gemmini-16"])[0]
+    found = {effect.field: effect for effect in effects(arch)}
+    twice = found["memories.local.size"]
+    assert twice.after == 2 * twice.before
+    assert twice.mm2 > 0 and twice.events["local read"] > 0 and twice.leakage > 0
+    assert found["memories.dram.bandwidth"].leakage == 0, "its interface is not in leakage"
+    assert "memories.local.latency" not in found
+    shown = CliRunner().invoke(explain, ["area", "gemmini-16", "--sensitivity"]).output
+    assert "memories.local.banks" in shown
