@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from archgen.cache import content_hash
+from archgen.exploration.listed import Listed, only_listed
 from archgen.exploration.plan import Exploration
 from archgen.exploration.space import Indices
 from archgen.schema.variants import Variant
@@ -26,7 +28,7 @@ from archgen.studies.store import Store
 JOURNAL = "explore.journal"
 RAN, SCREENED, REFUSED, FORBIDDEN = "ran", "screened", "refused", "forbidden"
 """Verdicts: has values; the cost model was against it; has no figures; is no machine."""
-_VERDICT, _EXCESS, _MACHINE = "verdict", "excess", "machine"
+_VERDICT, _EXCESS, _MACHINE, _NAME = "verdict", "excess", "machine", "name"
 _PATIENCE = 8
 """Proposals in a row that are known already before chance proposes instead."""
 _FAR = 1e9
@@ -47,6 +49,13 @@ def _optuna() -> Any:
         raise StudyError([said]) from None
     found.logging.set_verbosity(found.logging.ERROR)
     return found
+
+
+def _named(exploration: Exploration, identity: str) -> str:
+    """What the study is called in the journal: `edge 0123abcd values`. Those of older versions,
+    which held places in lists, have other names and stay as they are: their machines are proposed
+    anew, and their results are found in the store."""
+    return f"{exploration.design.name or 'explore'} {identity} values"
 
 
 @dataclass(frozen=True)
@@ -78,9 +87,14 @@ class Trials:
             backend = optuna.storages.journal.JournalFileBackend(str(folder / JOURNAL))
             storage = optuna.storages.JournalStorage(backend)
         ways = ["maximize" if o.more else "minimize" for o in exploration.objectives]
+        self._listed = {p.name: Listed(p) for p in self.space.parameters}
         self._study = optuna.create_study(
-            storage=storage, study_name=identity, directions=ways, load_if_exists=True
-        )
+            storage=storage, study_name=_named(exploration, identity), directions=ways,
+            load_if_exists=True,
+        )  # fmt: skip
+        with warnings.catch_warnings():  # Optuna calls names experimental
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            self._study.set_metric_names(exploration.measures)
         self._all = exploration.asked.trials >= self.space.size
         self._remember()
 
@@ -122,8 +136,7 @@ class Trials:
         while len(found) < count and self._gone + len(found) < self.space.size:
             if self._all or misses >= _PATIENCE:
                 unseen = self._unseen(chance, found)
-                names = (parameter.name for parameter in self.space.parameters)
-                self._study.enqueue_trial(dict(zip(names, unseen, strict=True)))
+                self._study.enqueue_trial(self._params(unseen))
                 misses = 0
             proposal = self._ask(found)
             if proposal is None:
@@ -141,6 +154,7 @@ class Trials:
         trial = proposal.trial
         trial.set_user_attr(_VERDICT, verdict)
         trial.set_user_attr(_MACHINE, self.space.text(proposal.choice))
+        trial.set_user_attr(_NAME, proposal.machine.arch.name)
         if verdict == RAN:
             self._bound(trial, excess)
         self._close(trial, values if verdict == RAN else None)
@@ -249,7 +263,11 @@ class Trials:
         return content_hash({"exploration": self._name, "trial": number})
 
     def _choice(self, trial: Any) -> Indices:
-        return tuple(int(trial.params[p.name]) for p in self.space.parameters)
+        return tuple(held.index(trial.params[name]) for name, held in self._listed.items())
+
+    def _params(self, choice: Indices) -> dict[str, float | str]:
+        pairs = zip(self._listed.items(), choice, strict=True)
+        return {name: held.values[index] for (name, held), index in pairs}
 
     def _is_whole(self, trial: Any) -> bool:
         """Whether all parameters were asked for before whoever asked was gone."""
@@ -257,15 +275,14 @@ class Trials:
 
     def _distributions(self) -> dict[str, Any]:
         kinds = self._optuna.distributions
-        return {
-            p.name: kinds.IntDistribution(0, len(p.values) - 1)
-            if p.ordered
-            else kinds.CategoricalDistribution(list(range(len(p.values))))
-            for p in self.space.parameters
-        }
+        return {name: held.distribution(kinds) for name, held in self._listed.items()}
 
     def _sampler(self, seed: int) -> Any:
         """Seeded anew for each batch, so that one that goes on proposes what it would have."""
+        base = self._optuna.samplers.BaseSampler
+        return only_listed(base, self._proposing(seed), self._listed)
+
+    def _proposing(self, seed: int) -> Any:
         asked, samplers = self.exploration.asked, self._optuna.samplers
         if asked.sampler == "random":
             return samplers.RandomSampler(seed=seed)
