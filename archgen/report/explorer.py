@@ -40,15 +40,19 @@ class Explorer:
         return "" if self.bundle else _MISSING
 
 
-def explorer(points: Sheet, fields: Sequence[Heading]) -> Explorer | None:
-    """Plots of the table `points`, in which `fields` are what was swept; None for few results."""
+def explorer(
+    points: Sheet, fields: Sequence[Heading], lengths: Sequence[Heading] = ()
+) -> Explorer | None:
+    """Plots of the table `points`, in which `fields` of machines and `lengths` of networks were
+    swept; None for few results."""
     headings = {each.name: each for each in points.headings}
     if _results(points) < LEAST:
         return None
     said = {
         "columns": {name: {"text": h.text, "unit": h.unit} for name, h in headings.items()},
         "names": _known(_NAMES, headings),
-        "fields": [each.name for each in fields if each.name in headings],
+        "fields": _known((each.name for each in (*lengths, *fields)), headings),
+        "lengths": _known((each.name for each in lengths), headings),
         "figures": _known(_FIGURES, headings),
         "more": _known(_MORE, headings),
         "less": _known(_LESS, headings),

@@ -143,8 +143,8 @@ def details(point: PointView, outcome: Outcome) -> list[Drawing]:
 class Budget:
     """Leaves out figures when all of them together would be too much."""
 
-    def __init__(self, left: int = _ALL) -> None:
-        self._left = left
+    def __init__(self, left: int) -> None:
+        self._left = min(left, _ALL)
 
     def within(self, drawings: Sequence[Drawing]) -> list[Drawing]:
         """`drawings`, with those empty for which there is no room."""

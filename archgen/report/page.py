@@ -48,6 +48,7 @@ from archgen.report.summary import sentences
 from archgen.report.tables import (
     bounds_sheet,
     checks_sheet,
+    lengths,
     machines_sheet,
     points_sheet,
     said_of,
@@ -60,6 +61,8 @@ from archgen.report.words import counted, listed, percent, short, signed, times
 from archgen.schema.rewritten import fields_of
 
 REPORT = "report.html"
+MOST = 9_500_000
+"""Bytes of a page: what mail takes and a browser opens at once."""
 MACHINES = 8
 """Most machines whose levers are listed."""
 _LEAST_WAIT = 0.005
@@ -81,7 +84,12 @@ def write_report(study: Subject, target: str | PathLike[str], folder: Path | Non
 
 def report_html(study: Subject, folder: Path | None = None) -> str:
     """The report of `study`: one HTML page that needs nothing else; arguments as above."""
-    return _environment().get_template("report.html.j2").render(content(study, folder))
+    template, said = _environment().get_template("report.html.j2"), content(study, folder)
+    bare = [each | {"figures": []} for each in said["details"]]
+    # Details have the room that everything else leaves.
+    budget = Budget(MOST - len(template.render(said | {"details": bare}).encode()))
+    fitting = [each | {"figures": budget.within(each["figures"])} for each in said["details"]]
+    return template.render(said | {"details": fitting})
 
 
 @cache
@@ -129,7 +137,7 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
         "ranking": ranking,
         "machines": machines_sheet(ranking),
         "points": table,
-        "explorer": explorer(table, [heading for heading, _ in swept(points)]),
+        "explorer": explorer(table, [heading for heading, _ in swept(points)], lengths(points)),
         "refusals": refusals(points),
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
         "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
@@ -220,12 +228,11 @@ def _details(
     accounts: Mapping[str, Sequence[Account]],
     outcomes: Sequence[Outcome],
 ) -> list[dict[str, Any]]:
-    budget = Budget()
     known = {each.point.index: each for own in accounts.values() for each in own}
     return [
         {
             "point": point,
-            "figures": budget.within(details(point, outcomes[point.index])),
+            "figures": details(point, outcomes[point.index]),
             "layers": layer_sheet(known[point.index]),
         }
         for point in shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from archgen.outcomes.point import FIELD, Outcome
+from archgen.outcomes.point import DIMENSION, FIELD, Outcome
 from archgen.outcomes.rows import column_word
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
@@ -76,6 +76,7 @@ def points_sheet(
         Made(Heading("Machine", number=False), lambda p: word(p.machine, card_of(p))),
         Made(Heading("Workload", number=False), lambda p: word(p.workload)),
         Made(Heading("Choice", number=False), lambda p: word(p.choice)),
+        *(_length_column(heading) for heading in lengths(points)),
         *(_swept_column(heading, field) for heading, field in swept(points)),
         Made(Heading("Status", number=False), _status),
         Made(Heading("Latency", "ms"), lambda p: figure(p.get("latency_ms"), 4)),
@@ -132,6 +133,18 @@ def _swept_cell(point: PointView, field: str) -> Cell:
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
         return word(point.text(name) or NONE)
     return Cell(_spelled(point, field, float(value)), f"{value:.6g}")
+
+
+def lengths(points: Sequence[PointView]) -> list[Heading]:
+    """The columns of free dimensions of networks in which points differ."""
+    names = [name for name in (points[0].row if points else {}) if name.startswith(DIMENSION)]
+    varied = [name for name in names if len({point.get(name) for point in points}) > 1]
+    said = "size of a free input dimension"
+    return [Heading(name.removeprefix(DIMENSION), title=said, key=name) for name in varied]
+
+
+def _length_column(heading: Heading) -> Made[PointView]:
+    return Made(heading, lambda point: count(point.get(heading.name)))
 
 
 def said_of(point: PointView, outcome: Outcome) -> str:

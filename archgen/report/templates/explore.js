@@ -61,10 +61,10 @@
   };
   const first = (wanted) => wanted.find((name) => names.includes(name));
   const axes = names.filter((name) => column(name).numeric || column(name).steps.length <= 40);
-  select("x", axes, first(["area", ...asked.fields, "energy", ...numeric]));
+  select("x", axes, first([...asked.lengths, "area", ...asked.fields, "energy", ...numeric]));
   select("y", axes, first(["latency", "throughput", ...numeric]));
   select("colour", names.filter((name) => column(name).numeric || column(name).steps.length <= FEW),
-    first(["workload", ...asked.fields, "machine", "status"]), "one colour");
+    first([...(asked.lengths.some(varies) ? ["machine"] : []), "workload", ...asked.fields, "machine", "status"]), "one colour");
   select("size", numeric, "", "all alike");
   const picked = (name) => choices.elements[name].value;
   const suit = (name) => { choices.elements[`${name}log`].checked = column(picked(name)).geometric; };
@@ -169,6 +169,13 @@
     showSendToCloud: false, plotlyServerURL: "",
     modeBarButtonsToRemove: ["autoScale2d", "zoomIn2d", "zoomOut2d"],
   };
+  // Over a length points are joined, where each has its own: one machine's run of one network.
+  const joined = (members, x) => {
+    const places = members.map((at) => column(x).numbers[at]);
+    if (!asked.lengths.includes(x) || new Set(places).size < places.length) return "markers";
+    members.sort((a, b) => column(x).numbers[a] - column(x).numbers[b]);
+    return "lines+markers";
+  };
   const drawCloud = () => {
     const [x, y, colour] = ["x", "y", "colour"].map(picked);
     const has = (name, at) => column(name).numeric ? Number.isFinite(column(name).numbers[at]) : true;
@@ -176,7 +183,7 @@
     const kept = new Set(sheet.passing().map((row) => index.get(row)));
     const size = sizes(picked("size"));
     const traces = groups(shown, colour).map(([name, members], order) => ({
-      type: "scatter", mode: "markers", name, customdata: members, text: members.map((at) => hover[at]),
+      type: "scatter", mode: joined(members, x), name, customdata: members, text: members.map((at) => hover[at]),
       x: members.map((at) => value(x)[at]), y: members.map((at) => value(y)[at]),
       hovertemplate: "%{text}<extra></extra>",
       marker: { ...colours(members, colour, order), size: members.map(size),
@@ -262,10 +269,18 @@
     ranges = new Map(found.filter(([, range]) => range?.length).map(([name, range]) => [name, spans(range)]));
     sheet.narrow("ranges", ranges.size ? inRanges : null);
   });
+  // What one act narrows in several ways is drawn once.
+  const due = new Set();
   sheet.addEventListener("narrowed", ({ detail }) => {
-    told();
-    drawCloud();
-    if (detail !== "ranges") drawLines();
+    if (!due.size) queueMicrotask(() => {
+      const both = due.has("lines");
+      due.clear();
+      told();
+      drawCloud();
+      if (both) drawLines();
+    });
+    due.add("points");
+    if (detail !== "ranges" || !ranges.size) due.add("lines");
   });
   choices.addEventListener("change", ({ target }) => {
     if (target.name === "x" || target.name === "y") {
