@@ -1,6 +1,6 @@
 """Loadables: how many bytes commands are, what fetching them costs, how fast they are read.
 
-    python studies/benchmarks/loadable.py [--quick] [--jobs N] [--only TEXT]
+    python studies/benchmarks/loadable.py [--quick] [--small] [--jobs N] [--only TEXT]
 
 Every machine in `archs/`, six networks, batch 1, effort 0, each program verified. `commands` stand
 in the streams, loops and their ends included; `issued` are those that the machine executes.
@@ -38,6 +38,10 @@ from simmodel.program import Program
 
 MODELS = ("resnet50", "mobilenet_v2", "squeezenet", "bert_base:sequence=128", "gpt2:sequence=64",
           "vit_tiny")  # fmt: skip
+SMALL = ("resnet50:image=64", "mobilenet_v2:image=64", "squeezenet:image=64",
+         "bert_base:sequence=16,layers=2", "gpt2:sequence=16,layers=2",
+         "vit_tiny:image=64,layers=4")  # fmt: skip
+"""The same, for tables of every machine."""
 FETCHED = (16, 4, 1)
 """Bytes a cycle."""
 COLUMNS = (
@@ -111,10 +115,16 @@ def row(point: Point, simulated: bool) -> Sequence[object]:
 def main(given: Sequence[str] | None = None) -> None:
     """Print the table."""
     options: argparse.Namespace = arguments(
-        __doc__, given, [("bytes-only", "no simulation: without the stalls")]
+        __doc__,
+        given,
+        [
+            ("bytes-only", "no simulation: without the stalls"),
+            ("small", "smaller images, shorter sentences, fewer layers"),
+        ],
     )
     names = ("soma-edge", "gemmini-16", "cocco-simba-2c") if options.quick else shipped_names()
     models = [f"{m}{QUICK}" for m in MODELS[:3]] if options.quick else list(MODELS)
+    models = list(SMALL) if options.small else models
     points = [Point(name, model) for model in models for name in names]
     chosen = [point for point in points if all(word in point.label for word in options.only)]
     rows = list(mapped(partial(row, simulated=not options.bytes_only), chosen, options.jobs))
