@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import math
-import subprocess
 from typing import Any, Protocol
 
 from archgen.energy.sram import Sram, SramCost, sram_cost
@@ -66,10 +65,10 @@ class HwComponents:
         try:
             read, write = (1e12 * _joules(action()) for action in (model.read, model.write))
             area = 1e6 * float(model.area)
-        except (OSError, subprocess.SubprocessError, RuntimeError) as problem:
-            raise _not_here(problem) from None
         except (AttributeError, TypeError, ValueError, IndexError) as problem:
             raise _other_release(f"its answers are others ({problem})") from None
+        except Exception as problem:  # releases raise it bare where their program fails
+            raise _not_here(problem) from None
         return SramCost(read / memory.width, write / memory.width, area)
 
     def _made(self, memory: Sram) -> Any:
@@ -89,9 +88,9 @@ class HwComponents:
             raise _other_release(f"its SRAM tells no arguments ({problem})") from None
         names = {each.name for each in taken}
         every = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in taken)
-        # Releases before 1.0.40 take words, later ones bits in all.
-        known = "depth" in names or (every and "size" not in names)
-        given = common | ({"depth": depth} if known else {"size": 8 * width * depth})
+        # Releases from 1.0.40 on want bits in all, earlier ones words.
+        bits = {"size": 8 * width * depth} if "size" in names else {"depth": depth}
+        given = common | bits
         strange = [name for name in given if name not in names and not every]
         asked = [
             each.name
@@ -104,10 +103,10 @@ class HwComponents:
             raise _other_release(_arguments(strange, asked))
         try:
             return maker(**given)
-        except OSError as problem:
-            raise _not_here(problem) from None
         except (TypeError, ValueError) as problem:
             raise _other_release(f"it takes other arguments ({problem})") from None
+        except Exception as problem:  # releases raise it bare where their program fails
+            raise _not_here(problem) from None
 
 
 def _arguments(strange: list[str], asked: list[str]) -> str:

@@ -109,7 +109,7 @@ def test_releases_with_other_arguments_are_told(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_library_that_the_system_cannot_run_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
-        raise OSError("version `GLIBC_2.38' not found")
+        raise Exception("version `GLIBC_2.38' not found")
 
     for sram in (lambda **_: missing(), lambda **_: _answers(missing)):
         said = _stand_in(monkeypatch, sram)
