@@ -22,6 +22,7 @@ from archgen.energy.ranges import Range
 from archgen.energy.sensitivity import effects
 from archgen.schema import load_archs
 from simmodel.arch import Arch
+from simmodel.units import show_bytes
 
 
 def explain_area(
@@ -128,7 +129,8 @@ def _changes_table(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Table:
     for row in rows:
         events = ", ".join(f"{name} {_signed(share)}" for name, share in row["energy"].items())
         table.add_row(
-            row["field"], _shown(row["before"]), _shown(row["after"]), f"{row['mm2']:+.3g}",
+            row["field"], *(_shown(row["field"], row[at]) for at in ("before", "after")),
+            f"{row['mm2']:+.3g}",
             _signed(row["area"]), _signed(row["leakage"]), events,
         )  # fmt: skip
     return table
@@ -143,9 +145,15 @@ def _plain(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _shown(value: Any) -> str:
-    return str(_plain(value))
+def _shown(field: str, value: Any) -> str:
+    return show_bytes(value) if field.endswith(".size") else str(_plain(value))
 
 
 def _signed(share: float) -> str:
-    return f"{share:+.1%}" if share else "-"
+    if abs(share) < _LEAST:
+        return "~0%" if share else "-"
+    return f"{share:+.1%}"
+
+
+_LEAST = 0.0005
+"""What is less is no tenth of a percent."""

@@ -86,8 +86,8 @@ def lint(
 
 
 def told(found: Finding) -> Iterator[str]:
-    """The lines about one finding: place, field and figure; what is usual; a chip."""
-    yield f"{found.at}: {found.rule.severity}: {found.path} [{found.name}]"
+    """The lines about one finding: place, machine, field and figure; what is usual; a chip."""
+    yield f"{found.at}: {found.rule.severity}: {found.arch}: {found.path} [{found.name}]"
     for text in (
         found.sight.figure, f"usual: {found.sight.usual}", f"built: {found.sight.chip}",
     ):  # fmt: skip

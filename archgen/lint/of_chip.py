@@ -101,7 +101,7 @@ def _macs_per_byte(seen: Subject, limit: float) -> Iterator[Sight]:
 def _bytes_per_mac(seen: Subject, limit: float) -> Iterator[Sight]:
     ratio, least = seen.peaks.ridge, seen.known.least(lambda chip: chip.macs_per_byte)
     if ratio * limit < (least.macs_per_byte or 0):
-        figure = f"{ratio:,.3g} MACs for each byte of DRAM bandwidth"
+        figure = f"{ratio:,.4g} MACs for each byte of DRAM bandwidth"
         yield Sight(("memories", "dram", "bandwidth"), figure, _balance(seen), least.cited())
 
 
@@ -110,7 +110,7 @@ def _balance(seen: Subject) -> str:
         return chip.macs_per_byte
 
     low, high = ratio(seen.known.least(ratio)) or 0, ratio(seen.known.most(ratio)) or 0
-    return f"published chips have {low:.2g} to {high:,.3g}"
+    return f"published chips have {low:.2g} to {high:,.4g}"
 
 
 def _dram_kind(seen: Subject, limit: float) -> Iterator[Sight]:

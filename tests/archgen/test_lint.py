@@ -232,9 +232,9 @@ def test_findings_stand_at_their_lines_in_the_file_that_says_so(tmp_path: Path) 
     file.write_text(WRONG)
     code, said = run(str(file))
     assert code == 1
-    assert f"{file}:5:11: error: arch.memories.local.size [area-wafer]" in said
+    assert f"{file}:5:11: error: wrong: arch.memories.local.size [area-wafer]" in said
     assert "  128 TiB on the chip, 128 TiB of it local" in said
-    assert f"{file}:7:21: warning: arch.copy.load.bandwidth [copy-port]" in said
+    assert f"{file}:7:21: warning: wrong: arch.copy.load.bandwidth [copy-port]" in said
     assert "usual: all banks of local together are written at 1,024 B/cycle" in said
     assert said.splitlines()[-1].startswith("1 error, ")
 
