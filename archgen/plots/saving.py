@@ -34,6 +34,7 @@ from archgen.plots.roofline import roofline_figure
 from archgen.plots.scaling import scaling_figure, scaling_lines
 from archgen.plots.scatter import scatter_figure
 from archgen.plots.stalls import stalls_figure
+from archgen.plots.style import title
 from archgen.plots.svg import svg_text
 from archgen.plots.throughput import throughput_figure
 from archgen.plots.timeline import identity, split_points
@@ -48,6 +49,8 @@ _DPI = 130
 _NO_DATE = {"pdf": {"CreationDate": None}}
 _SEVERAL, _MOST_PANELS = 3, 12
 """Swept columns from which on lines and maps are not enough; machines with a panel each."""
+MOST_ROWS = 32
+"""Most points in figures with a row for each."""
 OVERVIEWS: Mapping[str, Callable[..., Figure]] = {
     "sweep_<column>": sweep_figure,
     "map_<column>_<column>": map_figure,
@@ -85,10 +88,25 @@ def overview_figures(
 ) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
     yield from sweep_figures(frame, archs)
-    yield from row_figures(frame, archs, layers)
+    shown = quickest(frame)
+    for name, figure in row_figures(shown, archs, layers):
+        if len(shown) < len(frame):
+            title(figure, f"{figure.get_suptitle()}: the {len(shown)} quickest of {len(frame)}")
+        yield name, figure
     yield from cloud_figures(frame, archs)
     if sensitivity is not None and not sensitivity.empty:
         yield "tornado", tornado_figure(sensitivity)
+
+
+def quickest(frame: Frame) -> Frame:
+    """As many points as a figure has rows for: of many those that are quickest among the points of
+    their network, in the order of the study."""
+    if len(frame) <= MOST_ROWS:
+        return frame
+    networks = [workload(row) for row in records(frame)]
+    place = frame.groupby(networks)["latency_ms"].rank(method="first")
+    kept = place.sort_values(kind="stable").index[:MOST_ROWS]
+    return frame[frame.index.isin(kept)]
 
 
 def sweep_figures(frame: Frame, archs: Archs) -> Named:

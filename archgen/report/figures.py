@@ -17,13 +17,11 @@ from archgen.plots import (
     as_svg,
     detail_figures,
 )
-from archgen.plots.saving import cloud_figures, row_figures, sweep_figures
+from archgen.plots.saving import MOST_ROWS, cloud_figures, row_figures, sweep_figures
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
 from archgen.report.subject import Subject
 
-BARS = 32
-"""Most points in figures with a row for each."""
 DETAILS = 4
 """Most points that are shown in detail."""
 _LARGEST = 700_000
@@ -158,7 +156,7 @@ class Budget:
 
 def bars_of(count: int, ranking: Ranking) -> list[int]:
     """Indices of all of `count` points, or of many the best ones of the best machines."""
-    if count <= BARS:
+    if count <= MOST_ROWS:
         return list(range(count))
     best = [point.index for standing in ranking.ranked for point in standing.best.values()]
-    return sorted(best[:BARS]) or list(range(BARS))
+    return sorted(best[:MOST_ROWS]) or list(range(MOST_ROWS))

@@ -20,13 +20,13 @@ from archgen.files import write_text
 from archgen.outcomes.columns import COLUMNS, column
 from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
+from archgen.plots.saving import MOST_ROWS
 from archgen.report.account import Account, account
 from archgen.report.alike import alike, measured
 from archgen.report.alike import content as machine_content
 from archgen.report.cost_tables import area_sheet, energy_sheet
 from archgen.report.explorer import explorer
 from archgen.report.figures import (
-    BARS,
     COSTS,
     DETAILS,
     Budget,
@@ -153,7 +153,7 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
         "stalls": STALLS,
         "files": [(yaml_anchor(ranking, s.name), s.name, _file(s)) for s in ranking.standings],
         "glossary": _glossary(study),
-        "limits": {"bars": BARS, "details": DETAILS, "machines": MACHINES},
+        "limits": {"bars": MOST_ROWS, "details": DETAILS, "machines": MACHINES},
         "count": len(points),
     }
 
@@ -189,7 +189,7 @@ def _accounts(ranking: Ranking, outcomes: Sequence[Outcome]) -> dict[str, list[A
     """By machine, of the best ones: the accounts of its best points."""
     return {
         standing.name: [account(p, outcomes[p.index]) for p in standing.best.values()]
-        for standing in ranking.ranked[:BARS]
+        for standing in ranking.ranked[:MOST_ROWS]
     }
 
 

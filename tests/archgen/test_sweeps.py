@@ -30,7 +30,7 @@ from archgen.plots import (
 )
 from archgen.plots.lines import sweep_columns
 from archgen.plots.maps import map_columns
-from archgen.plots.saving import overview_figures
+from archgen.plots.saving import MOST_ROWS, overview_figures, quickest
 from archgen.schema import load_arch
 from simmodel.arch import Arch
 from simmodel.units import Bandwidth
@@ -117,6 +117,20 @@ def test_networks_are_lines_of_one_setting_and_the_rest_stands_behind() -> None:
     assert len(faint) == 2
     with pytest.raises(KeyError, match="no swept column"):
         sweep_figure(frame, archs, LANES)
+
+
+def test_of_many_points_the_quickest_of_each_network_have_rows() -> None:
+    # 2 networks on 4 x 5 machines: 40 points, the second network twice as slow as the first.
+    frame, archs = study(SIZES, [1.0, 2.0, 4.0, 8.0, 16.0], [16], ("a", "b"))
+    shown = quickest(frame)
+    assert len(shown) == MOST_ROWS
+    assert shown["model"].value_counts().to_dict() == {"a": 16, "b": 16}
+    assert shown.index.is_monotonic_increasing
+    assert not ((shown[SIZE] == 64 * KIB) & (shown[RATE] == 1e9)).any()  # the slowest machine
+    titles = {name: figure.get_suptitle() for name, figure in overview_figures(frame, archs)}
+    assert titles["energy"].endswith(": the 32 quickest of 40")
+    assert "quickest" not in titles["pareto_area"]
+    assert quickest(shown) is shown
 
 
 def test_a_point_without_a_result_is_a_cross_and_no_part_of_the_line() -> None:
