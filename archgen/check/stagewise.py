@@ -8,6 +8,7 @@ makes of the very inputs of each stretch between cuts, so differences cannot add
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import onnx
@@ -15,18 +16,30 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from archgen.check.reference import detached, run_detached
+from compiler.api import Recipe
 
 Array = NDArray[Any]
 OWN = "__own"
 """Ending of the inputs that stand for cut values."""
 
 
-def feedable(values: Mapping[str, Array], proto: onnx.ModelProto) -> dict[str, Array]:
-    """Those of `values` that `proto` has, which at a length of its own may lack some operator, and
-    whose element type can be handed to ONNX Runtime."""
-    known = {name for node in proto.graph.node for name in node.output}
-    known |= {value.name for value in proto.graph.input}
-    return {n: array for n, array in values.items() if array.dtype.kind in "biuf" and n in known}
+def as_named(recipe: Recipe, proto: onnx.ModelProto) -> Recipe:
+    """`recipe` with the names that `proto` has. At one length of a range a network may lack an
+    operator of the upper edge, whose nests the program has: a mask that hides nothing from a
+    single token. What they make is then like what lies inside of a Softmax: as wide as it was made
+    until the next name, whatever the program rounds it to on the way."""
+    names = {name for node in proto.graph.node for name in node.output}
+    names |= {value.name for value in proto.graph.input}
+    known = {
+        tensor: [value for value in values if value.name in names]
+        for tensor, values in recipe.known.items()
+    }
+    return replace(recipe, known=known)
+
+
+def feedable(values: Mapping[str, Array]) -> dict[str, Array]:
+    """Those of `values` whose element type can be handed to ONNX Runtime."""
+    return {name: array for name, array in values.items() if array.dtype.kind in "biuf"}
 
 
 def cut(proto: onnx.ModelProto, own: Mapping[str, Array]) -> onnx.ModelProto:

@@ -28,7 +28,7 @@ from archgen.check.reference import (
     run_node,
     sample_inputs,
 )
-from archgen.check.stagewise import cut, feedable, run_cut
+from archgen.check.stagewise import as_named, cut, feedable, run_cut
 from archgen.check.verify import Comparison, compare, end_to_end
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
@@ -186,8 +186,8 @@ class Workbench:
         check_declared(model.proto, made_as, whole)
         tools = self.tools
         run = tools.execute(compiled.program, inputs, point.arch, run_node, compiled.probes)
-        made = self._recomputed(compiled, inputs, run.probed)
-        own = feedable(made.observed, model.proto)
+        made = self._recomputed(compiled, model.proto, inputs, run.probed)
+        own = feedable(made.observed)
         cut_model = cut(model.proto, own)
         expected = self._stagewise_reference(model, cut_model, made.inputs, own)
         rest = {name: _as_given(compiled, name, values) for name, values in run.outputs.items()}
@@ -198,12 +198,17 @@ class Workbench:
         return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
 
     def _recomputed(
-        self, compiled: Compiled, inputs: Mapping[str, Array], probed: Mapping[str, Array]
+        self,
+        compiled: Compiled,
+        proto: onnx.ModelProto,
+        inputs: Mapping[str, Array],
+        probed: Mapping[str, Array],
     ) -> Recomputed:
         """The model's values as the program had them, and what it stored beside what it should."""
         if compiled.recipe is None:
             return Recomputed(dict(inputs), {}, {}, ())
-        return recompute(compiled.recipe, inputs, probed, self._memo, run_node)
+        recipe = as_named(compiled.recipe, proto)
+        return recompute(recipe, inputs, probed, self._memo, run_node)
 
     def _stagewise_reference(
         self,

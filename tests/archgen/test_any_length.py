@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,16 +11,18 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from archgen.models.extents import Range
 from archgen.outcomes.point import Point
 from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
-from archgen.standard import STANDARD
+from archgen.standard import STANDARD, compile_request
 from archgen.studies.run import Workbench
+from archgen.toolchain import Array, Compiled, Request
 
+PIECES = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16"
 LLAMA = "llama:sequence=1,layers=1,hidden=16,heads=2,groups=1,wide=16"
 
 
@@ -151,15 +154,40 @@ def test_a_cache_of_integers_of_any_size(past: int) -> None:
     check(LLAMA, "soma-edge", "int8", "past", past, Range(1, 40))
 
 
-@settings(max_examples=2, deadline=None)
-@given(past=st.integers(1, 9), sequence=st.integers(2, 6))
-def test_a_prompt_in_pieces_of_any_size(past: int, sequence: int) -> None:
-    model = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16"
-    ranges = (("past", Range(1, 9)), ("sequence", Range(2, 6)))
-    point = Point(
-        key="", arch=load_arch("stcp920"), model=model, batch=1, dtype="fp16",
-        dims=(("past", past), ("sequence", sequence)), ranges=ranges,
-        scheduling=Scheduling(effort=0),
+def pieces(past: int, sequence: int) -> Point:
+    """A prompt in pieces, after some tokens. A single token has nothing that a mask hides, so at
+    `sequence` 1 the network lacks the operator that hides it."""
+    return Point(
+        key="", arch=load_arch("stcp920"), model=PIECES, batch=1, dtype="fp16",
+        dims=(("past", past), ("sequence", sequence)),
+        ranges=(("past", Range(1, 9)), ("sequence", Range(1, 6))), scheduling=Scheduling(effort=0),
     )  # fmt: skip
-    row = bench(model, "stcp920").run(point).row
+
+
+@settings(max_examples=2, deadline=None)
+@given(past=st.integers(1, 9), sequence=st.integers(1, 6))
+@example(past=4, sequence=1)
+def test_a_prompt_in_pieces_of_any_size(past: int, sequence: int) -> None:
+    row = bench(PIECES, "stcp920").run(pieces(past, sequence)).row
     assert row.get("verified") is True, row
+
+
+def test_a_mask_that_hides_something_from_a_single_token_is_found() -> None:
+    def hiding(request: Request) -> Compiled:
+        """The program, whose mask behind 4 tokens hides the first of them."""
+        family = request.model
+
+        def constants(names: Collection[str], lengths: Mapping[str, int]) -> dict[str, Array]:
+            found = {name: each.copy() for name, each in family.constants(names, lengths).items()}
+            for values in found.values():
+                if values.dtype == np.bool_ and lengths["past"] == 4:
+                    values[0, 0, 0, 0] = False
+            return found
+
+        return compile_request(replace(request, model=replace(family, constants=constants)))
+
+    wrong = Workbench(replace(STANDARD, compile=hiding))
+    row = wrong.run(pieces(4, 1)).row
+    assert row["verified"] is False
+    assert str(row["note"]).startswith("h.0.attn.weights: off by")
+    assert wrong.run(pieces(3, 1)).row["verified"] is True
