@@ -120,6 +120,7 @@ def area_line(area: Range) -> str:
 
 def _changes_table(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Table:
     table = plain_table()
+    table.spare = ("energy of an event", "leakage", "from")
     table.title, table.title_justify = f"{arch.name}: one field changed at a time", "left"
     for heading in ("field", "from", "to"):
         table.add_column(heading, no_wrap=True)

@@ -1,7 +1,7 @@
 """Choosing among finished points, as frames: the best, those that nothing beats, tables over axes.
 
-The one idea: a column may be named as the frame names it or by the short label of a swept axis
-(`local.size`), and only results count: points that ran and whose outputs were not found wrong.
+The one idea: columns are named as in conditions (`archgen.studies.query`), and only results count:
+points that ran and whose outputs were not found wrong.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ def results(frame: Frame) -> Frame:
     return frame[good]
 
 
-def best(frame: Frame, by: str) -> Frame:
-    """The best result of each network by a column, in the order of the networks."""
+def best(frame: Frame, by: str, count: int = 1) -> Frame:
+    """The best results of each network by a column, the best first."""
     name = known_column(frame, by)
     rows = results(frame).dropna(subset=[name])
     loads = [workload(row) for row in records(rows)]
-    ordered = rows.assign(_load=loads).sort_values(
+    places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
+    ordered = rows.assign(_load=[places[load] for load in loads]).sort_values(
         name, ascending=name not in MORE_IS_BETTER, kind="stable"
     )
-    found = ordered.groupby("_load", sort=False).head(1).sort_index()
-    return found.drop(columns="_load")
+    found = ordered.groupby("_load", sort=False).head(count)
+    return found.sort_values("_load", kind="stable").drop(columns="_load")
 
 
 def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
@@ -55,11 +56,10 @@ def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
     return rows.iloc[sorted(kept)]
 
 
-def pivot(frame: Frame, archs: Mapping[str, Arch], index: str, columns: str, values: str) -> Frame:
+def pivot(frame: Frame, index: str, columns: str, values: str) -> Frame:
     """`values` with a row for each value of `index` and a column for each of `columns`; the best
     where several results share a place."""
-    labels = {axis.label: axis.column for axis in axes(frame, archs)}
-    names = [known_column(frame, labels.get(name, name)) for name in (index, columns, values)]
+    names = [known_column(frame, name) for name in (index, columns, values)]
     how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
     rows = results(frame)
     return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)

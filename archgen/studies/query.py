@@ -6,25 +6,47 @@ a pattern, and commas separate alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 import pandas as pd
 
 from archgen.outcomes.columns import column
 from archgen.outcomes.conditions import ORDERS, amount, split_condition
-from archgen.schema.mistakes import guess
+from archgen.outcomes.figures import SHORT
+from archgen.schema.mistakes import guess, listed
 from archgen.studies.design import StudyError
 
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def known_column(frame: pd.DataFrame, name: str) -> str:
-    """`name`, if `frame` has that column. Raises StudyError."""
+    """The column of `frame` that `name` means: in full (`latency_ms`), in short (`latency`), or by
+    the last words of a field (`local.size`), of several fields the one that differs among rows.
+
+    Raises StudyError."""
     if name in frame:
         return name
-    hint = guess(name, map(str, frame)) or "; `archgen explain columns` lists them"
+    if SHORT.get(name) in frame:
+        return SHORT[name]
+    fields = [each for each in map(str, frame) if each.endswith(f".{name}")]
+    varied = fields if len(fields) == 1 else [each for each in fields if frame[each].nunique() > 1]
+    if len(varied) == 1:
+        return varied[0]
+    if fields:
+        raise StudyError(
+            [f"column {name!r}: {listed(sorted(varied or fields), 'and')} are called so"]
+        )
+    hint = guess(name, _names(frame)) or "; `archgen explain columns` lists them"
     raise StudyError([f"column {name!r}: no such column{hint}"])
+
+
+def _names(frame: pd.DataFrame) -> Iterator[str]:
+    """All that columns may be called: whole, and fields by their last two words."""
+    for name in map(str, frame):
+        yield name
+        if name.count(".") > 1:
+            yield ".".join(name.split(".")[-2:])
 
 
 def where(frame: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:

@@ -107,10 +107,10 @@ class Study:
         dots between backquotes."""
         return self.frame.query(expression)
 
-    def best(self, by: str = "latency_ms") -> pd.DataFrame:
-        """The best result of each network by a column: the least, or of throughputs and the like
-        the most. Raises StudyError for a column that there is not."""
-        return best(self.frame, by)
+    def best(self, by: str = "latency_ms", n: int = 1) -> pd.DataFrame:
+        """The best `n` results of each network by a column, the best first: the least, or of
+        throughputs and the like the most. Raises StudyError for a column that there is not."""
+        return best(self.frame, by, n)
 
     def pareto(self, *columns: str) -> pd.DataFrame:
         """The results of each network that no other beats in one of `columns` (latency_ms and
@@ -121,7 +121,7 @@ class Study:
         """`values` as a table over two columns, which may be named by the last words of a swept
         field: `study.pivot("local.size", "dram.bandwidth")`. Where results share a place, the best
         of them; keep one network (`filter`), or have `"model"` for a side."""
-        return pivot(self.frame, self.by_name, index, columns, values)
+        return pivot(self.frame, index, columns, values)
 
     def __repr__(self) -> str:
         """What it is, on one screen."""

@@ -11,6 +11,7 @@ from archgen.cli.summary import results_table
 from archgen.outcomes.point import Outcome, Row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
+from archgen.studies.query import known_column
 from archgen.studies.results import Study
 
 EDGE = load_arch("soma-edge")
@@ -55,6 +56,21 @@ def test_the_best_of_each_network_is_no_wrong_one() -> None:
     assert STUDY.best("throughput_ips")["latency_ms"].tolist() == [2.0, 8.0]
     with pytest.raises(StudyError, match="did you mean 'latency_ms'"):
         STUDY.best("latncy_ms")
+
+
+def test_the_best_few_stand_in_the_order_of_networks_the_best_first() -> None:
+    assert STUDY.best("latency", n=2)["latency_ms"].tolist() == [2.0, 2.5, 8.0, 9.0]
+
+
+def test_columns_may_be_named_in_short_or_by_the_last_words_of_a_field() -> None:
+    assert STUDY.filter("banks>=2", "latency<=2").frame["model"].tolist() == ["small", "large"]
+    with pytest.raises(StudyError, match=r"did you mean 'local.banks'"):
+        STUDY.filter("local.bank>=2")
+    both = STUDY.frame.assign(**{"arch.memories.shared.banks": 8})
+    assert known_column(both, "banks") == BANKS  # the one that differs
+    both.loc[0, "arch.memories.shared.banks"] = 4
+    with pytest.raises(StudyError, match=r"'banks': .*local.banks' and .*shared.banks' are called"):
+        known_column(both, "banks")
 
 
 def test_nothing_beats_what_pareto_gives() -> None:
