@@ -45,7 +45,7 @@ from archgen.toolchain import Request
 from compiler.api import UnsupportedModel
 from simmodel.arch import Arch
 from simmodel.encoding import codes
-from simmodel.lengths import lengths_of, settled
+from simmodel.lengths import lengths_of, longest, settled
 from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
 from simmodel.simulate import simulate, traced
@@ -235,8 +235,9 @@ def states_of(model: onnx.ModelProto) -> dict[str, str]:
 
 
 def commands(
-    program: Program, arch: Arch | None = None, *, expand: bool = False, limit: int = 100_000
-) -> pd.DataFrame:
+    program: Program, arch: Arch | None = None, *, dims: Mapping[str, int] | None = None,
+    expand: bool = False, limit: int = 100_000,
+) -> pd.DataFrame:  # fmt: skip
     """The commands of `program`: by row queue, opcode, control words, tile, sizes and intervals.
 
     `archgen explain columns` lists the columns with their units. With `arch` the program is run on
@@ -247,15 +248,23 @@ def commands(
     Args:
         program: from `compile_model` or `read_assembly`.
         arch: the machine; None: times and producers stay missing.
+        dims: each length that the program leaves open, for the commands that its front end makes
+            then; None: they have terms in lengths, and times and turns are those of the longest.
         expand: whether each turn of each loop is a row; otherwise a row is what one instruction
             stands for, with its loops and what these add to its addresses.
         limit: most rows with `expand`.
 
     Raises:
-        ValueError: the loops stand for more than `limit` commands.
+        ValueError: the loops stand for more than `limit` commands, or the program is not for
+            `dims` (`simmodel.lengths.LengthError`).
     """
+    whole = program
+    if dims:
+        program = settled(program, dims)
+    elif expand:
+        program = longest(program)
     trace = None if arch is None else traced(program, arch)
-    return commands_frame(program, arch, trace, expand, limit)
+    return commands_frame(program, arch, trace, expand, limit, whole)
 
 
 def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mapping[str, Array]:

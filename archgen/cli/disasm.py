@@ -7,14 +7,16 @@ each command is for, made from the bytes of the file alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from archgen.api import commands
-from archgen.cli.options import extension_option, place_option
+from archgen.cli.options import as_dims, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
 from archgen.loadable import Loaded, load, read
+from archgen.models.extents import Extents
 from archgen.outcomes.command_text import commands_text, save_commands
 from archgen.outcomes.commands import TooMany
 from archgen.scheduling import OptionError
@@ -22,6 +24,7 @@ from simmodel.arch import Arch, Encoding
 from simmodel.asm import print_item, print_program
 from simmodel.encoding import Command, EncodingError, codes, control_words
 from simmodel.isa import Loop
+from simmodel.lengths import LengthError, settled
 from simmodel.loadable.kinds import End
 
 
@@ -44,11 +47,13 @@ from simmodel.loadable.kinds import End
     "--expand", type=click.IntRange(1), metavar="MOST",
     help="Of tiles: a row for each turn of each loop, where these are no more than MOST.",
 )  # fmt: skip
+@dim_option("; of a program for ranges the commands that the front end makes then")
 @place_option
 @extension_option
 def disasm(
     file: Path, level: str, output: Path | None, words: bool, expand: int | None,
-    places: Sequence[tuple[str, int]], extensions: Sequence[str],
+    dims: Sequence[tuple[str, Extents]], places: Sequence[tuple[str, int]],
+    extensions: Sequence[str],
 ) -> None:  # fmt: skip
     """Print the program of a loadable, as `archgen compile -o FILE.npu` writes it.
 
@@ -63,6 +68,7 @@ def disasm(
     archgen disasm squeezenet.npu --words --place input=0x40000000
     archgen disasm squeezenet.npu --level ports
     archgen disasm squeezenet.npu --level tiles -o squeezenet.csv
+    archgen disasm gpt2.npu --level tiles --dim past=17
 
     Exit code 2: the file is none, or is damaged; it is said where.
     """
@@ -70,12 +76,17 @@ def disasm(
         raise OptionError([f"--level {level} and --words: one of them at a time"])
     if level != "tiles" and expand is not None:
         raise OptionError(["--expand: only with --level tiles"])
+    lengths = as_dims(dims)
+    if level == "ports" and lengths:
+        raise OptionError(["--dim: ports lie where they do for every length"])
     activate(tuple(map(extension, extensions)))
     try:
         if level == "tiles":
-            _tiles(load(file, dict(places)), output, expand)
+            _tiles(load(file, dict(places)), output, expand, lengths)
             return
         loaded = load(file, dict(places)) if places else read(file)
+        if lengths:
+            loaded = replace(loaded, program=settled(loaded.program, lengths))
         text = (
             _ports(loaded)
             if level == "ports"
@@ -87,6 +98,8 @@ def disasm(
             click.echo(text, nl=False)
         else:
             output.write_text(text, encoding="utf-8")
+    except LengthError as wrong:
+        raise OptionError([f"--dim: {wrong}"]) from None
     except OSError as mistake:
         raise OptionError([f"{mistake.filename}: {mistake.strerror}"]) from None
 
@@ -102,10 +115,14 @@ def _ports(loaded: Loaded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tiles(loaded: Loaded, output: Path | None, most: int | None) -> None:
+def _tiles(
+    loaded: Loaded, output: Path | None, most: int | None, lengths: Mapping[str, int]
+) -> None:
     """The commands of a loadable, tile by tile."""
     try:
-        frame = commands(loaded.program, loaded.arch, expand=most is not None, limit=most or 1)
+        frame = commands(
+            loaded.program, loaded.arch, dims=lengths, expand=most is not None, limit=most or 1
+        )
     except TooMany as mistake:
         raise OptionError([str(mistake)]) from None
     if output is None:

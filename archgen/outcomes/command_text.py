@@ -55,7 +55,8 @@ def _by(rows: list[Record], names: tuple[str, ...]) -> dict[tuple[Any, ...], lis
 def _tile(tile: str, tiles: str, kind: str, sizes: str, kinds: str) -> str:
     if not tiles:
         return f"whole layer, {sizes}"
-    return f"tile {tile} of {tiles}, {kinds if '.' in tiles else kind}, {sizes}"
+    which = f"tile {tile}" if tile else "a tile"  # of a shorter program, nobody knows which
+    return f"{which} of {tiles}, {kinds if '.' in tiles else kind}, {sizes}"
 
 
 def _command(row: Record) -> str:

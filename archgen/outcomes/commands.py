@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -29,12 +30,14 @@ from simmodel.asm import print_fields
 from simmodel.encoding import EncodingError, control_words
 from simmodel.expand import Site, addresses
 from simmodel.isa import HOST, Instruction
-from simmodel.order import timeline
+from simmodel.order import Timeline, timeline
 from simmodel.program import Origin, Program, TileKind
 from simmodel.region import Operand
 from simmodel.trace import Trace
 
 Ints = NDArray[np.int64]
+_Alike = tuple[tuple[int, str], int, str]
+"""Queue, kind of tile, opcode."""
 
 
 class TooMany(ValueError):
@@ -43,7 +46,7 @@ class TooMany(ValueError):
 
 def commands_frame(
     program: Program, arch: Arch | None = None, trace: Trace | None = None,
-    expand: bool = False, limit: int = 100_000,
+    expand: bool = False, limit: int = 100_000, whole: Program | None = None,
 ) -> pd.DataFrame:  # fmt: skip
     """One row for each command; columns are `COMMAND_COLUMNS`, the index is that of `producer`.
 
@@ -52,11 +55,12 @@ def commands_frame(
         arch, trace: the machine, and the run on it with its spans; None: times stay missing.
         expand: whether each turn of each loop is a row.
         limit: most rows of these.
+        whole: what `program` was made of for lengths of its own; None: it was not.
 
     Raises:
         TooMany: the loops stand for more than `limit` commands.
     """
-    listing = _Listing(program, arch, trace)
+    listing = _Listing(program, arch, trace, whole or program)
     if expand and listing.issued > limit:
         said = f"{program.name} has {listing.issued:,} commands, more than the limit of {limit:,}"
         raise TooMany(f"{said}: keep the loops, or give a higher limit")
@@ -82,7 +86,9 @@ class _Run:
 class _Listing:
     """The rows of one program."""
 
-    def __init__(self, program: Program, arch: Arch | None, trace: Trace | None) -> None:
+    def __init__(
+        self, program: Program, arch: Arch | None, trace: Trace | None, whole: Program
+    ) -> None:
         self.program = program
         self.line = timeline(program)
         self.times = np.array([site.times for site in self.line.sites], np.int64)
@@ -90,6 +96,7 @@ class _Listing:
         self.packed = _packed(program, arch)
         self.position = self._positions()
         self.number = self._numbers()
+        self.shorter = self._shorter(whole)
 
     @property
     def issued(self) -> int:
@@ -136,6 +143,13 @@ class _Listing:
         found: Ints = rank * many[tiles] // counts[group]
         return found
 
+    def _shorter(self, whole: Program) -> set[_Alike]:
+        """Alike commands of which `whole` has others: those that are left tell no number."""
+        if whole is self.program:
+            return set()
+        most, left = _counted(timeline(whole)), _counted(self.line)
+        return {key for key in most.keys() | left.keys() if most[key] != left[key]}
+
     def sites(self) -> Iterator[Row]:
         """A row for each instruction with its loops."""
         for site, found in zip(self.line.sites, self.line.occurrences, strict=True):
@@ -180,7 +194,7 @@ class _Listing:
             "node": origin.node,
             "operator": origin.kind,
             "group": origin.group,
-            **self._tile(command, int(self.number[one])),
+            **self._tile(command, int(self.number[one]), _alike((core, engine), command)),
             "opcode": command.MNEMONIC,
             "form": command.form,
             "control": print_fields(command).strip(),
@@ -190,7 +204,7 @@ class _Listing:
             "notifies": _json([list(each) for each in command.notifies]),
         }
 
-    def _tile(self, command: Instruction, number: int) -> Row:
+    def _tile(self, command: Instruction, number: int, alike: _Alike) -> Row:
         if not 0 <= command.tile < len(self.program.tiles):
             return {}
         tile: TileKind = self.program.tiles[command.tile]
@@ -200,7 +214,7 @@ class _Listing:
             places.append(first + turn)
         return {
             "layer": _origin(self.program, tile.layer).node,
-            "tile": ".".join(map(str, reversed(places))),
+            "tile": None if alike in self.shorter else ".".join(map(str, reversed(places))),
             "tiles": ".".join(str(total) for _, _, _, total, _ in tile.loops),
             "kind": tile.kind,
             "kinds": ".".join(kind for *_, kind in tile.loops),
@@ -222,6 +236,20 @@ class _Listing:
         if len(known):
             row["least_interval_cycles"] = int(known.min())
         return row
+
+
+def _alike(queue: tuple[int, str], command: Instruction) -> _Alike:
+    """What commands have in common whose order tells their tiles."""
+    return queue, command.tile, command.MNEMONIC
+
+
+def _counted(line: Timeline) -> Counter[_Alike]:
+    """How often each of them runs."""
+    found: Counter[_Alike] = Counter()
+    for site, ran in zip(line.sites, line.occurrences, strict=True):
+        if len(ran):
+            found[_alike(line.queues[line.queue[ran[0]]], site.instruction)] += len(ran)
+    return found
 
 
 def _packed(program: Program, arch: Arch | None) -> list[str]:
