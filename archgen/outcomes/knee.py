@@ -2,8 +2,8 @@
 
 The one idea: the knee is the least value from which on nothing larger is better by more than 5 %.
 It asks for no model of the curve, holds for curves that rise again, and is a sentence an architect
-can check: "256 KiB: no larger memory is more than 5 % quicker". A curve that is flat from its first
-value has no knee, nor has one whose last value still gains more.
+can check: "256 KiB: no larger memory is more than 5 % quicker". Of a curve that is flat, or that gets
+worse, the first value is enough; one whose last value still gains more has no knee.
 """
 
 from __future__ import annotations
@@ -28,7 +28,5 @@ def knee(values: Sequence[float], more: bool = False, close: float = CLOSE) -> i
         rest = values[index:]
         enough = value >= (1 - close) * max(rest) if more else value * (1 - close) <= min(rest)
         if enough:
-            first = values[0]
-            gained = value * (1 - close) > first if more else value < first * (1 - close)
-            return index if gained and index < len(values) - 1 else None
+            return index if index < len(values) - 1 else None
     return None

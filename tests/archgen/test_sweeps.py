@@ -229,7 +229,8 @@ def test_knees_by_hand() -> None:
     assert knee([16, 11, 8, 8]) == 2
     assert knee([16, 11, 8.1, 8]) == 2  # 1 % is within 5 %
     assert knee([16, 11, 9, 8]) is None  # the last still gains
-    assert knee([8, 8, 8, 8]) is None
+    assert knee([8, 8, 8, 8]) == 0  # the least is enough
+    assert knee([8, 9, 10]) == 0
     assert knee([16, 8, 9, 12]) == 1  # rises again
     assert knee([1, 1.9, 2, 2], more=True) == 1
     assert knee([2, 1]) is None
@@ -242,4 +243,4 @@ def test_no_larger_value_is_better_than_a_knee_by_more_than_five_percent(
     index = knee(values)
     if index is not None:
         assert min(values[index:]) >= 0.95 * values[index] * (1 - 1e-9)
-        assert values[index] < 0.95 * values[0]
+        assert all(min(values[n:]) < 0.95 * values[n] * (1 + 1e-9) for n in range(index))
