@@ -2,8 +2,8 @@
 
 The one idea: the knee is the least value from which on nothing larger is better by more than 5 %.
 It asks for no model of the curve, holds for curves that rise again, and is a sentence an architect
-can check: "256 KiB: no larger memory is more than 5 % quicker". Of a curve that is flat, or that gets
-worse, the first value is enough; one whose last value still gains more has no knee.
+can check: "256 KiB: no larger memory is more than 5 % quicker". Of a curve that is flat, or that
+gets worse, the first value is enough; one whose last value still gains more has no knee.
 """
 
 from __future__ import annotations
