@@ -104,9 +104,21 @@ def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[Axis, ...]:
     rows = records(frame)
     names = [*_given(frame, FIELD), *_given(frame, OPTION), *_given(frame, DIMENSION)]
     names += [*_given(frame, BUCKET), "batch", "dtype", *DEFAULT.columns, *_given(frame, SWITCH)]
-    found = [_axis(name, rows, archs) for name in names if name in frame and _varies(name, rows)]
+    found = [axis_of(name, rows, archs) for name in names if name in frame and _varies(name, rows)]
     machines = _machines(rows, [axis for axis in found if axis.column.startswith(FIELD)])
     return tuple(_told_apart([*machines, *found]))
+
+
+def axis_of(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> Axis:
+    """The axis that the column `name` of `rows` is; its label is its name."""
+    found = dict.fromkeys(row[name] for row in rows if not pd.isna(row[name]))
+    truth = any(isinstance(value, bool) for value in found)
+    values: list[Value] = [str(value) if truth else value for value in found]
+    if any(isinstance(value, str) for value in values):
+        return Axis(name, name, "", tuple(map(str, values)), "nominal")
+    ordered = sorted(values, key=float)
+    unit, per = _unit(name, ordered, archs)
+    return Axis(name, name, unit, tuple(ordered), scale_of(ordered), per)
 
 
 def workload(row: Record, varied: Iterable[Axis] = ()) -> str:
@@ -158,17 +170,6 @@ def _varies(name: str, rows: Sequence[Record]) -> bool:
             key = str(row["model"]).partition(":")[0] if of_network else ""
             held.setdefault(key, set()).add(str(row[name]))
     return any(len(values) > 1 for values in held.values())
-
-
-def _axis(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> Axis:
-    found = dict.fromkeys(row[name] for row in rows if not pd.isna(row[name]))
-    truth = any(isinstance(value, bool) for value in found)
-    values: list[Value] = [str(value) if truth else value for value in found]
-    if any(isinstance(value, str) for value in values):
-        return Axis(name, name, "", tuple(map(str, values)), "nominal")
-    ordered = sorted(values, key=float)
-    unit, per = _unit(name, ordered, archs)
-    return Axis(name, name, unit, tuple(ordered), scale_of(ordered), per)
 
 
 def _unit(name: str, values: Sequence[Value], archs: Mapping[str, Arch]) -> tuple[str, float]:

@@ -18,15 +18,30 @@ ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip
 """Comparisons of amounts."""
-_UNITS: Mapping[str, Mapping[str, float]] = {
-    "ms": {"ms": 1, "s": 1e3, "us": 1e-3, "ns": 1e-6},
-    "s": {"s": 1, "ms": 1e-3},
-    "mJ": {"mJ": 1, "J": 1e3, "uJ": 1e-3, "nJ": 1e-6},
-    "W": {"W": 1, "mW": 1e-3},
-    "mm2": {"mm2": 1, "um2": 1e-6},
-    "samples/s": {"samples/s": 1, "fps": 1, "ips": 1, "kfps": 1e3},
-    "samples/s/W": {"samples/s/W": 1, "fps/W": 1},
-}
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BINARY = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+_QUANTITIES: tuple[Mapping[str, float], ...] = (
+    {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9},
+    {"J": 1, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9},
+    {"W": 1, "mW": 1e-3},
+    {"mm2": 1, "mm²": 1, "um2": 1e-6},
+    {"samples/s": 1, "fps": 1, "ips": 1, "kfps": 1e3},
+    {"samples/s/W": 1, "fps/W": 1},
+    {"samples/s/mm²": 1, "samples/s/mm2": 1, "fps/mm2": 1},
+    {f"{prefix}B": size for prefix, size in _PREFIXES.items()} | _BINARY,
+    {f"{prefix}B/s": size for prefix, size in _PREFIXES.items()},
+    {f"{prefix}Hz": size for prefix, size in _PREFIXES.items()},
+    {f"{prefix}OPS": size for prefix, size in _PREFIXES.items()},
+    {f"{prefix}OPS/W": size for prefix, size in _PREFIXES.items()},
+    {"×": 1, "x": 1},
+)
+"""Units of one quantity each, by size."""
+
+
+def interchangeable(unit: str) -> Mapping[str, float]:
+    """`unit` first, then the others of its quantity; how many of `unit` each of them is."""
+    sizes = next((known for known in _QUANTITIES if unit in known), {unit: 1.0})
+    return {unit: 1.0} | {name: size / sizes[unit] for name, size in sizes.items()}
 
 
 def split_condition(text: str) -> tuple[str, str, str] | None:
@@ -48,7 +63,7 @@ def amount(text: str, name: str, unit: str) -> float:
         return number / 100
     if in_bytes and given:
         return float(parse_bytes(text))
-    units = _UNITS.get(unit, {unit: 1.0})
+    units = interchangeable(unit)
     if given and given not in units:
         own = f"in {unit}" if unit else "a plain number"
         raise ValueError(f"{name} is {own}, not {given!r}{guess(given, units)}")

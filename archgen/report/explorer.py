@@ -49,7 +49,9 @@ def explorer(
     if _results(points) < LEAST:
         return None
     said = {
-        "columns": {name: {"text": h.text, "unit": h.unit} for name, h in headings.items()},
+        "columns": {
+            name: {"text": h.text, "unit": h.unit, "said": h.said} for name, h in headings.items()
+        },
         "names": _known(_NAMES, headings),
         "fields": _known((each.name for each in (*lengths, *fields)), headings),
         "lengths": _known((each.name for each in lengths), headings),

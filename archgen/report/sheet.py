@@ -6,11 +6,13 @@ missing stands last whichever way a column is sorted.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from archgen.outcomes.conditions import interchangeable
 from archgen.report.words import NONE, percent, short, times, whole
 
 Item = TypeVar("Item")
@@ -43,10 +45,23 @@ class Heading:
     key: str = ""
     """Name of the column in filters; default: its text, lower case, words joined by `_`."""
 
+    said: str = ""
+    """Unit that stands in the cells instead of the heading, and in which they sort: `KiB`, `%`."""
+
     @property
     def name(self) -> str:
         """`latency` of `Latency`, for filters."""
         return self.key or self.text.lower().replace(" ", "_")
+
+    @property
+    def units(self) -> str:
+        """As JSON, what an amount in a filter may be in, by what one is of what cells sort by; the
+        first is that of a bare number. Empty for plain numbers."""
+        unit = self.unit or self.said
+        if not unit:
+            return ""
+        known = {"%": 0.01} if unit == "%" else interchangeable(unit)
+        return json.dumps(known, ensure_ascii=False, separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -61,10 +76,16 @@ class Sheet:
 
     @property
     def example(self) -> str:
-        """What could stand in the filter: a comparison with a measured column."""
+        """What could stand in the filter: a comparison with a measured column, as its cells
+        read."""
         counts = ("#", "Group", "Rank", "Results", "Start")
-        names = [each.name for each in self.headings if each.number and each.text not in counts]
-        return f"words, or {names[0]}>1" if names else "words"
+        for place, heading in enumerate(self.headings):
+            known = [row[place] for row in self.rows if row[place].value]
+            if heading.number and heading.text not in counts and known:
+                middle = sorted(known, key=lambda cell: float(cell.value))[len(known) // 2]
+                amount = "".join(middle.text.split())
+                return f"words, or {heading.name}>={amount}{heading.unit}"
+        return "words"
 
 
 @dataclass(frozen=True)
@@ -85,7 +106,14 @@ def sheet(
     made = [(column.heading, [column.cell(item) for item in items]) for column in columns]
     kept = [each for each in made if any(cell.text not in ("", NONE) for cell in each[1])]
     rows = tuple(zip(*(cells for _, cells in kept), strict=True))
-    return Sheet(name, caption, tuple(heading for heading, _ in kept), rows)
+    headings = (replace(heading, said=heading.said or _said(cells)) for heading, cells in kept)
+    return Sheet(name, caption, tuple(headings), rows)
+
+
+def _said(cells: Sequence[Cell]) -> str:
+    """What shares and factors end with."""
+    ends = {cell.text[-1] for cell in cells if cell.value and cell.text != NONE}
+    return next((sign for sign in ("%", "×") if ends == {sign}), "")
 
 
 def word(text: str, link: str = "", mark: str = "") -> Cell:

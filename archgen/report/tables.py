@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from archgen.outcomes.axes import axis_of
 from archgen.outcomes.point import DIMENSION, FIELD, Outcome
 from archgen.outcomes.rows import column_word
 from archgen.outcomes.stalls import STALLS
@@ -77,7 +79,7 @@ def points_sheet(
         Made(Heading("Workload", number=False), lambda p: word(p.workload)),
         Made(Heading("Choice", number=False), lambda p: word(p.choice)),
         *(_length_column(heading) for heading in lengths(points)),
-        *(_swept_column(heading, field) for heading, field in swept(points)),
+        *(_swept_column(heading, field, points) for heading, field in swept(points)),
         Made(Heading("Status", number=False), _status),
         Made(Heading("Latency", "ms"), lambda p: figure(p.get("latency_ms"), 4)),
         Made(Heading("Throughput", "samples/s"), lambda p: figure(p.get("throughput_ips"), 4)),
@@ -123,16 +125,26 @@ def _headed(names: Sequence[str]) -> list[tuple[Heading, str]]:
     return [(Heading(".".join(f.split(".")[-2:]), title=f"field {f}"), f) for f in fields]
 
 
-def _swept_column(heading: Heading, field: str) -> Made[PointView]:
-    return Made(heading, lambda point: _swept_cell(point, field))
+def _swept_column(heading: Heading, field: str, points: Sequence[PointView]) -> Made[PointView]:
+    """Cells say their own unit (`512 KiB`, `1 MiB`), and sort and compare in that of the axis."""
+    name = f"{FIELD}{field}"
+    rows, archs = [point.row for point in points], {point.machine: point.arch for point in points}
+    along = axis_of(name, rows, archs)
+
+    def cell(point: PointView) -> Cell:
+        value = along.value(point.row) if along.ordered else None
+        text = _swept_text(point, field)
+        return word(text) if value is None else Cell(text, f"{along.number(value):.12g}")
+
+    return Made(replace(heading, said=along.unit), cell)
 
 
-def _swept_cell(point: PointView, field: str) -> Cell:
+def _swept_text(point: PointView, field: str) -> str:
     name = f"{FIELD}{field}"
     value = point.row.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-        return word(point.text(name) or NONE)
-    return Cell(_spelled(point, field, float(value)), f"{value:.6g}")
+        return point.text(name) or NONE
+    return _spelled(point, field, float(value))
 
 
 def lengths(points: Sequence[PointView]) -> list[Heading]:
@@ -154,9 +166,7 @@ def said_of(point: PointView, outcome: Outcome) -> str:
     if family == point.machine:
         return point.arch.description
     names = [name for name in outcome.row if name.startswith(FIELD)]
-    parts = [
-        f"{heading.text} {_swept_cell(point, field).text}" for heading, field in _headed(names)
-    ]
+    parts = [f"{heading.text} {_swept_text(point, field)}" for heading, field in _headed(names)]
     return f"{family} with {', '.join(parts)}" if parts else f"A variant of {family}"
 
 

@@ -85,6 +85,20 @@ def shown(page: Page, name: str) -> list[str]:
     return found
 
 
+def typed(page: Page, text: str) -> tuple[str, str]:
+    """What stands beside the filter after `text` is typed into it: rows, and what is wrong."""
+    rows, wrong = page.run(
+        f"""(() => {{
+          const tools = document.querySelector('#points .tools');
+          tools.querySelector('input').value = {json.dumps(text)};
+          tools.querySelector('input').dispatchEvent(new Event('input'));
+          return [tools.querySelector('output'), tools.querySelector('.mistake')]
+            .map((part) => part.textContent);
+        }})()"""
+    )
+    return rows, wrong
+
+
 def drawn(page: Page) -> int:
     """Points of the plot, faded or not."""
     found: int = page.run(f"{LOOKS}.length")
@@ -137,17 +151,76 @@ def test_filters_narrow_plots_and_table_alike(page: Page) -> None:
     choose(page, "workload", NETWORKS[0])
     assert drawn(page) == len(shown(page, "machine")) == 12
     assert "12 of 24 points" in page.run("document.getElementById('narrowing').textContent")
-    page.run(
-        """(() => {
-          const input = document.querySelector('#points input');
-          input.value = 'local.size<=131072';
-          input.dispatchEvent(new Event('input'));
-        })()"""
-    )
+    typed(page, "local.size<=128")
     assert set(shown(page, "local.size")) == {"64 KiB", "128 KiB"}
     assert drawn(page) == 8
     page.run("document.querySelector('#narrowing button').click()")
     assert drawn(page) == len(shown(page, "machine")) == 24
+
+
+@in_browser
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [  # 64, 128 and 192 KiB with 4, 8, 12 and 16 GB/s, of two networks
+        ("local.size>=128", 16),
+        ("local.size>=128KiB", 16),
+        ("local.size >= 0.125 MiB", 16),
+        ("local.size=131072B", 8),
+        ("local.size>=1MiB", 0),
+        ("dram.bandwidth>=12", 12),
+        ("dram.bandwidth>=12 GB/s resnet18", 6),
+        ("dram.bandwidth<8000MB/s", 6),
+        ("latency<10", 21),
+        ("latency<10ms", 21),
+        ("latency<0.01s", 21),
+    ],
+)
+def test_a_filter_compares_in_the_unit_that_cells_say(page: Page, text: str, rows: int) -> None:
+    assert typed(page, text) == (f"{rows} of 24 rows", "")
+
+
+@in_browser
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("latncy<3", "no column latncy; did you mean latency?"),
+        ("memories.local.size>1", "no column memories.local.size; did you mean local.size?"),
+        ("quux<3", "no column quux"),
+        ("latency<3KiB", "latency is in ms, not kib"),
+        ("status=ok", "status has no numbers: look for words alone"),
+        ("latency<", "latency< needs a number"),
+    ],
+)
+def test_what_a_filter_cannot_compare_is_said_beside_it(page: Page, text: str, said: str) -> None:
+    assert typed(page, text) == ("24 rows", said)
+    assert typed(page, f"resnet18 {text}") == ("12 of 24 rows", said)
+    page.run("document.querySelector('#narrowing button').click()")
+    assert typed(page, "") == ("24 rows", "")
+
+
+@in_browser
+def test_the_filter_suggests_what_it_understands(page: Page) -> None:
+    suggested = page.run("document.querySelector('#points input').placeholder")
+    assert suggested == "words, or local.size>=128KiB"
+    assert typed(page, suggested.removeprefix("words, or ")) == ("16 of 24 rows", "")
+
+
+@in_browser
+def test_sizes_in_several_units_sort_and_compare(
+    browsed: Page, one_run: Study, tmp_path: Path
+) -> None:
+    many = write_report(sweep(one_run, 17, 1), tmp_path / "report.html")
+    browsed.open(many, 1280, "light", 1400)
+    until(browsed, "document.querySelector('#plot-lines .y-axis')")
+    assert typed(browsed, "local.size>=960") == ("6 of 34 rows", "")
+    assert typed(browsed, "local.size>1MiB") == ("2 of 34 rows", "")
+    assert set(shown(browsed, "local.size")) == {"1.062 MiB"}
+    typed(browsed, "local.size>=960")
+    browsed.run("document.querySelector('#points th[data-name=\"local.size\"] button').click()")
+    assert shown(browsed, "local.size")[::2] == ["1.062 MiB", "1 MiB", "960 KiB"]
+    choose(browsed, "x", "local.size")
+    titles = "[...document.querySelectorAll('.infolayer text')].map((t) => t.textContent)"
+    assert "local.size [KiB]" in browsed.run(titles)
 
 
 @in_browser

@@ -27,8 +27,10 @@
       const steps = numeric ? [...new Set(known)].sort((a, b) => a - b)
         : [...new Set(texts)].filter((text) => text && text !== NONE);
       const geometric = numeric && steps[0] > 0 && steps.at(-1) / steps[0] >= (asked.fields.includes(name) ? 4 : GEOMETRIC);
-      const { text, unit } = asked.columns[name];
-      made.set(name, { name, texts, numbers, numeric, steps, geometric, title: unit ? `${text} [${unit}]` : text });
+      const { text, unit, said } = asked.columns[name];
+      // Few steps of a field are told with their unit, many are not.
+      const own = unit || (numeric && asked.fields.includes(name) && steps.length > FEW ? said : "");
+      made.set(name, { name, texts, numbers, numeric, steps, geometric, title: own ? `${text} [${own}]` : text });
     }
     return made.get(name);
   };
@@ -296,7 +298,7 @@
     asked.names.forEach((name) => sheet.narrow(`only-${name}`, null));
     const input = sheet.querySelector(".tools input");
     input.value = "";
-    sheet.narrow("text", null);
+    input.dispatchEvent(new Event("input"));
     sheet.narrow("ranges", null);
     brush(null);
   });

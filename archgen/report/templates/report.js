@@ -1,6 +1,7 @@
 "use strict";
 (() => {
-  const comparison = /^([\w.:-]+)(<=|>=|<|>|=)(-?[\d.,]+%?)$/;
+  const comparison = /^([^<>=]+)(<=|>=|<|>|=)(.*)$/;
+  const amount = /^(-?[\d.,]*\d(?:e[-+]?\d+)?)(.*)$/;
   const collator = new Intl.Collator("en", { numeric: true });
 
   // A cell's number, or NaN: what it sorts by where the page says so, else its text.
@@ -43,18 +44,72 @@
     });
   };
 
-  // One word of a filter as a test of a row: `latency<2` compares, anything else is looked for.
-  const test = (word, names) => {
-    const found = comparison.exec(word);
-    const column = found ? names.findIndex((name) => name.startsWith(found[1])) : -1;
-    if (column < 0) return (row) => row.textContent.toLowerCase().includes(word);
-    const share = found[3].endsWith("%") ? 0.01 : 1;
-    const bound = share * Number(found[3].replace(/[,%]/g, ""));
-    const compare = {
-      "<": (v) => v < bound, ">": (v) => v > bound, "=": (v) => v === bound,
-      "<=": (v) => v <= bound, ">=": (v) => v >= bound,
-    }[found[2]];
-    return (row) => !missing(row.cells[column]) && compare(number(row.cells[column]));
+  // How many letters lie between two words.
+  const distance = (one, other) => {
+    let before = [...Array(other.length + 1).keys()];
+    [...one].forEach((letter, at) => {
+      const row = [at + 1];
+      [...other].forEach((own, n) => row.push(Math.min(before[n + 1] + 1, row[n] + 1, before[n] + (letter !== own))));
+      before = row;
+    });
+    return before.at(-1);
+  };
+  const guess = (name, names) => {
+    const inside = names.filter((known) => name.startsWith(known) || name.endsWith(known) || known.includes(name));
+    const away = (known) => distance(name, known);
+    const near = inside.length ? inside : names.filter((known) => away(known) <= Math.max(1, name.length / 3));
+    const best = near.sort((a, b) => away(a) - away(b))[0];
+    return best ? `; did you mean ${best}?` : "";
+  };
+  const orders = {
+    "<": (a, b) => a < b, ">": (a, b) => a > b, "=": (a, b) => a === b,
+    "<=": (a, b) => a <= b, ">=": (a, b) => a >= b,
+  };
+
+  // A column of a table for filters: its name, the units that an amount may be in, and whether it has numbers.
+  const columnsOf = (table) => [...table.tHead.rows[0].cells].map((head, place) => {
+    const units = Object.entries(JSON.parse(head.dataset.units ?? '{"":1}'));
+    return {
+      place, name: head.dataset.name.toLowerCase(), unit: units[0][0], bare: units[0][1],
+      units: new Map(units.map(([unit, size]) => [unit.toLowerCase(), size])),
+      numeric: [...table.tBodies[0].rows].some(({ cells }) => !missing(cells[place]) && !Number.isNaN(number(cells[place]))),
+    };
+  });
+  const named = (name, columns) => columns.find((column) => column.name === name)
+    ?? columns.find((column) => column.name.startsWith(name));
+
+  // A comparison such as `latency<2ms` as a test of a row, or what is wrong with it.
+  const compared = (name, order, text, columns) => {
+    const column = named(name, columns);
+    if (!column) return { mistake: `no column ${name}${guess(name, columns.map((each) => each.name))}` };
+    if (!column.numeric) return { mistake: `${column.name} has no numbers: look for words alone` };
+    const found = amount.exec(text);
+    const bare = Number(found?.[1].replace(/,/g, ""));
+    if (!found || Number.isNaN(bare)) return { mistake: `${name}${order} needs a number` };
+    const size = found[2] ? column.units.get(found[2]) : column.bare;
+    if (!size) return { mistake: `${column.name} is ${column.unit ? `in ${column.unit}` : "a plain number"}, not ${found[2]}` };
+    // What is equal but for rounding of units is equal.
+    const bound = bare * size;
+    const near = (value) => Math.abs(value - bound) <= 1e-9 * Math.abs(bound) ? bound : value;
+    return { test: ({ cells }) => !missing(cells[column.place]) && orders[order](near(number(cells[column.place])), bound) };
+  };
+
+  // The words of a filter, each as a test or a mistake: comparisons compare, others are looked for.
+  const parsed = (text, columns, rows) => {
+    const words = text.toLowerCase().replace(/\s*([<>=]+)\s*/g, (_, order) => order === "==" ? "=" : order).split(/\s+/).filter(Boolean);
+    const within = (word) => (row) => row.textContent.toLowerCase().includes(word);
+    const made = [];
+    for (let at = 0; at < words.length; at += 1) {
+      const [word, found] = [words[at], comparison.exec(words[at])];
+      const column = found && named(found[1], columns);
+      if (!found || (!column && rows.some(within(word)))) made.push({ test: within(word) });
+      else {
+        // `1 MiB` is one amount, `1 resnet` is not.
+        const apart = column?.units.has(words[at + 1]) && !amount.exec(found[3])?.[2];
+        made.push(compared(found[1], found[2], apart ? found[3] + words[at += 1] : found[3], columns));
+      }
+    }
+    return made;
   };
 
   // Tests by name hide the rows of a table that do not pass them all: one is the filter above it.
@@ -77,11 +132,13 @@
     const tools = sheet.querySelector(".tools");
     if (!tools) return;
     const input = tools.querySelector("input");
-    const names = [...table.tHead.rows[0].cells].map((head) => head.dataset.name.toLowerCase());
+    const said = tools.querySelector(".mistake");
+    const [columns, rows] = [columnsOf(table), [...table.tBodies[0].rows]];
     tools.hidden = false;
     input.addEventListener("input", () => {
-      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const tests = words.map((word) => test(word, names));
+      const found = parsed(input.value, columns, rows);
+      const tests = found.map(({ test }) => test).filter(Boolean);
+      said.textContent = found.map(({ mistake }) => mistake).filter(Boolean).join("; ");
       sheet.narrow("text", tests.length ? (row) => tests.every((passes) => passes(row)) : null);
     });
   };
