@@ -17,7 +17,7 @@ from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import Judged, Means
 from archgen.exploration.measures import AREA, is_estimable
 from archgen.exploration.plan import Exploration, load_exploration
-from archgen.exploration.saving import FRONT, TARGET, save_answer, save_found
+from archgen.exploration.saving import FRONT, TARGET, TARGET_REPORT, save_answer, save_found
 from archgen.exploration.screen import is_blind
 from archgen.exploration.search import Found, search
 from archgen.exploration.target import Answer, smallest
@@ -72,7 +72,8 @@ def explore(
 
     The folder gets front.csv, the machines of the front as architecture files in front/,
     pareto.png, report.html, and everything that a study leaves about the machines that were run;
-    with --target target.csv and the machine in target/.
+    with --target target.csv, target.html about the machines that were tried, and the machine in
+    target/.
 
     Exit code 0: there is a front, or a machine for the target. 1: there is none. 2: wrong input.
     130: interrupted, finished points are saved.
@@ -89,21 +90,21 @@ def explore(
             at_most=True,
         )
         save_answer(answer, folder)
-        _report(answer.study, folder, given["plots"])
+        _report(answer.study, folder, TARGET_REPORT, given["plots"])
         best = () if answer.machine is None else (answer.machine,)
         show([machines_table(plan, best)] if best else [], answer_lines(answer, folder))
         sys.exit(0 if answer.machine is not None else 1)
     found = watched(lambda seen: search(plan, replace(means, observe=seen)), folder, at_most=True)
     save_found(found, folder, given["plots"])
-    _report(found.study, folder, given["plots"])
+    _report(found.study, folder, REPORT, given["plots"])
     show([machines_table(plan, found.front)], found_lines(found, folder))
     sys.exit(0 if found.front else 1)
 
 
-def _report(study: Study, folder: Path, wanted: bool) -> None:
+def _report(study: Study, folder: Path, name: str, wanted: bool) -> None:
     if wanted and study.outcomes:
         with writing(folder):
-            write_report(study, folder / REPORT, folder)
+            write_report(study, folder / name, folder)
 
 
 def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:

@@ -29,6 +29,9 @@ from archgen.report.found import FRONT as FRONT_TABLE
 from archgen.studies.store import writing
 
 FRONT, TARGET = "front", ANSWER
+TARGET_REPORT = "target.html"
+"""The page about the machines that were tried for a target; `report.html` is of `results.csv`,
+which a target leaves as it is."""
 _DPI = 130
 
 

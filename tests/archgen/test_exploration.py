@@ -516,10 +516,13 @@ def test_the_verbs_print_tables_and_leave_files(tmp_path: Path) -> None:
     assert explored.exit_code == 0, explored.output
     assert "on the front, of 4 looked at in a space of 4" in explored.output
     assert list((out / "front").glob("*.yaml"))
-    aimed = ["explore", str(path), *plain, "--target", "latency_ms <= 1", "--exact"]
-    answer = runner.invoke(cli, aimed)
+    (out / "report.html").write_text("of what was explored", encoding="utf-8")
+    aimed = ["explore", str(path), "--jobs", "1", "--out", str(out)]
+    answer = runner.invoke(cli, [*aimed, "--target", "latency_ms <= 1", "--exact"])
     assert answer.exit_code == 0, answer.output
     assert "of 4 machines, cocco-simba-1c-size64KiB-cols8 has the least area_mm2" in answer.output
+    assert "size64KiB-cols8" in (out / "target.html").read_text(encoding="utf-8")
+    assert (out / "report.html").read_text(encoding="utf-8") == "of what was explored"
     none = runner.invoke(cli, ["explore", str(path), *plain, "--target", "latency_ms <= 1 ns"])
     assert none.exit_code == 1
     assert "none of 4 machines" in none.output
