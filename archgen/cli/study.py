@@ -99,7 +99,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
     "--best",
     type=click.IntRange(1),
     metavar="K",
-    help="With --estimate: run the K machines of the least latency, for each network, in full.",
+    help="With --estimate: run the K points of the least latency of each network in full.",
 )
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @budget_option
@@ -139,6 +139,8 @@ def study(
     failed or its outputs are wrong. 2: wrong input. 4: a budget is broken. 5: one is about
     no point. 6: outputs behind one were not checked. 130: interrupted, finished points are saved.
     """  # fmt: skip
+    if best and not estimate:
+        raise click.UsageError("--best K runs the best by their estimates: give --estimate too")
     budgets = read_budgets(budget_files)
     means = {name: given.pop(name) for name in _RUNNING}
     typed = {name for name in given if context.get_parameter_source(name) == _TYPED}
@@ -148,7 +150,7 @@ def study(
         _list(design, folder)
         return
     asked = running(folder, **means)
-    if estimate or best:
+    if estimate:
         result = watched(lambda seen: run_estimated(design, asked, seen, best or 0), folder)
     else:
         result = watched(lambda seen: run_study(design, asked, seen), folder, design)

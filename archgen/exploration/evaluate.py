@@ -206,7 +206,7 @@ class Judge:
         design = replace(self.design, machines=self._run)
         said = about(design, self._finished(), self.means.running.command)
         outcomes = tuple(o for judged in self.full.values() for o in judged.outcomes)
-        return Study(outcomes, design.archs, said)
+        return Study(outcomes, design.archs, said, tuple(self._loans))
 
     def save(self) -> Study:
         """The same, written into the folder where there is one."""

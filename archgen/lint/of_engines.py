@@ -15,6 +15,8 @@ from simmodel.isa.matrix import tile_limits
 _PIXELS, _CHANNELS, _TAPS = 56 * 56, 96, 9
 """A depthwise layer of MobileNetV2."""
 _REALS = ("fp32", "fp16", "bf16")
+_NETWORKS = ("int8", *_REALS)
+"""Types that a network is quantized to, or may have."""
 
 
 def _array_starved(seen: Subject, limit: float) -> Iterator[Sight]:
@@ -164,6 +166,21 @@ def _vector_requantize(seen: Subject, limit: float) -> Iterator[Sight]:
         yield Sight(("vector", "types"), figure, usual, seen.nearest())
 
 
+def _network_type(seen: Subject, limit: float) -> Iterator[Sight]:
+    arch, first = seen.arch, seen.arch.types[0]
+    known = sum(name in _NETWORKS for name in arch.types[:1])
+    if arch.matrix.present and known < limit:
+        figure = (
+            f"networks are quantized to int8 or stay real, none becomes {first}: the array runs no"
+            " product of a study that asks for no --dtype; what is real and what neither the array"
+            " nor the lanes have is the host's"
+        )
+        others = [name for name in arch.types if name in _NETWORKS]
+        held = f"{others[0]} first" if others else f"one of {', '.join(_NETWORKS)} here"
+        usual = f"{held}, and in matrix.rate; a rate below 1 says that it is slower"
+        yield Sight(("types",), figure, usual, seen.nearest())
+
+
 def _vector_real(seen: Subject, limit: float) -> Iterator[Sight]:
     vector, scalar = seen.arch.vector, seen.arch.scalar
     real = [name for name in _REALS if vector.has(name) or scalar.has(name)]
@@ -183,5 +200,6 @@ CHECKS: dict[str, Check] = {
     "depthwise-slow": _depthwise_slow,
     "depthwise-types": _depthwise_types,
     "vector-requantize": _vector_requantize,
+    "network-type": _network_type,
     "vector-real": _vector_real,
 }

@@ -96,6 +96,12 @@ COLUMNS = (
     ),
     Column("latency_cycles", "whole", "cycles", "first fetch to last result in DRAM, simulated"),
     Column("latency_ms", "real", "ms", "latency_cycles at the architecture's clock"),
+    Column(
+        "estimated_ms",
+        "real",
+        "ms",
+        "latency_ms as it was estimated before the point was run (--estimate --best)",
+    ),
     Column("throughput_ips", "real", "samples/s", "batch / latency"),
     Column(
         "macs",

@@ -16,6 +16,7 @@ from archgen.outcomes.conditions import ORDERS, amount, split_condition
 from archgen.outcomes.figures import SHORT
 from archgen.schema.mistakes import guess, listed
 from archgen.studies.design import StudyError
+from archgen.studies.estimate import ESTIMATED
 
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -61,10 +62,14 @@ def where(frame: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
 
 def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """`frame` sorted by columns, the first the most important; `-name` is descending. Missing
-    values come last. Raises StudyError for an unknown column."""
+    values come last, and what was only estimated after all that was run. Raises StudyError for an
+    unknown column."""
     columns = [known_column(frame, name.removeprefix("-")) for name in names]
     rising = [not name.startswith("-") for name in names]
-    return frame.sort_values(columns, ascending=rising, kind="stable") if columns else frame
+    if not columns:
+        return frame
+    found = frame.sort_values(columns, ascending=rising, kind="stable")
+    return found.sort_values("status", key=lambda held: held.eq(ESTIMATED), kind="stable")
 
 
 def _met(frame: pd.DataFrame, condition: str) -> pd.Series:

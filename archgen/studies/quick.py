@@ -7,28 +7,38 @@ checked and simulated.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 from archgen.outcomes.point import FIELD, Outcome, Point
+from archgen.standard import STANDARD
 from archgen.studies.design import Design, points
 from archgen.studies.estimate import OUTLOOK, to_estimate
+from archgen.studies.lending import Loan
 from archgen.studies.options import Running
-from archgen.studies.results import Study, about, write_manifest
+from archgen.studies.results import Study, about, expected, write_manifest
 from archgen.studies.store import writing
 from archgen.studies.sweep import Observer, run_study, store_in, stored_or_run, workers_for
+from archgen.toolchain import Toolchain
 
 _RANKED = "latency_ms"
+_OF_MACHINE = ("arch", "family")
+"""Columns that say which machine a point is about; where no element type is asked for, that is one
+of them."""
 
 
 def run_estimated(
-    design: Design, running: Running = Running(), observe: Observer | None = None, best: int = 0
+    design: Design,
+    running: Running = Running(),
+    observe: Observer | None = None,
+    best: int = 0,
+    tools: Toolchain = STANDARD,
 ) -> Study:
-    """The study of `design` by the prices of layers alone; of each network the `best` machines,
-    those of the least estimated latency, are run in full. There are no plots: they show what was
-    run.
+    """The study of `design` by the prices of layers alone; of each network the `best` points,
+    those of the least estimated latency, are run in full and stand first. There are no plots: they
+    show what was run.
 
     Raises StudyError with every mistake in the design, before anything runs.
     """
@@ -36,20 +46,24 @@ def run_estimated(
     wanted = points(design)
     guesses = {point.key: to_estimate(point, OUTLOOK) for point in wanted}
     guessed = _estimated(list(guesses.values()), design, running, observe)
-    chosen = set(_best(wanted, guesses, guessed, best))
-    machines = tuple(m for m in design.machines if m.arch.name in chosen)
-    full: dict[str, Outcome] = {}
-    if machines:
-        found = run_study(replace(design, machines=machines), running, observe)
-        full = {outcome.key: outcome for outcome in found.outcomes}
-    outcomes = tuple(full.get(p.key) or guessed[guesses[p.key].key] for p in wanted)
+    machine = _OF_MACHINE if design.dtypes else (*_OF_MACHINE, "dtype")
+    chosen = _best(wanted, guesses, guessed, best, machine)
+    run = [point for point in wanted if point.key in chosen]
+    rest = [guesses[point.key] for point in wanted if point.key not in chosen]
+    full, loans = dict[str, Outcome](), tuple[Loan, ...]()
+    if run:
+        found = run_study(design, running, observe, tools, chosen)
+        # An outcome by a borrowed schedule has a key of its own, so they go by their order.
+        full = dict(zip((point.key for point in run), found.outcomes, strict=True))
+        loans = found.loans
+    outcomes = (*expected(full, chosen).values(), *(guessed[guess.key] for guess in rest))
     said = about(design, wanted, running.command)
-    result = Study(outcomes, design.archs, said)
+    result = Study(outcomes, design.archs, said, loans)
     if running.out is not None:
-        kept = [point if point.key in full else guesses[point.key] for point in wanted]
-        with writing(Path(running.out)):
-            write_manifest(Path(running.out), said, design.archs, kept)
-            result.save(running.out, plots=False)
+        folder = Path(running.out)
+        with writing(folder):
+            write_manifest(folder, said, design.archs, [*run, *rest], loans, chosen)
+            result.save(folder, plots=False)
     return result
 
 
@@ -76,20 +90,24 @@ def _best(
     guesses: dict[str, Point],
     guessed: dict[str, Outcome],
     count: int,
-) -> Iterable[str]:
-    """Names of the machines of the least estimated latencies, `count` for each network in each of
-    its sizes and ways to compile."""
+    machine: Sequence[str],
+) -> dict[str, float]:
+    """Keys of the points of the least estimated latencies, with these in milliseconds: `count` for
+    each network in each of its sizes and ways to compile. Columns of `machine` say which machine a
+    point is about."""
     by_case: dict[tuple[object, ...], dict[str, float]] = {}
     for point in wanted:
         row = guessed[guesses[point.key].key].row
         latency = row.get(_RANKED)
         if isinstance(latency, float):
-            case = tuple(v for name, v in point.identity().items() if not _of_machine(name))
-            by_case.setdefault(case, {})[point.arch.name] = latency
-    for found in by_case.values():
-        yield from sorted(found, key=lambda name: found[name])[:count]
-
-
-def _of_machine(column: str) -> bool:
-    """Whether a column of a point's identity says which machine it is about."""
-    return column in ("arch", "family") or column.startswith(FIELD)
+            case = tuple(
+                v
+                for name, v in point.identity().items()
+                if name not in machine and not name.startswith(FIELD)
+            )
+            by_case.setdefault(case, {})[point.key] = latency
+    return {
+        key: found[key]
+        for found in by_case.values()
+        for key in sorted(found, key=lambda key: found[key])[:count]
+    }

@@ -16,6 +16,7 @@ from functools import cached_property
 from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -55,6 +56,8 @@ class Study:
     outcomes: tuple[Outcome, ...]
     archs: tuple[Arch, ...]
     about: About = field(default_factory=About)
+    loans: tuple[Loan, ...] = ()
+    """Schedules of other machines that its points have run."""
 
     @cached_property
     def frame(self) -> pd.DataFrame:
@@ -161,14 +164,17 @@ def write_manifest(
     archs: Sequence[Arch],
     points: Sequence[Point],
     loans: Sequence[Loan] = (),
+    estimates: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """Say in `folder` which points the study consists of, and what they have borrowed."""
+    """Say in `folder` which points the study consists of, what they have borrowed, and what was
+    expected of those that were run (milliseconds by key)."""
     content = {
         "format": _FORMAT,
         **{name: getattr(said, name) for name in said.__dataclass_fields__},
         "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
         "loans": [asdict(loan) for loan in loans],
+        "estimates": dict(estimates),
     }
     write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
 
@@ -195,7 +201,18 @@ def open_study(folder: str | PathLike[str]) -> Study:
     }
     names = [name for name in About.__dataclass_fields__ if name in content]
     said = About(**{name: content[name] for name in names})
-    return Study(tuple(settled(own, both).values()), archs, said)
+    taken = expected(settled(own, both), content.get("estimates", {}))
+    return Study(tuple(taken.values()), archs, said, tuple(both))
+
+
+def expected(outcomes: Mapping[str, Outcome], estimates: Mapping[str, float]) -> dict[str, Outcome]:
+    """`outcomes` by the key of their point, with what was estimated of those that were run."""
+    return {
+        key: replace(outcome, row=outcome.row | {"estimated_ms": estimates[key]})
+        if key in estimates
+        else outcome
+        for key, outcome in outcomes.items()
+    }
 
 
 def _readable(path: Path, stored: Iterable[Any]) -> Iterator[Arch]:

@@ -7,7 +7,7 @@ it is finished, and a later study with the same folder takes stored points inste
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Unpack
 from archgen.cache import cache_dir
 from archgen.extensions import foreign
 from archgen.files import tidy
+from archgen.outcomes.about import About
 from archgen.outcomes.point import Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
@@ -83,21 +84,21 @@ def run_study(
     running: Running = Running(),
     observe: Observer | None = None,
     tools: Toolchain = STANDARD,
+    among: Collection[str] | None = None,
 ) -> Study:
-    """The study of `design`; what is finished is saved also when it is interrupted.
+    """The study of `design`, or of its points of the keys `among`, in their order; what is finished
+    is saved also when it is interrupted.
 
     Raises:
         StudyError: with every mistake in the design, before anything runs.
         StoreError: results cannot be written; what is finished is kept.
     """
     design = replace(design, timeout=running.timeout or design.timeout)
-    wanted = [replace(point, trace=running.trace) for point in points(design)]
+    wanted = _traced(points(design), among, running)
     said = about(design, wanted, running.command)
     store = store_in(running.out)
     workers = workers_for(running, design, remembering(tools, store, running), len(wanted))
-    if running.out is not None:
-        with writing(Path(running.out)):
-            write_manifest(Path(running.out), said, design.archs, wanted)
+    _say(running, said, design, wanted)
     finished: dict[str, Outcome] = {}
     loans: dict[Loan, Outcome] = {}
     asked: set[str] = set()
@@ -105,7 +106,7 @@ def run_study(
     def so_far() -> Study:
         taken = settled(finished, loans)
         done = tuple(taken[point.key] for point in wanted if point.key in taken)
-        return Study(done, design.archs, said)
+        return Study(done, design.archs, said, tuple(loans))
 
     def run(points: Sequence[Point]) -> Iterator[Outcome]:
         before = len(asked)
@@ -122,9 +123,8 @@ def run_study(
                 finished[outcome.key] = outcome
             if not design.isolated:
                 loans |= lend(wanted, finished, run)
-        if running.out is not None and loans:
-            with writing(Path(running.out)):
-                write_manifest(Path(running.out), said, design.archs, wanted, tuple(loans))
+        if loans:
+            _say(running, said, design, wanted, tuple(loans))
         result = so_far()
         _save(result, running)
     except StoreError as mistake:
@@ -138,6 +138,26 @@ def run_study(
         if store is not None:
             store.close()
     return result
+
+
+def _traced(
+    points: Sequence[Point], among: Collection[str] | None, running: Running
+) -> list[Point]:
+    chosen = (point for point in points if among is None or point.key in among)
+    return [replace(point, trace=running.trace) for point in chosen]
+
+
+def _say(
+    running: Running,
+    said: About,
+    design: Design,
+    wanted: Sequence[Point],
+    loans: Sequence[Loan] = (),
+) -> None:
+    """What the study consists of, where there is a folder."""
+    if running.out is not None:
+        with writing(Path(running.out)):
+            write_manifest(Path(running.out), said, design.archs, wanted, loans)
 
 
 def _save(result: Study, running: Running) -> None:

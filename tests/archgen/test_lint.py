@@ -20,6 +20,8 @@ from simmodel.arch_rules import problems
 
 NARROW = {"types": ["int8", "uint8", "int32"]}
 INTEGERS = {"vector": NARROW}
+WORDS = {"matrix": {"rate": {"int8": 1, "int16": 0.5}},
+         "vector": {"types": ["int8", "uint8", "int16", "int32", "fp32"]}}  # fmt: skip
 SHARED = {"size": "1 MiB", "banks": 1, "bank_width": 8}
 WAYS = {"load": {"from": ["dram", "shared"]}, "store": {"to": ["dram", "shared"]}}
 FILL = {"fill": {"from": "dram", "to": "shared", "bandwidth": 16}}
@@ -111,6 +113,8 @@ BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                         {"matrix": NO_DEPTHWISE, "vector": NARROW | {"units": 2}}),
     "vector-requantize": (EDGE, {"matrix": {"writeback": []}, **INTEGERS},
                           {"matrix": {"writeback": []}}),
+    "network-type": (EDGE, {"types": ["int16", "int8"], **WORDS},
+                     {"types": ["int8", "int16"], **WORDS}),
     "vector-real": (EDGE, INTEGERS, INTEGERS | {"scalar": {"types": ["fp32"]}}),
     "tokens-few": (EDGE, {"front_end": {"tokens": 4}}, {"front_end": {"tokens": 5}}),
     "queue-shallow": (EDGE, {"front_end": {"queue_depth": 1}}, {"front_end": {"queue_depth": 2}}),

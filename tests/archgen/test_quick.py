@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
+from host_only import small_model
+from lending_tools import BY_TABLE, machine
+from pandas.testing import assert_frame_equal
 
 from archgen.cli.main import cli
 from archgen.studies.design import designed
 from archgen.studies.estimate import ESTIMATED
 from archgen.studies.options import Running, StudyOptions
+from archgen.studies.query import by_order
 from archgen.studies.quick import run_estimated
 from archgen.studies.results import open_study
 
@@ -40,9 +46,58 @@ def test_the_best_is_run_and_takes_the_place_of_its_estimate(tmp_path: Path) -> 
     assert rows["mcu-npu"]["status"] == ESTIMATED
     assert rows["soma-edge"]["status"] == "ok"  # 16 GB/s beside 0.5
     assert seen == [ESTIMATED, ESTIMATED, "ok"]
-    assert list(open_study(tmp_path).frame["status"]) == [ESTIMATED, "ok"]
+    assert list(open_study(tmp_path).frame["status"]) == ["ok", ESTIMATED]
     again = run_estimated(design, Running(out=tmp_path), best=1)
     assert again.reused == 2
+
+
+SWEEP = ("s64", "s128", "s256", "s512")
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("count", [1, 2, 3, 9])
+def test_as_many_as_asked_for_are_run_also_by_borrowed_schedules(
+    tmp_path: Path, count: int
+) -> None:
+    """Four machines of one estimate: the first are run, and s128 takes the program of s64."""
+    network = small_model(tmp_path / "small.onnx")
+    design = designed([machine(name) for name in SWEEP], [network], None, None, OPTIONS)
+    out = tmp_path / "out"
+    frame = run_estimated(design, Running(out=out), best=count, tools=BY_TABLE).frame
+    run = min(count, 4)
+    assert list(frame["status"]) == ["ok"] * run + [ESTIMATED] * (4 - run)
+    assert list(frame["arch"]) == list(SWEEP)
+    assert list(frame["schedule_from"].dropna()) == ["s64"] * (run > 1)
+    expected = frame["latency_ms"].where(frame["status"] == ESTIMATED, frame["estimated_ms"])
+    assert expected.nunique() == 1
+    assert_frame_equal(open_study(out).frame, frame)
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_filters_about_machines_that_are_not_among_the_best_are_no_mistake() -> None:
+    pair = designed(["mcu-npu", "soma-edge", "tpu-v1"], [NETWORK], None, None, OPTIONS)
+    design = replace(pair, skip=({"arch": "mcu-npu"},))
+    frame = run_estimated(design, best=1).frame.set_index("arch")
+    assert sorted(frame["status"]) == [ESTIMATED, "ok"]
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_machines_of_different_types_are_compared_where_none_is_asked_for() -> None:
+    design = designed(["soma-edge", "stcp920"], [NETWORK], None, None, OPTIONS)
+    frame = run_estimated(design, best=1).frame
+    assert list(frame["status"]) == ["ok", ESTIMATED]
+
+
+def test_in_order_of_time_what_was_run_stands_first() -> None:
+    rows = {"arch": ["a", "b", "c", "d"], "latency_ms": [0.3, 0.1, 0.2, 0.05]}
+    frame = pd.DataFrame({**rows, "status": ["ok", ESTIMATED, "ok", ESTIMATED]})
+    assert list(by_order(frame, ["latency_ms"])["arch"]) == ["c", "a", "d", "b"]
+
+
+def test_the_best_of_no_estimates_are_refused() -> None:
+    done = CliRunner().invoke(cli, ["study", "soma-edge", "-m", NETWORK, "--best", "3"])
+    assert done.exit_code == 2
+    assert "--best K runs the best by their estimates: give --estimate too" in done.output
 
 
 def test_what_cannot_run_is_refused_without_a_schedule() -> None:
