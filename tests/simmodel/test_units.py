@@ -87,7 +87,7 @@ def test_decimal_fractions_of_a_decimal_unit_are_whole_bytes(thousandths: int) -
 @given(st.integers(1, 2**40))
 def test_shown_bytes_come_back_to_four_digits(amount: int) -> None:
     number, unit = show_bytes(amount).split()
-    sizes = PREFIXES | {"GiB": 2**30}
+    sizes = PREFIXES | {"GiB": 2**30, "TiB": 2**40}
     assert math.isclose(float(number) * sizes[unit], amount, rel_tol=6e-4)
 
 
