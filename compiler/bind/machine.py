@@ -260,8 +260,15 @@ def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | Non
         return None
     if way.engine == "matrix":
         lacks = no_products(nest, tensors, arch)
-        finishing = lacks is None and not way.direct
-        return vector_lacks(nest, tensors, arch, finishing=True) if finishing else lacks
+        if lacks is not None or way.direct:
+            return lacks
+        lacks = vector_lacks(nest, tensors, arch, finishing=True)
+        if lacks is None or not _ends_early(nest, arch):
+            return lacks
+        return (
+            "its sum over an open length may end in any of its pieces, so that the vector engine "
+            f"would have to finish it, and {lacks}"
+        )
     if way.product:
         return vector_multiplies(nest, tensors, arch)
     return vector_lacks(nest, tensors, arch, finishing=False)
