@@ -19,7 +19,8 @@ from archgen.studies.store import Store
 _KIB = 1024
 _SPARE = (
     "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB", "bound by",
-    "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort", "status",
+    "held by", "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort",
+    "status",
 )  # fmt: skip
 """Columns that a narrow terminal may leave out, those that are missed least first."""
 _LINES, _LONGEST_LINE = 4, 180
@@ -36,6 +37,7 @@ _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("efficiency", "of roofline", _percent),
     ("of_bound", "of bound", _percent),
     ("bound_by", "bound by", str),
+    ("held_by", "held by", str),
     ("dram_read_bytes", "DRAM read MB", lambda v: f"{v / 1e6:.2f}"),
     ("dram_write_bytes", "write MB", lambda v: f"{v / 1e6:.2f}"),
     ("peak_local_bytes", "local KiB", lambda v: f"{v / _KIB:.0f}"),

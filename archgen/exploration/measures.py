@@ -1,26 +1,27 @@
-"""What machines can be compared by: numeric columns of the results, and quotients of them."""
+"""What machines can be compared by: numeric columns of the results."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, Column, column
 from archgen.outcomes.point import Row
 from archgen.schema.mistakes import guess
 from simmodel.arch import Arch
 
-_QUOTIENTS: Mapping[str, tuple[str, str]] = {
-    "throughput_per_watt": ("throughput_ips", "average_w"),
-    "latency_area": ("latency_ms", "area_mm2"),
-}
-_DERIVED = (
-    Column("throughput_per_watt", "real", "samples/s/W", "throughput_ips / average_w"),
-    Column("latency_area", "real", "ms mm2", "latency_ms x area_mm2"),
-)
 AREA = "area_mm2"
 _INPUTS = frozenset({"batch", "dim.<dimension>", "effort"})
-ESTIMABLE = frozenset({"latency_cycles", "latency_ms", "throughput_ips", "latency_area"})
+ESTIMABLE = frozenset(
+    {
+        "latency_cycles",
+        "latency_ms",
+        "throughput_ips",
+        "latency_area",
+        "throughput_per_mm2",
+        "throughput_low_per_mm2",
+        "throughput_high_per_mm2",
+    }
+)
 """Measures that the cost model gives; those of area too."""
 
 
@@ -31,7 +32,7 @@ def is_estimable(name: str) -> bool:
 
 def upwards(name: str) -> bool:
     """Whether more of it is better."""
-    return name in MORE_IS_BETTER or name == "throughput_per_watt"
+    return name in MORE_IS_BETTER
 
 
 def measure_column(name: str, arch: Arch) -> Column:
@@ -40,7 +41,7 @@ def measure_column(name: str, arch: Arch) -> Column:
     Raises ValueError: there is none, or it is no number.
     """
     known = _names(arch)
-    found = next((c for c in _DERIVED if c.name == name), None) or column(name, COLUMNS)
+    found = column(name, COLUMNS)
     if found is None or ("<" in found.name and name not in known):
         raise ValueError(f"{name!r} is no column of the results{guess(name, known)}")
     if found.kind not in ("real", "whole") or found.name in _INPUTS:
@@ -59,21 +60,12 @@ def _names(arch: Arch) -> list[str]:
         *(f"energy_{part}_mj" for part in ("mac", "vector", "dram", *roles, "link",
                                            "instruction", "leakage")),
     ]  # fmt: skip
-    return [*(n for n in numeric if n not in _INPUTS), *families, *(c.name for c in _DERIVED)]
+    return [*(n for n in numeric if n not in _INPUTS), *families]
 
 
 def measured(row: Row, name: str) -> float | None:
     """The measure in a row of the results; None where it has none."""
-    if name == "latency_area":
-        parts = [_number(row.get(part)) for part in _QUOTIENTS[name]]
-        return None if None in parts else math.prod(part for part in parts if part is not None)
-    if name in _QUOTIENTS:
-        above, below = (_number(row.get(part)) for part in _QUOTIENTS[name])
-        return above / below if above is not None and below else None
-    return _number(row.get(name))
-
-
-def _number(value: object) -> float | None:
+    value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None

@@ -18,7 +18,15 @@ from archgen.outcomes.fronts import dominates, ranks, spread
 
 _SLACK = 0.1
 """Relative excess over a bound that an estimate may have and still count as keeping to it."""
-_TIMES = {"latency_cycles": 1, "latency_ms": 1, "latency_area": 1, "throughput_ips": -1}
+_TIMES = {
+    "latency_cycles": 1,
+    "latency_ms": 1,
+    "latency_area": 1,
+    "throughput_ips": -1,
+    "throughput_per_mm2": -1,
+    "throughput_low_per_mm2": -1,
+    "throughput_high_per_mm2": -1,
+}
 """Measures that the error of the estimated time changes, and how."""
 
 

@@ -77,6 +77,8 @@ _ENERGY = (
     Column("average_w", "real", "W", "energy_mj / latency_ms"),
     Column("tops_per_w", "real", "TOPS/W", "2 x macs / energy_mj"),
     Column("area_mm2", "real", "mm2", "area of the chip, with its interface to DRAM"),
+    Column("area_low_mm2", "real", "mm2", "the same with every figure at the low end of its range"),
+    Column("area_high_mm2", "real", "mm2", "... and at the high end"),
     Column(
         "area_<component>_mm2",
         "real",
@@ -85,6 +87,16 @@ _ENERGY = (
         "on the chip), other (clock, wires, space): together area_mm2",
     ),
 )
+_MERIT = (
+    Column("throughput_per_mm2", "real", "samples/s/mm2", "throughput_ips / area_mm2"),
+    Column("throughput_low_per_mm2", "real", "samples/s/mm2", "throughput_ips / area_high_mm2"),
+    Column("throughput_high_per_mm2", "real", "samples/s/mm2", "throughput_ips / area_low_mm2"),
+    Column("tops_per_mm2", "real", "TOPS/mm2", "2 x macs / latency_ms / area_mm2: what a run "
+           "reached, not the peak"),
+    Column("latency_area", "real", "ms mm2", "latency_ms x area_mm2"),
+    Column("throughput_per_watt", "real", "samples/s/W", "throughput_ips / average_w"),
+)  # fmt: skip
+"""What `archgen.outcomes.merit` makes of the others."""
 COLUMNS = (
     *_IDENTITY,
     Column(
@@ -150,6 +162,13 @@ COLUMNS = (
         "which of these it is: matrix, vector, bandwidth, weights or host",
     ),
     Column("of_bound", "real", "fraction", "bound_cycles / latency_cycles"),
+    Column(
+        "held_by",
+        "text",
+        "",
+        "what held the run up: bound_by, where of_bound is the largest share of the time; else the "
+        "stall_<cause> or work_<part> that is",
+    ),
     Column("dram_read_bytes", "whole", "bytes", "bytes read from DRAM, bursts included"),
     Column("dram_write_bytes", "whole", "bytes", "bytes written to DRAM, bursts included"),
     Column(
@@ -202,6 +221,7 @@ COLUMNS = (
     ),
     Column("host_ops", "whole", "operators", "operators left to the host processor"),
     *_ENERGY,
+    *_MERIT,
     Column(
         "verified",
         "truth",
@@ -291,6 +311,11 @@ MORE_IS_BETTER = frozenset(
         "matrix_utilization",
         "matrix_busy",
         "tops_per_w",
+        "throughput_per_mm2",
+        "throughput_low_per_mm2",
+        "throughput_high_per_mm2",
+        "tops_per_mm2",
+        "throughput_per_watt",
     }
 )
 """Figures of points of which more is better; of all others less is."""

@@ -20,6 +20,7 @@ ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
 """Comparisons of amounts."""
 _PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _BINARY = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+_AREAS = ("mm2", "mm²")
 _QUANTITIES: tuple[Mapping[str, float], ...] = (
     {"s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9},
     {"J": 1, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9},
@@ -33,6 +34,7 @@ _QUANTITIES: tuple[Mapping[str, float], ...] = (
     {f"{prefix}Hz": size for prefix, size in _PREFIXES.items()},
     {f"{prefix}OPS": size for prefix, size in _PREFIXES.items()},
     {f"{prefix}OPS/W": size for prefix, size in _PREFIXES.items()},
+    {f"{prefix}OPS/{area}": size for prefix, size in _PREFIXES.items() for area in _AREAS},
     {"×": 1, "x": 1},
 )
 """Units of one quantity each, by size."""

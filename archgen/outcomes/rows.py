@@ -98,7 +98,9 @@ def energy_row(energy: Energy, area: Area) -> Row:
 def area_row(area: Area) -> Row:
     """The columns of area, which need no run."""
     parts = {f"area_{name}_mm2": part.value for name, part in area.parts.items()}
-    return {"area_mm2": area.total.value, **parts}
+    whole = area.total
+    ends = {"area_mm2": whole.value, "area_low_mm2": whole.low, "area_high_mm2": whole.high}
+    return {**ends, **parts}
 
 
 def host_calls(program: Program) -> int:

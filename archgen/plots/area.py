@@ -14,7 +14,7 @@ from archgen.plots.panels import Panel, bar_figure, machine_labels, write_instea
 from archgen.plots.stacked import component_colours, draw_stack
 from archgen.plots.style import SETTINGS, keys, legend_columns
 
-_PART = re.compile(r"area_(.+)_mm2")
+_PART = re.compile(r"area_(?!low_|high_)(.+)_mm2")
 
 
 @rc_context(SETTINGS)

@@ -45,6 +45,12 @@ METRICS = (
     Metric("throughput", "samples/s", lambda row: number(row, "throughput_ips"), more=True),
     ENERGY,
     AREA,
+    Metric(
+        "throughput per area",
+        "samples/s/mm²",
+        lambda row: number(row, "throughput_per_mm2"),
+        more=True,
+    ),
     Metric("DRAM traffic", "MB", _traffic),
     Metric("matrix use", "%", lambda row: 100 * number(row, "matrix_utilization"), more=True),
 )

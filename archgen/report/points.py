@@ -80,8 +80,7 @@ class PointView:
     @property
     def per_mm2(self) -> float:
         """Samples per second and square millimetre."""
-        area = self.get("area_mm2")
-        return self.get("throughput_ips") / area if area > 0 else float("nan")
+        return self.get("throughput_per_mm2")
 
     @property
     def largest_stall(self) -> tuple[str, float]:

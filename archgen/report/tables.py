@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from archgen.outcomes.axes import axis_of
+from archgen.outcomes.holding import held_words
 from archgen.outcomes.point import DIMENSION, FIELD, Outcome
 from archgen.outcomes.rows import column_word
 from archgen.outcomes.stalls import STALLS
@@ -100,6 +101,8 @@ def points_sheet(
              lambda p: figure(p.get("energy_mj"))),
         Made(Heading("Area", "mm²"), lambda p: figure(p.get("area_mm2"))),
         Made(Heading("Per area", "samples/s/mm²"), lambda p: figure(p.per_mm2)),
+        Made(Heading("Of area", "TOPS/mm²", "reached, not the peak"),
+             lambda p: figure(p.get("tops_per_mm2"))),
         Made(Heading("Efficiency", "TOPS/W"), lambda p: figure(p.get("tops_per_w"))),
         Made(Heading("On host", "operators"), lambda p: count(p.get("host_ops"))),
         Made(Heading("Verified", number=False), _verified),
@@ -251,6 +254,8 @@ def waterfall_sheet(points: Sequence[PointView]) -> Sheet:
         Made(Heading("Set by", number=False, title="resource that makes this bound"),
              lambda p: word(p.text("bound_by") or NONE)),
         Made(Heading("Of least"), lambda p: part(p.get("of_bound"), bar=True)),
+        Made(Heading("Held by", number=False, title="that, or what took longer than it explains"),
+             lambda p: word(held_words(p.text("held_by")) or NONE)),
     ]  # fmt: skip
     parts = [(what, f"work_{column_word(what)}", what, said) for what, said in WORK.items()]
     parts += [(f"waits: {c}", f"stall_{c}", f"waits_{c}", s.meaning) for c, s in STALLS.items()]

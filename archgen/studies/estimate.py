@@ -15,6 +15,7 @@ import onnx
 
 from archgen.cache import content_hash
 from archgen.energy import costs_of
+from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import area_row
 from archgen.studies.models import Models
@@ -99,4 +100,4 @@ class EstimateBench:
             "host_ops": found.host_ops,
             **area_row(costs_of(arch).area),
         }
-        return Outcome(point.key, point.label, row)
+        return Outcome(point.key, point.label, row | merit_row(row))

@@ -36,6 +36,8 @@ from archgen.energy.sources import MissingSource
 from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.internal import said, written
 from archgen.models.load import ModelError
+from archgen.outcomes.holding import holding_row
+from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import (
     bound_row,
@@ -140,6 +142,7 @@ class Workbench:
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
         row |= energy_row(energy, costs.area)
+        row |= merit_row(row) | holding_row(row)
         row |= {"compile_s": compile_s, "verify_s": verify_s, "simulate_s": simulate_s}
         row |= checked
         row["note"] = "; ".join(filter(None, notes)) or None

@@ -45,13 +45,16 @@ def test_what_is_broken_says_where_by_how_much(path: Path) -> None:
   - latency <= 0.0062 s on other, n* for edge-*
   - {limit: peak_local_bytes <= 0.5 KiB, on: {batch: [1, 2]}}
   - energy >= 2.5 mJ
+  - tops_per_mm2 >= 900 GOPS/mm2
 """
-    assert list(map(str, checks(path, text, point()))) == [
+    assert list(map(str, checks(path, text, point(tops_per_mm2=0.6)))) == [
         "budgets.yaml:2: edge-a net b1 int8: latency_ms 6.2 ms, limit 5 ms: 24 % over",
         "budgets.yaml:3: edge-a net b1 int8: latency_ms 6.2 ms, limit 6.2 ms",
         "budgets.yaml:4: edge-a net b1 int8: peak_local_bytes 1,024 bytes, limit 512 bytes: "
         "100 % over",
         "budgets.yaml:5: edge-a net b1 int8: energy_mj 2 mJ, limit 2.5 mJ: 20 % under",
+        "budgets.yaml:6: edge-a net b1 int8: tops_per_mm2 0.6 TOPS/mm2, limit 0.9 TOPS/mm2: "
+        "33.3 % under",
     ]
 
 

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from archgen.cli.summary import results_table
+from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
@@ -31,7 +32,7 @@ def outcome(banks: int, model: str, latency: float, area: float, **more: object)
         BANKS: banks, "status": "ok", "latency_ms": latency, "throughput_ips": 1000 / latency,
         "area_mm2": area, "energy_mj": 2.0, "verified": True,
     } | more  # type: ignore[assignment]  # fmt: skip
-    return Outcome(f"{banks} {model}", "", row)
+    return Outcome(f"{banks} {model}", "", row | merit_row(row))
 
 
 OUTCOMES = (
@@ -54,6 +55,8 @@ def test_a_study_is_one_screen() -> None:
 def test_the_best_of_each_network_is_no_wrong_one() -> None:
     assert STUDY.best()["arch"].tolist() == ["edge-banks2", "edge-banks2"]
     assert STUDY.best("throughput_ips")["latency_ms"].tolist() == [2.0, 8.0]
+    small = STUDY.best("throughput_per_mm2")
+    assert small["arch"].tolist() == ["edge-banks1", "edge-banks1"], "250 a mm2, then 111"
     with pytest.raises(StudyError, match="did you mean 'latency_ms'"):
         STUDY.best("latncy_ms")
 

@@ -22,7 +22,7 @@ from archgen.cli.main import cli
 from archgen.energy import costs_of
 from archgen.exploration.constraints import parse_constraint
 from archgen.exploration.evaluate import Means
-from archgen.exploration.measures import measured
+from archgen.exploration.measures import is_estimable, measured, upwards
 from archgen.exploration.plan import load_exploration, load_surroundings
 from archgen.exploration.ranges import values_of
 from archgen.exploration.saving import save_found
@@ -30,6 +30,7 @@ from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
 from archgen.outcomes.fronts import dominates, front, ranks
+from archgen.outcomes.merit import merit_row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.estimate import COST_MODEL
@@ -140,12 +141,25 @@ def test_an_excess_is_what_is_not_met(comparison: str, bound: float, value: floa
     assert read.excess(None) == math.inf
 
 
-def test_quotients_are_measures() -> None:
+def test_figures_of_merit_are_measures() -> None:
     row = {"throughput_ips": 30.0, "average_w": 2.0, "latency_ms": 3.0, "area_mm2": 4.0}
+    row |= {"area_low_mm2": 3.0, "area_high_mm2": 6.0, "macs": 6e9}
+    row |= merit_row(row)
     assert measured(row, "throughput_per_watt") == 15
     assert measured(row, "latency_area") == 12
-    assert measured({"throughput_ips": 30.0}, "throughput_per_watt") is None
+    assert measured(row, "throughput_per_mm2") == 7.5
+    assert measured(row, "throughput_low_per_mm2") == 5, "at the high end of area"
+    assert measured(row, "throughput_high_per_mm2") == 10
+    assert measured(row, "tops_per_mm2") == pytest.approx(1), "12 operations in 3 ms on 4 mm2"
+    assert merit_row({"throughput_ips": 30.0, "area_mm2": 0.0}) == {}, "no area, no quotient"
     assert measured({"latency_ms": float("nan")}, "latency_ms") is None
+
+
+@pytest.mark.parametrize("name", ["throughput_per_mm2", "tops_per_mm2", "throughput_per_watt"])
+def test_more_merit_is_better(name: str) -> None:
+    assert upwards(name)
+    assert is_estimable(name) == (name == "throughput_per_mm2"), "which needs no run"
+    assert parse_constraint(f"{name} >= 2", ARCH).met(2.5)
 
 
 # Fronts

@@ -1,0 +1,37 @@
+"""What held a run up: the roof, or what took longer than the roof explains."""
+
+from __future__ import annotations
+
+import pytest
+
+from archgen.outcomes.holding import held_words, holding_row
+from archgen.outcomes.point import Row
+
+NEAR: Row = {
+    "bound_by": "bandwidth", "of_bound": 0.6, "work_products": 0.35, "work_padding": 0.1,
+    "stall_data": 0.5, "stall_conflict": 0.05, "latency_ms": 3.0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "held", "words"),
+    [
+        ({}, "bandwidth", "bandwidth"),
+        ({"of_bound": 0.5}, "bandwidth", "bandwidth"),  # it explains as much as the waits
+        ({"bound_by": "matrix", "of_bound": 0.19}, "stall_data", "waits: data"),
+        ({"bound_by": "matrix", "of_bound": 0.4, "stall_data": 0.1, "stall_conflict": 0.42},
+         "stall_conflict", "waits: conflict"),
+        ({"of_bound": 0.2, "stall_data": 0.1, "work_products_again": 0.3},
+         "work_products_again", "products again"),
+        ({"of_bound": 0.3, "stall_data": 0.2, "work_products": 0.7}, "bandwidth", "bandwidth"),
+        ({"bound_by": None, "of_bound": None}, "stall_data", "waits: data"),  # no bound is known
+    ],
+)  # fmt: skip
+def test_the_longest_share_of_the_time_holds_a_run(more: Row, held: str, words: str) -> None:
+    assert holding_row(NEAR | more) == {"held_by": held}
+    assert held_words(held) == words
+
+
+def test_a_program_without_instructions_is_held_by_nothing() -> None:
+    assert holding_row({"bound_by": "matrix", "of_bound": 0.0, "stall_data": 0.0}) == {}
+    assert holding_row({"latency_ms": 0.0}) == {}
