@@ -14,12 +14,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from archgen.cli.codes import Code
 from archgen.cli.options import extension_option
+from archgen.cli.rules import ignore_option
 from archgen.energy import Costs, costs_of
 from archgen.energy.ranges import Range
 from archgen.energy.sources import MissingSource
 from archgen.extensions import activate, extension
-from archgen.lint import brief
+from archgen.lint import brief, findings
 from archgen.schema import Mistake, load_all
 from archgen.schema.mistakes import Position
 from archgen.schema.peaks import Peaks, peaks
@@ -34,14 +36,20 @@ _LEAST_WIDTH = 118
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--energy", is_flag=True, help="Also print what each event and each part costs.")
+@ignore_option
 @extension_option
-def check(files: tuple[str, ...], energy: bool, extensions: tuple[str, ...]) -> None:
+def check(
+    files: tuple[str, ...], energy: bool, ignored: list[str], extensions: tuple[str, ...]
+) -> None:
     """Check architecture files and print what each machine could do at best.
 
     FILE is a path, a pattern or the name of a shipped architecture. Prints peak operations by
     element type, bytes per cycle of each memory level, on-chip capacity, the ridge point, the
     technology node and the estimated area; with --energy the figures behind it. Then what
-    `archgen lint` warns of. Every mistake of every file is reported; the exit code is then 2.
+    `archgen lint` warns of.
+
+    Exit code 0: the files are right, and what they describe could be built, perhaps with warnings.
+    1: an error of `archgen lint`. 2: a file is wrong; every mistake of every file is reported.
     """
     activate(tuple(map(extension, extensions)))
     archs, mistakes = load_all(files)
@@ -58,12 +66,14 @@ def check(files: tuple[str, ...], energy: bool, extensions: tuple[str, ...]) -> 
         console.print(peaks_table(priced, costs))
         for arch in priced if energy else ():
             console.print(costs_table(arch, costs[arch.name]))
-    for line in brief(archs):
+    found = [each for arch in archs for each in findings(arch, ignored)]
+    for line in brief(found):
         click.echo(line)
     for mistake in mistakes:
         click.echo(str(mistake), err=True)
     if mistakes:
-        sys.exit(2)
+        sys.exit(Code.WRONG_INPUT)
+    sys.exit(Code.BAD if any(each.rule.severity == "error" for each in found) else Code.GOOD)
 
 
 def peaks_table(archs: list[Arch], costs: dict[str, Costs]) -> Table:

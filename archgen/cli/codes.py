@@ -16,7 +16,8 @@ class Code(IntEnum):
     GOOD = 0
     """There is an answer, which may be that it does not fit, and all gates asked for are passed."""
     BAD = 1
-    """No answer or a bad one: a point failed, outputs are wrong, or an error of archgen's own."""
+    """No answer or a bad one: a point failed, outputs are wrong, nobody could build a machine
+    (`check`, `lint`), or an error of archgen's own."""
     WRONG_INPUT = 2
     """Files or options are wrong; nothing was run."""
     WORSE = 3

@@ -15,35 +15,18 @@ from collections.abc import Iterator, Sequence
 import click
 
 from archgen.cli.options import extension_option
+from archgen.cli.rules import ignore_option
 from archgen.extensions import activate, extension
-from archgen.lint import RULES, Finding, findings, located
+from archgen.lint import Finding, findings, located
 from archgen.lint.rules import SEVERITIES
 from archgen.schema.load import load_files
-from archgen.schema.mistakes import guess
 
 _WIDTH, _INDENT = 96, "    "
 
 
-def _rules(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    """Names of rules, several separated by commas; unknown ones are refused together."""
-    names = [name.strip() for text in given for name in text.split(",") if name.strip()]
-    wrong = [f"{name!r}{guess(name, RULES)}" for name in names if name not in RULES]
-    if wrong:
-        known = "`archgen explain lint` lists all"
-        raise click.BadParameter(f"no rule is called {', nor '.join(wrong)}; {known}")
-    return names
-
-
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="ARCH...")
-@click.option(
-    "--ignore",
-    "ignored",
-    multiple=True,
-    metavar="RULE",
-    callback=_rules,
-    help="Leave a rule out; may be repeated, or several separated by commas.",
-)
+@ignore_option
 @click.option("--strict", is_flag=True, help="Exit code 1 for warnings too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list.")
 @extension_option

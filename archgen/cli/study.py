@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,10 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import points_table, results_table, summary_lines
 from archgen.cli.terminal import show
-from archgen.lint import brief
+from archgen.lint import brief, findings
+from archgen.lint.rules import Kind
 from archgen.models.extents import Shape, asked, shapes
+from archgen.models.traits import kinds_of
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
@@ -250,5 +253,15 @@ def _report(result: Study, asked: Running, folder: Path) -> None:
 
 
 def _warnings(design: Design) -> Iterator[str]:
-    """What is implausible about its machines, once each."""
-    return brief(machine.arch for machine in design.machines)
+    """What is implausible about its machines, once each; notes where its networks are met by."""
+    found = (each for machine in design.machines for each in findings(machine.arch))
+
+    @cache
+    def kinds() -> set[Kind]:
+        return {
+            kind
+            for load in design.workloads
+            for kind in kinds_of(load.model, load.batches, dict(load.dims), dict(load.roles))
+        }
+
+    return brief(found, kinds)

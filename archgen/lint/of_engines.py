@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 
@@ -95,19 +96,32 @@ def _startup_long(seen: Subject, limit: float) -> Iterator[Sight]:
 
 
 def _depthwise_slow(seen: Subject, limit: float) -> Iterator[Sight]:
-    arch, dtype = seen.arch, seen.arch.types[0]
-    if not arch.matrix.present or arch.matrix.depthwise:
+    arch, matrix = seen.arch, seen.arch.matrix
+    if not matrix.present or matrix.depthwise:
         return
-    native = depthwise_cycles(arch.matrix, dtype, _PIXELS, _CHANNELS, _TAPS, behind=True)
-    taken = min(_on_array(arch, dtype), math.inf if _lacking(arch, dtype) else _on_lanes(arch))
-    if taken > limit * native / arch.matrix.units:
+    slow = (each for each in arch.types if each in _NETWORKS and _slowdown(arch, each) > limit)
+    for dtype in itertools.islice(slow, 1):
+        native = _native(arch, dtype)
         figure = (
-            f"a depthwise layer of {_CHANNELS} channels, 56 x 56, takes {taken:,.0f} cycles; "
-            f"with a depthwise mode the array would take {native / arch.matrix.units:,.0f}"
+            f"a depthwise layer of {_CHANNELS} channels, 56 x 56, {dtype}, takes"
+            f" {native * _slowdown(arch, dtype):,.0f} cycles; with a depthwise mode the array would"
+            f" take {native:,.0f}"
         )
         usual = "of use where networks have such layers (MobileNet, EfficientNet)"
         chip = "AMD DPUCZDX8G (PG338) and Arm Ethos-U (Vela) have one"
         yield Sight(("matrix", "depthwise"), figure, usual, chip)
+
+
+def _slowdown(arch: Arch, dtype: str) -> float:
+    """Cycles of the layer on the quicker engine for each cycle with a depthwise mode."""
+    lanes = math.inf if _lacking(arch, dtype) else _on_lanes(arch)
+    return min(_on_array(arch, dtype), lanes) / _native(arch, dtype)
+
+
+def _native(arch: Arch, dtype: str) -> float:
+    """Cycles of the array for the layer, if it had a depthwise mode."""
+    cycles = depthwise_cycles(arch.matrix, dtype, _PIXELS, _CHANNELS, _TAPS, behind=True)
+    return cycles / arch.matrix.units
 
 
 def _depthwise_types(seen: Subject, limit: float) -> Iterator[Sight]:
@@ -147,12 +161,15 @@ def _on_array(arch: Arch, dtype: str) -> float:
 
 
 def _in_groups(arch: Arch, dtype: str, each: int) -> float:
-    """Cycles of the array for the layer, `each` channels as one product."""
+    """Cycles of the array for the layer, `each` channels as one product; several share no tiles
+    with the layers around them, so both sides of them pass through DRAM."""
+    moved = 2 * 2 * _PIXELS * _CHANNELS * size_of(dtype) if each > 1 else 0
     apart = 1 if arch.matrix.granularity == "conv" else _TAPS
     cycles = int(
         product_cycles(arch.matrix, dtype, _PIXELS, each, each, _TAPS // apart, behind=True)
     )
-    return _CHANNELS // each * apart * cycles / arch.matrix.units
+    taken = _CHANNELS // each * apart * cycles / arch.matrix.units
+    return taken + moved / arch.dram_bytes_per_cycle
 
 
 def _vector_requantize(seen: Subject, limit: float) -> Iterator[Sight]:
@@ -167,18 +184,20 @@ def _vector_requantize(seen: Subject, limit: float) -> Iterator[Sight]:
 
 
 def _network_type(seen: Subject, limit: float) -> Iterator[Sight]:
-    arch, first = seen.arch, seen.arch.types[0]
-    known = sum(name in _NETWORKS for name in arch.types[:1])
-    if arch.matrix.present and known < limit:
+    arch = seen.arch
+    others = [name for name in arch.types if name in _NETWORKS]
+    for place, dtype in enumerate(arch.types):
+        if not arch.matrix.present or (dtype in _NETWORKS) >= limit:
+            continue
+        asked = f"--dtype {dtype}" if place else "no --dtype"
         figure = (
-            f"networks are quantized to int8 or stay real, none becomes {first}: the array runs no"
-            " product of a study that asks for no --dtype; what is real and what neither the array"
+            f"networks are quantized to int8 or stay real, none becomes {dtype}: the array runs no"
+            f" product of a study that asks for {asked}; what is real and what neither the array"
             " nor the lanes have is the host's"
         )
-        others = [name for name in arch.types if name in _NETWORKS]
         held = f"{others[0]} first" if others else f"one of {', '.join(_NETWORKS)} here"
-        usual = f"{held}, and in matrix.rate; a rate below 1 says that it is slower"
-        yield Sight(("types",), figure, usual, seen.nearest())
+        usual = f"{held}, {dtype} in matrix.rate alone; a rate below 1 says that it is slower"
+        yield Sight(("types", place), figure, usual, seen.nearest())
 
 
 def _vector_real(seen: Subject, limit: float) -> Iterator[Sight]:

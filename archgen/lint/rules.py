@@ -14,6 +14,8 @@ from archgen.schema.source import read_tree
 from archgen.schema.tree import plain
 
 FILE = Path(__file__).with_name("rules.yaml")
+Kind = Literal["depthwise"]
+"""Layers that not every network has."""
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: dict[Severity, str] = {
     "error": "nobody builds this",
@@ -32,6 +34,8 @@ class Rule(Part):
     limit: float
     measure: str
     """Of what `limit` is the number."""
+    layers: Kind | None = None
+    """What networks must have for the rule to matter: a study of such says its notes too."""
     source: str
     """Of the limit; `chips`: the published chips."""
     status: Literal["read", "derived", "recalled", "assumed"] = "derived"
