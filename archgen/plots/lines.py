@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from matplotlib import rc_context
@@ -17,13 +18,15 @@ from archgen.outcomes.axes import Axis, axes
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.knee import CLOSE, knee
 from archgen.outcomes.slices import Slice, slices
-from archgen.plots.metrics import AREA, METRICS, Metric, known, peaks
+from archgen.plots.bars import shown
+from archgen.plots.metrics import METRICS, Metric, known, peaks
 from archgen.plots.panels import square_figure
 from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
 from simmodel.arch import Arch
 
 _MOST_NETWORKS, _MOST_LINES, _MOST_FAINT = 8, 8, 60
 _MOST_TICKS = 9
+Points = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,9 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     `column` is that of an axis with an order (`archgen.outcomes.axes`): a field of the machine, a
     size of the network, an option of the compiler; its scale is logarithmic where its values grow
     by factors. A line is a network, or of one network each setting of the other axes, all else
-    equal. A ring marks the knee: the least value from which on no larger one is better by more
-    than 5 %. A cross at the bottom is a point that does not fit. Over the size of a memory there
+    equal; it is dashed across values that were not run, as a search leaves them. A ring marks the
+    knee: the least value from which on no larger one is better by more than 5 %; a line with gaps
+    has none. A cross at the bottom is a point that does not fit. Over the size of a memory there
     are lines of what is alive at once in it. Raises KeyError for a column that is no such axis.
     """
     every = axes(frame, archs)
@@ -60,8 +64,10 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     figure, grid = square_figure(
         max(1, len(metrics)), title, share=False, columns=3 if len(metrics) < 7 else 4
     )
-    knees = [_draw(panel, axis, each, lines) for panel, each in zip(grid, metrics, strict=False)]
-    _legend(figure, lines, left, any(knees))
+    signs: set[str] = set()
+    for panel, each in zip(grid, metrics, strict=False):
+        signs |= _draw(panel, axis, each, lines)
+    _legend(figure, lines, left, signs)
     return figure
 
 
@@ -117,35 +123,66 @@ def _place(one: Slice) -> list[float]:
     return [float(axis.values.index(value)) for axis, value in one.fixed]
 
 
-def _draw(panel: Axes, axis: Axis, metric: Metric, lines: Sequence[Line]) -> bool:
-    """Draw one panel; gives whether a line has a knee."""
-    found = False
+def _draw(panel: Axes, axis: Axis, metric: Metric, lines: Sequence[Line]) -> set[str]:
+    """Draw one panel; gives what of the legend is in it: `knee`, `gap`."""
+    found: set[str] = set()
     panel.set_title(metric.title)
     panel.set_xlabel(axis.title)
     _over(panel, axis)
     for line in lines:
-        points = [(at(axis, row), metric.of(row)) for row in line.slice.rows]
-        real = [(x, y) for x, y in points if not math.isnan(y)]
+        runs = _runs(axis, line.slice, metric)
         if not line.label:
-            panel.plot(*_columns(real), "-", lw=0.8, alpha=0.35, color=line.colour)
+            for run in runs:
+                panel.plot(*_columns(run), "-", lw=0.8, alpha=0.35, color=line.colour)
             continue
-        panel.plot(
-            *_columns(real), "-", marker=line.marker, ms=4.5, lw=1.4, color=line.colour,
-            mec="white", mew=0.5,
-        )  # fmt: skip
-        refused = [x for x, y in points if math.isnan(y)]
-        if refused:
-            panel.plot(
-                refused, [0.02] * len(refused), "x", color=line.colour, ms=5,
-                transform=panel.get_xaxis_transform(),
-            )  # fmt: skip
-        index = knee([y for _, y in real], metric.more) if metric is not AREA else None
-        if index is not None:
-            found = True
-            panel.plot(*_columns([real[index]]), "o", ms=11, mfc="none", mec=line.colour, mew=1.4)
+        found |= _draw_line(panel, axis, metric, line, runs)
     values = [metric.of(row) for line in lines for row in line.slice.rows]
     _along(panel, [value for value in values if not math.isnan(value)])
     return found
+
+
+def _draw_line(
+    panel: Axes, axis: Axis, metric: Metric, line: Line, runs: Sequence[Points]
+) -> set[str]:
+    """A line with a label: whole where neighbours were run, dashed across what was not."""
+    found: set[str] = set()
+    for run in runs:
+        panel.plot(
+            *_columns(run), "-", marker=line.marker, ms=4.5, lw=1.4, color=line.colour,
+            mec="white", mew=0.5,
+        )  # fmt: skip
+    for before, after in pairwise(runs):
+        found.add("gap")
+        ends = [before[-1], after[0]]
+        panel.plot(*_columns(ends), ls=(0, (2, 3)), lw=0.9, color=line.colour, zorder=1.5)
+    refused = [at(axis, row) for row in line.slice.rows if math.isnan(metric.of(row))]
+    if refused:
+        panel.plot(
+            refused, [0.02] * len(refused), "x", color=line.colour, ms=5,
+            transform=panel.get_xaxis_transform(),
+        )  # fmt: skip
+    # Where larger values were left out nobody knows whether they are better.
+    index = knee([y for _, y in runs[0]], metric.more) if len(runs) == 1 and metric.buys else None
+    if index is not None:
+        found.add("knee")
+        panel.plot(*_columns([runs[0][index]]), "o", ms=11, mfc="none", mec=line.colour, mew=1.4)
+    return found
+
+
+def _runs(axis: Axis, one: Slice, metric: Metric) -> list[Points]:
+    """The points of a slice, divided wherever a value of the axis was not run or has no figure."""
+    made: list[Points] = []
+    places = {value: place for place, value in enumerate(axis.values)}
+    last = -math.inf
+    for row in one.rows:
+        value, y = axis.value(row), metric.of(row)
+        if value is None or math.isnan(y):
+            continue
+        if places[value] != last + 1:
+            made.append([])
+        last = places[value]
+        made[-1].append((axis.number(value), y))
+    return made
 
 
 def at(axis: Axis, row: Record) -> float:
@@ -176,16 +213,16 @@ def _along(panel: Axes, values: Sequence[float]) -> None:
         panel.set_yscale("log")
         panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         panel.yaxis.set_minor_locator(NullLocator())
-        panel.yaxis.set_major_formatter(lambda value, _: f"{value:.4g}")
+        panel.yaxis.set_major_formatter(lambda value, _: shown(value))
     else:
         panel.set_ylim(0, 1.1 * max(values) or 1.0)
 
 
-def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+def _columns(points: Points) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
 
 
-def _legend(figure: Figure, lines: Sequence[Line], left: int, knees: bool) -> None:
+def _legend(figure: Figure, lines: Sequence[Line], left: int, signs: set[str]) -> None:
     handles: list[Any] = [
         Line2D([], [], color=line.colour, marker=line.marker, ms=5, label=line.label)
         for line in lines
@@ -195,7 +232,11 @@ def _legend(figure: Figure, lines: Sequence[Line], left: int, knees: bool) -> No
         handles.append(
             Line2D([], [], color=MUTED, lw=0.7, alpha=0.6, label="at other values of other axes")
         )
-    if knees:
+    if "gap" in signs:
+        handles.append(
+            Line2D([], [], color=MUTED, lw=0.9, ls=(0, (2, 3)), label="nothing run between")
+        )
+    if "knee" in signs:
         handles.append(
             Line2D([], [], ls="", marker="o", ms=10, mfc="none", color=INK,
                    label=f"knee: nothing larger is better by more than {100 * CLOSE:g} %")

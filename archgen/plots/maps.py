@@ -1,4 +1,8 @@
-"""Two swept fields: figures of the points as a map over both, with contours."""
+"""Two swept fields: figures of the points as a map over both, with lines of equal value.
+
+The one idea: shades may not say more than the figures do. They span a quarter at least, so that
+points which are all within 2 % look alike, and the title says how far apart the points are.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,24 @@ from archgen.outcomes.axes import Axis, Value, axes
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.slices import Slice, slices
 from archgen.plots.bars import shown
+from archgen.plots.isolines import draw_isolines, levels
 from archgen.plots.metrics import ENERGY, LATENCY, Metric, known
-from archgen.plots.panels import TITLE_LETTERS, square_figure
+from archgen.plots.panels import refusal, square_figure
 from archgen.plots.style import DARK, LIGHT, MUTED, SETTINGS, colour_bar
 from simmodel.arch import Arch
 
 _MOST_MAPS, _MOST_NETWORKS = 3, 4
 _FULL = 0.6
 """Share of a map's places that have a point, at least."""
-_NUMBERED, _CONTOURED = 64, 3
-"""Most cells that are numbered; least values on each axis of a map with contours."""
+_NUMBERED, _ABREAST = 64, 16
+"""Most cells that are numbered, and most of them in a row."""
+_SPAN, _ALIKE = 1.25, 1.05
+"""Ratio that shades span at least; ratio up to which there are no lines."""
+_CELL = (0.4, 0.29)
+"""Inches of a numbered cell, at least."""
+_FAR = 2.0
+"""Ratio from which on it is told as a factor."""
+_TITLE_LETTERS, _MOST_TICKS = 44, 16
 _COLOURS = "cividis_r"
 """Of even lightness, so that a print in grey says the same; dark is much."""
 
@@ -53,7 +65,12 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     figure, grid = square_figure(
         max(1, len(maps) * len(metrics)), title, share=False, columns=max(1, len(metrics))
     )
-    figure.set_size_inches(max(6.4, 4.2 * len(metrics)), 0.9 + 3.2 * max(1, len(maps)))
+    sizes = [[len(_held(axis, one)) for axis in (across, along)] for one in maps] or [[1, 1]]
+    numbered = [size for size in sizes if _is_numbered(*size)]
+    cells = [max((size[n] for size in numbered), default=1) for n in (0, 1)]
+    width = max(4.2, 1.6 + _CELL[0] * cells[0]) * len(metrics)
+    height = max(3.2, 1.2 + _CELL[1] * cells[1]) * max(1, len(maps))
+    figure.set_size_inches(max(6.4, width), 0.9 + height)
     pairs = [(one, metric) for one in maps for metric in metrics]
     for panel, (one, metric) in zip(grid, pairs, strict=False):
         _draw(figure, panel, one, metric, (across, along))
@@ -99,56 +116,82 @@ def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[A
     across, along = pair
     held = [_held(axis, one) for axis in pair]
     values = np.full((len(held[1]), len(held[0])), np.nan)
-    refused: list[tuple[int, int]] = []
+    refused: dict[tuple[int, int], str] = {}
     for row in one.rows:
         x, y = held[0].index(across.value(row)), held[1].index(along.value(row))
         values[y, x] = metric.of(row)
         if row["status"] != "ok":
-            refused.append((x, y))
-    words = [metric.title, ", ".join(filter(None, [one.network, one.label]))]
-    panel.set_title("\n".join([words[0], *textwrap.wrap(words[1], TITLE_LETTERS)]), fontsize=9)
+            refused[x, y] = refusal(row)
+    numbered = _is_numbered(*map(len, held))
+    words = [metric.title, _apart(values), ", ".join(filter(None, [one.network, one.label]))]
+    if refused and not numbered:
+        words.append(f"x: {', '.join(dict.fromkeys(refused.values()))}")
+    lines = [line for each in words for line in textwrap.wrap(each, _TITLE_LETTERS)]
+    panel.set_title("\n".join(lines), fontsize=9)
     for axis, own, side in zip(pair, held, (panel.xaxis, panel.yaxis), strict=True):
-        side.set_ticks(range(len(own)), [_tick(axis, value) for value in own])
+        step = math.ceil(len(own) / _MOST_TICKS)
+        side.set_ticks(range(0, len(own), step), [_tick(axis, value) for value in own[::step]])
         side.set_label_text(axis.title)
     panel.grid(visible=False)
-    _shade(figure, panel, values, metric)
-    for x, y in refused:
-        panel.text(x, y, "does\nnot fit", ha="center", va="center", fontsize=6.5, color=MUTED)
+    _shade(figure, panel, values, numbered)
+    for (x, y), why in refused.items():
+        text = "\n".join(textwrap.wrap(why, 11)) if numbered else "x"
+        panel.text(x, y, text, ha="center", va="center", fontsize=6.5, color=MUTED)
 
 
-def _shade(figure: Figure, panel: Axes, values: NDArray[np.float64], metric: Metric) -> None:
+def _is_numbered(columns: int, rows: int) -> bool:
+    return columns * rows <= _NUMBERED and columns <= _ABREAST
+
+
+def _apart(values: NDArray[np.float64]) -> str:
+    """`1.02 to 1.04, 2 % apart`."""
     real = values[np.isfinite(values)]
     if not real.size:
+        return ""
+    low, high = float(real.min()), float(real.max())
+    if not 0 < low < high:
+        return f"{shown(low)} everywhere" if low == high else ""
+    ratio, digits = high / low, _digits(low, high)
+    apart = f"{ratio:.3g} times" if ratio >= _FAR else f"{100 * (ratio - 1):.2g} %"
+    return f"{_exact(low, digits)} to {_exact(high, digits)}, {apart} apart"
+
+
+def _digits(low: float, high: float) -> int:
+    """As many as tell the ends apart, three to five."""
+    apart = (high - low) / high if high > 0 else 0.0
+    return 3 if apart > 0.02 or not apart else min(5, 1 + math.ceil(-math.log10(apart)))
+
+
+def _exact(value: float, digits: int) -> str:
+    """With all of its digits, zeros too, so that neighbours compare."""
+    whole = abs(value) >= 10 ** (digits - 1)
+    return f"{value:,.0f}" if whole else f"{value:#.{digits}g}"
+
+
+def _shade(figure: Figure, panel: Axes, values: NDArray[np.float64], numbered: bool) -> None:
+    real = values[np.isfinite(values)]
+    if not real.size:
+        panel.set_xlim(-0.5, values.shape[1] - 0.5)
+        panel.set_ylim(-0.5, values.shape[0] - 0.5)
         return
     low, high = float(real.min()), float(real.max())
-    norm = LogNorm(low, high) if 0 < 3 * low < high else Normalize(low, high)
+    top = max(high, _SPAN * low)
+    norm = LogNorm(low, top) if 0 < 3 * low < top else Normalize(low, top)
     drawn = panel.imshow(values, cmap=_COLOURS, norm=norm, aspect="auto", origin="lower")
-    levels = _levels(low, high)
-    if min(values.shape) >= _CONTOURED and np.isfinite(values).all() and levels:
-        lines = panel.contour(values, levels=levels, colors=LIGHT, linewidths=0.9)
-        if values.size > _NUMBERED:
-            panel.clabel(lines, fmt=lambda value: shown(value), fontsize=7)
-    if values.size <= _NUMBERED:
-        _number(panel, values, drawn)
-    colour_bar(figure, drawn, panel)
+    at = levels(low, high) if high > _ALIKE * low else []
+    draw_isolines(panel, values, at)
+    if numbered:
+        _number(panel, values, drawn, _digits(low, high))
+    colour_bar(figure, drawn, panel, marks=at)
 
 
-def _levels(low: float, high: float) -> list[float]:
-    """Some values between, at equal factors where they are far apart."""
-    if not low < high:
-        return []
-    if 0 < 3 * low < high:
-        return [float(value) for value in np.geomspace(low, high, 7)[1:-1]]
-    return [float(value) for value in np.linspace(low, high, 7)[1:-1]]
-
-
-def _number(panel: Axes, values: NDArray[np.float64], drawn: ScalarMappable) -> None:
+def _number(panel: Axes, values: NDArray[np.float64], drawn: ScalarMappable, digits: int) -> None:
     shades = drawn.to_rgba(values)
     for (y, x), value in np.ndenumerate(values):
         if not math.isnan(value):
             red, green, blue, _ = shades[y, x]
             dark = 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
             panel.text(
-                x, y, shown(value), ha="center", va="center", fontsize=7.5,
+                x, y, _exact(value, digits), ha="center", va="center", fontsize=7.5,
                 color=DARK if dark else LIGHT,
             )  # fmt: skip

@@ -26,6 +26,8 @@ class Metric:
     """Its value in `unit`, NaN where it is missing."""
     more: bool = False
     """Whether more of it is better."""
+    buys: bool = True
+    """Whether a larger machine is made to better it; area is what it is paid with."""
 
     @property
     def title(self) -> str:
@@ -39,7 +41,7 @@ def _traffic(row: Record) -> float:
 
 LATENCY = Metric("latency", "ms", lambda row: number(row, "latency_ms"))
 ENERGY = Metric("energy", "mJ", lambda row: number(row, "energy_mj"))
-AREA = Metric("area", "mm²", lambda row: number(row, "area_mm2"))
+AREA = Metric("area", "mm²", lambda row: number(row, "area_mm2"), buys=False)
 METRICS = (
     LATENCY,
     Metric("throughput", "samples/s", lambda row: number(row, "throughput_ips"), more=True),
@@ -69,4 +71,5 @@ def peaks(rows: Sequence[Record]) -> list[Metric]:
 
 
 def _peak(column: str, memory: str) -> Metric:
-    return Metric(f"{memory} memory alive at once", "KiB", lambda row: number(row, column) / 1024)
+    name = f"{memory} memory alive at once"
+    return Metric(name, "KiB", lambda row: number(row, column) / 1024, buys=False)

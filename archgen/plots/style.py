@@ -114,14 +114,30 @@ def say(axes: Axes, text: str) -> None:
     axes.text(0.02, 0.6, text, transform=axes.transAxes, color=MUTED, style="italic", va="center")
 
 
-def colour_bar(figure: Figure, shades: ScalarMappable, axes: Axes, text: str = "") -> None:
-    """What shades mean: a few round values from the least to the most."""
+def colour_bar(
+    figure: Figure,
+    shades: ScalarMappable,
+    axes: Axes,
+    text: str = "",
+    marks: Sequence[float] = (),
+) -> None:
+    """What shades mean: values from the least to the most, those of `marks` with a line across."""
     least, most = shades.get_clim()
     assert least is not None
     assert most is not None
     bar = figure.colorbar(shades, ax=axes, format=lambda value, _: f"{value:.3g}", pad=0.02)
-    whole = [math.log(least), math.log(most)] if least > 0 else [least, most]
-    steps = [whole[0] + (whole[1] - whole[0]) * n / 4 for n in range(5)]
-    bar.set_ticks([min(most, max(least, math.exp(at) if least > 0 else at)) for at in steps])
+    log = least > 0
+
+    def place(value: float) -> float:
+        return math.log(value) if log else value
+
+    first, last = place(least), place(most)
+    inner = [place(value) for value in marks] or [first + (last - first) * n / 4 for n in (1, 2, 3)]
+    room = (last - first) / 12
+    steps = [first, *(at for at in inner if first + room < at < last - room), last]
+    bar.set_ticks([min(most, max(least, math.exp(at) if log else at)) for at in steps])
     bar.minorticks_off()
+    for value in marks:
+        bar.ax.axhline(value, color=LIGHT, lw=2.0)
+        bar.ax.axhline(value, color=DARK, lw=0.9)
     bar.set_label(text)

@@ -71,9 +71,11 @@ _SAID: Mapping[str, tuple[str, str]] = {
 }  # fmt: skip
 
 _OF_SWEPT: Mapping[str, tuple[str, str]] = {
-    "sweep": ("Over", "A line goes through points that differ in this alone. A ring is the least "
-              "value from which on no larger one is better by more than 5 %."),
-    "map": ("Over", "Each cell is a point, all else equal; lines join what is equally good."),
+    "sweep": ("Over", "A line goes through points that differ in this alone, dashed across what "
+              "was not run. A ring is the least value from which on no larger one is better by "
+              "more than 5 %."),
+    "map": ("Over", "Each cell is a point, all else equal. On one side of a line all cells are "
+            "below its level. Cells of one shade are alike: shades span a quarter at least."),
 }  # fmt: skip
 """The same for figures over swept columns, by the first word of their names."""
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from itertools import combinations, product
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ from archgen.plots import (
     scatter_figure,
     sweep_figure,
 )
+from archgen.plots.isolines import edges, levels
 from archgen.plots.lines import sweep_columns
 from archgen.plots.maps import map_columns
 from archgen.plots.saving import MOST_ROWS, overview_figures, quickest
@@ -143,7 +145,23 @@ def test_a_point_without_a_result_is_a_cross_and_no_part_of_the_line() -> None:
     ]
 
 
-def test_two_fields_are_a_map_with_numbers_and_contours() -> None:
+def test_a_line_is_dashed_across_what_a_search_left_out_and_has_no_knee() -> None:
+    frame, archs = study([64, 128, 256, 512, 1024], [4.0, 8.0], [16])
+    left_out = (frame[RATE] == 4e9) & (frame[SIZE] == 128 * KIB)
+    figure = sweep_figure(frame[~left_out], archs, SIZE)
+    panel = figure.axes[0]
+    assert sorted(xs for xs, _ in curves(panel)) == [
+        [64], [64, 128, 256, 512, 1024], [256, 512, 1024],
+    ]  # fmt: skip
+    (gap,) = [line for line in panel.get_lines() if line.get_linestyle() == "--"]
+    assert list(gap.get_xdata()) == [64, 256]
+    # 8 GB/s was run at every size: 4 ms from 256 KiB on. What 4 GB/s does at 128 KiB is not known.
+    assert rings(panel) == [(256, 4)]
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "nothing run between" in said
+
+
+def test_two_fields_are_a_map_with_numbers_and_lines() -> None:
     frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
     assert map_columns(frame, archs) == [(SIZE, RATE)]
     figure = map_figure(frame, archs, (SIZE, RATE))
@@ -152,16 +170,71 @@ def test_two_fields_are_a_map_with_numbers_and_contours() -> None:
     assert shades.get_array().shape == (3, 4)
     assert shades.get_array()[0].tolist() == pytest.approx([32, 16 * math.sqrt(2), 16, 16])
     assert [tick.get_text() for tick in latency.get_xticklabels()] == ["64", "128", "256", "512"]
-    assert len(latency.texts) == 12
-    assert latency.collections  # contours
+    assert latency.get_title("left").splitlines()[1] == "4.00 to 32.0, 8 times apart"
+    texts = [text.get_text() for text in latency.texts]
+    assert texts.count("16.0") == 3
+    assert sorted(texts[:3]) == ["10", "20", "5"]  # levels, and 12 numbers
+    assert len(texts) == 15
+
+
+def test_labels_of_lines_stand_clear_of_the_numbers() -> None:
+    frame, archs = study([32 * 2**n for n in range(8)], [2.0 + n for n in range(8)], [16])
+    figure = map_figure(frame, archs, (SIZE, RATE))
+    figure.draw_without_rendering()
+    panel = figure.axes[0]
+    boxes = [text.get_window_extent() for text in panel.texts]
+    assert len(boxes) > 64
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+def test_points_that_are_all_alike_look_alike() -> None:
+    frame, archs = study([256, 512, 1024], [4.0, 4.02, 4.04], [16])
+    panel = map_figure(frame, archs, (SIZE, RATE)).axes[0]
+    assert panel.get_title("left").splitlines()[1] == "7.921 to 8.000, 1 % apart"
+    assert not panel.collections  # no lines
+    (shades,) = panel.get_images()
+    low, high = shades.get_clim()
+    assert high == pytest.approx(1.25 * low)
 
 
 def test_a_map_says_what_does_not_fit() -> None:
     frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
     frame.loc[0, ["status", "latency_ms", "energy_mj"]] = ["does_not_fit", math.nan, math.nan]
+    frame.loc[5, ["status", "latency_ms", "energy_mj"]] = ["unsupported", math.nan, math.nan]
     texts = [text.get_text() for text in map_figure(frame, archs, (SIZE, RATE)).axes[0].texts]
-    assert texts.count("does\nnot fit") == 1
-    assert len(texts) == 12
+    assert texts.count("does not\nfit") == 1
+    assert texts.count("unsupported") == 1
+
+
+def test_levels_are_round_and_few() -> None:
+    assert levels(0.139, 0.603) == [0.15, 0.2, 0.3, 0.5]
+    assert levels(0.213, 0.243) == pytest.approx([0.22, 0.23, 0.24])
+    assert levels(1, 1e6) == [10, 100, 1e3, 1e4, 1e5]
+    assert levels(2, 2) == []
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda width: st.lists(
+            st.lists(st.sampled_from([1.0, 2.0, 3.0, math.nan]), min_size=width, max_size=width),
+            min_size=1, max_size=5,
+        )
+    )
+)  # fmt: skip
+def test_a_line_runs_between_every_pair_of_neighbours_that_it_parts(
+    cells: list[list[float]],
+) -> None:
+    values = np.array(cells)
+    pairs = [(*np.stack([values[:, :-1], values[:, 1:]]).reshape(2, -1),)]
+    pairs += [(*np.stack([values[:-1], values[1:]]).reshape(2, -1),)]
+    parted = sum(
+        not math.isnan(a + b) and (a < 2) != (b < 2)
+        for one in pairs
+        for a, b in zip(*one, strict=True)
+    )
+    found = edges(values, 2.0)
+    assert len(found) == len(set(found)) == parted
+    assert all(math.dist(*edge) == 1 for edge in found)
 
 
 def test_a_star_of_sweeps_is_lines_through_the_machine_in_its_middle() -> None:
