@@ -52,6 +52,8 @@ class EnergyTable(Part):
         "lpddr4", "lpddr5", "ddr3", "ddr4", "ddr5", "gddr5", "gddr6", "hbm2", "hbm3", "sram"
     ] = "lpddr4"
     """Kind of the memory behind the chip."""
+    interface: Literal["own", "shared"] = "own"
+    """To DRAM: pads and controllers of its own, or a port of the system's, which serves others."""
     mac: dict[ElementType, Energy] = {}
     """One multiply-accumulate with its operand registers, by element type."""
     vector: VectorEnergy = VectorEnergy()

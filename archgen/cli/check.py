@@ -84,17 +84,18 @@ def peaks_table(archs: list[Arch], costs: dict[str, Costs]) -> Table:
         box=SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
         pad_edge=False,
-        caption="memory levels: bytes per core cycle",
+        caption="memory levels: bytes per core cycle; +DRAM: its interface",
     )
     table.add_column("architecture", no_wrap=True)
     for heading in ("cores", "GHz", "TOPS", *(_LEVELS[role] for role in levels)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("on chip", justify="right", no_wrap=True)
-    for heading in ("ridge\nMAC/B", "nm", "mm2"):
+    for heading in ("ridge\nMAC/B", "nm", "mm2\n+DRAM"):
         table.add_column(heading, justify="right", no_wrap=True)
     for arch, best in derived:
-        area = costs[arch.name].area.total.value
-        table.add_row(*_row(arch, best, levels), f"{arch.energy.node:g}", f"{area:.3g}")
+        area = costs[arch.name].area
+        sizes = f"{area.core.value:.3g}\n+{area.total.value - area.core.value:.2g}"
+        table.add_row(*_row(arch, best, levels), f"{arch.energy.node:g}", sizes)
     return table
 
 
@@ -142,4 +143,5 @@ def _priced(costs: Costs) -> Iterator[tuple[str, str, Range]]:
     yield "instruction", "pJ", costs.instruction
     yield "leakage", "mW", costs.leakage
     yield from ((f"area {name}", "mm2", cost) for name, cost in costs.area.parts.items())
+    yield "area without dram", "mm2", costs.area.core
     yield "area", "mm2", costs.area.total

@@ -18,6 +18,7 @@ from rich.table import Table
 
 from archgen.cli.terminal import plain_table, show
 from archgen.energy import costs_of
+from archgen.energy.interface import has_own
 from archgen.energy.ranges import Range
 from archgen.energy.sensitivity import effects
 from archgen.schema import load_archs
@@ -80,7 +81,9 @@ def _changes(arch: Arch) -> list[dict[str, Any]]:
 
 def _sums_lines(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     area = costs_of(arch).area
-    yield f"{arch.name}, {arch.energy.node:g} nm: {_sized(area.total)}"
+    own = "its own" if has_own(arch) else "a port of the system's"
+    yield f"{arch.name}, {arch.energy.node:g} nm: {_sized(area.core)} without interface to DRAM"
+    yield f"{' ' * len(arch.name)}  with it: {_sized(area.total)}; it is {own}"
     for part, whole in area.parts.items():
         share = whole.value / area.total.value if area.total.value else 0.0
         yield f"\n{part:{_NAMES}} {share:6.1%}  {_sized(whole)}"

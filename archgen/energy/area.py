@@ -12,16 +12,15 @@ from functools import cached_property
 
 from archgen.energy.engines import matrix_terms, scalar_terms, vector_terms
 from archgen.energy.front_end import front_end_terms
+from archgen.energy.interface import PART as INTERFACE
+from archgen.energy.interface import interface_terms
 from archgen.energy.memories import memory_terms
-from archgen.energy.movers import copy_terms, interface_terms, link_terms
+from archgen.energy.movers import copy_terms, link_terms
 from archgen.energy.ranges import Range, total
 from archgen.energy.sources import Source
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
 from simmodel.arch import Arch
-
-OFF_CORE = "dram"
-"""The part that belongs to DRAM: no share is added to it, and it does not leak with the logic."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class Area:
 
     @property
     def core(self) -> Range:
-        """mm2 of everything but what belongs to DRAM."""
-        return total(part for name, part in self.parts.items() if name != OFF_CORE)
+        """mm2 of everything but the interface to DRAM."""
+        return total(part for name, part in self.parts.items() if name != INTERFACE)
 
 
 def area_of(arch: Arch, figures: Figures, source: Source) -> Area:

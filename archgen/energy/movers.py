@@ -1,4 +1,4 @@
-"""Area of what moves data: copy engines, links, and the interface to DRAM.
+"""Area of what moves data on the chip: copy engines and links.
 
 The one idea: width is bandwidth over the clock, so twice the rate is twice the wires, registers and
 shifters, and requests in flight each have an entry that remembers them.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from archgen.energy.ranges import Range
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
 from archgen.schema.peaks import instances
@@ -85,30 +84,3 @@ def _ends(arch: Arch, link: Link) -> int:
     roles = {*link.from_, *link.to}
     counts = (1 if role == "dram" else instances(arch, role) / spans(arch, link) for role in roles)
     return sum(max(1, math.ceil(count)) for count in counts)
-
-
-def interface_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
-    """What stands on the chip for DRAM: pads and drivers by rate, a controller by channel."""
-    given = arch.energy.memories.items()
-    stated = next((known.area for name, known in given if name == "dram"), None)
-    if stated is not None:
-        one = Range(stated, stated, stated, stated=True)
-        yield Term("dram", "interface", (), f"{stated:.4g} mm2 (energy.memories.dram.area)", one)
-        return
-    dram, kind = arch.memories.dram, figures.interface[arch.energy.dram]
-    rate = 1e-9 * dram.bandwidth.at(arch.clock) * arch.clock
-    low, high = kind.low / kind.area, kind.high / kind.area
-    yield Term(
-        "dram", "interface", ("memories.dram.bandwidth", "energy.dram"),
-        f"{rate:.4g} GB/s x {kind.area:.3g} mm2 ({arch.energy.dram}, at every node)",
-        Range.within(rate * kind.area, low, high),
-    )  # fmt: skip
-    control = figures.area.channel
-    bits = 8 * dram.burst * control.bursts
-    own = logic.gates(kind.controller) + logic.registers(bits * figures.area.copy_.latch)
-    yield Term(
-        "dram", "controllers", ("memories.dram.channels", "memories.dram.burst", "energy.dram"),
-        f"{dram.channels} channels x ({kind.controller:g} gates, {control.bursts} bursts of "
-        f"{dram.burst} B)",
-        logic.control(own * dram.channels),
-    )  # fmt: skip

@@ -107,13 +107,24 @@ class Dram(Cited):
 
 
 class Interface(Cited):
-    """mm2 on the chip for each GB/s of a kind of DRAM; low and high are figures, not factors."""
+    """An interface to a kind of DRAM; low and high are figures, not factors."""
 
-    area: Positive
+    rate: Positive
+    """Gb/s of a data pin."""
+    pin: Positive
+    """mm2 of a data pin, with its share of addresses and clocks, drivers and receivers."""
     low: Positive
     high: Positive
-    controller: Positive
-    """Gates of a channel's controller."""
+    controller: str
+    """Which of the controllers it has."""
+
+
+class Controller(Cited):
+    """Gates of a channel's controller; low and high are figures, not factors."""
+
+    gates: Positive
+    low: Positive
+    high: Positive
 
 
 class Instruction(Ranged):
@@ -182,9 +193,10 @@ class CopyArea(Amount):
 
 
 class Channel(Cited):
-    """The controller of a channel of DRAM: bursts that it holds."""
+    """A channel of DRAM, or a port to one: bursts that it holds; gates of a port."""
 
     bursts: Annotated[int, Field(ge=1)]
+    port: Positive
 
 
 class FrontEndArea(Cited):
@@ -232,6 +244,7 @@ class Figures(_Part):
     wire: Wire
     dram: dict[str, Dram]
     interface: dict[str, Interface]
+    controller: dict[str, Controller]
     instruction: Instruction
     leakage: Leakage
     area: AreaFigures

@@ -39,19 +39,17 @@ class Logic:
 
     def control(self, at_45: float) -> Range:
         """mm2 of `at_45` um2 of gates, registers and multiplexers."""
-        return self._ranged(self._scaled(at_45), self.area.control.low, self.area.control.high)
+        return self.scaled(at_45, self.area.control.low, self.area.control.high)
 
     def datapath(self, at_45: float) -> Range:
         """mm2 of `at_45` um2 of arithmetic and its registers, with what stands around them."""
         around = self.area.datapath
-        return self._ranged(self._scaled(at_45) * around.factor, around.low, around.high)
+        return self.scaled(at_45 * around.factor, around.low, around.high)
 
-    def _scaled(self, at_45: float) -> float:
-        return 1e-6 * at_45 * at_node(self.area.logic.points, self.node)
-
-    @staticmethod
-    def _ranged(value: float, low: float, high: float) -> Range:
-        return Range.within(value, low, high)
+    def scaled(self, at_45: float, low: float, high: float) -> Range:
+        """mm2 of `at_45` um2 at 45 nm, known within the factors `low` and `high`."""
+        smaller = at_node(self.area.logic.points, self.node)
+        return Range.within(1e-6 * at_45 * smaller, low, high)
 
     def registers(self, bits: float) -> float:
         """um2 at 45 nm of that many bits of registers."""

@@ -27,7 +27,12 @@ ESTIMABLE = frozenset(
 
 def is_estimable(name: str) -> bool:
     """Whether a measure is known without a run."""
-    return name in ESTIMABLE or name.startswith("area_")
+    return name in ESTIMABLE or is_area(name)
+
+
+def is_area(name: str) -> bool:
+    """Whether a measure is an area, which is exact before any run."""
+    return name.startswith("area_") or name == "core_mm2"
 
 
 def upwards(name: str) -> bool:

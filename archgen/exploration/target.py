@@ -15,9 +15,10 @@ from archgen.energy import costs_of
 from archgen.energy.sources import MissingSource
 from archgen.exploration.constraints import Constraint, parse_constraint
 from archgen.exploration.evaluate import Judge, Judged, Means
-from archgen.exploration.measures import AREA, is_estimable, measure_column, upwards
+from archgen.exploration.measures import AREA, is_area, is_estimable, measure_column, upwards
 from archgen.exploration.plan import Exploration, Objective
 from archgen.exploration.space import Indices
+from archgen.outcomes.rows import area_row
 from archgen.schema.variants import Variant
 from archgen.studies.design import StudyError
 from archgen.studies.results import Study
@@ -93,7 +94,7 @@ def smallest(
             spared += len(some) - len(hopeful)
             tried += judge.run(hopeful)
             best = _least(tried, constraints, size)
-            if best is not None and by.startswith("area_"):
+            if best is not None and is_area(by):
                 break
         judge.lend()
         tried = [judge.full[each.machine.arch.name] for each in tried]
@@ -122,9 +123,8 @@ def _ordered(exploration: Exploration, by: str) -> list[Variant]:
             area = costs_of(machine.arch).area
         except MissingSource as mistake:
             raise StudyError([str(mistake)]) from None
-        part = by.removeprefix("area_").removesuffix("_mm2")
-        of_part = area.parts[part].value if by != AREA and part in area.parts else None
-        found.append((area.total.value if of_part is None else of_part, choice, machine))
+        row = area_row(area)
+        found.append((float(row.get(by) or row[AREA] or 0), choice, machine))
     return [machine for _, _, machine in sorted(found, key=lambda each: each[:2])]
 
 
@@ -138,7 +138,7 @@ def _hopeful(
 ) -> list[Variant]:
     """Machines whose estimates do not miss a constraint by more than `margin`. A machine that the
     cost model refuses is run: the compiler may know a way."""
-    area = [c for c in constraints if c.measure.startswith("area_")]
+    area = [c for c in constraints if is_area(c.measure)]
     known = area if math.isinf(margin) else [c for c in constraints if is_estimable(c.measure)]
     if not known:
         return list(machines)
@@ -152,7 +152,7 @@ def _hopeful(
 
 def _margin(constraint: Constraint, margin: float) -> float:
     """What an estimate may be off; areas are exact."""
-    return 1.0 if constraint.measure.startswith("area_") else margin
+    return 1.0 if is_area(constraint.measure) else margin
 
 
 def _least(

@@ -79,6 +79,7 @@ _ENERGY = (
     Column("area_mm2", "real", "mm2", "area of the chip, with its interface to DRAM"),
     Column("area_low_mm2", "real", "mm2", "the same with every figure at the low end of its range"),
     Column("area_high_mm2", "real", "mm2", "... and at the high end"),
+    Column("core_mm2", "real", "mm2", "area of the chip without its interface to DRAM"),
     Column(
         "area_<component>_mm2",
         "real",

@@ -99,7 +99,8 @@ def area_row(area: Area) -> Row:
     """The columns of area, which need no run."""
     parts = {f"area_{name}_mm2": part.value for name, part in area.parts.items()}
     whole = area.total
-    ends = {"area_mm2": whole.value, "area_low_mm2": whole.low, "area_high_mm2": whole.high}
+    ends = {"area_mm2": whole.value, "area_low_mm2": whole.low, "area_high_mm2": whole.high,
+            "core_mm2": area.core.value}  # fmt: skip
     return {**ends, **parts}
 
 

@@ -31,7 +31,7 @@ def area_figure(frame: Frame) -> Figure:
     colours = component_colours(frame, _PART)
     areas = [number(row, "area_mm2") for row in panel.rows]
     most = max((area for area in areas if not math.isnan(area)), default=0.0) or 1.0
-    axes.set_xlabel("area [mm²]")
+    axes.set_xlabel("area, with the interface to DRAM [mm²]")
     axes.set_xlim(0, most * 1.2)
     for place, (row, area) in enumerate(zip(panel.rows, areas, strict=True)):
         if math.isnan(area):

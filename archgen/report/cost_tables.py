@@ -22,6 +22,8 @@ def area_sheet(archs: Sequence[Arch]) -> Sheet:
         Made(Heading("Total", "mm²"), lambda a: figure(areas[a.name].total.value)),
         Made(Heading("Range", "mm²", "with every figure at the end of its range"),
              lambda a: _range(areas[a.name].total.low, areas[a.name].total.high)),
+        Made(Heading("Without DRAM", "mm²", "without what stands on the chip for DRAM"),
+             lambda a: figure(areas[a.name].core.value)),
         *(_area_part(name, areas) for name in parts),
     ]  # fmt: skip
     return sheet("areas", "Area of each machine by part, with its share", columns, archs)

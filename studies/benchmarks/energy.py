@@ -90,11 +90,13 @@ def areas() -> Iterator[Line]:
         for macs, published in sizes.items():
             area = costs_of(nvdla(macs, node)).area
             yield Line(f"NVDLA {node} nm", f"{macs} MACs", published, area.core, "read")
-    _, tpu = at_node("tpu-v1", node=28)
+    _, tpu = at_node("tpu-v1", node=28, dram="ddr3")
     yield Line("TPU v1 28 nm", "die less pins", 0.9 * 331, tpu.area.total, "upper bound")
     yield Line("TPU v1 28 nm", "data buffers", 0.37 * 331, _sum(tpu, "local", "accumulators"),
                "upper bound")  # fmt: skip
     yield Line("TPU v1 28 nm", "compute", 0.3 * 331, _sum(tpu, "mac", "vector"), "upper bound")
+    yield Line("TPU v1 28 nm", "two ports to DRAM", 0.06 * 331, tpu.area.parts["dram"],
+               "upper bound")  # fmt: skip
     _, gemmini = at_node("gemmini-16", node=22)
     yield Line("Gemmini 22 nm", "array", 0.116, gemmini.area.parts["mac"], "recalled")
     yield Line("Gemmini 22 nm", "scratchpad", 0.544, gemmini.area.parts["local"], "recalled")

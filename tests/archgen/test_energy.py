@@ -166,13 +166,25 @@ def test_parts_of_the_table_added_up_by_hand() -> None:
         "link": 2 * 2 * 128 * (1.862 + 2 * 6.9),  # two directions, two ends
         "front_end": front_end,
         "scalar": 9000 * 0.798,
-        "dram": 16 * 0.1e6 + 100_000 * 0.798 + 4 * 64 * 8 * 0.5 * 6.9,
+        # 16 GB/s: 30 data pins of 4.267 Gb/s, a controller, 4 bursts of 64 bytes
+        "dram": 16 * 8 / 4.267 * 35_600 + 372_000 * 0.798 + 4 * 64 * 8 * 0.5 * 6.9,
     }
     assert {name: area.parts[name].value for name in by_hand} == pytest.approx(
         {name: 1e-6 * um2 for name, um2 in by_hand.items()}
     )
     listed = sum(part.value for name, part in area.parts.items() if name not in ("other", "dram"))
     assert area.parts["other"].value == pytest.approx(0.27 * listed)
+
+
+def test_an_interface_that_others_share_is_a_port() -> None:
+    """At 45 nm, um2: 16 bytes both ways with a choice and two registers, its control, 4 bursts."""
+    port = 2 * 128 * (1.862 + 2 * 6.9) + 5000 * 0.798 + 4 * 64 * 8 * 0.5 * 6.9
+    own, shared = (costs_of(machine(node=45, interface=kind)) for kind in ("own", "shared"))
+    assert shared.area.parts["dram"].value == pytest.approx(1e-6 * port)
+    assert shared.area.core == own.area.core
+    assert shared.leakage == own.leakage
+    behind_a_bus = costs_of(machine(node=45, dram="sram")).area.parts["dram"]
+    assert behind_a_bus == shared.area.parts["dram"], "there are no pads to a memory of the chip"
 
 
 def test_every_part_is_the_sum_of_its_terms() -> None:

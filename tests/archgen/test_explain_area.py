@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,11 @@ from archgen.schema import load_archs
 def test_explain_area_adds_up_and_names_fields(tmp_path: Path) -> None:
     run = CliRunner().invoke
     text = run(explain, ["area", "gemmini-16"]).output
-    assert text.startswith("gemmini-16, 22 nm: ")
+    first, second = text.splitlines()[:2]
+    assert re.fullmatch(r"gemmini-16, 22 nm: .* mm2 \(.*\) without interface to DRAM", first)
+    assert second.startswith("            with it: ") and second.endswith("port of the system's")
+    own = run(explain, ["area", "tpu-v1"]).output.splitlines()[1]
+    assert own.endswith("it is its own")
     assert "memories.local.{size, banks, bank_width" in text
     rows = json.loads(run(explain, ["area", "gemmini-16", "--json"]).output)
     assert sum(row["mm2"] for row in rows) == pytest.approx(
