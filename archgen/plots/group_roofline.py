@@ -17,9 +17,9 @@ from matplotlib.lines import Line2D
 
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.panels import square_figure
+from archgen.plots.panels import SQUARE_LETTERS, square_figure
 from archgen.plots.roofline import GIGA, draw_roofs, label_outer, marks_of, span_of
-from archgen.plots.style import MUTED, SETTINGS, legend_columns
+from archgen.plots.style import MUTED, SETTINGS, folded, legend_columns
 from archgen.plots.timeline import Stretch, split_points, stretches
 from simmodel.arch import Arch
 
@@ -113,7 +113,7 @@ def _draw(
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
 ) -> None:
-    axes.set_title(arch.name)
+    axes.set_title(folded(arch.name, SQUARE_LETTERS))
     draw_roofs(axes, [arch], [row for row, _ in runs], span)
     silent = []
     for row, groups in runs:

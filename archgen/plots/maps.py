@@ -7,7 +7,6 @@ points which are all within 2 % look alike, and the title says how far apart the
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
@@ -26,7 +25,7 @@ from archgen.plots.bars import shown
 from archgen.plots.isolines import draw_isolines, levels
 from archgen.plots.metrics import ENERGY, LATENCY, Metric, known
 from archgen.plots.panels import refusal, square_figure
-from archgen.plots.style import DARK, LIGHT, MUTED, SETTINGS, colour_bar
+from archgen.plots.style import DARK, LIGHT, MUTED, SETTINGS, colour_bar, folded
 from simmodel.arch import Arch
 
 _MOST_MAPS, _MOST_NETWORKS = 3, 4
@@ -126,7 +125,7 @@ def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[A
     words = [metric.title, _apart(values), ", ".join(filter(None, [one.network, one.label]))]
     if refused and not numbered:
         words.append(f"x: {', '.join(dict.fromkeys(refused.values()))}")
-    lines = [line for each in words for line in textwrap.wrap(each, _TITLE_LETTERS)]
+    lines = [folded(each, _TITLE_LETTERS) for each in words if each]
     panel.set_title("\n".join(lines), fontsize=9)
     for axis, own, side in zip(pair, held, (panel.xaxis, panel.yaxis), strict=True):
         step = math.ceil(len(own) / _MOST_TICKS)
@@ -135,7 +134,7 @@ def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[A
     panel.grid(visible=False)
     _shade(figure, panel, values, numbered)
     for (x, y), why in refused.items():
-        text = "\n".join(textwrap.wrap(why, 11)) if numbered else "x"
+        text = folded(why, 11) if numbered else "x"
         panel.text(x, y, text, ha="center", va="center", fontsize=6.5, color=MUTED)
 
 

@@ -8,7 +8,6 @@ within a panel for each architecture.
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,11 +17,11 @@ from matplotlib.figure import Figure
 
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, records, varied
-from archgen.plots.style import LETTER, MUTED, title
+from archgen.plots.style import LETTER, MUTED, folded, title
 from simmodel.units import show_bytes
 
 _ROW, _HEAD, _AXES_WIDTH = 0.30, 0.75, 3.4
-TITLE_LETTERS = 34
+TITLE_LETTERS, SQUARE_LETTERS = 34, 29
 _STATUS_TEXT = {"does_not_fit": "does not fit"}
 
 
@@ -110,7 +109,7 @@ def bar_figure(
     for spare in grid[len(panels) :]:
         spare.set_axis_off()
     for axes, panel in zip(grid, panels, strict=False):
-        axes.set_title(textwrap.fill(panel.title, TITLE_LETTERS))
+        axes.set_title(folded(panel.title, TITLE_LETTERS))
         axes.set_yticks(range(len(panel.labels)), panel.labels)
         axes.set_ylim(max(len(panel.labels), 2) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)

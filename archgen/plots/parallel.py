@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 from archgen.outcomes.axes import Axis, Value, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.metrics import AREA, ENERGY, LATENCY, Metric, known
-from archgen.plots.style import GREY, INK, SETTINGS, colour_bar, say, title
+from archgen.plots.panels import TITLE_LETTERS
+from archgen.plots.style import GREY, INK, SETTINGS, colour_bar, folded, say, title
 from simmodel.arch import Arch
 
 _MOST_NETWORKS, _MOST_FIELDS = 4, 10
@@ -61,7 +62,7 @@ def parallel_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     if not networks:
         say(grid[0], "no point has a result")
     for panel, name in zip(grid, networks, strict=False):
-        panel.set_title(name)
+        panel.set_title(folded(name, 2 * TITLE_LETTERS))
         _draw(figure, panel, own[name], shown)
     return figure
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
@@ -14,21 +13,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.outcomes import fronts
-from archgen.outcomes.axes import MACHINE, Axis, workload
+from archgen.outcomes.axes import Axis, workload
 from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.outcomes.point import DIMENSION, OPTION
 from archgen.plots.labels import place_labels
-from archgen.plots.panels import TITLE_LETTERS, machine_labels, square_figure
-from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, say
+from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
+from archgen.plots.panels import TITLE_LETTERS, square_figure
+from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, folded, say
 from simmodel.arch import Arch
 
 _UNITS = {
     "ms": "ms", "mm2": "mm²", "mj": "mJ", "ips": "samples/s", "cycles": "cycles", "bytes": "bytes",
 }  # fmt: skip
 _LOG_FROM = 30.0
-_MOST_LABELS, _MOST_WORDS = 40, 6
+_MOST_LABELS = 40
 Place = tuple[float, float]
 
 
@@ -51,7 +50,7 @@ def pareto_figure(
     for name in (x, y):
         if name not in frame:
             raise KeyError(f"no column {name!r} in this frame")
-    swept = _on_machines(axes_of(frame, archs))
+    swept = on_machines(axes_of(frame, archs))
     panels: dict[str, list[Record]] = {}
     for row in rows:
         panels.setdefault(workload(row), []).append(row)
@@ -60,20 +59,14 @@ def pareto_figure(
     )
     figure.set_size_inches(max(6.4, 4.6 * min(len(panels), 4)), figure.get_figheight() * 1.25)
     for axes, name in zip(grid, panels, strict=True):
-        axes.set_title(textwrap.fill(name, TITLE_LETTERS))
+        axes.set_title(folded(name, TITLE_LETTERS))
         axes.set_xlabel(_named(x, x in better))
         axes.set_ylabel(_named(y, y in better))
-    figure.legend(
-        handles=[
-            Line2D([], [], color=BLUE, marker="o", ms=6, lw=1.2, label="Pareto front"),
-            Line2D([], [], color=GREY, marker="o", ms=5, ls="", label="dominated"),
-        ],
-        loc="outside lower left",
-        ncols=2,
-    )
-    if swept:
-        figure.supxlabel(f"names: {', '.join(axis.title for axis in swept)}", fontsize=7.5, x=0.99,
-                         ha="right", color=MUTED)  # fmt: skip
+    handles = [
+        Line2D([], [], color=BLUE, marker="o", ms=6, lw=1.2, label="Pareto front"),
+        Line2D([], [], color=GREY, marker="o", ms=5, ls="", label="dominated"),
+    ]
+    legend_with_names(figure, handles, said_of(swept))
     labels = []
     for axes, own in zip(grid, panels.values(), strict=True):
         labels.append((axes, _draw(axes, own, (x, y), (x in better, y in better), swept)))
@@ -102,30 +95,9 @@ def _named(name: str, more: bool) -> str:
     known = column(name, COLUMNS)
     last = name.rsplit("_", 1)[-1]
     unit = known.unit if known else _UNITS.get(last, "")
+    unit = _UNITS.get(unit, unit)
     words = _words(name).lower() + (f" [{unit}]" if unit else "")
     return f"{words}, {'more' if more else 'less'} is better"
-
-
-def _on_machines(found: Sequence[Axis]) -> list[Axis]:
-    """The axes that tell the points of a panel apart, where their values are names enough."""
-    own = [a for a in found if a.column not in ("batch", MACHINE)]
-    own = [a for a in own if not a.column.startswith((DIMENSION, OPTION))]
-    named = any(axis.column == MACHINE for axis in found)
-    return [] if named or len(own) > _MOST_WORDS else own
-
-
-def _names(rows: Sequence[Record], swept: Sequence[Axis]) -> list[str]:
-    """What to call points: `512, 16` by the axes swept, else by machine."""
-    if not swept:
-        return machine_labels(rows)
-    values = [[(axis, axis.value(row)) for axis in swept] for row in rows]
-    return [
-        ", ".join(
-            "-" if v is None else v if isinstance(v, str) else f"{axis.number(v):.6g}"
-            for axis, v in own
-        )
-        for own in values
-    ]
 
 
 def _draw(
@@ -155,7 +127,7 @@ def _draw(
     axes.plot(*_columns(_steps(ordered, more)), "-", color=BLUE, lw=1.2)
     axes.plot(*_columns(ordered), "o", color=BLUE, ms=6.5, mec="white", mew=0.6)
     _margins(axes, points)
-    labels = _names(drawn, swept)
+    labels = names_of(drawn, swept)
     order = [*best, *(index for index in range(len(drawn)) if index not in best)][:_MOST_LABELS]
     return [
         (points[index], labels[index], "front" if index in best else "other") for index in order

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 import pandas as pd
 from matplotlib import rc_context
@@ -10,15 +13,28 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from archgen.outcomes.axes import Axis, axes, workload
+from archgen.outcomes.axes import FAMILY, Axis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
-from archgen.plots.panels import square_figure
-from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
+from archgen.plots.labels import Wanted, place_labels
+from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
+from archgen.plots.panels import SQUARE_LETTERS, square_figure
+from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, folded
 from simmodel.arch import Arch
 
 GIGA = 1e9
 _FEW = 24
 """Points of a panel whose marks may be large."""
+_MOST_LABELS = 40
+_ROOM = 1.25
+"""Factor between two bandwidths from which on both have their name."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mark: where it stands, and what it is."""
+
+    place: tuple[float, float]
+    row: Record
 
 
 @rc_context(SETTINGS)
@@ -27,9 +43,10 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     sweep has made of one.
 
     The intensity of a point is its MACs over the bytes it moved to and from DRAM. A family has a
-    roof for each peak and bandwidth, and a line through a network's points where one column alone
-    is swept. Points that moved nothing stand at the right edge; those without a result are listed
-    in their panel.
+    roof for each peak and bandwidth, which it names; its points are named by what was swept, the
+    quickest and the slowest of each network always, others where there is room, and a line goes
+    through a network's points where one column alone is swept. Points that moved nothing stand at
+    the right edge; those without a result are listed in their panel.
     """
     rows = records(frame)
     families: dict[str, list[Record]] = {}
@@ -40,18 +57,37 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     marks = marks_of(loads)
     figure, grid = square_figure(len(families), "Roofline: compute rate over DRAM intensity")
     if len(families) == 1:
-        figure.set_size_inches(7.0, 4.6)
+        figure.set_size_inches(7.4, 5.2)
     span = _span(rows, archs)
+    swept = [axis for axis in on_machines(every) if axis.column != FAMILY]
+    labels: list[tuple[Axes, list[Wanted]]] = []
     for panel, (name, own) in zip(grid, families.items(), strict=True):
-        _draw(panel, own, archs, span, marks, every)
         count = len({row["arch"] for row in own})
-        panel.set_title(f"{name}: {count} machines" if count > 1 else str(own[0]["arch"]))
+        wanted = _draw(panel, own, archs, span, marks, every)
+        if count > 1 and swept:
+            labels.append((panel, _wanted(wanted, swept)))
+        text = f"{name}: {count} machines" if count > 1 else str(own[0]["arch"])
+        panel.set_title(folded(text, SQUARE_LETTERS if len(families) > 1 else 2 * SQUARE_LETTERS))
     label_outer(grid)
     handles = [
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns(figure, loads))
+    legend_with_names(figure, handles, said_of(swept) if labels else "")
+    place_labels(figure, labels)
     return figure
+
+
+def _wanted(points: Mapping[str, Sequence[Point]], swept: Sequence[Axis]) -> list[Wanted]:
+    """The names of a family's points: of each network the ends first."""
+    first: list[Wanted] = []
+    rest: list[Wanted] = []
+    for own in points.values():
+        ordered = sorted(own, key=lambda point: -point.place[1])
+        names = names_of([point.row for point in ordered], swept)
+        for n, (point, name) in enumerate(zip(ordered, names, strict=True)):
+            end = n in (0, len(ordered) - 1)
+            (first if end else rest).append((point.place, name, "front" if end else "other"))
+    return [*first, *rest][:_MOST_LABELS]
 
 
 def _family(row: Record) -> str:
@@ -75,10 +111,11 @@ def _draw(
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
     every: Sequence[Axis],
-) -> None:
+) -> dict[str, list[Point]]:
+    """Draw a panel; gives the points of each network."""
     machines = {str(row["arch"]): archs[str(row["arch"])] for row in rows}
     draw_roofs(panel, list(machines.values()), rows, span)
-    places: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[Point]] = {}
     refused = []
     for row in rows:
         load = workload(row, every)
@@ -87,14 +124,15 @@ def _draw(
             continue
         rate = row["macs"] / (row["latency_ms"] * 1e-3) / GIGA
         intensity = row["macs"] / _moved(row) if _moved(row) else span[1]
-        places.setdefault(load, []).append((intensity, rate))
+        points.setdefault(load, []).append(Point((intensity, rate), row))
     few = len(rows) <= _FEW
-    for load, found in places.items():
+    for load, found in points.items():
         colour, marker = marks[load]
         through = "-" if len(every) == 1 and every[0].ordered else ""
         panel.plot(
-            [x for x, _ in found], [y for _, y in found], marker=marker, ls=through, lw=0.8,
-            color=colour, ms=7 if few else 5, mec="white", mew=0.6, alpha=1.0 if few else 0.8,
+            [each.place[0] for each in found], [each.place[1] for each in found], marker=marker,
+            ls=through, lw=0.8, color=colour, ms=7 if few else 5, mec="white", mew=0.6,
+            alpha=1.0 if few else 0.8,
         )  # fmt: skip
     if refused:
         shown = refused if len(refused) < 4 else [*refused[:3], f"and {len(refused) - 3} more"]
@@ -102,6 +140,7 @@ def _draw(
             0.97, 0.04, "no result:\n" + "\n".join(shown), transform=panel.transAxes,
             ha="right", va="bottom", color=MUTED, style="italic", fontsize=7.5,
         )  # fmt: skip
+    return points
 
 
 def marks_of(loads: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -130,7 +169,7 @@ def span_of(
         arch = archs[str(row["arch"])]
         values.append(arch.peak_macs(str(row["dtype"])) / arch.dram_bytes_per_cycle)
     values = [value for value in values if value > 0] or [1.0]
-    return min(values) / 4, max(values) * 4
+    return min(values) / 3, max(values) * 2
 
 
 def draw_roofs(
@@ -159,3 +198,18 @@ def draw_roofs(
                 f"{peak:,.0f} {dtype}", (span[1], peak), (-2, 3), textcoords="offset points",
                 ha="right", fontsize=7.5,
             )  # fmt: skip
+    if len(machines) > 1:
+        _name_slopes(panel, {m.dram_bytes_per_cycle * m.clock / GIGA for m in machines}, span[0])
+
+
+def _name_slopes(panel: Axes, slopes: Collection[float], left: float) -> None:
+    """Bandwidths along their lines, at the left end; of near ones the least and the most."""
+    ordered = sorted(slopes)
+    near = any(b < _ROOM * a for a, b in pairwise(ordered))
+    for slope in dict.fromkeys([ordered[0], ordered[-1]] if near else ordered):
+        x = 1.15 * left
+        panel.text(
+            x, x * slope, f"{slope:.4g} GB/s", rotation=math.degrees(math.atan(slope)),
+            transform_rotates_text=True, rotation_mode="anchor", ha="left", va="bottom",
+            fontsize=7.5,
+        )  # fmt: skip

@@ -7,6 +7,7 @@ does not have, or that would say nothing, is left out. A report takes the same f
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from archgen.files import write_atomically, write_text
-from archgen.outcomes.axes import FAMILY, MACHINE, axes, workload
-from archgen.outcomes.frame import Frame, records
+from archgen.outcomes.axes import FAMILY, MACHINE, Axis, axes, workload
+from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.point import DIMENSION
 from archgen.plots.area import area_figure
 from archgen.plots.bandwidth import bandwidth_figure
@@ -109,6 +110,12 @@ def quickest(frame: Frame) -> Frame:
     return frame[frame.index.isin(kept)]
 
 
+def of_few_machines(frame: Frame) -> Frame:
+    """All points, or where machines that are no family would have too many panels the quickest."""
+    named = frame[FAMILY].fillna(frame[MACHINE]) if FAMILY in frame else frame[MACHINE]
+    return frame if named.nunique() <= _MOST_PANELS else quickest(frame)
+
+
 def sweep_figures(frame: Frame, archs: Archs) -> Named:
     """Lines, maps and matrices over what was swept, for any number of points."""
     every = axes(frame, archs)
@@ -117,9 +124,17 @@ def sweep_figures(frame: Frame, archs: Archs) -> Named:
         yield f"sweep_{names[column]}", sweep_figure(frame, archs, column)
     for pair in map_columns(frame, archs):
         yield f"map_{names[pair[0]]}_{names[pair[1]]}", map_figure(frame, archs, pair)
-    if len(every) >= _SEVERAL and len(frame) > _SEVERAL:
+    if len(every) >= _SEVERAL and _vary_together(records(frame), every):
         yield "parallel", parallel_figure(frame, archs)
         yield "scatter", scatter_figure(frame, archs)
+
+
+def _vary_together(rows: Sequence[Record], every: Sequence[Axis]) -> bool:
+    """Whether some point differs from the commonest values on three axes and more. Where none
+    does, fields were moved one or two at a time, and lines, maps and the tornado say it all."""
+    common = [Counter(axis.value(row) for row in rows).most_common(1)[0][0] for axis in every]
+    usual = list(zip(every, common, strict=True))
+    return any(sum(axis.value(row) != value for axis, value in usual) >= _SEVERAL for row in rows)
 
 
 def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:
@@ -129,7 +144,6 @@ def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Name
     if not sweep_columns(frame, archs) or MACHINE in named or FAMILY in named:
         yield "latency", latency_figure(frame)
         yield "throughput", throughput_figure(frame)
-    yield "roofline", roofline_figure(frame, archs)
     if layers is not None and not layers.empty and layers["arch"].nunique() <= _MOST_PANELS:
         yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)
@@ -144,6 +158,7 @@ def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Name
 
 def cloud_figures(frame: Frame, archs: Archs) -> Named:
     """Figures of which each point is a mark, for any number of points."""
+    yield "roofline", roofline_figure(of_few_machines(frame), archs)
     for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
         if _known(frame, against) and _compared(frame):
             yield name, pareto_figure(frame, "latency_ms", against, archs=archs)

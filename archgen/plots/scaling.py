@@ -17,11 +17,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-from archgen.outcomes.axes import workload
+from archgen.outcomes.axes import FAMILY, Axis, workload
+from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.frame import Frame, Record, number, records, varied
-from archgen.plots.panels import square_figure
-from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns, say
+from archgen.outcomes.point import FIELD
+from archgen.outcomes.slices import named
+from archgen.plots.panels import SQUARE_LETTERS, square_figure
+from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, folded, legend_columns, say
 from simmodel.arch import Arch
+
+_MOST_PANELS = 12
 
 
 @dataclass(frozen=True)
@@ -46,13 +51,18 @@ def scaling_figure(
     number of cores has no line.
     """
     families = scaling_lines(frame, archs, free)
-    figure, grid = square_figure(max(1, len(families)), "Scaling over cores", share=False)
+    left = len(families) - _MOST_PANELS
+    families = dict(list(families.items())[:_MOST_PANELS])
+    of_one = _base(frame) if families else ""
+    more = f" ({left} more families left out)" if left > 0 else ""
+    text = f"Scaling over cores{of_one}{more}"
+    figure, grid = square_figure(max(1, len(families)), text, share=False)
     if not families:
         say(grid[0], "no machines that differ in their number of cores alone")
         return figure
     loads = list(dict.fromkeys(line.label for lines in families.values() for line in lines))
     for axes, (name, lines) in zip(grid, families.items(), strict=True):
-        axes.set_title(name)
+        axes.set_title(folded(name, SQUARE_LETTERS))
         _draw(axes, lines, loads)
     handles = {
         str(drawn.get_label()): drawn
@@ -65,11 +75,18 @@ def scaling_figure(
     return figure
 
 
+def _base(frame: Frame) -> str:
+    """` of edge` where all machines are variants of one."""
+    named = set(frame[FAMILY]) if FAMILY in frame else set()
+    return f" of {named.pop()}" if len(named) == 1 and not frame[FAMILY].isna().any() else ""
+
+
 def scaling_lines(
     frame: Frame, archs: Mapping[str, Arch], free: Sequence[str] = ("cores", "clusters")
 ) -> dict[str, list[Line]]:
-    """The lines of `scaling_figure` by family: the machine that its members are variants of, or
-    what their names begin with."""
+    """The lines of `scaling_figure` by family: what sets it apart from the others, as
+    `dram.bandwidth 8 GB/s`; else the machine that its members are variants of, or what their names
+    begin with."""
     rows = [row for row in records(frame) if row["status"] == "ok"]
     mixed = ["dtype"] if len({row["dtype"] for row in rows}) > 1 else []
     ways = [*mixed, *varied(rows)]
@@ -79,8 +96,11 @@ def scaling_lines(
         load = " ".join([workload(row), *(str(row[name]) for name in ways)])
         found.setdefault(family, {}).setdefault(load, []).append(row)
     lines: dict[str, list[Line]] = {}
+    fields = [axis for axis in axes_of(frame, archs) if axis.column.startswith((FIELD, FAMILY))]
     for loads in found.values():
-        name = _common(loads, lines)
+        members = [row for own in loads.values() for row in own]
+        name = ", ".join(_settings(members, fields))
+        name = name if name and name not in lines else _common(members, lines)
         own = [_line(load, members, archs) for load, members in loads.items()]
         own = [line for line in own if len(set(line.cores)) > 1]
         if own:
@@ -88,9 +108,18 @@ def scaling_lines(
     return lines
 
 
-def _common(loads: Mapping[str, list[Record]], taken: Collection[str]) -> str:
+def _settings(rows: Sequence[Record], fields: Sequence[Axis]) -> list[str]:
+    """What these rows have in common of what was swept."""
+    held = [(axis, {axis.value(row) for row in rows}) for axis in fields]
+    return [
+        named(axis, value)
+        for axis, values in held
+        if len(values) == 1 and (value := next(iter(values))) is not None
+    ]
+
+
+def _common(rows: Sequence[Record], taken: Collection[str]) -> str:
     """What to call the machines of these rows, other than what is `taken`."""
-    rows = [row for own in loads.values() for row in own]
     names = list(dict.fromkeys(str(row["arch"]) for row in rows))
     families = {str(row["family"]) for row in rows if not pd.isna(row.get("family"))}
     words = zip(*(name.split("-") for name in names), strict=False)

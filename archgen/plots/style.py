@@ -7,6 +7,8 @@ another resembles in grey has a hatch of its own, so that a print without colour
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,6 +67,8 @@ SETTINGS: Any = {
 }  # fmt: skip
 LETTER = 0.085
 """Inches, generously, of a letter."""
+_ENDS = re.compile(r"(?<=[-_./,:])(?=[^\s])")
+"""Where a word may be broken."""
 
 
 def engine_colour(arch: Arch, engine: str) -> str:
@@ -95,6 +99,21 @@ def filled(colour: str) -> dict[str, Any]:
 def keys(colours: Mapping[str, str]) -> list[Patch]:
     """Handles of a legend for areas drawn as `filled`."""
     return [Patch(label=label, **filled(colour)) for label, colour in colours.items()]
+
+
+def folded(text: str, letters: int) -> str:
+    """`text` in lines of at most as many letters, broken at spaces and after `-`, `_` and the
+    like; a word without these is broken anywhere."""
+    lines: list[str] = []
+    for line in textwrap.wrap(text, letters, break_long_words=False, break_on_hyphens=False):
+        lines.append("")
+        for part in _ENDS.split(line):
+            if lines[-1] and len(lines[-1]) + len(part) > letters:
+                lines.append("")
+            lines[-1] += part
+    return "\n".join(
+        line[at : at + letters] for line in lines for at in range(0, len(line), letters)
+    )
 
 
 def legend_columns(figure: Figure, labels: Sequence[str]) -> int:

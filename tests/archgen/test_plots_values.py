@@ -306,7 +306,7 @@ def test_files_have_the_formats_asked_for(tmp_path: Path) -> None:
     tornado = pd.DataFrame([{"parameter": "a", "low": 0.1, "high": 0.2}])
     names = [name for name, _ in overview_figures(frame, ARCHS, layers(), tornado)]
     assert set(names) <= set(OVERVIEWS)  # which `archgen explain plots` tells
-    assert names == ["latency", "throughput", "roofline", "roofline_groups", "memory", "stalls",
+    assert names == ["latency", "throughput", "roofline_groups", "memory", "stalls", "roofline",
                      "tornado"]  # fmt: skip
     paths = save_plots(
         frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg", "pdf"]

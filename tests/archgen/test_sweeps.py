@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from itertools import combinations, product
 
@@ -33,6 +34,7 @@ from archgen.plots.isolines import edges, levels
 from archgen.plots.lines import sweep_columns
 from archgen.plots.maps import map_columns
 from archgen.plots.saving import MOST_ROWS, overview_figures, quickest
+from archgen.plots.style import folded
 from archgen.schema import load_arch
 from simmodel.arch import Arch
 from simmodel.units import Bandwidth
@@ -246,6 +248,16 @@ def test_a_star_of_sweeps_is_lines_through_the_machine_in_its_middle() -> None:
     assert map_columns(star, archs) == []
 
 
+def test_fields_moved_one_at_a_time_have_no_matrix() -> None:
+    """As `archgen sensitivity` leaves them: what few lines say needs no cloud of marks."""
+    frame, archs = study(SIZES, [2.0, 4.0], [8, 16])
+    moved = [frame[SIZE] != 256 * KIB, frame[RATE] != 2e9, frame[LANES] != 8]
+    star = frame[sum(each.astype(int) for each in moved) < 2]
+    names = [name for name, _ in overview_figures(star, archs)]
+    assert "sweep_local.size" in names
+    assert not {"parallel", "scatter"} & set(names)
+
+
 def test_more_fields_are_lines_across_them_all_and_a_matrix() -> None:
     frame, archs = study(SIZES, [2.0, 4.0], [8, 16])
     names = [name for name, _ in overview_figures(frame, archs)]
@@ -272,6 +284,49 @@ def test_machines_of_a_family_share_a_roofline() -> None:
     assert len(roofs) == 2  # one for each bandwidth
     (marks,) = (line for line in panel.get_lines() if line.get_marker() == "o")
     assert len(marks.get_xdata()) == 8
+
+
+def test_roofs_and_points_of_a_family_have_names() -> None:
+    frame, archs = study([256, 512], [2.0, 4.0], [16])
+    figure = roofline_figure(frame, archs)
+    figure.draw_without_rendering()
+    notes = [text.get_text() for text in figure.axes[0].texts]
+    assert {"2 GB/s", "4 GB/s", "8,192 int8"} <= set(notes)
+    # The quickest and the slowest; memory beyond 256 KiB brings nothing, so two points are one.
+    assert {"256, 4", "512, 2"} <= set(notes)
+    said = figure.legends[0].get_title().get_text()
+    assert said == "names: local.size [KiB], dram.bandwidth [GB/s]"
+
+
+def test_a_roofline_shows_every_point_of_a_family() -> None:
+    frame, archs = study(SIZES, [1.0 + n for n in range(10)], [16])
+    figures = dict(overview_figures(frame, archs))
+    assert figures["roofline"].axes[0].get_title("left") == "edge: 40 machines"
+    assert "quickest" not in figures["roofline"].get_suptitle()
+
+
+def test_families_of_a_sweep_are_called_by_what_sets_them_apart() -> None:
+    pairs = list(product((1, 2, 4), (2.0, 4.0)))
+    machines = [
+        machine(256, rate, 16).model_copy(update={"name": f"edge-{cores}-{rate}", "cores": cores})
+        for cores, rate in pairs
+    ]
+    rows = [row(arch, "net", 8 / arch.cores) | {"arch.cores": arch.cores} for arch in machines]
+    figure = scaling_figure(typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines})
+    titles = [panel.get_title("left") for panel in figure.axes if panel.axison]
+    assert titles == ["dram.bandwidth 2 GB/s", "dram.bandwidth 4 GB/s"]
+    assert figure.get_suptitle() == "Scaling over cores of edge"
+
+
+@given(st.text("ab-_ /,", max_size=60), st.integers(3, 12))
+def test_folded_names_keep_their_letters_and_their_width(text: str, letters: int) -> None:
+    made = folded(text, letters)
+    assert all(len(line) <= letters for line in made.splitlines())
+    assert re.sub(r"\s", "", made) == re.sub(r"\s", "", text)
+
+
+def test_long_names_are_broken_where_words_end() -> None:
+    assert folded("a-rather-long_name, sequence 128", 12) == "a-rather-\nlong_name,\nsequence 128"
 
 
 def test_a_family_is_not_called_after_one_of_its_members() -> None:
