@@ -1,6 +1,8 @@
 """The plots of the report in a real browser, by use: filter, brush, choose, hover, click, print.
 
-A sweep of 3 sizes x 4 bandwidths for two networks, made by a law (`many_points`): 24 points.
+A sweep of 3 sizes x 4 bandwidths for two networks, made by a law (`many_points`): 24 points. Still
+drawings take seconds and are looked at in `test_report_html` and `test_report_browser`: here only
+the page of a thousand points has them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from conv_net import conv_net
 from many_points import BANDWIDTH, NETWORKS, sweep
 
 from archgen.report import bundle as bundles
+from archgen.report import page as pages
 from archgen.report import report_html, write_report
 from archgen.report.alike import content, measured
 from archgen.report.explorer import Explorer, explorer
@@ -36,6 +39,9 @@ MOST = 10_000_000
 """Bytes of a page with 1,000 points."""
 LOOKS = "[...document.querySelectorAll('#plot-points .scatterlayer .point')]"
 ROWS = "[...document.querySelectorAll('#points tbody tr')].filter((row) => !row.hidden)"
+STATE = f"""JSON.stringify([location.href, window.printedWidth, {ROWS}.length,
+  ...[...document.querySelectorAll("#plots select, #points input")].map((each) => each.value)])"""
+"""What a reader can change of the page, as text."""
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +53,15 @@ def one_run(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 @pytest.fixture(scope="module")
 def file(one_run: Study, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("explore-page") / "report.html"
-    return write_report(sweep(one_run, 3, 4), target)
+    return undrawn(sweep(one_run, 3, 4), tmp_path_factory.mktemp("explore-page") / "report.html")
+
+
+def undrawn(made: Study, target: Path) -> Path:
+    """The report of `made`, with no drawing but the plots that move."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pages, "overviews", lambda study, ranking: [])
+        patched.setattr(pages, "details", lambda point, outcome: [])
+        return write_report(made, target)
 
 
 @pytest.fixture(scope="module")
@@ -60,11 +73,15 @@ def browsed() -> Iterator[Page]:
 
 @pytest.fixture
 def page(browsed: Page, file: Path) -> Page:
-    """The page with its plots drawn, scrolled to them."""
-    browsed.problems.clear()
-    browsed.requests.clear()
-    browsed.open(file, 1280, "light", 1400)
-    until(browsed, "document.querySelector('#plot-lines .y-axis')")
+    """The page with its plots drawn, scrolled to them: loaded anew only where the test before
+    has left a change, for drawing takes seconds."""
+    browsed.media("screen", "light")
+    if not browsed.run(f"window.atFirst === {STATE}"):
+        browsed.problems.clear()
+        browsed.requests.clear()
+        browsed.open(file, 1280, "light", 1400)
+        until(browsed, "document.querySelector('#plot-lines .y-axis')")
+        browsed.run(f"window.atFirst = {STATE}")
     browsed.run("document.getElementById('plot-points').scrollIntoView()")
     return browsed
 
@@ -209,7 +226,7 @@ def test_the_filter_suggests_what_it_understands(page: Page) -> None:
 def test_sizes_in_several_units_sort_and_compare(
     browsed: Page, one_run: Study, tmp_path: Path
 ) -> None:
-    many = write_report(sweep(one_run, 17, 1), tmp_path / "report.html")
+    many = undrawn(sweep(one_run, 17, 1), tmp_path / "report.html")
     browsed.open(many, 1280, "light", 1400)
     until(browsed, "document.querySelector('#plot-lines .y-axis')")
     assert typed(browsed, "local.size>=960") == ("6 of 34 rows", "")
