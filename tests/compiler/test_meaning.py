@@ -86,7 +86,7 @@ def bordered(net: Net) -> str:
 
 def transposed_conv(net: Net) -> str:
     x = net.op("Conv", net.input(1, 5, 6, 4), net.weight(6, 5, 1, 1))
-    up = net.op("ConvTranspose", x, net.weight(6, 7, 3, 2), strides=[2, 3], pads=[1, 0, 0, 1])
+    up = net.op("ConvTranspose", x, net.weight(6, 7, 3, 2), strides=[1, 3], pads=[1, 0, 0, 1])
     return net.op("Relu", up)
 
 

@@ -128,7 +128,7 @@ def test_what_is_alike_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize(
-    ("network", "name"), list(zip(NETWORKS, cycle(["plain", "clustered"]), strict=False))
+    ("network", "name"), list(zip(NETWORKS, cycle(["clustered", "plain"]), strict=False))
 )
 def test_programs_are_those_of_groups_each_priced_alone(
     network: str, name: str, monkeypatch: pytest.MonkeyPatch
