@@ -16,6 +16,7 @@ from compiler.api import (
     best_program,
     bound_of,
     prepared,
+    products_on,
 )
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run, run
@@ -34,7 +35,7 @@ def compile_request(request: Request) -> Compiled:
         )
     return Compiled(
         made.program, report(made), made.probes, made.recipe, found.trace, found.simulate_s,
-        bound_of(made, request.arch),
+        bound_of(made, request.arch), lambda other: products_on(made, other),
     )  # fmt: skip
 
 
@@ -98,4 +99,4 @@ def execute(
     return run(program, inputs, arch, host, probes=probes)
 
 
-STANDARD = Toolchain(prepared, compile_request, execute, traced, measure)
+STANDARD = Toolchain(prepared, compile_request, execute, traced, measure, tries=True)

@@ -15,7 +15,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.scheduling import DEFAULT, Scheduling
-from compiler.api import Attainable, Decisions, Recipe, Stages
+from compiler.api import Attainable, Decisions, Products, Recipe, Stages
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run
 from simmodel.metrics import Metrics
@@ -59,6 +59,8 @@ class Compiled:
     """Wall-clock seconds that this run took."""
     bound: Attainable | None = None
     """What no schedule of it can undercut; None: not known."""
+    products: Callable[[Arch], Products] | None = field(default=None, repr=False, compare=False)
+    """What its products would take on another machine; None: not known."""
     at: Callable[[Mapping[str, int]], Compiled] | None = field(
         default=None, repr=False, compare=False
     )
@@ -80,3 +82,5 @@ class Toolchain:
     """The last argument is the batch."""
     decisions: Path | None = None
     """Folder in which the compiler's decisions outlive a process; None: there is none."""
+    tries: bool = False
+    """Whether changes of a machine are tried on its runs: levers of the report."""

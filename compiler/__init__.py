@@ -22,5 +22,6 @@ Its packages, in the order of the flow; each imports only those above it (a cont
 
 `stages` lists the passes on one page; `driver` calls them; `decisions` remembers what they chose,
 by what of the machine was read (`seen`); `search` chooses among programs by a judge that it is
-given; `attainable` says what no schedule undercuts; `api` is all that others see of the compiler.
+given; `attainable` says what no schedule undercuts, `elsewhere` what products take on other
+machines; `api` is all that others see of the compiler.
 """

@@ -13,6 +13,7 @@ from compiler.constant_values import constant_values
 from compiler.decisions import Decisions, Shelf
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
+from compiler.elsewhere import Products, products_on
 from compiler.emit.kernels import Offer, Part, kernel
 from compiler.errors import (
     CompilerError,
@@ -80,6 +81,8 @@ __all__ = [  # noqa: RUF022
     "expected",  # the same of what was compiled
     "bound_of",  # cycles below which no schedule of it gets
     "Attainable",
+    "products_on",  # cycles that its products would take on another machine
+    "Products",
     # How it is scheduled.
     "STRATEGIES",  # ways to form groups, by name; an extension may add one
     "HALOS",  # what neighbouring tiles share, by name

@@ -190,9 +190,8 @@ class Judge:
     def _crew(self, estimate: bool) -> Workers:
         if estimate not in self._workers:
             means = self.means
-            tools = (
-                means.estimator if estimate else remembering(means.tools, self.store, means.running)
-            )
+            untried = replace(means.tools, tries=False)  # fields are changed here anyway
+            tools = means.estimator if estimate else remembering(untried, self.store, means.running)
             self._workers[estimate] = workers_for(means.running, self.design, tools, self.expected)
         return self._workers[estimate]
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from archgen.outcomes.frame import Frame, Record, layers_frame, levels_frame, number, records
 from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
+from archgen.outcomes.tried import Tried, known
 from archgen.report.points import PointView
 
 _CORE = re.compile(r"core\d+\.(.+)")
@@ -36,6 +37,8 @@ class Account:
     macs: float
     """The model's multiply-accumulates at the chip's peak rate."""
     layers: tuple[Record, ...] = field(repr=False)
+    tried: Mapping[str, Tried] = field(default_factory=dict, repr=False)
+    """What is known of changes of its machine, by `archgen.outcomes.tried.key_of`."""
 
     def share(self, engine: str) -> float:
         """Share of an engine; 0 for one that is not known."""
@@ -101,6 +104,7 @@ def account(point: PointView, outcome: Outcome) -> Account:
         {name: min(1.0, share) for name, share in links.items()},
         _known(point.get("matrix_utilization")),
         tuple(records(layers_frame([outcome]))),
+        known(outcome.details),
     )
 
 

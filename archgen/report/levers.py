@@ -1,46 +1,30 @@
-"""What to change about a machine first: rules over the account of its runs.
+"""What to change about a machine first, by what is known of each change.
 
-The one idea: a rule gives an upper bound on the share of time that a change can save *with the
-same program*, from measured shares alone. Twice the rate of something halves the time it takes, so
-it saves at most half of that; and no change saves more than what lies above the roofline, or above
-DRAM and the busiest compute engine where it leaves these alone. What a rule has no figure for, it
-does not say. A test doubles parts of real machines under the same programs.
+The one idea: what was tried comes first, by its gain: simulated with the same program, or estimated
+where it takes another one. What has a bound alone comes after, because a bound of waits is seldom
+reached; a change that was tried and gains nothing is no lever, and is named as such.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from archgen.outcomes.stalls import STALLS
+from archgen.outcomes.tried import AT_MOST, ESTIMATED, SIMULATED, Tried, key_of
 from archgen.report.account import Account
 from archgen.report.alike import Measured
 from archgen.report.changed import UNKNOWN, Price, price
-from archgen.report.words import geometric_mean, listed, percent
-from archgen.schema.rewritten import Fields, scaled
+from archgen.report.rules import Rule, rules_for
+from archgen.report.trying import WORTH
+from archgen.report.words import geometric_mean
+from archgen.schema.rewritten import Fields
 from simmodel.arch import Arch
-from simmodel.units import show_bytes
 
 LEAST = 0.01
 """Gains below this are not worth a line."""
-_FULL = 0.75
-_NODES = 3
-Verdict = tuple[float, str]
-"""Share of the time that is saved at most, and the figures that this rests on."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A change, and its bound on one run."""
-
-    title: str
-    fields: Callable[[Arch], Fields]
-    """What is set; empty where the change is not one field's."""
-    judge: Callable[[Account], Verdict]
-    how: str
-    """How the bound follows from the figures."""
-    loose: bool = False
-    """Whether it counts waits: behind the cause of a wait there may be another."""
+_LEAST_MM2 = 0.001
+"""Area below which a gain per area says nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,187 +34,22 @@ class Lever:
     title: str
     fields: Fields
     gain: float
-    """Share of the time that it saves at most, over all workloads geometrically."""
+    """Share of the time that it saves, over all workloads geometrically."""
+    way: str
+    """How the gain is known: of `archgen.outcomes.tried`, the weakest over the workloads."""
     by_workload: tuple[tuple[str, float], ...]
     rests_on: str
     how: str
-    loose: bool
+    """How a bound follows from the figures."""
     price: Price = field(default=UNKNOWN)
     measured: Measured | None = None
     """What the study itself says of it."""
 
-
-def _bandwidth(account: Account) -> Verdict:
-    gain = min(account.dram / 2, 1 - account.compute)
-    waits = account.waiting("data", "store", "bandwidth")
-    return gain, (
-        f"DRAM's bytes take {percent(account.dram)} of the time at its peak rate; matrix engines "
-        f"wait {percent(waits)} for loads, stores and bandwidth"
-    )
-
-
-def _latency(account: Account) -> Verdict:
-    waits = account.waiting("data", "store", "fill")
-    gain = min(waits, account.idle)
-    return gain, (
-        f"matrix engines wait {percent(waits)} for data, stores and the first fill, while DRAM "
-        f"is at its peak rate {percent(account.dram)} of the time"
-    )
-
-
-def _local(account: Account) -> Verdict:
-    size = account.point.arch.memories.local.size
-    peak = account.point.get("peak_local_bytes")
-    if not peak >= _FULL * size:
-        return 0.0, ""
-    waits = account.waiting("data", "store", "bandwidth")
-    return min(waits, account.slack), (
-        f"{show_bytes(peak)} of {show_bytes(size)} local memory in use at the peak; matrix engines "
-        f"wait {percent(waits)} for loads, stores and bandwidth"
-    )
-
-
-def _multipliers(account: Account) -> Verdict:
-    share = account.share("matrix")
-    floor = max(account.dram, account.share("vector"))
-    reached = account.macs / share if share > 0 else 0.0
-    # Twice the multipliers halve the time they compute; DRAM and the vector engine stay.
-    return min(share / 2, 1 - floor), (
-        f"matrix engines compute {percent(share)} of the time, at {percent(reached)} of their peak"
-    )
-
-
-def _fit(account: Account) -> Verdict:
-    share = account.share("matrix")
-    floor = max(account.dram, account.share("vector"))
-    gain = min(share - account.macs, 1 - floor, account.slack)
-    worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
-    return gain, (
-        f"matrix engines compute {percent(share)} of the time; at their peak the MACs would take "
-        f"{percent(account.macs)}" + (f". Most is lost at {listed(worst)}" if worst else "")
-    )
-
-
-def _vector(account: Account) -> Verdict:
-    share, waits = account.share("vector"), account.waiting("engine")
-    gain = min(share / 2, 1 - max(account.dram, account.share("matrix")))
-    return gain, (
-        f"vector engines compute {percent(share)} of the time; matrix engines wait "
-        f"{percent(waits)} for other engines"
-    )
-
-
-def _front_end(account: Account) -> Verdict:
-    return _of_cause(account, "front_end")
-
-
-def _conflict(account: Account) -> Verdict:
-    waits = account.waiting_anywhere("conflict")
-    return min(waits, account.idle), (
-        f"all engines together wait {percent(waits)} of the time for ports and banks of on-chip "
-        "memories"
-    )
-
-
-def _cores(account: Account) -> Verdict:
-    gain, said = _of_cause(account, "core")
-    host = min(account.share("host"), gain)
-    return gain - host, f"{said}; {percent(host)} of that at most for the host" if host else said
-
-
-def _of_cause(account: Account, cause: str) -> Verdict:
-    waits = account.waiting(cause)
-    meaning = STALLS[cause].meaning
-    return min(waits, account.idle), f"matrix engines wait {percent(waits)}: {meaning}"
-
-
-def _host(account: Account) -> Verdict:
-    share = account.share("host")
-    operators = listed(account.on_host()) or "operators"
-    return min(share, account.idle), f"the host runs {operators} in {percent(share)} of the time"
-
-
-def _none(arch: Arch) -> Fields:
-    return {}
-
-
-def _double(*names: str) -> Callable[[Arch], Fields]:
-    return lambda arch: {k: v for name in names for k, v in scaled(arch, name, 2).items()}
-
-
-def _halve(name: str) -> Callable[[Arch], Fields]:
-    return lambda arch: scaled(arch, name, 0.5)
-
-
-_WAITS = "those waits; DRAM and the busiest compute engine remain"
-RULES = (
-    Rule("twice the DRAM bandwidth", _double("memories.dram.bandwidth"), _bandwidth,
-         "half of the time that the bytes take at peak rate; the busiest compute engine remains"),
-    Rule("DRAM latency hidden: half of it, or more requests in flight, or loads further ahead",
-         _halve("memories.dram.latency"), _latency,
-         "those waits, of which latency, start-ups and the order of transfers have a part; DRAM "
-         "and the busiest compute engine remain", loose=True),
-    Rule("twice the local memory", _double("memories.local.size"), _local,
-         "those waits, as far as they lie above the roofline; judged where 75 % or more is in use",
-         loose=True),
-    Rule("twice the multipliers", _double("matrix.cols"), _multipliers,
-         "half of the time that matrix engines compute; DRAM and the vector engine remain"),
-    Rule("a matrix engine that fits the layers: shape, im2col, depthwise, start-up, granularity",
-         _none, _fit, "the time that matrix engines compute beyond what the MACs take at peak",
-         loose=True),
-    Rule("twice the vector lanes", _double("vector.lanes"), _vector,
-         "half of the time that vector engines compute; DRAM and the matrix engine remain"),
-    Rule("a quicker front end: issue width, deeper queues, coarser instructions",
-         _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS,
-         loose=True),
-    Rule("twice the banks of local memory", _double("memories.local.banks"), _conflict, _WAITS,
-         loose=True),
-    Rule("cores that wait less for each other: fewer of them, or more even shares", _none, _cores,
-         _WAITS, loose=True),
-    Rule("the host's operators on the machine, or a quicker host", _none, _host,
-         "the host's own time; DRAM and the busiest compute engine remain"),
-)  # fmt: skip
-
-
-def rules_for(arch: Arch) -> list[Rule]:
-    """`RULES`, and one for each copy engine and link of `arch`."""
-    return [
-        *RULES,
-        *(Rule(f"twice the rate of copy engine {name}", _double(f"copy.{name}.bandwidth"),
-               _copy(name), "half of the engine's own time; compute engines and DRAM remain",
-               loose=True)
-          for name in arch.copy_),
-        *(Rule(f"twice the bandwidth of link {name}", _double(f"links.{name}.bandwidth"),
-               _link(name), "half of the time that its bytes take; DRAM and compute engines remain",
-               loose=True)
-          for name in arch.links),
-    ]  # fmt: skip
-
-
-def _copy(name: str) -> Callable[[Account], Verdict]:
-    def judge(account: Account) -> Verdict:
-        share = account.share(name)
-        gain = min(share * _quicker(account.point.arch, name), account.idle)
-        return gain, f"{name} is busy at its own full rate {percent(share)} of the time"
-
-    return judge
-
-
-def _quicker(arch: Arch, name: str) -> float:
-    """Share of its time that twice the rate saves a copy engine; DRAM may hold it back before."""
-    engine = arch.copy_[name]
-    rate, dram = engine.bandwidth.at(arch.clock), arch.dram_bytes_per_cycle
-    bound = dram if "dram" in (engine.from_ + engine.to) else 2 * rate
-    return max(0.0, 1 - rate / min(2 * rate, bound))  # new time over old is old rate over new
-
-
-def _link(name: str) -> Callable[[Account], Verdict]:
-    def judge(account: Account) -> Verdict:
-        share = account.links[name]
-        said = f"its bytes take at most {percent(share)} of the time at its peak rate"
-        return min(share / 2, account.idle), said
-
-    return judge
+    @property
+    def per_mm2(self) -> float:
+        """Share of the time that each square millimetre saves; NaN where it takes none."""
+        area = self.price.area
+        return self.gain / area if area >= _LEAST_MM2 else math.nan
 
 
 def levers(
@@ -238,26 +57,51 @@ def levers(
     accounts: Sequence[Account],
     measure: Callable[[Fields], Measured | None] = lambda fields: None,
 ) -> list[Lever]:
-    """What could make the runs in `accounts`, all on `arch`, faster; `measure` says what the study
-    has found of a change.
+    """What makes the runs in `accounts`, all on `arch`, faster; `measure` says what the study
+    has found of a change. What was tried comes first, each kind by its gain."""
+    kept = [
+        replace(lever, measured=measure(lever.fields))
+        for lever in _all(arch, accounts)
+        if lever.gain >= LEAST
+    ]
+    return sorted(kept, key=lambda lever: (lever.way == AT_MOST, -lever.gain))
 
-    Those with a firm bound come first, each kind by its gain.
-    """
-    found = [_judged(arch, rule, accounts) for rule in rules_for(arch)] if accounts else []
-    kept = [replace(lever, measured=measure(lever.fields)) for lever in found
-            if lever.gain >= LEAST]  # fmt: skip
-    return sorted(kept, key=lambda lever: (lever.loose, -lever.gain))
+
+def without_gain(arch: Arch, accounts: Sequence[Account]) -> list[str]:
+    """What was simulated because its bound promised something, and gains nothing: in words."""
+    return [lever.title for lever in _all(arch, accounts)
+            if lever.gain < LEAST and lever.way == SIMULATED]  # fmt: skip
+
+
+def _all(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:
+    return [_judged(arch, rule, accounts) for rule in rules_for(arch)] if accounts else []
 
 
 def _judged(arch: Arch, rule: Rule, accounts: Sequence[Account]) -> Lever:
-    verdicts = [(account, *rule.judge(account)) for account in accounts]
+    fields = rule.fields(arch)
+    verdicts = [_verdict(rule, fields, account) for account in accounts]
     # No lever is believed to save everything: its ratio would be infinite.
-    gains = [min(0.99, max(0.0, gain)) for _, gain, _ in verdicts]
+    gains = [min(0.99, verdict.gain) for verdict in verdicts]
     whole = 1 - geometric_mean([1 - gain for gain in gains])
     most = max(range(len(gains)), key=lambda place: gains[place])
-    account, _, said = verdicts[most]
-    where = f"{account.point.workload}: " if len(accounts) > 1 else ""
-    by = tuple((a.point.workload, gain) for (a, _, _), gain in zip(verdicts, gains, strict=True))
-    fields = rule.fields(arch)
+    account, said = accounts[most], verdicts[most].rests_on
+    where = f"{account.point.workload}: " if len(accounts) > 1 and said else ""
+    by = tuple((a.point.workload, gain) for a, gain in zip(accounts, gains, strict=True))
     cost = price(arch, fields, account.point, 1 - gains[most]) if whole >= LEAST else UNKNOWN
-    return Lever(rule.title, fields, whole, by, where + said, rule.how, rule.loose, cost)
+    return Lever(rule.title, fields, whole, _weakest(verdicts), by, where + said, rule.how, cost)
+
+
+def _verdict(rule: Rule, fields: Fields, account: Account) -> Tried:
+    """What was tried of a rule on a run, else its bound."""
+    bound, said = rule.judge(account)
+    found = account.tried.get(key_of(fields)) if fields else None
+    if found is None:
+        return Tried(fields, max(0.0, bound), AT_MOST, said)
+    return replace(found, rests_on=found.rests_on or said)
+
+
+def _weakest(verdicts: Sequence[Tried]) -> str:
+    """How the gains of workloads are known together; bounds that were too small to be tried do not
+    count beside others."""
+    ways = {each.way for each in verdicts if each.way != AT_MOST or each.gain >= WORTH}
+    return next((way for way in (AT_MOST, ESTIMATED, SIMULATED) if way in ways), AT_MOST)

@@ -38,7 +38,7 @@ from archgen.report.figures import (
 )  # fmt: skip
 from archgen.report.found import findings
 from archgen.report.layer_table import layer_sheet
-from archgen.report.levers import Lever, levers
+from archgen.report.levers import Lever, levers, without_gain
 from archgen.report.points import PointView, views
 from archgen.report.ranking import Ranking, Standing, rank
 from archgen.report.refusals import refusals
@@ -211,6 +211,7 @@ def _review(
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,
+        "without": without_gain(standing.arch, own),
         "savers": less,
         "trial": trial_study(standing, changes, less),
     }

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from archgen.outcomes.tried import ESTIMATED, SIMULATED
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, best_by_workload
 from archgen.report.ranking import Ranking, Standing
@@ -161,11 +162,19 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
     first = next((standing.name for standing in ranking.ranked), "")
     chosen = next(iter(found.get(first, ())), None)
     if chosen is not None:
-        text = f"What to change first on {first}: {chosen.title}, which saves at most "
-        text += f"{percent(chosen.gain)} of the time with the same program"
+        text = f"What to change first on {first}: {chosen.title}, which saves {_saved(chosen)}"
         if chosen.measured is not None:
             text += f"; {chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
         yield f"{text}."
+
+
+def _saved(lever: Lever) -> str:
+    share = f"{percent(lever.gain)} of the time"
+    if lever.way == SIMULATED:
+        return f"{share} with the same program, as simulated"
+    if lever.way == ESTIMATED:
+        return f"about {share}, as estimated"
+    return f"at most {share} with the same program"
 
 
 def _less(gain: float) -> str:

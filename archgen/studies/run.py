@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,9 +49,11 @@ from archgen.outcomes.rows import (
     waterfall_row,
 )
 from archgen.outcomes.timeline import tables
+from archgen.outcomes.tried import DETAIL, plain
 from archgen.perfetto import compressed, trace_bytes
 from archgen.process.memory import refusal
 from archgen.process.steps import step
+from archgen.report.trying import Means, tried
 from archgen.studies.models import Models
 from archgen.studies.prepare import Prepared
 from archgen.studies.shelf import DecisionShelf
@@ -151,7 +154,15 @@ class Workbench:
         made = tables(trace, program, arch, point.identity())
         if point.trace and made:
             made["trace"] = compressed(trace_bytes(trace, program, arch))
-        return Outcome(point.key, point.label, row, layers, details, made)
+        outcome = Outcome(point.key, point.label, row, layers, details, made)
+        return self._tried(outcome, arch, compiled) if tools.tries else outcome
+
+    def _tried(self, outcome: Outcome, arch: Arch, compiled: Compiled) -> Outcome:
+        """`outcome` with what changes of its machine bring, as far as that takes no compiling."""
+        with step(f"trying changes of {arch.name}"):
+            simulate = partial(self.tools.simulate, compiled.program)
+            found = tried(outcome, arch, Means(simulate, compiled.products))
+        return replace(outcome, details={**outcome.details, DETAIL: plain(found)})
 
     def _compiled(self, request: Request, point: Point) -> Compiled:
         """The program; one for all lengths of the point's ranges is made once."""

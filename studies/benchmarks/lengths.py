@@ -103,7 +103,7 @@ def figures(case: Case) -> Figures:
     network, arch = case.network, load_arch(case.arch)
     own = case.arch, network.name, network.span
     sizes, rows = Sizes(), []
-    bench = Workbench(replace(STANDARD, compile=sizes.compile))
+    bench = Workbench(replace(STANDARD, compile=sizes.compile, tries=False))
     (span,) = extents(network.span, ranges=True).ranges
     ranged, one = {}, (0, 0)
     for length in network.lengths:

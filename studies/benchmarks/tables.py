@@ -170,7 +170,7 @@ def compiled(case: Case, execute: bool = False) -> tuple[Result, CompileResult |
     """The same with what the compiler made; None where it refused."""
     begun = time.perf_counter()
     bench, probe = _bench(), _Probe(case.stages)
-    bench.tools = replace(STANDARD, compile=probe.compile, simulate=probe.simulate)
+    bench.tools = replace(STANDARD, compile=probe.compile, simulate=probe.simulate, tries=False)
     dtype = case.arch.types[0]
     point = Point(case.label, case.arch, case.model, case.batch, dtype, verify=execute)
     outcome = bench.run(point)

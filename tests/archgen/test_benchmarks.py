@@ -20,7 +20,7 @@ from compiler.stages import Stages
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [
     "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates", "energy",
-    "fuzz", "lengths",
+    "fuzz", "lengths", "levers",
 ]  # fmt: skip
 TINY = "resnet18:image=32,width=0.25"
 

@@ -425,7 +425,7 @@ def test_the_winner_is_simulated_once(tmp_path: Path, effort: int, runs: int) ->
         return STANDARD.simulate(program, arch)
 
     path = conv_net(tmp_path / "conv_net.onnx")
-    tools = replace(STANDARD, simulate=counting)
+    tools = replace(STANDARD, simulate=counting, tries=False)
     found = study([PLAIN], [path], verify=False, effort=[effort], executor="here", tools=tools)
     assert len(counted) == runs
     (row,) = found.frame.to_dict("records")

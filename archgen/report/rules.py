@@ -1,0 +1,245 @@
+"""What to change about a machine first: rules over the account of its runs.
+
+The one idea: a rule gives an upper bound on the share of time that a change can save *with the
+same program*, from measured shares alone. Twice the rate of something halves the time it takes, so
+it saves at most half of that; and no change saves more than what lies above the roofline, or above
+DRAM and the busiest compute engine where it leaves these alone. What a rule has no figure for, it
+does not say. A test doubles parts of real machines under the same programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from archgen.outcomes.stalls import STALLS
+from archgen.report.account import Account
+from archgen.report.words import listed, percent
+from archgen.schema.rewritten import Fields, scaled
+from simmodel.arch import Arch
+from simmodel.units import show_bytes
+
+DEPTHWISE_TYPES = ("int8", "int32", "fp32")
+"""What a vector engine needs for depthwise layers of integers."""
+_FULL = 0.75
+_NODES = 3
+Verdict = tuple[float, str]
+"""Share of the time that is saved at most, and the figures that this rests on."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A change, and its bound on one run."""
+
+    title: str
+    fields: Callable[[Arch], Fields]
+    """What is set; empty where the change is not one field's."""
+    judge: Callable[[Account], Verdict]
+    how: str
+    """How the bound follows from the figures."""
+    same: Callable[[Arch], bool] = lambda arch: True
+    """Whether the same program shows what the change brings, so that it is worth simulating."""
+
+
+def _bandwidth(account: Account) -> Verdict:
+    gain = min(account.dram / 2, 1 - account.compute)
+    waits = account.waiting("data", "store", "bandwidth")
+    return gain, (
+        f"DRAM's bytes take {percent(account.dram)} of the time at its peak rate; matrix engines "
+        f"wait {percent(waits)} for loads, stores and bandwidth"
+    )
+
+
+def _latency(account: Account) -> Verdict:
+    waits = account.waiting("data", "store", "fill")
+    gain = min(waits, account.idle)
+    return gain, (
+        f"matrix engines wait {percent(waits)} for data, stores and the first fill, while DRAM "
+        f"is at its peak rate {percent(account.dram)} of the time"
+    )
+
+
+def _local(account: Account) -> Verdict:
+    size = account.point.arch.memories.local.size
+    peak = account.point.get("peak_local_bytes")
+    if not peak >= _FULL * size:
+        return 0.0, ""
+    waits = account.waiting("data", "store", "bandwidth")
+    return min(waits, account.slack), (
+        f"{show_bytes(peak)} of {show_bytes(size)} local memory in use at the peak; matrix engines "
+        f"wait {percent(waits)} for loads, stores and bandwidth"
+    )
+
+
+def _array(account: Account) -> Verdict:
+    share = account.share("matrix")
+    floor = max(account.dram, account.share("vector"))
+    reached = account.macs / share if share > 0 else 0.0
+    # Twice the array at most halves the time it computes; DRAM and the vector engine stay.
+    return min(share / 2, 1 - floor), (
+        f"matrix engines compute {percent(share)} of the time, at {percent(reached)} of their peak"
+    )
+
+
+def _fit(account: Account) -> Verdict:
+    share = account.share("matrix")
+    floor = max(account.dram, account.share("vector"))
+    gain = min(share - account.macs, 1 - floor, account.slack)
+    worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
+    return gain, (
+        f"matrix engines compute {percent(share)} of the time; at their peak the MACs would take "
+        f"{percent(account.macs)}" + (f". Most is lost at {listed(worst)}" if worst else "")
+    )
+
+
+def _vector(account: Account) -> Verdict:
+    share, waits = account.share("vector"), account.waiting("engine")
+    gain = min(share / 2, 1 - max(account.dram, account.share("matrix")))
+    return gain, (
+        f"vector engines compute {percent(share)} of the time; matrix engines wait "
+        f"{percent(waits)} for other engines"
+    )
+
+
+def _front_end(account: Account) -> Verdict:
+    return _of_cause(account, "front_end")
+
+
+def _conflict(account: Account) -> Verdict:
+    waits = account.waiting_anywhere("conflict")
+    return min(waits, account.idle), (
+        f"all engines together wait {percent(waits)} of the time for ports and banks of on-chip "
+        "memories"
+    )
+
+
+def _cores(account: Account) -> Verdict:
+    gain, said = _of_cause(account, "core")
+    host = min(account.share("host"), gain)
+    return gain - host, f"{said}; {percent(host)} of that at most for the host" if host else said
+
+
+def _of_cause(account: Account, cause: str) -> Verdict:
+    waits = account.waiting(cause)
+    meaning = STALLS[cause].meaning
+    return min(waits, account.idle), f"matrix engines wait {percent(waits)}: {meaning}"
+
+
+def _host(account: Account) -> Verdict:
+    share = account.share("host")
+    operators = listed(account.on_host()) or "operators"
+    return min(share, account.idle), f"the host runs {operators} in {percent(share)} of the time"
+
+
+def _none(arch: Arch) -> Fields:
+    return {}
+
+
+def _double(*names: str) -> Callable[[Arch], Fields]:
+    return lambda arch: {k: v for name in names for k, v in scaled(arch, name, 2).items()}
+
+
+def _halve(name: str) -> Callable[[Arch], Fields]:
+    return lambda arch: scaled(arch, name, 0.5)
+
+
+def _coarse(arch: Arch) -> bool:
+    """Whether instructions cover layers, not one array's worth: a wider array runs them as is."""
+    return arch.matrix.granularity != "tile"
+
+
+def _never(arch: Arch) -> bool:
+    return False
+
+
+def _made_apart(account: Account) -> Verdict:
+    return 0.0, ""  # as it takes another program, there is no bound
+
+
+def _depthwise(arch: Arch) -> Fields:
+    lacks = arch.matrix.present and not arch.matrix.depthwise
+    return {"matrix.depthwise": True} if lacks else {}
+
+
+def _types(arch: Arch) -> Fields:
+    """Those that depthwise layers of integers take, where an instruction covers more than a row."""
+    lacks = [name for name in DEPTHWISE_TYPES if not arch.vector.has(name)]
+    able = arch.vector.rank > 1 and bool(lacks) and bool(_depthwise(arch))
+    return {"vector.types": [*arch.vector.types, *lacks]} if able else {}
+
+
+_WAITS = "those waits; DRAM and the busiest compute engine remain"
+_HALF = "half of the time that matrix engines compute; DRAM and the vector engine remain"
+DEPTHWISE = (
+    Rule("depthwise products on the array", _depthwise, _made_apart, "", _never),
+    Rule("types for depthwise layers on the vector engine", _types, _made_apart, "", _never),
+)
+"""Changes that make another program; `archgen.report.trying` estimates them."""
+SHAPES = tuple(
+    Rule(f"twice the {noun} of the array", _double(f"matrix.{field}"), _array, _HALF, _coarse)
+    for field, noun in (("rows", "rows"), ("cols", "columns"), ("depth", "depth"))
+)
+RULES = (
+    Rule("twice the DRAM bandwidth", _double("memories.dram.bandwidth"), _bandwidth,
+         "half of the time that the bytes take at peak rate; the busiest compute engine remains"),
+    Rule("half the DRAM latency, as more requests in flight or loads further ahead would hide it",
+         _halve("memories.dram.latency"), _latency,
+         "those waits, of which latency, start-ups and the order of transfers have a part; DRAM "
+         "and the busiest compute engine remain"),
+    Rule("twice the local memory", _double("memories.local.size"), _local,
+         "those waits, as far as they lie above the roofline; judged where 75 % or more is in use",
+         _never),
+    *SHAPES,
+    *DEPTHWISE,
+    Rule("a matrix engine that fits the layers: shape, im2col, start-up, granularity",
+         _none, _fit, "the time that matrix engines compute beyond what the MACs take at peak"),
+    Rule("twice the vector lanes", _double("vector.lanes"), _vector,
+         "half of the time that vector engines compute; DRAM and the matrix engine remain"),
+    Rule("a quicker front end: twice the issue width and deeper queues",
+         _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS),
+    Rule("twice the banks of local memory", _double("memories.local.banks"), _conflict, _WAITS),
+    Rule("cores that wait less for each other: fewer of them, or more even shares", _none, _cores,
+         _WAITS),
+    Rule("the host's operators on the machine, or a quicker host", _none, _host,
+         "the host's own time; DRAM and the busiest compute engine remain"),
+)  # fmt: skip
+
+
+def rules_for(arch: Arch) -> list[Rule]:
+    """`RULES`, and one for each copy engine and link of `arch`."""
+    return [
+        *RULES,
+        *(Rule(f"twice the rate of copy engine {name}", _double(f"copy.{name}.bandwidth"),
+               _copy(name), "half of the engine's own time; compute engines and DRAM remain")
+          for name in arch.copy_),
+        *(Rule(f"twice the bandwidth of link {name}", _double(f"links.{name}.bandwidth"),
+               _link(name),
+               "half of the time that its bytes take; DRAM and compute engines remain")
+          for name in arch.links),
+    ]  # fmt: skip
+
+
+def _copy(name: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        share = account.share(name)
+        gain = min(share * _quicker(account.point.arch, name), account.idle)
+        return gain, f"{name} is busy at its own full rate {percent(share)} of the time"
+
+    return judge
+
+
+def _quicker(arch: Arch, name: str) -> float:
+    """Share of its time that twice the rate saves a copy engine; DRAM may hold it back before."""
+    engine = arch.copy_[name]
+    rate, dram = engine.bandwidth.at(arch.clock), arch.dram_bytes_per_cycle
+    bound = dram if "dram" in (engine.from_ + engine.to) else 2 * rate
+    return max(0.0, 1 - rate / min(2 * rate, bound))  # new time over old is old rate over new
+
+
+def _link(name: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        share = account.links[name]
+        said = f"its bytes take at most {percent(share)} of the time at its peak rate"
+        return min(share / 2, account.idle), said
+
+    return judge
