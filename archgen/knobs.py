@@ -110,7 +110,7 @@ def wrong(settings: Mapping[str, object], stages: Stages) -> list[str]:
 
 def turned(stages: Stages, settings: Settings) -> Stages:
     """`stages` with these options; an option that the chosen strategy does not have is left out."""
-    known = knobs(stages)
+    known = knobs(stages) if settings else {}
     for name, value in settings:
         if name in known:
             stages = _set(stages, name.split("."), value)

@@ -46,7 +46,7 @@ from compiler.nest.type_error import beyond, beyond_fp32
 from compiler.ops import elementwise
 from compiler.ops.lower import TABLE as OPERATORS
 from compiler.options import Within
-from compiler.outlook import outlook
+from compiler.outlook import Outlook, outlook
 from compiler.passes import Pass, PassFailed, pass_name, run_pass
 from compiler.recompute import Made, Recipe, Recomputed, Stored, recompute
 from compiler.rejected import Option
@@ -76,6 +76,7 @@ __all__ = [  # noqa: RUF022
     "Decisions",  # schedules that were chosen before, by what of the machine they depend on
     "Shelf",  # where these outlive the process
     "estimate",  # cycles by the cost model alone, long before a program
+    "Outlook",  # one network before any schedule, on many machines
     "outlook",  # cycles layer by layer, before any schedule
     "NetworkEstimate",
     "expected",  # the same of what was compiled

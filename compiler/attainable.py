@@ -18,8 +18,10 @@ start-up. What is not known here: halos, ports and banks, latencies, the order o
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -29,10 +31,14 @@ from compiler.driver import CompileResult
 from compiler.layer import Layer
 from compiler.nest.demand import Demanded, demanded
 from compiler.nest.ir import HostNode, Nest, NestGraph
-from compiler.nest.precede import Precedence
+from compiler.nest.precede import Precedence, Shares
+from compiler.remember import Remembered
 from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import product_type
+
+_MOST = 64
+"""Kinds of engines for which work is remembered."""
 
 
 @dataclass(frozen=True)
@@ -71,24 +77,79 @@ class Work:
     """Whether it is one or the other, not both."""
 
 
+@dataclass(frozen=True)
+class Demands:
+    """A network as it is bound to engines, and what it takes on every machine that binds it alike."""
+
+    graph: NestGraph
+    parts: Sequence[Layer | HostNode]
+    known: Remembered[dict[str, Work]] = field(
+        default_factory=lambda: Remembered(_MOST), compare=False, repr=False
+    )
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """Its layers in order, without calls of the host."""
+        return tuple(part for part in self.parts if isinstance(part, Layer))
+
+    @cached_property
+    def least(self) -> Demanded:
+        """The least work that gives all outputs."""
+        return demanded(self.graph)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """Product -> bytes of the constants that it reads whole, as the last one that does."""
+        last: dict[str, tuple[str, int]] = {}
+        for nest in (step for step in self.graph.steps if isinstance(step, Nest)):
+            whole = self.least.results.get(nest.tensor) == math.prod(nest.shape)
+            if nest.contraction and nest.sparse == 1 and whole:
+                weights = self.graph.tensors[nest.operands[1].tensor]
+                if weights.data is not None:
+                    last[weights.storage.buffer] = nest.tensor, weights.stored
+        return dict(last.values())
+
+    @cached_property
+    def names(self) -> list[str]:
+        """What each step makes; nothing for calls of the host."""
+        return [step.tensor if isinstance(step, Nest) else "" for step in self.graph.steps]
+
+    @cached_property
+    def before(self) -> dict[str, Shares]:
+        """What is over when each of the products in `sizes` can be done with some of its weights."""
+        order = Precedence(self.graph, self.least)
+        return {
+            name: order.before(number)
+            for number, name in enumerate(self.names)
+            if name in self.sizes
+        }
+
+    def works(self, arch: Arch) -> dict[str, Work]:
+        """By its result, what each nest takes of the engines of a machine."""
+
+        def make(seen: Arch) -> dict[str, Work]:
+            return dict(pair for layer in self.layers for pair in works(layer, self.least, seen))
+
+        return self.known.of((), arch, {}, make)
+
+
 def bound_of(result: CompileResult, arch: Arch) -> Attainable:
     """The bound of the network that was compiled, as it is bound to engines, on `arch`."""
     assert result.search is not None
-    return attainable(result.search.graph, result.search.parts, arch)
+    demands = Demands(result.search.graph, result.search.parts)
+    return attainable(demands, demands.works(arch), arch)
 
 
-def attainable(graph: NestGraph, parts: Sequence[Layer | HostNode], arch: Arch) -> Attainable:
-    """The bound of the layers and calls `parts` of `graph`."""
-    least = demanded(graph)
-    layers = [part for part in parts if isinstance(part, Layer)]
-    work = dict(pair for layer in layers for pair in works(layer, least, arch))
+def attainable(demands: Demands, work: Mapping[str, Work], arch: Arch) -> Attainable:
+    """The bound of a network whose nests take `work` of the engines."""
+    graph, least = demands.graph, demands.least
     matrix, vector = _engines(tuple(work.values()), arch.core_count)
     calls = (step for step in graph.steps if isinstance(step, HostNode))
     return Attainable(
         matrix,
         vector,
         (least.read + least.written) / arch.dram_bytes_per_cycle,
-        _weights(graph, least, work, arch),
+        _weights(demands, work, arch),
         sum(host_cycles(call, graph.tensors, arch) for call in calls),
     )
 
@@ -141,53 +202,40 @@ def _lanes(arch: Arch) -> int:
     return arch.vector.units * max(arch.vector.lanes, arch.vector.wide_lanes or 0)
 
 
-def _weights(graph: NestGraph, least: Demanded, work: Mapping[str, Work], arch: Arch) -> float:
+def _weights(demands: Demands, work: Mapping[str, Work], arch: Arch) -> float:
     """Cycles until the last weights have come: at any time those that a product is not done with
     are on chip or still have to be loaded."""
-    held, rate = room(arch), arch.dram_bytes_per_cycle
-    sizes = _sizes(graph, least)
+    held, rate, sizes = room(arch), arch.dram_bytes_per_cycle, demands.sizes
     left = sum(sizes.values()) - held
     if left <= 0:
         return 0.0
-    names = [step.tensor if isinstance(step, Nest) else "" for step in graph.steps]
     alone = {name: w.matrix / arch.core_count for name, w in work.items() if not w.either}
-    busy = np.array([alone.get(name, 0.0) for name in names])
-    order = Precedence(graph, least)
+    busy = np.array([alone.get(name, 0.0) for name in demands.names])
     ready = sorted(
-        (float(order.before(number) @ busy), float(busy[number]), sizes[name])
-        for number, name in enumerate(names)
-        if name in sizes
+        (float(shares @ busy), alone.get(name, 0.0), sizes[name])
+        for name, shares in demands.before.items()
     )
     longest = left / rate
+    able: list[tuple[float, float, int]] = []
     # Between two starts the gain of waiting falls with time, then rises: its ends are the most.
-    for number, (start, _, _) in enumerate(ready):
-        able = [(cycles, size) for _, cycles, size in ready[: number + 1]]
+    for number, (start, cycles, size) in enumerate(ready):
+        insort(able, (cycles / size, cycles, size))
         for time in (start, *(at for at, _, _ in ready[number + 1 : number + 2])):
             longest = max(longest, time + (left - _done(able, time)) / rate)
     return longest
 
 
-def _done(able: list[tuple[float, int]], time: float) -> float:
-    """Most bytes of weights that `time` cycles of compute can be done with, by layer's (cycles,
-    bytes)."""
+def _done(able: Sequence[tuple[float, float, int]], time: float) -> float:
+    """Most bytes of weights that `time` cycles of compute can be done with, by layer's (cycles for
+    each byte, cycles, bytes), the least first."""
     done = 0.0
-    for cycles, size in sorted(able, key=lambda each: each[0] / each[1]):
+    for _, cycles, size in able:
         part = min(1.0, time / cycles) if cycles else 1.0
         done += part * size
         time -= part * cycles
+        if part < 1.0:
+            return done
     return done
-
-
-def _sizes(graph: NestGraph, least: Demanded) -> dict[str, int]:
-    """Product -> bytes of the constants that it reads whole, as the last one that does."""
-    last: dict[str, tuple[str, int]] = {}
-    for nest in (step for step in graph.steps if isinstance(step, Nest)):
-        whole = least.results.get(nest.tensor) == math.prod(nest.shape)
-        if nest.contraction and nest.sparse == 1 and whole:
-            weights = graph.tensors[nest.operands[1].tensor]
-            if weights.data is not None:
-                last[weights.storage.buffer] = nest.tensor, weights.stored
-    return dict(last.values())
 
 
 def room(arch: Arch) -> int:

@@ -95,14 +95,15 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
 @click.option(
     "--estimate",
     is_flag=True,
-    help="Price layers one by one instead of compiling and running: a fraction of a second a "
-    "point. Rows say so, there are no plots.",
+    help="Price layers one by one instead of compiling and running: milliseconds a point of a "
+    "sweep. Rows say so, there are no plots.",
 )
 @click.option(
     "--best",
     type=click.IntRange(1),
     metavar="K",
-    help="With --estimate: run the K points of the least latency of each network in full.",
+    help="With --estimate: run the K points of the least latency of each network in full; of "
+    "equals those of the least area, then by name.",
 )
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @budget_option
@@ -159,7 +160,8 @@ def study(
         result = watched(lambda seen: run_study(design, asked, seen), folder, design)
         _report(result, asked, folder)
     frame = result.frame
-    lines = [*summary_lines(frame, result.reused, folder), *_warnings(design)]
+    drawn = asked.plots and not estimate
+    lines = [*summary_lines(frame, result.reused, folder, drawn), *_warnings(design)]
     show([results_table(frame)], lines)
     codes = judge(result, budgets, junit, annotate)
     sys.exit(first_of(codes if result.good else {*codes, Code.BAD}))

@@ -100,8 +100,9 @@ def _told(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:
     return ["" if pd.isna(cell) else str(cell) for cell in cells]
 
 
-def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
-    """Reasons, wrong outputs and notes once each, then what was reused and where results are."""
+def summary_lines(frame: pd.DataFrame, reused: int, out: Path, plots: bool = True) -> Iterator[str]:
+    """Reasons, wrong outputs and notes once each, then what was reused and where results are, and
+    whether `plots` are among them."""
     yield from reasons(frame)
     total = len(frame)
     lent = int(frame["schedule_from"].notna().sum())
@@ -115,7 +116,8 @@ def summary_lines(frame: pd.DataFrame, reused: int, out: Path) -> Iterator[str]:
             "compiled, run or checked (docs/studies.md says how far off that is)"
         )
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
-    yield f"{total} points{again if reused else ''}; results and plots are in {out}"
+    what = "results and plots" if plots else "results"
+    yield f"{total} points{again if reused else ''}; {what} are in {out}"
 
 
 def reasons(frame: pd.DataFrame) -> Iterator[str]:

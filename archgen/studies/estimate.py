@@ -21,7 +21,7 @@ from archgen.outcomes.rows import area_row
 from archgen.studies.models import Models
 from archgen.studies.run import answered
 from archgen.toolchain import Request
-from compiler.api import CompileOptions, NetworkEstimate, Stages, estimate, outlook, prepared
+from compiler.api import CompileOptions, NetworkEstimate, Outlook, Stages, estimate, prepared
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
@@ -53,12 +53,18 @@ def outlook_request(request: Request) -> NetworkEstimate:
     """What `request` should take, layer by layer, without any schedule. CompilerError where an
     operator can run nowhere."""
     stages = replace(request.scheduling, effort=EFFORT).stages
-    return outlook(request.model, request.arch, CompileOptions(request.dtype, request.host, stages))
+    network: Outlook = request.model
+    return network.on(request.arch, CompileOptions(request.dtype, request.host, stages))
+
+
+def outlook_of(proto: onnx.ModelProto, name: str, stages: Stages) -> Outlook:
+    """A network that keeps what its estimates on several machines share."""
+    return Outlook(prepared(proto, name, stages))
 
 
 COST_MODEL = Estimator(prepared, estimate_request)
 """Groups and tiles are chosen: seconds."""
-OUTLOOK = Estimator(prepared, outlook_request, "outlook")
+OUTLOOK = Estimator(outlook_of, outlook_request, "outlook")
 """Layers are priced one by one: a fraction of a second."""
 
 

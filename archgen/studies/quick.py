@@ -7,6 +7,7 @@ checked and simulated.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -37,8 +38,8 @@ def run_estimated(
     tools: Toolchain = STANDARD,
 ) -> Study:
     """The study of `design` by the prices of layers alone; of each network the `best` points,
-    those of the least estimated latency, are run in full and stand first. There are no plots: they
-    show what was run.
+    those of the least estimated latency (of equals, of the least area, then by name), are run in
+    full and stand first. There are no plots: they show what was run.
 
     Raises StudyError with every mistake in the design, before anything runs.
     """
@@ -95,19 +96,20 @@ def _best(
     """Keys of the points of the least estimated latencies, with these in milliseconds: `count` for
     each network in each of its sizes and ways to compile. Columns of `machine` say which machine a
     point is about."""
-    by_case: dict[tuple[object, ...], dict[str, float]] = {}
+    by_case: dict[tuple[object, ...], dict[str, tuple[float, float, str]]] = {}
     for point in wanted:
         row = guessed[guesses[point.key].key].row
-        latency = row.get(_RANKED)
+        latency, area = row.get(_RANKED), row.get("area_mm2")
         if isinstance(latency, float):
             case = tuple(
                 v
                 for name, v in point.identity().items()
                 if name not in machine and not name.startswith(FIELD)
             )
-            by_case.setdefault(case, {})[point.key] = latency
+            size = area if isinstance(area, float) else math.inf
+            by_case.setdefault(case, {})[point.key] = latency, size, point.arch.name
     return {
-        key: found[key]
+        key: found[key][0]
         for found in by_case.values()
         for key in sorted(found, key=lambda key: found[key])[:count]
     }

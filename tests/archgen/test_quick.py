@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from host_only import small_model
-from lending_tools import BY_TABLE, machine
+from lending_tools import BY_SIZE, BY_TABLE, machine
 from pandas.testing import assert_frame_equal
 
 from archgen.cli.main import cli
@@ -29,6 +29,7 @@ def test_estimates_are_marked_in_frame_table_and_folder(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, [*words, "-o", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert "2 of 2 points are estimated layer by layer" in done.output
+    assert f"2 points; results are in {tmp_path}" in " ".join(done.output.split())
     assert not list(tmp_path.glob("*.png")) and not (tmp_path / "report.html").exists()
     frame = open_study(tmp_path).frame
     assert list(frame["status"]) == [ESTIMATED] * 2
@@ -71,6 +72,22 @@ def test_as_many_as_asked_for_are_run_also_by_borrowed_schedules(
     expected = frame["latency_ms"].where(frame["status"] == ESTIMATED, frame["estimated_ms"])
     assert expected.nunique() == 1
     assert_frame_equal(open_study(out).frame, frame)
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("count, run", [(1, ["y64"]), (2, ["z64", "y64"])])
+def test_of_equals_the_smaller_are_run_then_the_first_by_name(
+    tmp_path: Path, count: int, run: list[str]
+) -> None:
+    """One estimate for three machines: a128 has more memory, which takes area."""
+    network = small_model(tmp_path / "small.onnx")
+    made = [
+        machine(f"s{name[1:]}").model_copy(update={"name": name}) for name in ("a128", "z64", "y64")
+    ]
+    design = designed(made, [network], None, None, OPTIONS)
+    frame = run_estimated(design, best=count, tools=BY_SIZE).frame
+    assert frame["estimated_ms"].nunique() == 1
+    assert list(frame.loc[frame["status"] == "ok", "arch"]) == run
 
 
 @pytest.mark.usefixtures("own_cache")

@@ -6,7 +6,7 @@ import pytest
 from machines import machine
 from networks import Net
 
-from compiler.api import CompileOptions, bound_of, compile_model, outlook, prepared
+from compiler.api import CompileOptions, Outlook, bound_of, compile_model, outlook, prepared
 from simmodel.arch import Arch
 
 OPTIONS = CompileOptions(dtype="fp16")
@@ -38,6 +38,25 @@ def test_maps_that_fit_stay_on_the_chip_by_hand() -> None:
     assert 256 <= alone < 640  # its products, and the start-ups before them
     map_, weights = 64 * 64 * 32 * 2, 2048
     assert taken(3, arch, 64) == 3 * (2 * map_ + weights) / 16
+
+
+def test_machines_that_differ_in_size_and_rate_share_what_they_bind() -> None:
+    """Nests and work are made once for four machines, and work again for one of another array."""
+    net = Net()
+    x = net.input(1, 16, 12, 12)
+    y = net.op("Conv", net.op("Relu", x), net.weight(24, 16, 3, 3), pads=[1] * 4)
+    model = prepared(net.model(net.op("Add", y, y)), "net")
+    same = [machine(types=("fp16",), cores=cores) for cores in (1, 2)]
+    same += [machine(types=("fp16",), local={"size": size}) for size in (16384, 1 << 20)]
+    other = machine(types=("fp16",), matrix={"cols": 16})
+    network = Outlook(model)
+    found = [network.on(arch, OPTIONS) for arch in same]
+    assert network.bound.found == 3
+    (demands,) = network.bound.kept.values()
+    assert demands.known.found == 3
+    found.append(network.on(other, OPTIONS))
+    assert len({estimate.cycles for estimate in found[-2:]}) == 2
+    assert found == [outlook(model, arch, OPTIONS) for arch in (*same, other)]
 
 
 @pytest.mark.parametrize("over", [{"cores": 2}, {"local": {"banks": 1}}, {"accumulators": 4096}])
