@@ -79,7 +79,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Demands:
-    """A network as it is bound to engines, and what it takes on every machine that binds it alike."""
+    """A network as it is bound to engines: what it takes on every machine that binds it alike."""
 
     graph: NestGraph
     parts: Sequence[Layer | HostNode]
@@ -116,7 +116,7 @@ class Demands:
 
     @cached_property
     def before(self) -> dict[str, Shares]:
-        """What is over when each of the products in `sizes` can be done with some of its weights."""
+        """What is over when each product of `sizes` can be done with some of its weights."""
         order = Precedence(self.graph, self.least)
         return {
             name: order.before(number)
