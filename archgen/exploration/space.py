@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -18,7 +18,15 @@ from archgen.exploration.ranges import is_ordered, values_of
 from archgen.schema.explain import broken_fields
 from archgen.schema.mistakes import Mistake
 from archgen.schema.tree import Node, Row, Table, plain
-from archgen.schema.variants import Variant, laid_over, spelled, text_of, variant
+from archgen.schema.variants import (
+    Variant,
+    family_of,
+    laid_over,
+    short_names,
+    spelled,
+    text_of,
+    variant,
+)
 from archgen.studies.sections import Range
 
 Indices = tuple[int, ...]
@@ -66,7 +74,8 @@ class Space:
     def machine(self, choice: Indices) -> Variant | None:
         """The machine of a combination; None where a rule forbids it."""
         if choice not in self._machines:
-            made, mistakes = variant(self.base, self._nodes(choice))
+            nodes = self._nodes(choice)
+            made, mistakes = variant(self.base, nodes, self._named(nodes))
             self._machines[choice] = made
             if made is None:
                 self.forbidden[choice] = "; ".join(dict.fromkeys(m.message for m in mistakes))
@@ -84,6 +93,19 @@ class Space:
     def fields(self, choice: Indices) -> dict[str, Any]:
         """The fields that a combination sets, as a file would hold them."""
         return {name: plain(node) for name, node in self._nodes(choice).items()}
+
+    def _named(self, nodes: Mapping[str, Node]) -> str:
+        """What the machine with these values is called, as a template: the base, and what the base
+        has otherwise. `edge-size64KiB` says more than eight fields of which one is not as it was.
+        """
+        base, short = plain(self.base), short_names(nodes)
+        moved = [
+            short[name]
+            for name, node in nodes.items()
+            if plain(laid_over(self.base, {name: node})) != base
+        ]
+        family = family_of(self.base).replace("{", "{{").replace("}", "}}")
+        return "-".join([family, *(f"{word}{{{word}}}" for word in moved)])
 
     def _nodes(self, choice: Indices) -> dict[str, Node]:
         pairs = zip(self.parameters, choice, strict=True)

@@ -36,6 +36,7 @@ from archgen.outcomes.frame import (
 from archgen.outcomes.held import completed
 from archgen.outcomes.point import Outcome, Point
 from archgen.plots import save_plots
+from archgen.plots.kept import keep_only
 from archgen.process.git import revision
 from archgen.report import card_html
 from archgen.studies.choosing import best, described, pareto, pivot
@@ -131,12 +132,13 @@ class Study:
         return described(self.frame, self.by_name, f"Study {self.about.name}".strip())
 
     def save(self, folder: str | PathLike[str], plots: bool = True) -> None:
-        """Write `results.parquet`, `results.csv` and, unless told not to, plots into `folder`."""
+        """Write `results.parquet`, `results.csv` and, unless told not to, plots into `folder`;
+        plots that it has no longer are removed."""
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         save_frame(self.frame, target)
         if plots:
-            save_plots(self.frame, self.by_name, target)
+            keep_only(target, save_plots(self.frame, self.by_name, target))
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a few sentences and a table."""

@@ -211,6 +211,20 @@ def test_what_rules_forbid_is_told_and_not_counted(tmp_path: Path) -> None:
     assert all("banks 3" in text and "banks" in why for text, why in result.forbidden.items())
 
 
+def test_machines_are_called_by_what_the_base_has_otherwise(tmp_path: Path) -> None:
+    parameters = {"memories.local.size": ["1344 KiB", "64 KiB"], "matrix.cols": [8, 32],
+                  "matrix.depth": [32, 16]}  # fmt: skip
+    machines = brute_force(tmp_path, parameters=parameters)
+    assert ARCH.memories.local.size == 1344 * KIB
+    assert (ARCH.matrix.cols, ARCH.matrix.depth) == (32, 32)
+    assert [arch.name for arch in machines] == [
+        f"{BASE}{size}{cols}{depth}"
+        for size in ("", "-size64KiB")
+        for cols in ("-cols8", "")
+        for depth in ("", "-depth16")
+    ]
+
+
 def test_every_mistake_of_a_study_file_is_said_where_it_stands(tmp_path: Path) -> None:
     small_model(tmp_path / "small.onnx")
     path = tmp_path / "wrong.yaml"

@@ -16,6 +16,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from archgen.files import DamagedFile
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
 from archgen.outcomes.frame import Frame, typed_frame
 from archgen.outcomes.point import Row
@@ -36,6 +37,7 @@ from archgen.plots import (
     utilization_figure,
 )
 from archgen.plots.group_roofline import group_points
+from archgen.plots.kept import DRAWN, keep_only
 from archgen.plots.pareto import front
 from archgen.plots.saving import OVERVIEWS, detail_figures, overview_figures
 from archgen.plots.scaling import scaling_lines
@@ -318,6 +320,24 @@ def test_files_have_the_formats_asked_for(tmp_path: Path) -> None:
     assert first == {path: path.read_bytes() for path in again}, "the same bytes every time"
     with pytest.raises(ValueError, match="gif"):
         save_plots(frame, ARCHS, tmp_path, formats=["gif"])
+
+
+def test_pictures_of_an_earlier_shape_go_and_others_stay(tmp_path: Path) -> None:
+    def draw(*names: str) -> list[Path]:
+        for name in names:
+            (tmp_path / name).write_text(f"drawn as {name}")
+        return keep_only(tmp_path, [tmp_path / name for name in names])
+
+    (tmp_path / "mine.png").write_text("a photograph")
+    assert draw("latency.png", "sweep_size.png", "map_a_b.png", "gone.png") == []
+    (tmp_path / "map_a_b.png").write_text("with an arrow that somebody has drawn in")
+    (tmp_path / "gone.png").unlink()
+    assert draw("latency.png", "stalls.png") == [tmp_path / "sweep_size.png"]
+    left = {path.name for path in tmp_path.iterdir()} - {DRAWN}
+    assert left == {"mine.png", "latency.png", "stalls.png", "map_a_b.png"}
+    (tmp_path / DRAWN).write_text("{}")
+    with pytest.warns(DamagedFile, match="not used"):
+        assert draw("latency.png") == []
 
 
 def test_svg_fits_into_any_page() -> None:

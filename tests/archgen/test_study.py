@@ -186,7 +186,7 @@ def test_the_folder_holds_frames_plots_and_details(tmp_path: Path) -> None:
     names = {path.name for path in out.iterdir()}
     assert names >= {"latency.png", "throughput.png", "roofline.png", "memory.png", "stalls.png"}
     rest = {name for name in names if not name.endswith(".png")}
-    assert rest == {"results.csv", "results.parquet", "runs", "study.json"}
+    assert rest == {"results.csv", "results.parquet", "runs", "study.json", "plots.json"}
     pd.testing.assert_frame_equal(pd.read_parquet(out / "results.parquet"), result.frame)
     assert list(pd.read_csv(out / "results.csv")) == list(result.frame)
     layers = pd.read_parquet(next((out / "runs").glob("*.layers.parquet")))
