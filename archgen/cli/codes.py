@@ -25,8 +25,8 @@ class Code(IntEnum):
     BROKEN_BUDGET = 4
     """`--budget`: a figure is beyond its limit, or missing."""
     NOTHING_JUDGED = 5
-    """A gate had nothing to judge: no common point, no point that a budget is about, or points are
-    not finished."""
+    """There was nothing to judge: studies that are compared have no common point, a budget is about
+    no point, or points are not finished."""
     UNVERIFIED = 6
     """`--budget`: a figure is within its limit, but the outputs behind it were not checked."""
     INTERRUPTED = 130

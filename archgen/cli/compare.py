@@ -132,7 +132,7 @@ def compare(
     archgen compare main branch --fail-if-worse latency:2%,dram:10%
 
     Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
-    allows. 5: it had nothing to compare.
+    allows. 5: a study has no point of the first, or a gate no figure to compare.
     """
     found = compared(*sides(studies, Runs(**given)), on=on, threshold=threshold)
     said = _judged(found, worse, threshold)
@@ -146,7 +146,8 @@ def compare(
     for line in gate_lines(found, said):
         click.echo(line, err=True)
     publish(gate_findings(found, said), junit, annotate)
-    failed = {Code.WORSE: said.stopped, Code.NOTHING_JUDGED: said.idle}
+    apart = any(not each.pairs for each in found.against)
+    failed = {Code.WORSE: said.stopped, Code.NOTHING_JUDGED: said.idle or apart}
     sys.exit(first_of([code for code, why in failed.items() if why]))
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from archgen.cli.codes import first_of
 from archgen.cli.gates import budget_option, judge, pipeline_options
 from archgen.cli.options import Words
-from archgen.cli.summary import reasons, results_table
+from archgen.cli.summary import host_lines, reasons, results_table
 from archgen.cli.terminal import plain_table, show
 from archgen.outcomes.frame import records
 from archgen.studies.budgets import read_budgets
@@ -69,7 +69,8 @@ def results(
     """List the finished points of a study, also of one that runs or was interrupted.
 
     DIR is the folder that `archgen study --out` has filled. Values are in the units of
-    `archgen explain columns`; sizes may have their own (512KiB), fractions may be percentages.
+    `archgen explain columns`; amounts may say their own (512KiB, 16 GB/s), fractions may be
+    percentages.
 
     \b
     archgen results archgen-out
@@ -83,14 +84,16 @@ def results(
     """
     budgets = read_budgets(budget_files)
     study = open_study(folder)
-    frame = by_order(where(study.frame, conditions), order)
+    frame = by_order(where(study.frame, conditions, study.by_name), order)
     chosen = frame[[known_column(frame, name) for name in columns]] if columns else frame
     _write(chosen, csv, parquet)
     if as_json:
         click.echo(json.dumps(plain_rows(chosen), indent=1))
     else:
         table = chosen_table(chosen) if columns else results_table(frame)
-        show([table], (*reasons(frame), progress(study, folder, len(frame))))
+        shown = (study.outcomes[place] for place in frame.index)
+        hosts = () if columns else host_lines(shown)
+        show([table], (*hosts, *reasons(frame), progress(study, folder, len(frame))))
     sys.exit(first_of(judge(study, budgets, junit, annotate)))
 
 

@@ -27,7 +27,7 @@ from archgen.cli.options import (
     scheduling_options,
 )
 from archgen.cli.running import OUT, running, running_options, watched
-from archgen.cli.summary import points_table, results_table, summary_lines
+from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
 from archgen.cli.terminal import show
 from archgen.lint import brief, findings
 from archgen.lint.rules import Kind
@@ -161,7 +161,8 @@ def study(
         _report(result, asked, folder)
     frame = result.frame
     drawn = asked.plots and not estimate
-    lines = [*summary_lines(frame, result.reused, folder, drawn), *_warnings(design)]
+    lines = [*host_lines(result.outcomes), *summary_lines(frame, result.reused, folder, drawn)]
+    lines += _warnings(design)
     show([results_table(frame)], lines)
     codes = judge(result, budgets, junit, annotate)
     sys.exit(first_of(codes if result.good else {*codes, Code.BAD}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.frame import Record, dimensions, is_wrong, records, sizes, varied
-from archgen.outcomes.point import DIMENSION, Point
+from archgen.outcomes.point import DIMENSION, Outcome, Point
 from archgen.studies.estimate import ESTIMATED
 from archgen.studies.store import Store
 
@@ -24,6 +24,8 @@ _SPARE = (
 )  # fmt: skip
 """Columns that a narrow terminal may leave out, those that are missed least first."""
 _LINES, _LONGEST_LINE = 4, 180
+_REASONS = 3
+"""Reasons that are said for operators on the host."""
 
 
 def _percent(value: float) -> str:
@@ -118,6 +120,24 @@ def summary_lines(frame: pd.DataFrame, reused: int, out: Path, plots: bool = Tru
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     what = "results and plots" if plots else "results"
     yield f"{total} points{again if reused else ''}; {what} are in {out}"
+
+
+def host_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Which operators are the host's and why: what most points have first."""
+    points: dict[str, set[str]] = {}
+    operators: dict[str, set[str]] = {}
+    for outcome in outcomes:
+        for each in outcome.details.get("report", {}).get("host", ()):
+            points.setdefault(each["reason"], set()).add(outcome.key)
+            operators.setdefault(each["reason"], set()).add(each["operator"])
+    ranked = sorted(points, key=lambda reason: -len(points[reason]))
+    for reason in ranked[:_REASONS]:
+        count = len(points[reason])
+        said = f"{count} point{'s' * (count != 1)}: {', '.join(sorted(operators[reason]))}"
+        yield f"host ops: {said}: {shortened(reason)}"
+    if len(ranked) > _REASONS:
+        where = "`archgen compile --report` and report.html have all"
+        yield f"host ops: {len(ranked) - _REASONS} more reasons ({where})"
 
 
 def reasons(frame: pd.DataFrame) -> Iterator[str]:

@@ -1,7 +1,12 @@
-"""How verbs print: tables of one look, sentences below them, and nothing cut off in a pipe."""
+"""How verbs print: tables of one look, sentences below them, and nothing cut off in a pipe.
+
+A pipe has all columns, as what reads it may look for any of them; where `COLUMNS` says how wide the
+reader is (`COLUMNS=80 archgen results out | less`), tables fit that as they fit a terminal.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -46,7 +51,7 @@ def plain_table(show_footer: bool = False) -> PlainTable:
 def show(tables: Iterable[RenderableType], lines: Iterable[str]) -> None:
     """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup."""
     console = Console(highlight=False, markup=False)
-    if not console.is_terminal:
+    if not console.is_terminal and not os.environ.get("COLUMNS", "").isdecimal():
         console.width = _WIDE
     left_out: list[str] = []
     for table in tables:

@@ -52,12 +52,13 @@ def split_condition(text: str) -> tuple[str, str, str] | None:
     return (form[1], form[2], form[3]) if form is not None and form[3] else None
 
 
-def amount(text: str, name: str, unit: str) -> float:
-    """What `text` says of the column `name`, in the column's `unit`.
+def amount(text: str, name: str, unit: str, per: float = 1.0) -> float:
+    """What `text` says of the column `name`, as the column holds it: where it is read in `unit`,
+    `per` of what it holds is one. A bare number is what it holds.
 
     Raises ValueError: it is no number, or its unit is none of that column.
     """
-    in_bytes = unit == "bytes" or name.startswith("arch.")
+    in_bytes = unit == "bytes" or unit in _BINARY
     percent = unit == "fraction" and text.endswith("%")
     example = "512 KiB" if in_bytes else f"5 {unit}".strip()
     number, given = split(text.removesuffix("%") if percent else text, repr(example))
@@ -69,4 +70,4 @@ def amount(text: str, name: str, unit: str) -> float:
     if given and given not in units:
         own = f"in {unit}" if unit else "a plain number"
         raise ValueError(f"{name} is {own}, not {given!r}{guess(given, units)}")
-    return number * (units[given] if given else 1.0)
+    return number * (units[given] * per if given else 1.0)

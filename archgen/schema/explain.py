@@ -69,7 +69,7 @@ def _remaining(tree: Table, errors: list[ErrorDetails]) -> list[Problem]:
         filled = plain(value)
         assert isinstance(filled, dict)
         for part, *_ in broken:  # also one that need not be there
-            if part in _STAND_INS:
+            if part in _STAND_INS and part in arch_schema()["properties"]:
                 filled.setdefault(str(part), _stand_in(str(part)))
         _fill(filled, arch_schema())
         arch, errors = _READER.attempt(filled)

@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_START = 4
+"""Letters by which words begin alike."""
 Path = tuple[str | int, ...]
 """Keys and list indices from the top of a file to one of its values."""
 
@@ -52,9 +54,13 @@ def dotted(path: Path, root: str = "arch") -> str:
 
 
 def guess(word: str, known: Iterable[str]) -> str:
-    """`; did you mean 'banks'?`, or nothing when no known word is near."""
+    """`; did you mean 'banks'?`, or nothing when no known word is near: spelled much like it, or
+    the only one that begins like it (`architectures`, `archs`)."""
     by_folded = {name.lower(): name for name in known}
     near = difflib.get_close_matches(word.lower(), by_folded, n=1, cutoff=0.6)
+    if not near and len(word) >= _START:
+        alike = [name for name in by_folded if name.startswith(word.lower()[:_START])]
+        near = alike if len(alike) == 1 else []
     return f"; did you mean {by_folded[near[0]]!r}?" if near else ""
 
 

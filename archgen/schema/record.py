@@ -18,6 +18,8 @@ from archgen.schema.tree import Leaf, Node, Plain, Row, Table, broken_paths, chi
 from archgen.schema.view import View
 
 Record = TypeVar("Record", bound=BaseModel)
+_PLACES = 4
+"""Most places that are named."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,21 @@ class Reader(Generic[Record]):
     def _unknown(self, tree: Table, path: Path) -> Mistake:
         holder, key = path[:-1], str(path[-1])
         known = self.view.keys(self.view.at(holder))
-        hint = guess(key, known) or f"; expected one of {listed(known)}"
+        near = guess(key, known)
+        alike = any(name.startswith(key[:4]) for name in known)  # misspelled rather than misplaced
+        elsewhere = "" if near and alike else self._elsewhere(key)
+        if near and elsewhere:
+            near = f"{near.removesuffix('?')}, or is it for {elsewhere}?"
+        elif elsewhere:
+            near = f"; it is a key of {elsewhere}"
+        hint = near or f"; expected one of {listed(known)}"
         where, place = dotted(holder, self.root), position(tree, path, key=True)
         return Mistake(place, where, f"unknown key {key!r}{hint}")
+
+    def _elsewhere(self, key: str) -> str:
+        """Where a key would be right, if there are few such places."""
+        places = [f"{self.root}{place}" for place in self.view.holders(key)]
+        return " or ".join(places) if len(places) <= _PLACES else ""
 
     def _wrong(self, tree: Table, path: Path, error: ErrorDetails) -> Mistake:
         node, schema = find(tree, path), self.view.at(path)

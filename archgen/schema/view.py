@@ -59,6 +59,22 @@ class View:
         named = next((list(o["properties"]) for o in options if "properties" in o), [])
         return named or list(node.get("propertyNames", {}).get("enum", ()))
 
+    def holders(self, key: str) -> list[str]:
+        """The mappings that take `key`, dotted, as `archs[]` for those in a list."""
+        return list(dict.fromkeys(self._holders(key, self.root, "", ())))
+
+    def _holders(self, key: str, node: Schema, at: str, above: tuple[int, ...]) -> Iterator[str]:
+        for option in self._options(self.resolved(node)):
+            if id(option) in above:  # a part that holds parts of its kind
+                continue
+            below = (*above, id(option))
+            if "items" in option:
+                yield from self._holders(key, option["items"], f"{at}[]", below)
+            for name, each in option.get("properties", {}).items():
+                if name == key:
+                    yield at
+                yield from self._holders(key, each, f"{at}.{name}", below)
+
     def words(self, node: Schema) -> list[str]:
         """Words that a value, or each item of a list, may be, where they are fixed."""
         for option in (node, node.get("items", {}), *node.get("anyOf", ())):

@@ -1,22 +1,24 @@
 """Rows of a frame by simple conditions, and their order: `latency_ms<=5`, `arch=tpu*`, `-batch`.
 
-The one idea: amounts are read in the unit of their column (`archgen.outcomes.conditions`); text is
-a pattern, and commas separate alternatives.
+The one idea: amounts are read in the unit of their column (`archgen.outcomes.conditions`), which of
+a field the machines know (`archgen.outcomes.axes`); text is a pattern, and commas separate
+alternatives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import pandas as pd
 
-from archgen.outcomes.columns import column
+from archgen.outcomes.axes import axis_of
 from archgen.outcomes.conditions import ORDERS, amount, split_condition
 from archgen.outcomes.figures import SHORT
 from archgen.schema.mistakes import guess, listed
 from archgen.studies.design import StudyError
 from archgen.studies.estimate import ESTIMATED
+from simmodel.arch import Arch
 
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -50,13 +52,16 @@ def _names(frame: pd.DataFrame) -> Iterator[str]:
             yield ".".join(name.split(".")[-2:])
 
 
-def where(frame: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
-    """The rows that meet all `conditions`; a missing value meets none but `!=`.
+def where(
+    frame: pd.DataFrame, conditions: Sequence[str], archs: Mapping[str, Arch]
+) -> pd.DataFrame:
+    """The rows that meet all `conditions`; a missing value meets none but `!=`. `archs`: the
+    machines by name.
 
     Raises StudyError with what is wrong with a condition.
     """
     for condition in conditions:
-        frame = frame[_met(frame, condition)]
+        frame = frame[_met(frame, condition, archs)]
     return frame
 
 
@@ -72,26 +77,32 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     return found.sort_values("status", key=lambda held: held.eq(ESTIMATED), kind="stable")
 
 
-def _met(frame: pd.DataFrame, condition: str) -> pd.Series:
+def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.Series:
     parts = split_condition(condition)
     if parts is None:
         example = "a column, a comparison and a value, such as 'latency_ms<=5' or 'arch=tpu*'"
         raise StudyError([f"{condition!r}: expected {example}"])
     name, comparison, text = parts
     values = frame[known_column(frame, name)]
+
+    def number(word: str) -> float:
+        return _number(condition, values, word, archs)
+
     if comparison in ORDERS:
         if not pd.api.types.is_numeric_dtype(values) or values.dtype == "boolean":
             said = f"{condition!r}: {name} is no number; compare it with = or !="
             raise StudyError([said])
-        found = ORDERS[comparison](values, _number(condition, name, text))
+        found = ORDERS[comparison](values, number(text))
     else:
-        found = _equal(condition, values, text.split(","))
+        found = _equal(condition, values, text.split(","), number)
     met: pd.Series = found.fillna(False).astype(bool)
     return ~met if comparison == "!=" else found
 
 
-def _equal(condition: str, values: pd.Series, words: Sequence[str]) -> pd.Series:
-    """Which values are one of `words`."""
+def _equal(
+    condition: str, values: pd.Series, words: Sequence[str], number: Callable[[str], float]
+) -> pd.Series:
+    """Which values are one of `words`; `number` reads an amount."""
     options = [word.strip() for word in words]
     if values.dtype == "boolean":
         wrong = [word for word in options if word.lower() not in _TRUTH]
@@ -99,15 +110,17 @@ def _equal(condition: str, values: pd.Series, words: Sequence[str]) -> pd.Series
             raise StudyError([f"{condition!r}: {values.name} is true or false, not {wrong[0]!r}"])
         return values.isin([_TRUTH[word.lower()] for word in options])
     if pd.api.types.is_numeric_dtype(values):
-        return values.isin([_number(condition, str(values.name), word) for word in options])
+        return values.isin(list(map(number, options)))
     return values.map(
         lambda value: not pd.isna(value) and any(fnmatchcase(str(value), w) for w in options)
     )
 
 
-def _number(condition: str, name: str, text: str) -> float:
-    known = column(name)
+def _number(condition: str, values: pd.Series, text: str, archs: Mapping[str, Arch]) -> float:
+    """The amount that `text` says of a column, as it holds it."""
+    name = str(values.name)
+    along = axis_of(name, [{name: value} for value in values.unique()], archs)
     try:
-        return amount(text, name, known.unit if known is not None else "")
+        return amount(text, name, along.unit, along.per)
     except ValueError as mistake:
         raise StudyError([f"{condition!r}: {mistake}"]) from None

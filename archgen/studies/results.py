@@ -99,7 +99,7 @@ class Study:
         """The study of the points that meet all `conditions`: `"latency_ms<=5"`, `"arch=edge*"`,
         `"batch=1,4"`, `"arch.memories.local.size>=512KiB"`. Raises StudyError."""
         frame = self.frame.reset_index(drop=True)
-        kept = where(frame, conditions)
+        kept = where(frame, conditions, self.by_name)
         names = set(kept["arch"]) if len(kept) else set()
         outcomes = tuple(self.outcomes[place] for place in kept.index)
         return replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -11,14 +12,18 @@ from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
 from archgen.cli.results import results
+from archgen.cli.summary import host_lines
 from archgen.cli.terminal import plain_table, show
 from archgen.files import DamagedFile, write_sealed
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.frame import typed_frame
+from archgen.outcomes.point import Outcome
+from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.query import by_order, where
 from archgen.studies.results import MANIFEST, open_study
 from archgen.studies.sweep import study
+from simmodel.arch import Arch
 
 ROWS = [
     {"arch": "tpu-v1", "batch": 1, "latency_ms": 5.0, "status": "ok", "verified": True},
@@ -51,11 +56,11 @@ def frame() -> pd.DataFrame:
     ],
 )
 def test_conditions(frame: pd.DataFrame, condition: str, kept: list[str]) -> None:
-    assert where(frame, [condition])["arch"].tolist() == kept
+    assert where(frame, [condition], {})["arch"].tolist() == kept
 
 
 def test_conditions_all_hold(frame: pd.DataFrame) -> None:
-    assert where(frame, ["arch=tpu*", "latency_ms>0"])["arch"].tolist() == ["tpu-v1"]
+    assert where(frame, ["arch=tpu*", "latency_ms>0"], {})["arch"].tolist() == ["tpu-v1"]
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,62 @@ def test_conditions_all_hold(frame: pd.DataFrame) -> None:
 )
 def test_wrong_conditions_say_what_is_right(frame: pd.DataFrame, condition: str, said: str) -> None:
     with pytest.raises(StudyError) as caught:
-        where(frame, [condition])
+        where(frame, [condition], {})
+    assert said in str(caught.value)
+
+
+FIELDS = {
+    "memories.dram.bandwidth": {"edge": 16e9, "tpu-v1": 32e9},
+    "memories.local.size": {"edge": 2.0**19, "tpu-v1": 2.0**21},
+    "memories.dram.latency": {"edge": 1e-7, "tpu-v1": 2e-7},
+    "vector.lanes": {"edge": 16, "tpu-v1": 64},
+}
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("dram.bandwidth>16 GB/s", ["tpu-v1"]),
+        ("dram.bandwidth<=16000 MB/s", ["edge"]),
+        ("dram.bandwidth=16e9", ["edge"]),  # a bare number is what the column holds
+        ("local.size>=2MiB", ["tpu-v1"]),
+        ("local.size<1 MiB", ["edge"]),
+        ("local.size=524288", ["edge"]),
+        ("dram.latency<=100 ns", ["edge"]),
+        ("vector.lanes>16", ["tpu-v1"]),
+    ],
+)
+def test_fields_are_compared_in_their_own_units(condition: str, kept: list[str]) -> None:
+    names = ("edge", "tpu-v1")
+    values = {f"arch.{field}": [held[n] for n in names] for field, held in FIELDS.items()}
+    found = where(pd.DataFrame({"arch": names, **values}), [condition], _machines(names))
+    assert found["arch"].tolist() == kept
+
+
+def _machines(names: Sequence[str]) -> dict[str, Arch]:
+    """Machines whose DRAM has its bandwidth and latency in seconds."""
+    dram = {"bandwidth": "16 GB/s", "latency": "100 ns"}
+    over = {"memories": {"dram": {"size": "1 GiB", "burst": 64, **dram}}}
+    said = load_arch("soma-edge").model_dump(by_alias=True, exclude_unset=True)
+    local = {"local": said["memories"]["local"]}
+    made = {**said, "memories": {**over["memories"], **local}}
+    return {name: Arch.model_validate({**made, "name": name}) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("dram.bandwidth>16 KiB", "arch.memories.dram.bandwidth is in GB/s, not 'KiB'"),
+        ("dram.bandwidth>16 GBs", "not 'GBs'; did you mean 'GB/s'?"),
+        ("local.size>16 GB/s", "unit 'GB/s' is not one of"),
+        ("vector.lanes>16 B", "arch.vector.lanes is a plain number, not 'B'"),
+    ],
+)
+def test_units_of_other_quantities_are_refused(condition: str, said: str) -> None:
+    names = ("edge", "tpu-v1")
+    values = {f"arch.{field}": [held[n] for n in names] for field, held in FIELDS.items()}
+    with pytest.raises(StudyError) as caught:
+        where(pd.DataFrame({"arch": names, **values}), [condition], _machines(names))
     assert said in str(caught.value)
 
 
@@ -99,6 +159,30 @@ def test_all_points_are_listed_with_their_reasons(folder: Path) -> None:
     assert said.count("soma-edge") >= 2
     assert "needs 2 KiB, has 1 KiB" in said
     assert f"4 of 4 points are finished in {folder}" in said
+
+
+def test_most_frequent_reasons_come_first_and_few_are_said() -> None:
+    def outcome(*reasons: str) -> Outcome:
+        host = [{"operator": f"Op{why}", "reason": f"no {why}"} for why in reasons]
+        return Outcome(str(reasons), "", {}, details={"report": {"host": host}})
+
+    outcomes = [outcome("a"), outcome("a", "b", "c", "d"), outcome("d")]
+    assert list(host_lines(outcomes)) == [
+        "host ops: 2 points: Opa: no a",
+        "host ops: 2 points: Opd: no d",
+        "host ops: 1 point: Opb: no b",
+        "host ops: 1 more reasons (`archgen compile --report` and report.html have all)",
+    ]
+
+
+def test_a_pipe_has_all_columns_unless_it_says_how_wide(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "left out" not in listed(folder).stdout
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = listed(folder).stdout.splitlines()
+    assert any(line.startswith("left out to fit 60 columns: dtype") for line in lines)
+    assert max(len(line) for line in lines if line.startswith(" soma-edge")) <= 60
 
 
 def test_an_interrupted_study_says_how_much_there_is_of_it(folder: Path) -> None:
