@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections import defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -278,17 +279,18 @@ def test_a_run_without_its_trace_is_refused(tmp_path: Path) -> None:
 
 def test_a_study_keeps_traces_where_they_are_wanted(tmp_path: Path) -> None:
     model, out = conv_net(tmp_path / "net.onnx"), tmp_path / "out"
-    plain = archgen.study(["soma-edge"], [model], verify=False, out=out)
+    asked = partial(archgen.study, ["soma-edge"], [model], verify=False, out=out, plots=False)
+    plain = asked()
     assert not list(out.rglob("*.pftrace.gz"))
     # The point is the same, but what is stored of it has no trace.
-    traced_too = archgen.study(["soma-edge"], [model], verify=False, out=out, trace=True)
+    traced_too = asked(trace=True)
     assert (plain.outcomes[0].key, 0) == (traced_too.outcomes[0].key, traced_too.reused)
     (path,) = (out / "runs").glob("*.pftrace.gz")
     slices = Reader(gzip.decompress(path.read_bytes())).shown.slices
     nodes = {each.name for own in slices.values() for each in own}
     assert nodes == set(traced_too.layers["node"])
     for wanted in (True, False):
-        again = archgen.study(["soma-edge"], [model], verify=False, out=out, trace=wanted)
+        again = asked(trace=wanted)
         assert again.reused == 1
 
 

@@ -399,8 +399,8 @@ def test_choices_reach_the_compiler() -> None:
 def test_a_study_compares_ways_to_fuse(tmp_path: Path) -> None:
     path = conv_net(tmp_path / "conv_net.onnx")
     out = tmp_path / "out"
-    first = study([PLAIN], [path], fusion=["none"], out=out)
-    both = study([PLAIN], [path], fusion=["none", "optimal"], out=out)
+    first = study([PLAIN], [path], fusion=["none"], out=out, plots=False)
+    both = study([PLAIN], [path], fusion=["none", "optimal"], out=out, plots=False)
     assert (first.reused, both.reused) == (0, 1)
     frame = both.frame.set_index("fusion")
     assert list(frame.index) == ["none", "optimal"]

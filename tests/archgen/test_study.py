@@ -136,30 +136,30 @@ def test_every_column_is_defined_and_every_plain_definition_is_a_column(tmp_path
 
 def test_a_second_run_takes_the_stored_points(tmp_path: Path) -> None:
     out, archs, models = tmp_path / "out", [FP16, INT8], [model(tmp_path)]
-    first = study(archs, models, out=out, tools=HOST_ONLY)
+    first = study(archs, models, out=out, tools=HOST_ONLY, plots=False)
     assert (first.reused, compiled(tmp_path)) == (0, 2)
-    second = study(archs, models, out=out, tools=HOST_ONLY)
+    second = study(archs, models, out=out, tools=HOST_ONLY, plots=False)
     assert (second.reused, compiled(tmp_path)) == (2, 2)
     pd.testing.assert_frame_equal(first.frame, second.frame)
     pd.testing.assert_frame_equal(first.layers, second.layers)
-    study(archs, models, out=out, fresh=True, tools=HOST_ONLY)
+    study(archs, models, out=out, fresh=True, tools=HOST_ONLY, plots=False)
     assert compiled(tmp_path) == 4
 
 
 def test_changed_weights_or_options_are_other_points(tmp_path: Path) -> None:
     out, path = tmp_path / "out", tmp_path / "small.onnx"
     small_model(path)
-    study([FP16], [path], out=out, tools=HOST_ONLY)
+    study([FP16], [path], out=out, tools=HOST_ONLY, plots=False)
     small_model(path, weights=2.0)
-    assert study([FP16], [path], out=out, tools=HOST_ONLY).reused == 0
-    assert study([FP16], [path], [1, 2], out=out, tools=HOST_ONLY).reused == 1
-    assert study([FP16], [path], verify=False, out=out, tools=HOST_ONLY).reused == 0
+    assert study([FP16], [path], out=out, tools=HOST_ONLY, plots=False).reused == 0
+    assert study([FP16], [path], [1, 2], out=out, tools=HOST_ONLY, plots=False).reused == 1
+    assert study([FP16], [path], verify=False, out=out, tools=HOST_ONLY, plots=False).reused == 0
 
 
 def test_failed_points_are_run_again(tmp_path: Path) -> None:
     out, path = tmp_path / "out", model(tmp_path, "crash")
-    study([FP16], [path], out=out, tools=HOST_ONLY)
-    assert study([FP16], [path], out=out, tools=HOST_ONLY).reused == 0
+    study([FP16], [path], out=out, tools=HOST_ONLY, plots=False)
+    assert study([FP16], [path], out=out, tools=HOST_ONLY, plots=False).reused == 0
     details = next((out / "runs").glob("*.json")).read_text()
     assert "Traceback" in json.loads(details)["details"]["traceback"]
 
@@ -167,7 +167,7 @@ def test_failed_points_are_run_again(tmp_path: Path) -> None:
 def test_an_internal_error_has_a_file_to_attach_and_the_study_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "out"
     frame = study(
-        [FP16], [model(tmp_path, "crash"), model(tmp_path)], out=out, tools=HOST_ONLY
+        [FP16], [model(tmp_path, "crash"), model(tmp_path)], out=out, tools=HOST_ONLY, plots=False
     ).frame
     assert frame["status"].tolist() == ["failed", "ok"]
     (path,) = (out / "runs").glob("*.error.txt")
@@ -249,7 +249,7 @@ def observe(outcome, done, total):
     print("finished", flush=True)
     time.sleep(60)
 study([{FP16!r}, {INT8!r}], [{str(model(tmp_path))!r}], out={str(tmp_path / "out")!r},
-      tools=HOST_ONLY, observe=observe)
+      tools=HOST_ONLY, observe=observe, plots=False)
 """
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[2])]
     process = subprocess.Popen(
@@ -265,7 +265,9 @@ study([{FP16!r}, {INT8!r}], [{str(model(tmp_path))!r}], out={str(tmp_path / "out
     process.send_signal(signal.SIGINT)
     assert process.wait(30) != 0
     assert len(pd.read_parquet(tmp_path / "out/results.parquet")) == 1
-    again = study([FP16, INT8], [model(tmp_path)], out=tmp_path / "out", tools=HOST_ONLY)
+    again = study(
+        [FP16, INT8], [model(tmp_path)], out=tmp_path / "out", tools=HOST_ONLY, plots=False
+    )
     assert (again.reused, len(again.frame)) == (1, 2)
 
 

@@ -153,8 +153,8 @@ def test_spans_reach_from_the_first_cycle_to_the_last(run: Study) -> None:
 
 def test_stored_tables_are_read_when_asked_for(tmp_path: Path) -> None:
     model, out = conv_net(tmp_path / "net.onnx"), tmp_path / "out"
-    fresh = study(["soma-edge"], [model], verify=False, out=out)
-    again = study(["soma-edge"], [model], verify=False, out=out)
+    fresh = study(["soma-edge"], [model], verify=False, out=out, plots=False)
+    again = study(["soma-edge"], [model], verify=False, out=out, plots=False)
     assert again.reused == 1
     stored = again.outcomes[0].tables
     assert {name: isinstance(table, Path) for name, table in stored.items()} == {
@@ -167,9 +167,9 @@ def test_stored_tables_are_read_when_asked_for(tmp_path: Path) -> None:
 
 def test_a_point_without_its_tables_is_run_again(tmp_path: Path) -> None:
     model, out = conv_net(tmp_path / "net.onnx"), tmp_path / "out"
-    study(["soma-edge"], [model], verify=False, out=out)
+    study(["soma-edge"], [model], verify=False, out=out, plots=False)
     next((out / "runs").glob("*.levels.parquet")).unlink()
-    assert study(["soma-edge"], [model], verify=False, out=out).reused == 0
+    assert study(["soma-edge"], [model], verify=False, out=out, plots=False).reused == 0
 
 
 def test_no_run_is_no_rows() -> None:
