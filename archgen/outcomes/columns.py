@@ -167,8 +167,8 @@ COLUMNS = (
         "held_by",
         "text",
         "",
-        "what held the run up: bound_by, where of_bound is the largest share of the time; else the "
-        "stall_<cause> or work_<part> that is",
+        "what held the run up: bound_by, where of_bound is no less than the largest stall_<cause> "
+        "or work_<part> beyond it; else that",
     ),
     Column("dram_read_bytes", "whole", "bytes", "bytes read from DRAM, bursts included"),
     Column("dram_write_bytes", "whole", "bytes", "bytes written to DRAM, bursts included"),

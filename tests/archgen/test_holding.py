@@ -24,6 +24,8 @@ NEAR: Row = {
         ({"of_bound": 0.2, "stall_data": 0.1, "work_products_again": 0.3},
          "work_products_again", "products again"),
         ({"of_bound": 0.3, "stall_data": 0.2, "work_products": 0.7}, "bandwidth", "bandwidth"),
+        ({"of_bound": 0.92, "stall_data": 0.95}, "bandwidth", "bandwidth"),  # that is why they wait
+        ({"of_bound": 0.3, "stall_data": 0.95}, "stall_data", "waits: data"),
         ({"bound_by": None, "of_bound": None}, "stall_data", "waits: data"),  # no bound is known
     ],
 )  # fmt: skip
