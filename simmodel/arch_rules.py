@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simmodel.arch import Arch, Memory
+from simmodel.area_terms import own_field, parts, terms
 from simmodel.dtype import accumulator_of
 from simmodel.isa import INSTRUCTIONS
 from simmodel.isa.forms import NEEDED, forms
@@ -40,7 +41,7 @@ def problems(arch: Arch) -> list[Problem]:
     rules = (
         _banks, _ports, _array, _rates, _vector_types, _queues, _copy_names, _peers, _roles,
         _operands, _results, _accumulators, _idle_memories,
-        _forms_lacking, _forms_limited, _encoding, _energies,
+        _forms_lacking, _forms_limited, _encoding, _energies, _areas,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -332,3 +333,32 @@ def _energies(arch: Arch) -> Iterator[Problem]:
             known_types = ", ".join(arch.matrix.rate)
             message = f"the matrix engine has no {name!r}; matrix.rate has {known_types}"
             yield Problem(("energy", "mac", name), message, (("matrix", "rate"),))
+
+
+def _areas(arch: Arch) -> Iterator[Problem]:
+    """Areas of parts that the machine does not have, and areas that are stated twice."""
+    whole, all_terms = tuple(parts(arch)), tuple(terms(arch))
+    given = arch.energy.area.parts
+    for name in given:
+        at: Path = ("energy", "area", "parts", name)
+        part = name.partition(" ")[0]
+        if name not in (*whole, *all_terms):
+            yield Problem(at, f"the machine has no part {name!r}{_part_meant(arch, name)}")
+        elif part in given and name != part:
+            yield Problem(at, f"{name!r} is in {part!r}, which is stated as a whole")
+        elif field := own_field(arch, name):
+            yield Problem(at, f"arch.{'.'.join(field)} states it as well", (field,))
+    for name in arch.energy.area.extra:
+        if name in (*whole, *all_terms):
+            message = f"{name!r} is a part of the machine: it belongs under parts"
+            yield Problem(("energy", "area", "extra", name), message)
+
+
+def _part_meant(arch: Arch, name: str) -> str:
+    """Where an area belongs that is no part which may be stated as a whole."""
+    if name in ("dram", *arch.memories.on_chip()):
+        return f"; a memory's is arch.energy.memories.{name}.area"
+    if name == "other":
+        return "; it is arch.energy.area.other"
+    known = (*parts(arch), *terms(arch))
+    return _near(name, known) or f"; parts: {', '.join(parts(arch))}; own terms go under extra"

@@ -37,6 +37,11 @@ class AreaTable(Part):
     """One lane of the vector engine."""
     other: Area | None = None
     """Everything that no field asks for: clock, wires, space between cells."""
+    parts: dict[str, Area] = {}
+    """Any part or term that `archgen explain area` prints: `vector`, `front_end queues`; of one
+    core, of a memory one instance, of a link one instance, of the chip for `dram`."""
+    extra: dict[str, Area] = {}
+    """What else stands on the chip, under names of your own: `pcie`."""
 
 
 class EnergyTable(Part):

@@ -18,6 +18,7 @@ from archgen.energy.memories import memory_terms
 from archgen.energy.movers import copy_terms, link_terms
 from archgen.energy.ranges import Range, total
 from archgen.energy.sources import Source
+from archgen.energy.stated import as_stated, extra_terms
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
 from simmodel.arch import Arch
@@ -31,8 +32,8 @@ class Area:
 
     @cached_property
     def parts(self) -> dict[str, Range]:
-        """mm2 by part: mac, vector, scalar, each memory's role, copy, link, front_end, dram,
-        other."""
+        """mm2 by part: mac, vector, scalar, each memory's role, copy, link, front_end, other,
+        extra, dram."""
         names = dict.fromkeys(term.part for term in self.terms)
         return {name: total(t.mm2 for t in self.terms if t.part == name) for name in names}
 
@@ -49,14 +50,15 @@ class Area:
 
 def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
     """Area of `arch`; what its section `energy` states comes before the table."""
-    terms = [*_listed(arch, figures, source)]
+    terms = [*as_stated(arch, _listed(arch, figures, source))]
     listed = total(term.mm2 for term in terms).value
     other, stated = figures.area.other, arch.energy.area.other
     share = Range.given(stated, lambda: Range.within(other.share * listed, other.low, other.high))
     text = f"{other.share:.0%} of {listed:.4g} mm2" if stated is None else "energy.area.other"
     terms.append(Term("other", "clock, wires, space", (), text, share))
     logic = Logic(figures.area, arch.energy.node)
-    return Area((*terms, *interface_terms(arch, figures, logic)))
+    interface = as_stated(arch, interface_terms(arch, figures, logic))
+    return Area((*terms, *extra_terms(arch), *interface))
 
 
 def _listed(arch: Arch, figures: Figures, source: Source) -> Iterator[Term]:

@@ -61,7 +61,8 @@ def _names(arch: Arch) -> list[str]:
     families = [
         *(f"peak_{role}_bytes" for role in ("dram", *roles)),
         *(f"area_{part}_mm2" for part in ("mac", "vector", "scalar", *roles, "copy", "link",
-                                          "front_end", "other", "dram")),
+                                          "front_end", "other", "dram",
+                                          *(["extra"] if arch.energy.area.extra else []))),
         *(f"energy_{part}_mj" for part in ("mac", "vector", "dram", *roles, "link",
                                            "instruction", "leakage")),
     ]  # fmt: skip

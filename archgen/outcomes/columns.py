@@ -85,7 +85,7 @@ _ENERGY = (
         "real",
         "mm2",
         "mac, vector, scalar, each memory on the chip, copy, link, front_end, dram (its interface "
-        "on the chip), other (clock, wires, space): together area_mm2",
+        "on the chip), other (clock, wires, space), extra (what the file adds): together area_mm2",
     ),
 )
 _MERIT = (

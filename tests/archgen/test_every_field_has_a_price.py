@@ -28,7 +28,8 @@ STATED = {
     "energy.vector": {"simple": "1 pJ", "multiply": "2 pJ", "divide": "3 pJ", "special": "4 pJ"},
     "energy.memories": {"local": {"read": "1 pJ/B", "write": "1 pJ/B", "area": "1 mm2"}},
     "energy.links": {"noc": "1 pJ/bit"}, "energy.instruction": "9 pJ", "energy.leakage": "9 mW",
-    "energy.area": {"mac": "100 um2", "lane": "1000 um2", "other": "1 mm2"},
+    "energy.area": {"mac": "100 um2", "lane": "1000 um2", "other": "1 mm2",
+                    "parts": {"front_end queues": "0.1 mm2"}, "extra": {"pcie": "1 mm2"}},
     "scalar.cost.special": 5,
 }  # fmt: skip
 """Every figure that a file may state; and another kind of operation that the scalar unit has most
