@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
 from simmodel.arch import Arch
-from simmodel.encoding import FIXED
+from simmodel.encoding import typical_bytes
 
 _WHERE = ("cores", "clusters")
 _OPERANDS = 3
 
 
 def instruction_bytes(arch: Arch) -> int:
-    """Bytes of one word of instructions, as fetched and as held in queues."""
-    return arch.front_end.instruction_bytes or FIXED
+    """Bytes of one word of instructions, as fetched and as held in queues; of a packing with words
+    of several sizes, those of an addition in all dimensions that the vector engine walks."""
+    return typical_bytes(arch, "vector.binary.add", arch.vector.rank)
 
 
 def front_end_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:

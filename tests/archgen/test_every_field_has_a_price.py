@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 from conv_net import conv_net
+from depth_net import depth_net
 
 import archgen
 from archgen.cli.fields import parts
+from archgen.energy import costs_of
 from archgen.energy.sensitivity import effects
 from archgen.energy.unpriced import ELSEWHERE, TIME
 from archgen.schema import load_arch
 from archgen.schema.json_schema import arch_view
 from archgen.schema.rewritten import changed
+from compiler.errors import DoesNotFit
 from simmodel.arch import Arch
 from simmodel.program import Program
 from simmodel.simulate import simulate
@@ -42,13 +45,46 @@ BY_SIMULATION = [
     ("soma-edge", "vector.startup", "16 cycles"), ("soma-edge", "copy.load.startup", "32 cycles"),
     ("whole", "links.noc.latency", "10 cycles"), ("soma-edge", "host.compute", "1 GOPS"),
     ("soma-edge", "host.bandwidth", "16 GB/s"), ("soma-edge", "host.latency", "20 us"),
+    ("cocco-simba-2c", "front_end.signal", "40 cycles"),
 ]  # fmt: skip
 """Machine, field and value that one program takes another time with."""
+_BINARY = "vector.binary.*"
 BY_COMPILATION = [
     ("gemmini-16", "matrix.overlap", False), ("gemmini-16", "matrix.granularity", "gemm"),
     ("gemmini-16", "matrix.max_pixels", 32), ("gemmini-16", "vector.max_extent", 512),
+    ("soma-edge", "isa.limits", {_BINARY: {"max_extent": 8}}),
+    ("soma-edge", "isa.limits", {_BINARY: {"cost": 4}}),
 ]  # fmt: skip
 """The same where the program becomes another one."""
+_ON_SCALAR = {"scalar.types": ["int8", "int32", "fp16", "fp32"],
+              "isa.without": ["vector.unary.sigmoid"]}  # fmt: skip
+BY_DEPTHWISE: list[tuple[str, dict[str, Any], str, Any]] = [
+    ("ethos-u55-like", {}, "matrix.depthwise", False),
+    ("ascend-310-like", {}, "types", ["int8"]),
+    ("soma-edge", {}, "isa.without", ["vector.unary.sigmoid"]),
+    ("mcu-npu", _ON_SCALAR, "scalar.startup", "30 cycles"),
+]
+"""The same of a network with a depthwise convolution and a sigmoid, on a machine with other fields
+set before."""
+_PACKED: dict[str, Any] = {"encoding": {}}
+BY_HAND: list[tuple[str, dict[str, Any], str, Any]] = [
+    ("gemmini-16", {}, "copy.load.indirect", 4),
+    ("gemmini-16", {}, "copy.load.to", ["local"]),
+    ("ascend-310-like", {}, "copy.load.from", ["dram"]),
+    ("stream-32x32-4c", {}, "links.bus.to", ["local"]),
+    ("stream-32x32-4c", {}, "links.bus_out.from", ["local", "weights"]),
+    ("gemmini-16", {"vector.reads": ["accumulators"]}, "vector.writes", "accumulators"),
+    ("soma-edge", {}, "encoding", {}),
+    ("soma-edge", _PACKED, "encoding.word", 256),
+    ("soma-edge", _PACKED, "encoding.widths", {"*.shape": 8}),
+]
+"""Fields whose other values only a person would try, with a price each."""
+UNSEEN: list[tuple[str, dict[str, Any], str, Any]] = [
+    ("soma-edge", {}, "description", "another"),
+    ("soma-edge", _PACKED, "encoding.opcodes", {"copy": 99}),
+    ("soma-edge", _PACKED, "encoding.numbers", {"*.memory": {"dram": 5}}),
+    ("soma-edge", _PACKED, "encoding.order", {"copy": ["dst"]}),
+]
 
 
 def schema_fields() -> list[str]:
@@ -82,7 +118,23 @@ def priced() -> set[str]:
     stated = changed(whole, STATED)
     assert stated is not None
     machines = (whole, stated, machine("mcu-npu"), machine("gemmini-16"), machine("tpu-v3-like"))
-    return {effect.field for arch in machines for effect in effects(arch)}
+    found = {effect.field for arch in machines for effect in effects(arch)}
+    return found | {field for name, base, field, value in BY_HAND
+                    if effect_on_price(name, base, field, value)}  # fmt: skip
+
+
+def both(name: str, base: dict[str, Any], field: str, value: Any) -> tuple[Arch, Arch]:
+    """A machine with the fields of `base`, and the same with another value in one field."""
+    arch = changed(machine(name), base) if base else machine(name)
+    assert arch is not None
+    other = changed(arch, {field: value})
+    assert other is not None
+    return arch, other
+
+
+def effect_on_price(name: str, base: dict[str, Any], field: str, value: Any) -> bool:
+    arch, other = both(name, base, field, value)
+    return costs_of(other) != costs_of(arch)
 
 
 def test_every_field_is_priced_or_listed(priced: set[str]) -> None:
@@ -97,7 +149,9 @@ def test_every_field_is_priced_or_listed(priced: set[str]) -> None:
 
 
 def test_nothing_that_is_listed_has_a_price(priced: set[str]) -> None:
-    assert [each for each in sorted(priced) if any(fnmatchcase(each, p) for p in TIME)] == []
+    elsewhere = [p for p in ELSEWHERE if p != "energy.source"]  # where its package is installed
+    assert [each for each in sorted(priced)
+            if any(fnmatchcase(each, p) for p in (*TIME, *elsewhere))] == []  # fmt: skip
     known = schema_fields()
     assert [p for p in (*TIME, *ELSEWHERE) if not any(fnmatchcase(f, p) for f in known)] == []
 
@@ -114,7 +168,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Arch, 
     """Of each machine its program for a tiny network, part of which only the host runs."""
     net = conv_net(tmp_path_factory.mktemp("net") / "net.onnx", odd=True)
     made = {}
-    for name in ("soma-edge", "gemmini-16", "whole"):
+    for name in ("soma-edge", "gemmini-16", "whole", "cocco-simba-2c"):
         arch = machine(name)
         program = archgen.compile_model(archgen.load_model(str(net)), arch)
         made[name] = (arch, program, simulate(program, arch).cycles)
@@ -146,6 +200,47 @@ def test_fields_that_make_another_program(
     assert simulate(archgen.compile_model(net, other), other).cycles != cycles
 
 
+@pytest.mark.parametrize(("name", "base", "field", "value"), BY_DEPTHWISE)
+def test_fields_that_a_depthwise_network_takes_another_time_with(
+    tmp_path: Path, name: str, base: dict[str, Any], field: str, value: Any
+) -> None:
+    net = archgen.load_model(str(depth_net(tmp_path / "net.onnx")))
+    one, two = (
+        simulate(archgen.compile_model(net, each), each) for each in both(name, base, field, value)
+    )
+    assert one.cycles != two.cycles
+
+
+@pytest.mark.parametrize(("name", "base", "field", "value"), BY_HAND)
+def test_fields_that_are_priced_by_hand(
+    name: str, base: dict[str, Any], field: str, value: Any
+) -> None:
+    assert effect_on_price(name, base, field, value)
+
+
+@pytest.mark.parametrize(("name", "base", "field", "value"), UNSEEN)
+def test_fields_that_nothing_depends_on(
+    programs: dict[str, tuple[Arch, Program, int]],
+    name: str,
+    base: dict[str, Any],
+    field: str,
+    value: Any,
+) -> None:
+    _, program, _ = programs[name]
+    arch, other = both(name, base, field, value)
+    assert costs_of(other) == costs_of(arch)
+    assert simulate(program, other).cycles == simulate(program, arch).cycles
+
+
+def test_what_does_not_fit_into_dram_is_refused(tmp_path: Path) -> None:
+    net = archgen.load_model(str(depth_net(tmp_path / "net.onnx")))
+    arch, small = both("soma-edge", {}, "memories.dram.size", "4 KiB")
+    with pytest.raises(DoesNotFit, match=r"DRAM needs .* has 4 KiB"):
+        archgen.compile_model(net, small)
+    assert costs_of(small) == costs_of(arch)
+
+
 def test_every_field_of_time_is_measured() -> None:
     measured = [field for _, field, _ in (*BY_SIMULATION, *BY_COMPILATION)]
+    measured += [field for _, _, field, _ in BY_DEPTHWISE]
     assert [p for p in TIME if not any(fnmatchcase(field, p) for field in measured)] == []
