@@ -39,9 +39,9 @@ class Bounds:
     def least(self, group: Group, cores: int, again: float = 0.0) -> Estimate:
         """An estimate of which no figure is above that of a schedule on up to `cores` cores that
         loads `again` bytes more than once."""
-        works = [self._work(layer) for layer in group.layers]
-        matrix = sum(work[1] for work in works) / cores
-        vector = sum(work[2] for work in works) / cores
+        works = [self.whole(layer) for layer in group.layers]
+        matrix = sum(work[0] for work in works) / cores
+        vector = sum(work[1] for work in works) / cores
         tensors = group.tensors
         names = _moved(group) - {*group.shared}
         size = sum(tensors[name].stored for name in names)
@@ -85,14 +85,14 @@ class Bounds:
     def _problem(self, layer: Layer, sizes: Sizes) -> Problem:
         return Problem(layer, self.arch, roles(layer.head), sizes, Cores(1), self.slots)
 
-    def _work(self, layer: Layer) -> tuple[Layer, float, float]:
+    def whole(self, layer: Layer) -> tuple[float, float]:
+        """Cycles of the matrix and of the vector engine for all of a layer on one core."""
         found = self.known.get(id(layer))
         if found is None:
             found = self.known[id(layer)] = (layer, *self._whole(layer))
-        return found
+        return found[1:]
 
     def _whole(self, layer: Layer) -> tuple[float, float]:
-        """Cycles of the matrix and of the vector engine for all of a layer on one core."""
         shape = layer.result.shape
         if not layer.product:
             return self._slab(layer, shape)

@@ -20,7 +20,7 @@ from compiler.stages import Stages
 FOLDER = Path(__file__).parents[2] / "studies" / "benchmarks"
 SCRIPTS = [
     "latency", "edge", "fusion", "microcontroller", "ablation", "conflicts", "estimates", "energy",
-    "fuzz", "lengths", "levers",
+    "fuzz", "lengths", "levers", "outlook",
 ]  # fmt: skip
 TINY = "resnet18:image=32,width=0.25"
 
@@ -55,6 +55,16 @@ def test_bytes_of_lengths_that_were_not_made_lie_on_lines_between_those_that_wer
     span = module("archgen.models.extents").Range
     assert lengths.total({1: 1, 4: 4, 6: 8}, span(1, 6)) == 24
     assert lengths.total({2: 5, 3: 7}, span(1, 4)) == 5 + 5 + 7 + 7
+
+
+def test_pairs_of_points_that_differ_in_one_field_and_in_their_cycles() -> None:
+    """Of 8 and 16 banks, and of two sizes at 8: a step of half, one of 1 % that says nothing."""
+    outlook, pandas = module("outlook"), module("pandas")
+    rows = [(8, 1, 100, 90), (16, 1, 50, 90), (8, 2, 101, 80)]
+    own = pandas.DataFrame(rows, columns=["arch.banks", "arch.size", "cycles", "estimate"])
+    own = own.assign(family="m")
+    assert list(outlook.steps(own)) == [(-0.5, 0.0)]
+    assert outlook.row("s", "net", own)[-3:] == (1, 1, 0)
 
 
 def test_case_is_executed_and_matches() -> None:

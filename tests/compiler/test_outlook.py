@@ -29,15 +29,41 @@ def test_a_layer_takes_its_products_or_its_bytes_by_hand() -> None:
 
 
 def test_maps_that_fit_stay_on_the_chip_by_hand() -> None:
-    """Of three layers the first loads the input and its weights, the last stores the result; half
-    of 64 KiB has room for maps of 4096 bytes, not for those of 64 x 64 pixels."""
+    """The first layer loads the input and its weights: 384 cycles of DRAM, which is more than it
+    computes. The weights of the last have come while the second computed, and its result is less
+    than it computes; so both take their products, and the start-ups before them."""
     arch = machine(types=("fp16",))
-    first, last = (4096 + 2048) / 16, (2048 + 4096) / 16
-    alone = taken(3, arch) - first - last
-    assert alone == taken(4, arch) - first - last - alone
-    assert 256 <= alone < 640  # its products, and the start-ups before them
+    inner = taken(4, arch) - taken(3, arch)
+    assert 256 <= inner < 384
+    assert taken(3, arch) == (4096 + 2048) / 16 + 2 * inner
+
+
+def test_large_maps_pass_between_neighbours_where_some_rows_have_room_by_hand() -> None:
+    """Four rows of 64 pixels and of 32 channels are 16 KiB: two of them beside the weights of two
+    layers are more than half of 64 KiB, so that every map is stored and loaded. Half of 128 KiB has
+    room for them, not for a map of 256 KiB: input and result cross alone."""
     map_, weights = 64 * 64 * 32 * 2, 2048
+    arch = machine(types=("fp16",))
     assert taken(3, arch, 64) == 3 * (2 * map_ + weights) / 16
+    larger = machine(types=("fp16",), local={"size": 128 << 10})
+    inner = taken(4, larger, 64) - taken(3, larger, 64)
+    assert inner > (map_ + weights) / 16  # it computes for longer than its bytes take
+    assert taken(3, larger, 64) == 3 * inner
+
+
+def test_what_the_copy_engine_takes_bounds_what_dram_gives_by_hand() -> None:
+    """Every map of 256 KiB crosses: at 4 bytes a cycle four times as long as at 16."""
+    slow = machine(types=("fp16",), copy={"bandwidth": "4 B/cycle"})
+    quick = machine(types=("fp16",))
+    assert taken(3, slow, 64) == 4 * taken(3, quick, 64)
+
+
+@pytest.mark.parametrize("size", [8, 24, 64])
+def test_more_memory_never_takes_longer(size: int) -> None:
+    sizes = [machine(types=("fp16",), local={"size": 1 << n}) for n in range(13, 21)]
+    found = [taken(4, arch, size) for arch in sizes]
+    assert found == sorted(found, reverse=True)
+    assert size == 8 or found[-1] < found[0]
 
 
 def test_machines_that_differ_in_size_and_rate_share_what_they_bind() -> None:
