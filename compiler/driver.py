@@ -247,9 +247,19 @@ def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> N
 def nests_of(family: Family, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:
     """The network as nests for all lengths within the ranges of its registers."""
 
+    fused: list[NestGraph] = []
+
+    def observe(name: str, value: object) -> None:
+        if name == "fuse-functions" and not fused and isinstance(value, NestGraph):
+            fused.append(value)
+
     def make(values: Mapping[str, int]) -> NestGraph | None:
         model = family.at(values)
-        return None if model is None else nests(model, arch, dtype, options)
+        if model is None:
+            return None
+        like = fused[0] if fused else None  # of the upper edge, which is made first
+        graph, fallback = _on_host(model, arch, dtype, options, observe, like)
+        return _arranged(graph, fallback, options.stages)
 
     kind = between_type(arch)
     real = kind if is_float(kind) else "fp32"
@@ -270,15 +280,17 @@ def _on_host(
     dtype: str,
     options: CompileOptions,
     observe: Observer = unobserved,
+    like: NestGraph | None = None,
 ) -> tuple[NestGraph, Fallback]:
-    """The network with a host node for each operator that `arch` cannot run."""
+    """The network with a host node for each operator that `arch` cannot run; with the functions of
+    `like`, if given."""
     stages = options.stages
     graph = stages.lower.apply(model, real_type(arch, dtype))
     observe("lower", graph)
     graph = stages.rows.apply(graph, arch)
     observe("copy-rows", graph)
     graph = run_passes(stages.nests, graph, _named(observe)).ir
-    graph = stages.marks.apply(graph, arch)
+    graph = stages.marks.apply(graph, arch, like)
     observe("fuse-functions", graph)
     graph = stages.functions.apply(graph, arch)
     observe("expand-functions", graph)

@@ -72,6 +72,7 @@ class Builder:
         self.weights = weights
         self.random = np.random.Generator(np.random.SFC64(seed))
         self._constants: dict[str, str] = {}
+        self._asked = 0
 
     # Graph ends
 
@@ -126,11 +127,16 @@ class Builder:
         return name
 
     def constant(self, values: NDArray[Any]) -> str:
-        """Adds a structural constant (shape, index, scalar), shared among equal ones."""
+        """Adds a structural constant (shape, index, scalar), shared among equal ones.
+
+        Its name tells how many were asked for before: another length, at which other two are
+        equal, leaves it as it is.
+        """
         tensor = onnx.numpy_helper.from_array(np.asarray(values))
         key = tensor.SerializeToString().hex()
+        number, self._asked = self._asked, self._asked + 1
         if key not in self._constants:
-            tensor.name = f"constant_{len(self._constants)}"
+            tensor.name = f"constant_{number}"
             self.graph.initializer.append(tensor)
             self._constants[key] = tensor.name
         return self._constants[key]

@@ -47,15 +47,24 @@ class FuseFunctions(Omittable):
     """Steps that one instruction may stand for."""
 
     @ensured
-    def apply(self, graph: NestGraph, arch: Arch) -> NestGraph:
-        """`graph` with functions of `arch` in the place of several steps each."""
+    def apply(self, graph: NestGraph, arch: Arch, like: NestGraph | None = None) -> NestGraph:
+        """`graph` with functions of `arch` in the place of several steps each.
+
+        Args:
+            graph: the network.
+            arch: the machine.
+            like: the same network at another length, with its functions: those are taken, whatever
+                is cheaper.
+        """
         if not self.enabled or not is_float(temporary_type(arch)):
             return graph
-        return _Fusion(graph, arch, self.most).graph()
+        return _Fusion(graph, arch, self.most, like).graph()
 
-    def ensures(self, made: NestGraph, graph: NestGraph, arch: Arch) -> None:
+    def ensures(
+        self, made: NestGraph, graph: NestGraph, arch: Arch, like: NestGraph | None = None
+    ) -> None:
         """The contract of every graph of nests."""
-        del graph, arch
+        del graph, arch, like
         check_nests(made)
 
 
@@ -86,8 +95,11 @@ def _marks_of(name: str, count: int, function: Function) -> Iterator[_Mark]:
 class _Fusion:
     """One graph for one machine."""
 
-    def __init__(self, graph: NestGraph, arch: Arch, most: int) -> None:
+    def __init__(self, graph: NestGraph, arch: Arch, most: int, like: NestGraph | None) -> None:
         self.before, self.arch, self.most = graph, arch, most
+        self.like = None if like is None else {
+            step.tensor: _does(step) for step in like.steps if isinstance(step, Nest)
+        }  # fmt: skip
         self.tensors, self.buffers = dict(graph.tensors), dict(graph.buffers)
         self.marks = list(_marks(arch))
         self.heads = {mark.term[0] for mark in self.marks if isinstance(mark.term, tuple)}
@@ -118,6 +130,10 @@ class _Fusion:
         for cut in self._cuts(position):
             nest = self._fused(position, cut)
             if nest is None:
+                continue
+            if self.like is not None:
+                if self.like.get(nest.tensor) == _does(nest):
+                    return cut, nest
                 continue
             parts = [step for step in map(self._nest, cut) if step is not None]
             saving = sum(map(self._cycles, parts)) - self._cycles(nest)
@@ -247,6 +263,11 @@ class _Fusion:
         vectors = elements / arch.vector.elements(max(sizes))
         work = max(vectors * arch.factor(form, cost_of(form)), float(flows.longest()))
         return arch.vector.startup.cycles(arch.clock) + work
+
+
+def _does(nest: Nest) -> tuple[str, ...]:
+    """A function and what it is of."""
+    return (nest.function, *(access.tensor for access in nest.operands))
 
 
 def _plain(access: Access) -> bool:

@@ -33,6 +33,9 @@ class GroupHeads(GraphPass):
        p = MatMul(Reshape(q, [1, 2, 4, 16]), Transpose(Reshape(k, [1, 2, 9, 16])))
        y = Reshape(p, [1, 8, 1, 9])
 
+    Several rows of a head stay a dimension of their own, so that their number may be one that is
+    known only when a program runs: q becomes [1, 2, 4, rows, 16] and k [1, 2, 1, 9, 16].
+
     Where there are more rows than each matrix has columns, scores weigh more than what is repeated,
     and heads stay apart.
     """
@@ -56,14 +59,19 @@ class GroupHeads(GraphPass):
         if shape[:2] != (batch, groups * times) or shape[2] > matrix[-1]:
             return False
         make = Rewriter(node)
-        one = _reshape(make, found[0], (batch, groups, *matrix))
-        one = one if perm is None else make.op("Transpose", [one], {"perm": perm})
-        rows = _reshape(make, left, (batch, groups, times * shape[2], shape[3]))
+        one_row = shape[2] == 1
+        heads = (times,) if one_row else (times, shape[2])
+        between = () if one_row else (1,)
+        one = _reshape(make, found[0], (batch, groups, *between, *matrix))
+        if perm == [0, 1, 3, 2]:
+            lead = range(len(heads) + 1)
+            one = make.op("Transpose", [one], {"perm": [*lead, len(lead) + 1, len(lead)]})
+        rows = _reshape(make, left, (batch, groups, *heads, shape[3]))
         product = make.op(
             node.op_type, [rows, one, *node.inputs[2:]],
             {name: attribute.value for name, attribute in node.attributes.items()},
             domain=node.domain,
-            out=(_type(node), (batch, groups, times * shape[2], made[3])),
+            out=(_type(node), (batch, groups, *heads, made[3])),
         )  # fmt: skip
         make.replace(_reshape(make, product, made))
         return True

@@ -77,7 +77,7 @@ def _depends(seen: Mapping[Point, Tensor], registers: Sequence[Register]) -> tup
         register
         for position, register in enumerate(registers)
         if any(
-            _bytes(tensor) != _beginning(whole.data, tensor.shape)
+            not begins_alike(tensor.data, whole.data)
             for point, tensor in seen.items()
             if all((point[i] == edge[i]) != (i == position) for i in range(len(point)))
         )
@@ -156,6 +156,15 @@ def _as_at_edge(row: Array | None, shape: tuple[int, ...]) -> Array | None:
     if row.ndim != len(shape) or any(n > m for n, m in zip(row.shape, shape, strict=True)):
         return None
     return np.pad(row, [(0, m - n) for n, m in zip(row.shape, shape, strict=True)])
+
+
+def begins_alike(ours: Array | None, right: Array | None) -> bool:
+    """Whether two constants of one rank are the same as far as both go: one is the beginning of the
+    other."""
+    if ours is None or right is None:
+        return ours is right
+    both = tuple(slice(0, min(n, m)) for n, m in zip(ours.shape, right.shape, strict=True))
+    return ours.dtype == right.dtype and ours[both].tobytes() == right[both].tobytes()
 
 
 def _beginning(values: Array | None, shape: tuple[int, ...]) -> bytes:

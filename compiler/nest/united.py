@@ -16,12 +16,12 @@ from dataclasses import dataclass, field, replace
 
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.any_length import payload_of_any
-from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Step, Tensor
+from compiler.nest.ir import Access, Affine, Dim, HostNode, Nest, NestGraph, Step, Tensor
 from compiler.nest.means import is_mean, share_of, with_scale
 from compiler.nest.registers import Count, Point, counted, edge_of, fitted
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.nest.same_box import OtherBox, moves
-from compiler.nest.tables import Constants, tables_of
+from compiler.nest.tables import Constants, begins_alike, tables_of
 from simmodel.region import Register, Terms
 
 _SHOWN = 12
@@ -184,10 +184,7 @@ class _Uniting:
         """A constant at all points, where it is not the beginning of what it is at the edge."""
         seen = {point: graph.tensors[name] for point, graph in self.graphs.items()}
         edge = seen[self.edge].data
-        if edge is None:
-            return {}
-        cuts = {p: edge[tuple(slice(0, extent) for extent in t.shape)] for p, t in seen.items()}
-        same = all(_equal(cuts[point], tensor.data) for point, tensor in seen.items())
+        same = edge is None or all(begins_alike(t.data, edge) for t in seen.values())
         return {} if same else seen
 
     def _whose(self, name: str) -> str:
@@ -324,10 +321,6 @@ def _alike(seen: Sequence[Tensor], edge: Sequence[Tensor]) -> bool:
         a.shape == b.shape and (a.storage == b.storage or not a.elements)
         for a, b in zip(seen, edge, strict=True)
     )
-
-
-def _equal(ours: Array, right: Array | None) -> bool:
-    return right is not None and ours.shape == right.shape and ours.tobytes() == right.tobytes()
 
 
 def other_structure(edge: NestGraph, graph: NestGraph) -> str | None:

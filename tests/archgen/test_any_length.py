@@ -172,6 +172,41 @@ def test_a_prompt_in_pieces_of_any_size(past: int, sequence: int) -> None:
     assert row.get("verified") is True, row
 
 
+SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
+
+
+@pytest.mark.parametrize(
+    ("net", "arch", "dtype", "ranges"),
+    [
+        pytest.param(
+            SHARED, "soma-edge", "int8", {"past": 40, "sequence": 8}, id="heads that share keys"
+        ),
+        pytest.param(
+            SHARED, "tpu-v3-like", "bf16", {"batch": 3, "past": 9, "sequence": 8}, id="three"
+        ),
+        pytest.param(
+            LLAMA.replace("sequence=1,", ""), "soma-edge", "int8",
+            {"batch": 4, "past": 5, "sequence": 5}, id="other functions next to the edge",
+        ),
+    ],
+)  # fmt: skip
+def test_several_lengths_at_once(net: str, arch: str, dtype: str, ranges: dict[str, int]) -> None:
+    spans = tuple((name, Range(1, most)) for name, most in ranges.items())
+
+    @settings(max_examples=3, deadline=None)
+    @given(st.tuples(*(st.integers(1, most) for most in ranges.values())))
+    def at(lengths: tuple[int, ...]) -> None:
+        dims = dict(zip(ranges, lengths, strict=True))
+        point = Point(
+            key="", arch=load_arch(arch), model=net, batch=dims.get("batch", 1), dtype=dtype,
+            dims=tuple(dims.items()), ranges=spans, scheduling=Scheduling(effort=0),
+        )  # fmt: skip
+        row = bench(net, arch).run(point).row
+        assert row.get("verified") is True, row
+
+    at()
+
+
 def test_a_mask_that_hides_something_from_a_single_token_is_found() -> None:
     def hiding(request: Request) -> Compiled:
         """The program, whose mask behind 4 tokens hides the first of them."""

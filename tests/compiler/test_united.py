@@ -132,6 +132,16 @@ def test_constants_that_begin_alike_are_those_of_the_edge() -> None:
     np.testing.assert_array_equal(run(cut, {"x": np.ones((3, 3), "f4")})["y"], mask[:3, :3])
 
 
+def test_a_constant_is_the_beginning_of_one_beyond_the_range() -> None:
+    make = one(
+        lambda n: [node("Mul", "x c" if n >= 8 else "c x")],
+        lambda n: [value("x", n)],
+        lambda n: {"c": np.arange(n, dtype="f4")},
+    )
+    cut = at_length(for_lengths(make, LENGTH, run_node), {"n": 3})
+    assert run(cut, {"x": np.ones(3, "f4")})["y"].tolist() == [0, 1, 2]
+
+
 def test_constants_of_one_length_each_are_rows_of_a_table() -> None:
     def rows(n: int) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
         return {"c": np.full((1, 3), n, "f4")}
