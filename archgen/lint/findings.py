@@ -11,13 +11,14 @@ from archgen.lint.of_control import CHECKS as CONTROL
 from archgen.lint.of_engines import CHECKS as ENGINES
 from archgen.lint.of_memories import CHECKS as MEMORIES
 from archgen.lint.of_ports import CHECKS as PORTS
+from archgen.lint.of_scale import CHECKS as SCALE
 from archgen.lint.rules import RULES, SEVERITIES, Rule
 from archgen.lint.subject import Check, Sight, Subject
 from archgen.schema.mistakes import Position, dotted
 from archgen.schema.tree import Table, position
 from simmodel.arch import Arch
 
-CHECKS: dict[str, Check] = {**CHIP, **PORTS, **MEMORIES, **ENGINES, **CONTROL}
+CHECKS: dict[str, Check] = {**CHIP, **PORTS, **MEMORIES, **ENGINES, **CONTROL, **SCALE}
 """The function of each rule."""
 _ORDER = list(SEVERITIES)
 

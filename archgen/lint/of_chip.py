@@ -92,10 +92,16 @@ def _peak(seen: Subject, limit: float) -> Iterator[Sight]:
 
 
 def _macs_per_byte(seen: Subject, limit: float) -> Iterator[Sight]:
-    ratio, most = seen.peaks.ridge, seen.known.most(lambda chip: chip.macs_per_byte)
-    if ratio > limit * (most.macs_per_byte or 0):
-        figure = f"{ratio:,.4g} MACs for each byte of DRAM bandwidth"
-        yield Sight(("memories", "dram", "bandwidth"), figure, _balance(seen), most.cited())
+    """Beside chips with no more on them: what holds whole networks needs little DRAM."""
+
+    def ratio(chip: Chip) -> float | None:
+        return chip.macs_per_byte if (chip.sram or 0) <= seen.peaks.on_chip else None
+
+    most = seen.known.most(ratio)
+    if seen.peaks.ridge > limit * (most.macs_per_byte or 0):
+        figure = f"{seen.peaks.ridge:,.4g} MACs for each byte of DRAM bandwidth"
+        usual = f"published chips with no more memory on them have up to {most.macs_per_byte:,.4g}"
+        yield Sight(("memories", "dram", "bandwidth"), figure, usual, most.cited())
 
 
 def _bytes_per_mac(seen: Subject, limit: float) -> Iterator[Sight]:

@@ -51,9 +51,9 @@ BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "clock-slow": (EDGE, {"clock": 4.9e6}, {"clock": 5e6}),
     # 16.384 TOPS a core, twice 1979 are 3958
     "peak": (EDGE, {"cores": 242}, {"cores": 241}),
-    # twice 65536 x 0.7 / 34 are 2698; 8192 / 3.03 are 2704
-    "macs-per-byte": (EDGE, {"memories": {"dram": {"bandwidth": 3.03}}},
-                      {"memories": {"dram": {"bandwidth": 3.04}}}),
+    # twice 64000 / 53.7 of Inferentia are 2384; 8192 / 3.43 are 2388
+    "macs-per-byte": (EDGE, {"memories": {"dram": {"bandwidth": 3.43}}},
+                      {"memories": {"dram": {"bandwidth": 3.44}}}),
     # a quarter of 128 x 0.5 / 4 is 4; 8192 / 2048
     "bytes-per-mac": (EDGE, {"memories": {"dram": {"bandwidth": 2049}}},
                       {"memories": {"dram": {"bandwidth": 2048}}}),
@@ -125,6 +125,23 @@ BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
                    {"front_end": {"fetch_bandwidth": 4}}),
     "cores-apart": (EDGE, {"cores": 2}, {"cores": 2, "copy": {"peer": PEER}}),
     "weights-each-core": (EDGE, {"cores": 2}, {"cores": 2, "copy": {"load": {"broadcast": True}}}),
+    # a sixteenth of 16 B/cycle
+    "copy-slow": (EDGE, {"copy": {"load": {"bandwidth": 0.99}}},
+                  {"copy": {"load": {"bandwidth": 1}}}),
+    # 16 B/cycle x 100 cycles x 256 / 256 B
+    "requests-many": (EDGE, {"copy": {"load": {"outstanding": 1601}}},
+                      {"copy": {"load": {"outstanding": 1600}}}),
+    "burst-size": (EDGE, {"memories": {"dram": {"burst": 4}}},
+                   {"memories": {"dram": {"burst": 8}}}),
+    "latency-long": (EDGE, {"memories": {"local": {"latency": 501}}},
+                     {"memories": {"local": {"latency": 500}}}),
+    "control-large": (EDGE, {"front_end": {"tokens": 4097}}, {"front_end": {"tokens": 4096}}),
+    "issue-wide": (EDGE, {"front_end": {"issue_width": 6}}, {"front_end": {"issue_width": 5}}),
+    "rate-far": (EDGE, {"matrix": {"rate": {"int8": 1, "int16": 0.015}}},
+                 {"matrix": {"rate": {"int8": 1, "int16": 0.016}}}),
+    "dram-large": (EDGE, {"memories": {"dram": {"size": "1025 GiB"}}},
+                   {"memories": {"dram": {"size": "1024 GiB"}}}),
+    "host-link": (EDGE, {"host": {"bandwidth": "901 GB/s"}}, {"host": {"bandwidth": "899 GB/s"}}),
 }  # fmt: skip
 
 
@@ -195,6 +212,38 @@ def test_shipped_machines_are_plausible(name: str) -> None:
     found = findings(load_arch(name))
     assert {each.name for each in found} == NOTES.get(name, set())
     assert {each.rule.severity for each in found} <= {"note"}
+
+
+def test_a_chip_that_holds_whole_networks_needs_little_dram() -> None:
+    """26.2 TOPS behind 3.9 GB/s, 3361 MACs a byte: a Hailo-8, which has no DRAM; with 1 MiB on the
+    chip at most twice the 1192 of Inferentia, whose memory is not published."""
+    array = {"rows": 16, "cols": 64, "depth": 32}
+    over = {"clock": 0.4e9, "matrix": array, "memories": {"dram": {"bandwidth": "3.9 GB/s"}}}
+    held = {"memories": {"local": {"size": "32 MiB"}, "dram": {"bandwidth": "3.9 GB/s"}}}
+    less = {"memories": {"local": {"size": "1 MiB"}, "dram": {"bandwidth": "3.9 GB/s"}}}
+    assert "macs-per-byte" not in names(changed(EDGE, over | held))
+    assert "macs-per-byte" in names(changed(EDGE, over | less))
+
+
+@pytest.mark.parametrize(
+    ("field", "thousand"),
+    [
+        ("copy.load.bandwidth", "0.064 B/cycle"), ("copy.store.bandwidth", "0.064 B/cycle"),
+        ("copy.load.outstanding", 16000), ("copy.store.request", 256000),
+        ("memories.dram.burst", 64000), ("memories.dram.size", "4000 GiB"),
+        ("matrix.startup", "16000 cycles"), ("vector.startup", "8000 cycles"),
+        ("memories.local.latency", "4000 cycles"), ("front_end.queue_depth", 16000),
+        ("front_end.tokens", 64000), ("host.bandwidth", "8000 GB/s"),
+    ],
+)  # fmt: skip
+def test_a_unit_mistaken_by_a_thousand_is_seen(field: str, thousand: object) -> None:
+    over: dict[str, Any] = {}
+    part = over
+    *above, last = field.split(".")
+    for step in above:
+        part = part.setdefault(step, {})
+    part[last] = thousand
+    assert f"arch.{field}" in [each.path for each in findings(changed(EDGE, over))]
 
 
 def test_figures_of_chips_agree_with_what_is_published_elsewhere() -> None:

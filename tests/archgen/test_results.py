@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 from host_only import HOST_ONLY, small_model
 
-from archgen.cli.results import results
+from archgen.cli.main import cli
 from archgen.cli.summary import host_lines
 from archgen.cli.terminal import plain_table, show
 from archgen.files import DamagedFile, write_sealed
@@ -151,7 +151,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def listed(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(results, [str(folder), *arguments])
+    return CliRunner().invoke(cli, ["results", str(folder), *arguments])
 
 
 def test_all_points_are_listed_with_their_reasons(folder: Path) -> None:
@@ -232,7 +232,7 @@ def test_json_is_what_a_program_reads(folder: Path) -> None:
 
 def test_no_study_is_an_error_with_those_nearby(folder: Path) -> None:
     with pytest.raises(StudyError, match=r"holds no study.*there are studies in .*out"):
-        CliRunner().invoke(results, [str(folder.parent)], catch_exceptions=False)
+        CliRunner().invoke(cli, ["results", str(folder.parent)], catch_exceptions=False)
 
 
 def test_brackets_in_a_reason_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
