@@ -256,11 +256,17 @@ class Delay(_Quantity):
     def __str__(self) -> str:
         if self.in_cycles:
             return f"{_shortest(self.amount, 1)} cycles"
-        for unit in ("us", "ns"):
-            text = _shortest(self.amount, _SECONDS[unit])
-            if self.amount == float(text) * _SECONDS[unit] and "e" not in text:
-                return f"{text} {unit}"
-        return f"{_shortest(self.amount, 1)} s"
+        texts = [f"{_read_back(self.amount, _SECONDS[unit])} {unit}" for unit in ("us", "ns")]
+        # 200 ns are 0.20000000000000004 us too.
+        known = [text for text in texts if "e" not in text]
+        return min(known, key=len, default=f"{_shortest(self.amount, 1)} s")
+
+
+def _read_back(amount: float, unit: float) -> str:
+    """`amount / unit` with no digit more than it takes to have `amount` back by multiplying."""
+    exact = amount / unit
+    texts = (f"{exact:g}", repr(exact))
+    return next((text for text in texts if float(text) * unit == amount), "none")
 
 
 def _shortest(amount: float, unit: float) -> str:

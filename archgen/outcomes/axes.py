@@ -14,11 +14,12 @@ apart, files of their own or families with different fields, are an axis without
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -64,6 +65,9 @@ class Axis:
     """On which the values are even; nominal: they have no order."""
     per: float = 1.0
     """What one `unit` is in the column."""
+    texts: tuple[str, ...] = ()
+    """What people read in place of each value, where the column holds whole sections of a machine:
+    `cols 16, depth 32`."""
 
     @property
     def title(self) -> str:
@@ -82,7 +86,7 @@ class Axis:
     def shown(self, value: Value) -> str:
         """A value with its unit: `512 KiB`."""
         if isinstance(value, str):
-            return value
+            return self.texts[self.values.index(value)] if self.texts else value
         if self.unit in dict(_BYTES):
             return show_bytes(float(value))
         return f"{self.number(value):.6g} {self.unit}".strip()
@@ -115,7 +119,8 @@ def axis_of(name: str, rows: Sequence[Record], archs: Mapping[str, Arch]) -> Axi
     truth = any(isinstance(value, bool) for value in found)
     values: list[Value] = [str(value) if truth else value for value in found]
     if any(isinstance(value, str) for value in values):
-        return Axis(name, name, "", tuple(map(str, values)), "nominal")
+        told = tuple(map(str, values))
+        return Axis(name, name, "", told, "nominal", texts=_texts(told))
     ordered = sorted(values, key=float)
     unit, per = _unit(name, ordered, archs)
     return Axis(name, name, unit, tuple(ordered), scale_of(ordered), per)
@@ -170,6 +175,27 @@ def _varies(name: str, rows: Sequence[Record]) -> bool:
             key = str(row["model"]).partition(":")[0] if of_network else ""
             held.setdefault(key, set()).add(str(row[name]))
     return any(len(values) > 1 for values in held.values())
+
+
+def _texts(values: Sequence[str]) -> tuple[str, ...]:
+    """What sets sections apart, fields in their order; nothing where some value is no section."""
+    tables = [_table(value) for value in values]
+    if not all(tables):
+        return ()
+    fields = list(dict.fromkeys(field for table in tables for field in table))
+    own = [field for field in fields if len({str(table.get(field)) for table in tables}) > 1]
+    return tuple(
+        ", ".join(f"{field} {table[field]}" for field in own if field in table) for table in tables
+    )
+
+
+def _table(text: str) -> dict[str, Any]:
+    """The section that a value of a column spells; empty where it is none."""
+    try:
+        found = ast.literal_eval(text) if text.startswith("{") else {}
+    except (ValueError, SyntaxError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _unit(name: str, values: Sequence[Value], archs: Mapping[str, Arch]) -> tuple[str, float]:

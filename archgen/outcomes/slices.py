@@ -7,6 +7,7 @@ those that it is along, whichever entry of the study file they come from.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -39,6 +40,13 @@ def named(axis: Axis, value: Value) -> str:
     """`banks 4`; a text speaks for itself."""
     shown = axis.shown(value)
     return shown if isinstance(value, str) and axis.label == "machine" else f"{axis.label} {shown}"
+
+
+def moved(rows: Sequence[Record], axes: Sequence[Axis]) -> list[list[Axis]]:
+    """For each row the axes on which it is not where most rows are."""
+    counts = [(axis, Counter(axis.value(row) for row in rows)) for axis in axes]
+    pairs = [(axis, count.most_common(1)[0][0]) for axis, count in counts if count]
+    return [[axis for axis, value in pairs if axis.value(row) != value] for row in rows]
 
 
 def slices(rows: Sequence[Record], axes: Sequence[Axis], along: Sequence[Axis]) -> list[Slice]:

@@ -53,6 +53,7 @@ def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted]) -> None:
     inner = axes.get_window_extent()
     pixel = figure.dpi / 72
     taken: list[Boxes] = []
+    names = np.empty((0, 4))
     for index, ((a, b), (place, text, rank)) in enumerate(zip(spots, wanted, strict=True)):
         front = rank == "front"
         note = axes.annotate(
@@ -67,7 +68,9 @@ def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted]) -> None:
             a + tried[:, 0] + size.width / 2 + _GAP, b + tried[:, 1] + size.height / 2 + _GAP,
         ])  # fmt: skip
         others = np.vstack([marks[:index], marks[index + 1 :], lines, *taken])
-        cost = 3.0 * _covered(boxes, others) + 9.0 * _outside(boxes, inner)
+        # A name on a name can be read no more, one on a line can.
+        cost = 3.0 * _covered(boxes, others) + 90.0 * _covered(boxes, names)
+        cost += 9.0 * _outside(boxes, inner)
         own = np.array([_covered(_lead((a, b), offset), others).sum() for offset in tried])
         best = int(np.argmin(cost + own + 0.02 * np.arange(len(tried)) / _TURNS))
         if cost[best] + own[best] > 0 and not front:
@@ -75,6 +78,7 @@ def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted]) -> None:
             continue
         note.set_position((float(tried[best, 0]) / pixel, float(tried[best, 1]) / pixel))
         taken.append(boxes[best : best + 1])
+        names = np.vstack([names, boxes[best : best + 1]])
         if best >= _LEADS_FROM * _TURNS:
             taken.append(_lead((a, b), tried[best]))
             axes.annotate(

@@ -58,7 +58,8 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     by_column = {axis.column: axis for axis in every if axis.ordered}
     across, along = (by_column[name] for name in columns)
     rows = records(frame)
-    maps = _first_of_each(slices(rows, every, [across, along]))
+    found = slices(rows, every, [across, along])
+    maps = _first_of_each([one for one in found if _whole(one, (across, along))] or found)
     metrics = known([LATENCY, ENERGY], rows)
     title = f"{along.label} against {across.label}"
     figure, grid = square_figure(

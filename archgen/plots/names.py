@@ -14,10 +14,16 @@ from matplotlib.lines import Line2D
 from archgen.outcomes.axes import MACHINE, Axis
 from archgen.outcomes.frame import Record
 from archgen.outcomes.point import DIMENSION, OPTION
+from archgen.outcomes.slices import moved, named
 from archgen.plots.panels import machine_labels
 from archgen.plots.style import LETTER, MUTED, folded, legend_columns
 
 _MOST_WORDS = 6
+_MANY, _FEW = 3, 2
+"""Swept fields beyond which names are differences, where no point has more of these than so many.
+"""
+_USUAL = "base"
+"""A point that is in nothing otherwise than most."""
 _LETTERS = 26
 """Of a line of a name."""
 
@@ -31,15 +37,44 @@ def on_machines(found: Sequence[Axis]) -> list[Axis]:
 
 
 def names_of(rows: Sequence[Record], swept: Sequence[Axis]) -> list[str]:
-    """What to call points: `512, 16` by the axes swept, else by machine."""
+    """What to call points: `512, 16` by the axes swept, else by machine. Where many fields were
+    moved one or two at a time, by those that are not as in most points: `clock 2 GHz`."""
     if not swept:
-        return [folded(label, _LETTERS) for label in machine_labels(rows)]
-    return [folded(", ".join(_word(axis, row) for axis in swept), _LETTERS) for row in rows]
+        found = machine_labels(rows)
+    elif _in_steps(rows, swept):
+        return [
+            ",\n".join(folded(_setting(axis, row), _LETTERS) for axis in own) or _USUAL
+            for row, own in _moves(rows, swept)
+        ]
+    else:
+        found = [", ".join(_word(axis, row) for axis in swept) for row in rows]
+    return [folded(each, _LETTERS) for each in found]
 
 
-def said_of(swept: Sequence[Axis]) -> str:
+def said_of(swept: Sequence[Axis], rows: Sequence[Record]) -> str:
     """What the words of names are: `names: local.size [KiB], lanes`."""
-    return f"names: {', '.join(axis.title for axis in swept)}" if swept else ""
+    if not swept:
+        return ""
+    if not _in_steps(rows, swept):
+        return f"names: {', '.join(axis.title for axis in swept)}"
+    usual = next((row for row, own in _moves(rows, swept) if not own), None)
+    if usual is None:
+        return "names: what is not as in most points"
+    return f"{_USUAL}: {', '.join(_setting(axis, usual) for axis in swept)}; names: what is not so"
+
+
+def _moves(rows: Sequence[Record], swept: Sequence[Axis]) -> list[tuple[Record, list[Axis]]]:
+    return list(zip(rows, moved(rows, swept), strict=True))
+
+
+def _in_steps(rows: Sequence[Record], swept: Sequence[Axis]) -> bool:
+    """Whether names by difference are shorter: many fields, and few of them moved together."""
+    return len(swept) > _MANY and all(len(own) <= _FEW for own in moved(rows, swept))
+
+
+def _setting(axis: Axis, row: Record) -> str:
+    value = axis.value(row)
+    return "-" if value is None else named(axis, value)
 
 
 def legend_with_names(figure: Figure, handles: Sequence[Line2D], said: str) -> None:
@@ -54,6 +89,8 @@ def legend_with_names(figure: Figure, handles: Sequence[Line2D], said: str) -> N
 
 def _word(axis: Axis, row: Record) -> str:
     value = axis.value(row)
-    if value is None or isinstance(value, str):
-        return value or "-"
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return axis.shown(value)
     return f"{axis.number(value):.6g}"

@@ -121,7 +121,7 @@ def _of_axis(axis: Axis, rows: Sequence[Record]) -> Scale:
 
 
 def _tick(axis: Axis, value: Value) -> str:
-    return value if isinstance(value, str) else f"{axis.number(value):.4g}"
+    return axis.shown(value) if isinstance(value, str) else f"{axis.number(value):.4g}"
 
 
 def _of_metric(metric: Metric, rows: Sequence[Record]) -> Scale:

@@ -66,7 +66,7 @@ def pareto_figure(
         Line2D([], [], color=BLUE, marker="o", ms=6, lw=1.2, label="Pareto front"),
         Line2D([], [], color=GREY, marker="o", ms=5, ls="", label="dominated"),
     ]
-    legend_with_names(figure, handles, said_of(swept))
+    legend_with_names(figure, handles, said_of(swept, rows))
     labels = []
     for axes, own in zip(grid, panels.values(), strict=True):
         labels.append((axes, _draw(axes, own, (x, y), (x in better, y in better), swept)))

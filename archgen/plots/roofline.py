@@ -72,7 +72,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     handles = [
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
-    legend_with_names(figure, handles, said_of(swept) if labels else "")
+    legend_with_names(figure, handles, said_of(swept, rows) if labels else "")
     place_labels(figure, labels)
     return figure
 

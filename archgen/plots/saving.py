@@ -7,7 +7,6 @@ does not have, or that would say nothing, is left out. A report takes the same f
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from archgen.files import write_atomically, write_text
 from archgen.outcomes.axes import FAMILY, MACHINE, Axis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.point import DIMENSION
+from archgen.outcomes.slices import moved
 from archgen.plots.area import area_figure
 from archgen.plots.bandwidth import bandwidth_figure
 from archgen.plots.energy import energy_figure
@@ -132,9 +132,7 @@ def sweep_figures(frame: Frame, archs: Archs) -> Named:
 def _vary_together(rows: Sequence[Record], every: Sequence[Axis]) -> bool:
     """Whether some point differs from the commonest values on three axes and more. Where none
     does, fields were moved one or two at a time, and lines, maps and the tornado say it all."""
-    common = [Counter(axis.value(row) for row in rows).most_common(1)[0][0] for axis in every]
-    usual = list(zip(every, common, strict=True))
-    return any(sum(axis.value(row) != value for axis, value in usual) >= _SEVERAL for row in rows)
+    return any(len(axes_moved) >= _SEVERAL for axes_moved in moved(rows, every))
 
 
 def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:

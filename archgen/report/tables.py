@@ -136,9 +136,13 @@ def _swept_column(heading: Heading, field: str, points: Sequence[PointView]) -> 
     along = axis_of(name, rows, archs)
 
     def cell(point: PointView) -> Cell:
-        value = along.value(point.row) if along.ordered else None
+        value = along.value(point.row)
+        if value is not None and along.texts:
+            return word(along.shown(value))
         text = _swept_text(point, field)
-        return word(text) if value is None else Cell(text, f"{along.number(value):.12g}")
+        if value is None or not along.ordered:
+            return word(text)
+        return Cell(text, f"{along.number(value):.12g}")
 
     return Made(replace(heading, said=along.unit), cell)
 

@@ -143,6 +143,18 @@ models: resnet18
         drawn(text + "skip: [{arch.vector.lanes: 5}]", tmp_path)
 
 
+def test_sections_are_told_by_the_fields_in_which_they_differ(tmp_path: Path) -> None:
+    text = """
+archs:
+  - extends: mcu-npu
+    sweep: {front_end: [{issue_width: 1, queue_depth: 4}, {issue_width: 2, queue_depth: 4}]}
+models: "resnet18:image=64"
+"""
+    axis = found(text, tmp_path)["front_end"]
+    assert all(str(value).startswith("{") for value in axis.values)
+    assert [axis.shown(value) for value in axis.values] == ["issue_width 1", "issue_width 2"]
+
+
 def test_scales() -> None:
     assert scale_of([1, 2, 4, 8]) == "log"
     assert scale_of([1, 2, 3, 4]) == "linear"

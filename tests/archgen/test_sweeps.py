@@ -33,6 +33,8 @@ from archgen.plots import (
 from archgen.plots.isolines import edges, levels
 from archgen.plots.lines import sweep_columns
 from archgen.plots.maps import map_columns
+from archgen.plots.names import names_of as names_by
+from archgen.plots.names import on_machines
 from archgen.plots.saving import MOST_ROWS, overview_figures, quickest
 from archgen.plots.style import folded
 from archgen.schema import load_arch
@@ -256,6 +258,27 @@ def test_fields_moved_one_at_a_time_have_no_matrix() -> None:
     names = [name for name, _ in overview_figures(star, archs)]
     assert "sweep_local.size" in names
     assert not {"parallel", "scatter"} & set(names)
+
+
+def test_of_many_fields_moved_one_at_a_time_points_are_called_by_what_moved() -> None:
+    machines = [machine(256, 4.0, 16).model_copy(update={"name": f"m{n}"}) for n in range(5)]
+    usual: Row = {"arch.matrix.cols": 64, "arch.vector.lanes": 16, SIZE: 256 * KIB, RATE: 4e9}
+    moves: list[Row] = [{}, {"arch.matrix.cols": 32}, {SIZE: 512 * KIB}, {RATE: 8e9},
+                        {RATE: 2e9, "arch.vector.lanes": 8}]  # fmt: skip
+    rows = [
+        row(arch, "net", 8.0 - n) | usual | move
+        for n, (arch, move) in enumerate(zip(machines, moves, strict=True))
+    ]
+    frame, archs = typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines}
+    figure = pareto_figure(frame, archs=archs)
+    swept = on_machines(axes(frame, archs))
+    assert names_by(records(frame), swept) == [
+        "base", "matrix.cols 32", "local.size 512 KiB", "dram.bandwidth 8 GB/s",
+        "dram.bandwidth 2 GB/s,\nvector.lanes 8",
+    ]  # fmt: skip
+    said = figure.legends[0].get_title().get_text().replace("\n", " ")
+    assert said.startswith("base: local.size 256 KiB, dram.bandwidth 4 GB/s, ")
+    assert said.endswith("; names: what is not so")
 
 
 def test_more_fields_are_lines_across_them_all_and_a_matrix() -> None:

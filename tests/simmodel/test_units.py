@@ -99,6 +99,11 @@ def test_units_follow_the_clock() -> None:
     assert Delay.parse("7 cycles").cycles(1e9) == 7
 
 
+def test_delays_are_shown_as_they_were_written() -> None:
+    for text in ("200 ns", "50 ns", "1.5 us", "3000 us", "7 cycles"):
+        assert str(Delay.parse(text)) == text
+
+
 def test_bare_numbers_are_in_the_base_unit() -> None:
     assert parse_bytes(4096) == 4096
     assert Bandwidth.parse(16) == Bandwidth(16, True)
