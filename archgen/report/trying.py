@@ -1,7 +1,7 @@
 """Changes of a machine tried on a run: what rules call worth it is simulated, not guessed.
 
 The one idea: where the same program shows what a change brings, it runs on the changed machine,
-which costs a hundredth of compiling. A bound of waits says little, as behind the cause of a wait
+at a few hundredths of compiling. A bound of waits says little, as behind the cause of a wait
 there may be another; the run says which it was. What takes another program is estimated layer by
 layer: an array by whole folds of each layer's own extents, depthwise layers by the time that they
 take now against that of an engine made for them.
