@@ -2,8 +2,8 @@
 
 The one idea: the important names are placed first, each where it covers least: right beside its
 point, else on wider and wider rings around it, with a leader line back to the point. A name that
-fits nowhere is left out, but for those that have to be there. What is left to chance or to a clock
-would make another picture every time, so nothing is.
+fits nowhere is left out; those that matter may lie on lines and marks, never on a name. What is
+left to chance or to a clock would make another picture every time, so nothing is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from archgen.plots.style import GREY, INK, MUTED
 
 Wanted = tuple[tuple[float, float], str, str]
-"""Where (in data), the text, and `front` (always placed) or `other` (where there is room)."""
+"""Where (in data), the text, and `front` (placed wherever it can be read) or `other` (where there
+is room)."""
 Boxes = NDArray[np.float64]
 """One row for each box: its left, lower, right and upper end in pixels."""
 _RINGS = (9.0, 16.0, 26.0, 38.0, 52.0, 70.0, 92.0, 120.0)
@@ -34,6 +35,8 @@ _LEADS_FROM = 1
 _LEADER = {"arrowstyle": "-", "color": GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
 _MARK, _STEP = 7.0, 5.0
 """Pixels: of a mark; between the boxes along a line."""
+_LOST = 1000.0
+"""Cost of a name that cannot be read."""
 _GAP = 1.5
 """Pixels that stay free around a name."""
 
@@ -68,12 +71,12 @@ def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted]) -> None:
             a + tried[:, 0] + size.width / 2 + _GAP, b + tried[:, 1] + size.height / 2 + _GAP,
         ])  # fmt: skip
         others = np.vstack([marks[:index], marks[index + 1 :], lines, *taken])
-        # A name on a name can be read no more, one on a line can.
-        cost = 3.0 * _covered(boxes, others) + 90.0 * _covered(boxes, names)
-        cost += 9.0 * _outside(boxes, inner)
+        # A name on a name, or on the next panel, can be read no more; one on a line can.
+        lost = _covered(boxes, names) + _outside(boxes, inner)
+        cost = 3.0 * _covered(boxes, others) + _LOST * lost
         own = np.array([_covered(_lead((a, b), offset), others).sum() for offset in tried])
         best = int(np.argmin(cost + own + 0.02 * np.arange(len(tried)) / _TURNS))
-        if cost[best] + own[best] > 0 and not front:
+        if lost[best] or (cost[best] + own[best] > 0 and not front):
             note.remove()
             continue
         note.set_position((float(tried[best, 0]) / pixel, float(tried[best, 1]) / pixel))

@@ -376,6 +376,18 @@ def test_every_point_of_the_front_has_a_name_and_names_do_not_overlap() -> None:
     assert len(notes) > len(best)  # dominated points are named where there is room
 
 
+def test_names_of_a_crowded_front_stay_in_their_panel_and_apart() -> None:
+    sizes = [32 * n for n in range(1, 21)]
+    frame, archs = study(sizes, [4.0, 4.001], [16])
+    figure = pareto_figure(frame.assign(latency_ms=8 - frame[SIZE] / 1e9), archs=archs)
+    figure.draw_without_rendering()
+    inner = figure.axes[0].get_window_extent().padded(5)
+    boxes = [note.get_window_extent() for note in names_of(figure)]
+    assert len(boxes) > 10
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert all(inner.contains(box.x0, box.y0) and inner.contains(box.x1, box.y1) for box in boxes)
+
+
 def test_knees_by_hand() -> None:
     assert knee([16, 11, 8, 8]) == 2
     assert knee([16, 11, 8.1, 8]) == 2  # 1 % is within 5 %
