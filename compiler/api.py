@@ -23,7 +23,7 @@ from compiler.errors import (
     at_node,
     operator_name,
 )
-from compiler.estimate import NetworkEstimate, estimate, expected
+from compiler.estimate import NetworkEstimate, expected
 from compiler.family import Family
 from compiler.forms import FormReport
 from compiler.fuse.strategies import STRATEGIES
@@ -75,7 +75,6 @@ __all__ = [  # noqa: RUF022
     "alternatives",  # passes for the others
     "Decisions",  # schedules that were chosen before, by what of the machine they depend on
     "Shelf",  # where these outlive the process
-    "estimate",  # cycles by the cost model alone, long before a program
     "Outlook",  # one network before any schedule, on many machines
     "outlook",  # cycles layer by layer, before any schedule
     "NetworkEstimate",

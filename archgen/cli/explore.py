@@ -138,7 +138,7 @@ def found_lines(found: Found, folder: Path) -> Iterator[str]:
     )
     unknown = [o.measure for o in plan.objectives if not is_estimable(o.measure)]
     if plan.asked.screen.keep < 1 and is_blind(plan.objectives):
-        yield "nothing was screened: the cost model knows none of the objectives"
+        yield "nothing was screened: estimates know none of the objectives"
     elif plan.asked.screen.keep < 1 and unknown:
         yield f"the screening did not know {', '.join(unknown)}: they are not estimated"
     if found.errors:

@@ -1,4 +1,4 @@
-"""Machines judged: by the cost model, or compiled, executed, checked and simulated.
+"""Machines judged: by estimates, or compiled, executed, checked and simulated.
 
 The one idea: whoever explores asks for machines and gets verdicts; that points run in parallel,
 are stored as soon as they are finished and are taken from the store the next time is settled here,
@@ -21,7 +21,7 @@ from archgen.outcomes.point import Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
 from archgen.studies.design import Contents, Design, contents_of, points
-from archgen.studies.estimate import COST_MODEL, ESTIMATED, Estimator, to_estimate
+from archgen.studies.estimate import ESTIMATED, OUTLOOK, Estimator, to_estimate
 from archgen.studies.lending import Loan, lend, settled
 from archgen.studies.options import Running
 from archgen.studies.results import Study, about, write_manifest
@@ -88,7 +88,7 @@ class Means:
     observe: Observer | None = None
     """Called after each point, with how many are finished of how many that are expected."""
     tools: Toolchain = STANDARD
-    estimator: Estimator = COST_MODEL
+    estimator: Estimator = OUTLOOK
 
 
 class Judge:
@@ -133,7 +133,7 @@ class Judge:
         return self._judge(machines, self.full, estimate=False)
 
     def estimate(self, machines: Sequence[Variant]) -> list[Judged]:
-        """Each machine as the cost model sees it."""
+        """Each machine as its estimate has it."""
         return self._judge(machines, self.guessed, estimate=True)
 
     def lend(self) -> None:

@@ -22,7 +22,7 @@ ESTIMABLE = frozenset(
         "throughput_high_per_mm2",
     }
 )
-"""Measures that the cost model gives; those of area too."""
+"""Measures that estimates give; those of area too."""
 
 
 def is_estimable(name: str) -> bool:

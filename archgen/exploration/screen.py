@@ -1,14 +1,13 @@
-"""What is worth running in full, by what the cost model says.
+"""What is worth running in full, by what estimates say.
 
 The one idea: an estimate never decides who is on the front, only who is looked at more closely. As
-soon as some machines have been simulated, estimates are corrected by how far they were off.
+soon as some machines have been simulated, estimates are corrected by the least that they were off.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from archgen.exploration.constraints import Constraint
 from archgen.exploration.evaluate import Judged
@@ -31,7 +30,7 @@ _TIMES = {
 
 
 def is_blind(objectives: Sequence[Objective]) -> bool:
-    """Whether the cost model knows nothing of what is looked for."""
+    """Whether estimates know nothing of what is looked for."""
     return not any(is_estimable(objective.measure) for objective in objectives)
 
 
@@ -95,10 +94,10 @@ def overlooked(
     constraints: Sequence[Constraint],
 ) -> list[Judged]:
     """Machines that were screened out and that no machine of the front `best` dominates, estimates
-    corrected by the error that the others had."""
+    corrected by the least error that the others had: estimates of neighbours are often equal."""
     if not all(is_estimable(objective.measure) for objective in objectives):
         return []
-    error = median(time_errors(guessed, full) or [1.0])
+    error = min(time_errors(guessed, full), default=1.0)
     reached = [[o.cost(judged.value(o.measure) or 0.0) for o in objectives] for judged in best]
     return [
         guess

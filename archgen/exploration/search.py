@@ -1,4 +1,4 @@
-"""The search for a space's Pareto front: proposed, screened by the cost model, run in full.
+"""The search for a space's Pareto front: proposed, screened by estimates, run in full.
 
 The one idea: an estimate decides who is run, never who wins. Everything on the front has been
 compiled, executed, checked against ONNX Runtime and simulated, and at the end every machine that

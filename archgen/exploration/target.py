@@ -1,7 +1,7 @@
 """The smallest machine of a space that does what is asked: `throughput_ips >= 30`.
 
 The one idea: area is known without a run, so machines are tried from the smallest up, and the first
-that does it is the answer. The cost model spares those whose estimate misses by far; with `exact`
+that does it is the answer. Those whose estimate misses by far are spared; with `exact`
 nothing is spared, and the answer is that of trying them all.
 """
 
@@ -137,7 +137,7 @@ def _hopeful(
     judge: Judge, machines: Sequence[Variant], constraints: Sequence[Constraint], margin: float
 ) -> list[Variant]:
     """Machines whose estimates do not miss a constraint by more than `margin`. A machine that the
-    cost model refuses is run: the compiler may know a way."""
+    estimate refuses is run: the compiler may know a way."""
     area = [c for c in constraints if is_area(c.measure)]
     known = area if math.isinf(margin) else [c for c in constraints if is_estimable(c.measure)]
     if not known:

@@ -27,7 +27,7 @@ from archgen.studies.store import Store
 
 JOURNAL = "explore.journal"
 RAN, SCREENED, REFUSED, FORBIDDEN = "ran", "screened", "refused", "forbidden"
-"""Verdicts: has values; the cost model was against it; has no figures; is no machine."""
+"""Verdicts: has values; its estimate was against it; has no figures; is no machine."""
 _VERDICT, _EXCESS, _MACHINE, _NAME = "verdict", "excess", "machine", "name"
 _PATIENCE = 8
 """Proposals in a row that are known already before chance proposes instead."""

@@ -21,7 +21,7 @@ from archgen.outcomes.rows import area_row
 from archgen.studies.models import Models
 from archgen.studies.run import answered
 from archgen.toolchain import Request
-from compiler.api import CompileOptions, NetworkEstimate, Outlook, Stages, estimate, prepared
+from compiler.api import CompileOptions, NetworkEstimate, Outlook, Stages, prepared
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
@@ -41,14 +41,6 @@ class Estimator:
     """What keeps its outcomes apart from those of others."""
 
 
-def estimate_request(request: Request) -> NetworkEstimate:
-    """What `request` should take, by the cost model: groups and tiles are chosen, nothing is
-    placed or emitted. CompilerError where an operator fits in no tile."""
-    stages = replace(request.scheduling, effort=EFFORT).stages
-    options = CompileOptions(request.dtype, request.host, stages)
-    return estimate(request.model, request.arch, options)
-
-
 def outlook_request(request: Request) -> NetworkEstimate:
     """What `request` should take, layer by layer, without any schedule. CompilerError where an
     operator can run nowhere."""
@@ -62,8 +54,6 @@ def outlook_of(proto: onnx.ModelProto, name: str, stages: Stages) -> Outlook:
     return Outlook(prepared(proto, name, stages))
 
 
-COST_MODEL = Estimator(prepared, estimate_request)
-"""Groups and tiles are chosen: seconds."""
 OUTLOOK = Estimator(outlook_of, outlook_request, "outlook")
 """Layers are priced one by one: a fraction of a second."""
 

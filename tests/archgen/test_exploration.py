@@ -33,7 +33,7 @@ from archgen.outcomes.fronts import dominates, front, ranks
 from archgen.outcomes.merit import merit_row
 from archgen.schema import load_arch
 from archgen.studies.design import StudyError
-from archgen.studies.estimate import COST_MODEL
+from archgen.studies.estimate import OUTLOOK
 from archgen.studies.options import Running
 from archgen.studies.results import Study
 from archgen.studies.sections import Range
@@ -568,11 +568,11 @@ def test_the_shipped_studies_are_right(name: str) -> None:
         assert load_surroundings(path).metric.measure == "latency_ms"
 
 
-def test_the_cost_model_estimates_what_is_simulated(tmp_path: Path) -> None:
+def test_what_is_screened_by_is_what_studies_estimate(tmp_path: Path) -> None:
     study = {**asked(tmp_path, trials=2), "models": "squeezenet:image=32"}
     study["compiler"] = {"effort": 0}
     study["explore"]["parameters"] = {"memories.dram.bandwidth": ["8 GB/s", "32 GB/s"]}
-    result = search(load_exploration(study), Means(estimator=COST_MODEL))
+    result = search(load_exploration(study), Means(estimator=OUTLOOK))
     slow, quick = sorted((j.value("latency_ms") or 0 for j in result.guessed), reverse=True)
     assert quick < 0.7 * slow
     assert all(0.7 < error < 1.5 for error in result.errors)
