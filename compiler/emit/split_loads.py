@@ -68,7 +68,7 @@ class SplitLoads(Omittable):
         grain = math.lcm(BURSTS, copy.dst.itemsize)
         size = max(1, math.ceil(self.least * copy.startup(arch) * rate / grain)) * grain
         total = copy.dst.elements * copy.dst.itemsize
-        (use,) = leaf.uses
+        use = _written(leaf, copy)
         cuts = range(0, max(1, total // size) * size, size)
         ends = (*cuts[1:], total)
         behind = used.last(leaf.engine, use, cuts, ends)
@@ -76,7 +76,7 @@ class SplitLoads(Omittable):
         runs = [list(run) for _, run in groupby(spans, key=lambda span: span[0])]
         for run in sorted(runs, key=lambda run: run[0][0]):
             low, high = run[0][1], run[-1][2]
-            yield leaf if high - low == total else _piece(leaf, copy, low, high)
+            yield leaf if high - low == total else _piece(leaf, copy, use, low, high)
 
 
 def _whole(leaf: Leaf) -> Copy | None:
@@ -92,9 +92,15 @@ def _whole(leaf: Leaf) -> Copy | None:
     return copy if far and alike and joint_runs(copy.src, copy.dst) == 1 else None
 
 
-def _piece(leaf: Leaf, copy: Copy, low: int, high: int) -> Leaf:
-    """Bytes `low` .. `high` of a load."""
+def _written(leaf: Leaf, copy: Copy) -> Use:
+    """What a load touches of its buffer, which is less where others load the rest of it."""
     (use,) = leaf.uses
+    low = copy.dst.address.base
+    return replace(use, low=low, high=low + copy.dst.elements * copy.dst.itemsize)
+
+
+def _piece(leaf: Leaf, copy: Copy, use: Use, low: int, high: int) -> Leaf:
+    """Bytes `low` .. `high` of a load."""
     part = replace(copy, dst=_part(copy.dst, low, high), src=_part(copy.src, low, high))
     own = replace(use, low=use.low + low, high=use.low + high)
     return replace(leaf, items=(part,), uses=(own,))

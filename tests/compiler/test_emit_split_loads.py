@@ -72,3 +72,16 @@ def test_loads_of_what_others_make_stay_whole() -> None:
     whole, constant = [(8 * KIB, 20 * KIB, 0)], loaded(8 * KIB, 20 * KIB)
     assert pieces([*before, replace(constant, reads=frozenset({"x"}))]) == whole
     assert pieces([*before, constant], SplitLoads(enabled=False)) == whole
+
+
+def test_a_part_whose_rest_others_load_is_cut_where_it_lies() -> None:
+    """Another core loads the first 20 KiB of the buffer, this one the second: of these the first
+    half is in use until the last step, which the place of the buffer's own first half is not."""
+    part = loaded(20 * KIB, 20 * KIB)
+    shared = replace(part, uses=(replace(part.uses[0], low=0, high=40 * KIB),))
+    before: list[Node] = [product(30 * KIB, 40 * KIB), product(20 * KIB, 30 * KIB)]
+    made = [leaf for leaf in SplitLoads().apply([*before, shared], ARCH) if isinstance(leaf, Leaf)]
+    assert [(leaf.uses[0].low, leaf.uses[0].high) for leaf in made if leaf.engine == "load"] == [
+        (30 * KIB, 40 * KIB),
+        (20 * KIB, 30 * KIB),
+    ]
