@@ -10,7 +10,8 @@ itself says in words:
     <!-- skip: why -->         cannot be run in a test
 
 What stands between `<!-- generated: archgen ... -->` and `<!-- end -->` is what that prints.
-`python tests/docs/pages.py` writes generated parts and outputs anew.
+Figures in sentences are tied to what the blocks have made (`figures.py`). `python
+tests/docs/pages.py` writes generated parts and outputs anew, and names figures that are wrong.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from click.testing import CliRunner
+from figures import WrongFigure
+from sources import Page, names, values
+from warm import commands
 
 from archgen.cli.main import cli
 
@@ -35,7 +39,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKED = ("archs", "studies", "tests")
 """Folders of the repository that commands of the pages name."""
-TIMEOUT = 240
+TIMEOUT = 1200
+"""Seconds for a block; what hangs ends, and what a busy machine delays does not."""
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<mark>\w+)(?:: (?P<value>[^>]*?))? -->\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
@@ -86,11 +91,16 @@ def blocks(page: Path) -> list[Block]:
 
 @dataclass
 class Reader:
-    """Follows one page in `folder`; `printed` is what the last block has printed."""
+    """Follows one page in `folder`; `outputs` are what its blocks have printed."""
 
     folder: Path
     names: dict[str, Any] = field(default_factory=dict)
-    printed: str = ""
+    outputs: list[str] = field(default_factory=list)
+
+    @property
+    def printed(self) -> str:
+        """What the last block has printed."""
+        return self.outputs[-1] if self.outputs else ""
 
     def follow(self, block: Block) -> None:
         """Do what `block` says; raises WrongPage where that is not what happens."""
@@ -114,7 +124,7 @@ class Reader:
             ["bash", "-euo", "pipefail", "-c", block.text],
             cwd=self.folder, capture_output=True, text=True, timeout=TIMEOUT,
         )  # fmt: skip
-        self.printed = done.stdout + done.stderr
+        self.outputs.append(done.stdout + done.stderr)
         expected = int(block.value) if block.mark == "exit" else 0
         if done.returncode != expected:
             raise block.wrong(f"exit code {done.returncode}, not {expected}\n{self.printed}")
@@ -124,13 +134,27 @@ class Reader:
         code = compile("\n" * block.line + block.text, str(block.page), "exec")
         with redirect_stdout(printed):
             exec(code, self.names)
-        self.printed = printed.getvalue()
+        self.outputs.append(printed.getvalue())
 
     def _compare(self, block: Block) -> None:
         lines = [_words(line) for line in self.printed.splitlines()]
         for line in block.text.splitlines():
             if line.strip() != "..." and _words(line) not in lines:
                 raise block.wrong(f"nothing like {line!r} was printed:\n{self.printed}")
+
+
+    def wrong_figures(self, page: Path) -> list[str]:
+        """Figures in the sentences of `page` that are not those of its blocks."""
+        text = page.read_text(encoding="utf-8")
+        known = names(self.folder, text, self.outputs, self.names)
+        wrong = []
+        for tie in (tie for stretch in Page(text).stretches() for tie in stretch.ties):
+            try:
+                if tie.tested:
+                    tie.check(values(tie.source, known))
+            except WrongFigure as mistake:
+                wrong.append(f"{page.relative_to(ROOT)}:{tie.line}: {tie.said!r}: {mistake}")
+        return wrong
 
 
 def _words(line: str) -> str:
@@ -144,12 +168,13 @@ def prepare(folder: Path) -> None:
         (folder / name).symlink_to(ROOT / name)
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Variables under which pages are followed: this Python's commands, a cache of their own."""
+def environment(warm: Path) -> dict[str, str]:
+    """Variables under which pages are followed: the commands in `warm` first, then this Python's, and
+    a cache that pages share."""
     scripts = str(Path(sys.executable).parent)
     return {
-        "PATH": os.pathsep.join((scripts, os.environ["PATH"])),
-        "ARCHGEN_CACHE": str(folder / "cache"),
+        "PATH": os.pathsep.join((str(warm), scripts, os.environ["PATH"])),
+        "ARCHGEN_CACHE": str(warm / "cache"),
         "COLUMNS": "100",
     }
 
@@ -166,36 +191,42 @@ def generated(page: Path) -> str:
     return _GENERATED.sub(filled, page.read_text(encoding="utf-8"))
 
 
-def with_outputs(page: Path) -> Iterator[tuple[int, int, str]]:
-    """Where outputs stand in `page`, and what is printed now; an output with `...` is left."""
+def update(page: Path, warm: Path) -> list[str]:
+    """Write generated parts and outputs of `page` anew; figures of sentences that are wrong now."""
+    page.write_text(generated(page), encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
+    ties = [tie for stretch in Page(text).stretches() for tie in stretch.ties]
+    if not any(block.mark == "output" for block in blocks(page)) and not any(
+        tie.tested for tie in ties
+    ):
+        return []
     with TemporaryDirectory() as name:
         folder = Path(name)
         prepare(folder)
-        os.environ.update(environment(folder))
+        os.environ.update(environment(warm))
         os.chdir(folder)
         reader = Reader(folder)
-        for block in blocks(page):
-            if block.mark == "output" and "..." not in block.text:
-                lines = (line.rstrip() for line in reader.printed.splitlines())
-                text = "\n".join(lines).strip("\n") + "\n"
-                yield block.start, block.start + len(block.text), text
-            else:
-                reader.follow(block)
+        for start, end, new in reversed(list(_outputs(reader, page))):
+            text = text[:start] + new + text[end:]
+        page.write_text(text, encoding="utf-8")
+        wrong = reader.wrong_figures(page)
         os.chdir(ROOT)
+    return wrong
 
 
-def update(page: Path) -> None:
-    """Write generated parts and outputs of `page` anew."""
-    page.write_text(generated(page), encoding="utf-8")
-    text = page.read_text(encoding="utf-8")
-    if not any(block.mark == "output" for block in blocks(page)):
-        return
-    for start, end, new in reversed(list(with_outputs(page))):
-        text = text[:start] + new + text[end:]
-    page.write_text(text, encoding="utf-8")
+def _outputs(reader: Reader, page: Path) -> Iterator[tuple[int, int, str]]:
+    """Where outputs stand in `page`, and what is printed now; an output with `...` is left."""
+    for block in blocks(page):
+        if block.mark == "output" and "..." not in block.text:
+            lines = (line.rstrip() for line in reader.printed.splitlines())
+            text = "\n".join(lines).strip("\n") + "\n"
+            yield block.start, block.start + len(block.text), text
+        else:
+            reader.follow(block)
 
 
 if __name__ == "__main__":
     wanted = [Path(name).resolve() for name in sys.argv[1:]] or PAGES
-    for each in wanted:
-        update(each)
+    with commands() as warm:
+        for each in wanted:
+            print(*update(each, warm), sep="\n", end="")

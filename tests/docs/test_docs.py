@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pages import PAGES, ROOT, Block, Reader, WrongPage, blocks, environment, generated, prepare
+from sources import Page
+from warm import commands
 
 MOST_SKIPPED = 8
 _LINK = re.compile(r"\]\(([^)#\s]+)(?:#([\w-]+))?\)")
@@ -18,11 +21,17 @@ def name_of(page: Path) -> str:
     return page.stem
 
 
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Path]:
+    with commands() as folder:
+        yield folder
+
+
 @pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
+def reader(warm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for name, value in environment(tmp_path).items():
+    for name, value in environment(warm).items():
         monkeypatch.setenv(name, value)
     return Reader(tmp_path)
 
@@ -31,6 +40,13 @@ def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reader:
 def test_a_page_does_what_it_says(page: Path, reader: Reader) -> None:
     for block in blocks(page):
         reader.follow(block)
+    assert not reader.wrong_figures(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_figure_of_a_sentence_says_where_it_is_from(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not [each for stretch in Page(text).stretches() for each in stretch.mistakes()]
 
 
 @pytest.mark.parametrize(
