@@ -142,7 +142,6 @@ class Reader:
             if line.strip() != "..." and _words(line) not in lines:
                 raise block.wrong(f"nothing like {line!r} was printed:\n{self.printed}")
 
-
     def wrong_figures(self, page: Path) -> list[str]:
         """Figures in the sentences of `page` that are not those of its blocks."""
         text = page.read_text(encoding="utf-8")
@@ -153,7 +152,7 @@ class Reader:
                 if tie.tested:
                     tie.check(values(tie.source, known))
             except WrongFigure as mistake:
-                wrong.append(f"{page.relative_to(ROOT)}:{tie.line}: {tie.said!r}: {mistake}")
+                wrong.append(f"{page.relative_to(ROOT)}:{tie.line}: {mistake}")
         return wrong
 
 
@@ -169,8 +168,8 @@ def prepare(folder: Path) -> None:
 
 
 def environment(warm: Path) -> dict[str, str]:
-    """Variables under which pages are followed: the commands in `warm` first, then this Python's, and
-    a cache that pages share."""
+    """Variables under which pages are followed: commands in `warm`, then this Python's, and a cache
+    that pages share."""
     scripts = str(Path(sys.executable).parent)
     return {
         "PATH": os.pathsep.join((str(warm), scripts, os.environ["PATH"])),

@@ -29,7 +29,8 @@ from figures import Stretch, WrongFigure, stretches
 
 import archgen
 
-_NUMBER = re.compile(r"[-+]?\d{1,3}(?:[ ,]\d{3})+(?!\d)|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_NUMBER = re.compile(r"[-+]?\d{1,3}(?:,\d{3})+(?!\d)|[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_GROUPED = re.compile(r"(?<=\d) (?=\d{3}\b)")
 
 
 @dataclass(frozen=True)
@@ -74,20 +75,27 @@ def _tables(text: str) -> list[pd.DataFrame]:
 
 
 def _cell(text: str) -> float | str:
-    number = _NUMBER.match(text)
-    return figures_of(text)[0] if number else text
+    text = _GROUPED.sub("", text)
+    return figures_of(text)[0] if _NUMBER.match(text) else text
 
 
 def figures_of(text: str) -> list[float]:
     """The figures of a line, 7 % as 0.07."""
     return [
-        float(re.sub("[ ,]", "", found[0])) / (100 if re.match(" ?%", text[found.end() :]) else 1)
+        float(found[0].replace(",", "")) / (100 if re.match(" ?%", text[found.end() :]) else 1)
         for found in _NUMBER.finditer(text)
     ]
 
 
-def names(folder: Path, text: str, printed: Sequence[str], mine: Mapping[str, Any]) -> dict[str, Any]:
-    """The names under which an expression of a page finds what it is tied to."""
+def names(
+    folder: Path, text: str, printed: Sequence[str], mine: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The names under which an expression of a page finds what it is tied to: its folder, its text,
+    what its blocks have printed, and their names."""
+    root = Path(__file__).parents[2]
+
+    def csv(name: str) -> pd.DataFrame:
+        return pd.read_csv(folder / name if (folder / name).exists() else root / name)
 
     def line(words: str) -> list[float]:
         every = (each for output in printed for each in output.splitlines())
@@ -103,13 +111,12 @@ def names(folder: Path, text: str, printed: Sequence[str], mine: Mapping[str, An
             value = getattr(value, name)
         return value
 
-    root = Path(__file__).parents[2]
     return {
         **mine,
         "np": np,
         "pd": pd,
         "results": lambda name: Results(archgen.open_study(folder / name).frame),
-        "csv": lambda name: pd.read_csv(next(at / name for at in (folder, root) if (at / name).exists())),
+        "csv": csv,
         "line": line,
         "table": Page(text).table,
         "page": lambda name: Page((root / name).read_text(encoding="utf-8")),
@@ -118,13 +125,11 @@ def names(folder: Path, text: str, printed: Sequence[str], mine: Mapping[str, An
 
 
 def values(expression: str, known: Mapping[str, Any]) -> list[float]:
-    """What `expression` is, as a list of figures."""
+    """What `expression` is, as a list of figures; raises WrongFigure where it is none."""
     try:
         found = np.ravel(np.asarray(eval(expression, dict(known)), dtype=float))
-    except WrongFigure:
-        raise
     except Exception as mistake:
-        raise WrongFigure(f"{type(mistake).__name__}: {mistake}") from mistake
+        raise WrongFigure(f"{expression}: {type(mistake).__name__}: {mistake}") from mistake
     if not found.size or not np.isfinite(found).all():
-        raise WrongFigure("is no figure")
-    return found.tolist()
+        raise WrongFigure(f"{expression}: is no figure")
+    return [float(each) for each in found]

@@ -74,10 +74,10 @@ def wrong_figures(ties: list[Tie], found: list[list[float] | str]) -> Iterator[s
     for tie, values in zip(ties, found, strict=True):
         try:
             if isinstance(values, str):
-                raise WrongFigure(values)
+                raise WrongFigure(f"{tie.source}: {values}")
             tie.check(values)
         except WrongFigure as wrong:
-            yield f"{tie.said!r}: {wrong}"
+            yield str(wrong)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -2,7 +2,7 @@
 
 The one idea: a page of twenty commands would import pandas, onnx and matplotlib twenty times, which
 is most of the time that its test takes. So `archgen` on the path of the blocks is a few lines that
-hand their arguments, folder, environment and files to a process that has the imports. Its fork is the
+hand arguments, folder, environment and files to a process that has the imports. Its fork is the
 command: it reads and prints in their place, and its exit code is theirs.
 
     python tests/docs/warm.py SOCKET      # the process; ends with its standard input
@@ -37,7 +37,7 @@ sys.exit(int(here.recv(4) or b"1"))
 
 @contextmanager
 def commands() -> Iterator[Path]:
-    """A folder that holds `archgen`, with what answers it; of the usual one where there is no fork."""
+    """A folder that holds `archgen`, with what answers it; the usual one where nothing forks."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         script = folder / "archgen"
@@ -58,8 +58,9 @@ def commands() -> Iterator[Path]:
 
 def serve(address: str) -> None:
     """Fork a command for each connection until standard input ends."""
-    for package in ("simmodel", "compiler", "archgen"):
-        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+    for name in ("simmodel", "compiler", "archgen"):
+        package = importlib.import_module(name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
     signal.signal(signal.SIGCHLD, lambda *_: _reap())
