@@ -426,7 +426,7 @@ class Host(Part):
     """Sustained operations per second."""
     bandwidth: Bandwidth = Bandwidth(8e9, False)
     """Of what its operators read and write."""
-    latency: Delay = Delay(10e-6, False)
+    latency: Delay = Delay.parse("10 us")
     """Cost of each call, from accelerator idle to host running and back."""
 
 

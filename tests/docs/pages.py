@@ -174,7 +174,7 @@ def environment(warm: Path) -> dict[str, str]:
     return {
         "PATH": os.pathsep.join((str(warm), scripts, os.environ["PATH"])),
         "ARCHGEN_CACHE": str(warm / "cache"),
-        "COLUMNS": "100",
+        "COLUMNS": "110",
     }
 
 
