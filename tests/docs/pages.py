@@ -168,8 +168,8 @@ def prepare(folder: Path) -> None:
 
 
 def environment(warm: Path) -> dict[str, str]:
-    """Variables under which pages are followed: commands in `warm`, then this Python's, and a cache
-    that pages share."""
+    """Variables under which pages are followed: commands in `warm`, then this Python's, a cache
+    that pages share, and a width at which no table of theirs is folded."""
     scripts = str(Path(sys.executable).parent)
     return {
         "PATH": os.pathsep.join((str(warm), scripts, os.environ["PATH"])),
