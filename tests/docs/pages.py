@@ -169,7 +169,7 @@ def prepare(folder: Path) -> None:
 
 def environment(warm: Path) -> dict[str, str]:
     """Variables under which pages are followed: commands in `warm`, then this Python's, a cache
-    that pages share, and a width at which no table of theirs is folded."""
+    that pages share, and a width at which their tables fold no names."""
     scripts = str(Path(sys.executable).parent)
     return {
         "PATH": os.pathsep.join((str(warm), scripts, os.environ["PATH"])),
