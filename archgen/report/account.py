@@ -40,6 +40,16 @@ class Account:
     tried: Mapping[str, Tried] = field(default_factory=dict, repr=False)
     """What is known of changes of its machine, by `archgen.outcomes.tried.key_of`."""
 
+    @property
+    def cycles(self) -> float:
+        """Of the run; of one that took none, in which nothing was busy, one to divide by."""
+        return _taken(self.point)
+
+    @property
+    def time(self) -> float:
+        """Cycles of all cores together."""
+        return self.cycles * self.point.arch.core_count
+
     def share(self, engine: str) -> float:
         """Share of an engine; 0 for one that is not known."""
         return self.busy.get(engine, 0.0)
@@ -67,14 +77,12 @@ class Account:
     def waiting_anywhere(self, cause: str) -> float:
         """Waits of all engines for this cause, added up, as a mean over cores."""
         cycles = [number(row, f"stall_{cause}_cycles") for row in self.layers]
-        time = self.point.get("latency_cycles") * self.point.arch.core_count
-        return sum(each for each in cycles if each > 0) / time
+        return sum(each for each in cycles if each > 0) / self.time
 
     def worst_fit(self, count: int) -> list[tuple[str, float]]:
         """Nodes at which matrix engines lose most against their peak, and what share of the run."""
         peak = self.point.arch.matrix.peak(str(self.point.row["dtype"]))
-        time = self.point.get("latency_cycles") * self.point.arch.core_count
-        lost = [(_first(row), _lost(row, peak) / time) for row in self.layers]
+        lost = [(_first(row), _lost(row, peak) / self.time) for row in self.layers]
         ranked = sorted((each for each in lost if each[1] > 0), key=lambda each: -each[1])
         return ranked[:count]
 
@@ -86,7 +94,7 @@ class Account:
 
 def account(point: PointView, outcome: Outcome) -> Account:
     """The account of a simulated point."""
-    arch, cycles = point.arch, point.get("latency_cycles")
+    arch, cycles = point.arch, _taken(point)
     traffic: Mapping[str, int] = outcome.details.get("traffic", {})
     moved = point.get("dram_read_bytes") + point.get("dram_write_bytes")
     links = {
@@ -106,6 +114,11 @@ def account(point: PointView, outcome: Outcome) -> Account:
         tuple(records(layers_frame([outcome]))),
         known(outcome.details),
     )
+
+
+def _taken(point: PointView) -> float:
+    """Cycles of a run, one at least."""
+    return max(1.0, point.get("latency_cycles"))
 
 
 def _busy(levels: Frame, cycles: float) -> dict[str, float]:

@@ -64,7 +64,7 @@ def _simulated(rule: Rule, own: Account, means: Means) -> Tried | None:
         cycles = means.simulate(other).cycles
     except (Deadlock, NotRunnable):
         return None
-    return Tried(fields, 1 - cycles / own.point.get("latency_cycles"), SIMULATED)
+    return Tried(fields, 1 - cycles / own.cycles, SIMULATED)
 
 
 def _estimated(
@@ -86,21 +86,19 @@ def _estimated(
 
 def _folds(own: Account, before: Products, after: Products) -> float:
     """Share of the time that matrix engines work less, each layer in whole folds."""
-    time = own.point.get("latency_cycles") * own.point.arch.core_count
     saved = 0.0
     for row in own.layers:
         name, busy = str(row["node"]), number(row, "busy_matrix_cycles")
         if busy > 0 and before.dense.get(name):
             saved += busy * (1 - after.dense[name] / before.dense[name])
-    return saved / time
+    return saved / own.time
 
 
 def _depthwise(own: Account, fields: Mapping[str, object], after: Products) -> Iterator[Tried]:
     """What depthwise layers take now, with all that they wait for, less what they would take."""
     pairs = zip(own.layers, time_shares(own.layers), strict=True)
     now = [share for row, share in pairs if str(row["node"]) in after.depthwise]
-    time = own.point.get("latency_cycles") * own.point.arch.core_count
-    then = sum(after.depthwise.values()) / time
+    then = sum(after.depthwise.values()) / own.time
     if now:
         said = (
             f"{counted(len(now), 'depthwise layer')} on an array that is not made for them: "

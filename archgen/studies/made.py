@@ -6,7 +6,7 @@ is then known without running anything. The machine is kept whole, so that its f
 
 from __future__ import annotations
 
-import time
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from simmodel.arch import Arch
 def made_of(point: Point) -> dict[str, Any]:
     """What a result of `point` is made of, now."""
     return {
-        "when": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        # Finer than a second: of two runs within one, the later one must be known.
+        "when": datetime.now().astimezone().isoformat(timespec="milliseconds"),
         "version": version("archgen"),
         "code": code_version(),
         "git": revision(Path.cwd()),

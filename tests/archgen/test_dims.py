@@ -50,7 +50,7 @@ def test_every_combination_of_sizes_is_a_point_that_frames_names_and_figures_tel
     assert workload(both.frame.iloc[3].to_dict()) == "net, old + new 5, seq 4"
     assert len({outcome.label for outcome in both.outcomes}) == len(both.outcomes) == 4
     assert len({point_folder(row) for row in rows}) == 4
-    assert len(where(both.frame, ["dim.seq=2"])) == 2
+    assert len(where(both.frame, ["dim.seq=2"], {})) == 2
     (found,) = compare(first, both).against
     assert len(found.pairs) == 2 and not found.only_before
     assert sorted(key["dim.old + new"] for key in found.only_after) == [5, 5]

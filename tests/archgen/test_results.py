@@ -178,6 +178,7 @@ def test_most_frequent_reasons_come_first_and_few_are_said() -> None:
 def test_a_pipe_has_all_columns_unless_it_says_how_wide(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert "left out" not in listed(folder).stdout
     monkeypatch.setenv("COLUMNS", "60")
     lines = listed(folder).stdout.splitlines()
