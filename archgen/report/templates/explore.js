@@ -115,10 +115,16 @@
     const [least, most] = [steps[0], steps.at(-1)];
     return (at) => Number.isFinite(numbers[at]) ? 6 + 18 * Math.sqrt((numbers[at] - least) / (most - least)) : 4;
   };
+  // Of more than a decade 1, 2 and 5 have numbers, of many the powers of ten: others would overlap.
+  const decades = ({ steps }) => {
+    const count = Math.log10(steps.at(-1) / steps.find((step) => step > 0));
+    return count > 4 ? { dtick: 1 } : count > 1 ? { dtick: "D2" } : {};
+  };
   const axis = (name, log) => {
     const values = column(name);
     const type = !values.numeric ? "category" : log ? "log" : "linear";
-    return { title: { text: escape(values.title) }, type, automargin: true, zeroline: false, ...ticks(values) };
+    const few = type === "log" ? { ...decades(values), ...ticks(values) } : ticks(values);
+    return { title: { text: escape(values.title) }, type, automargin: true, zeroline: false, ...few };
   };
   const bar = (values) => {
     const few = ticks(values);
