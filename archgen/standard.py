@@ -17,6 +17,7 @@ from compiler.api import (
     bound_of,
     prepared,
     products_on,
+    working_set,
 )
 from simmodel.arch import Arch
 from simmodel.functional import Host, Run, run
@@ -35,7 +36,7 @@ def compile_request(request: Request) -> Compiled:
         )
     return Compiled(
         made.program, report(made), made.probes, made.recipe, found.trace, found.simulate_s,
-        bound_of(made, request.arch), lambda other: products_on(made, other),
+        bound_of(made, request.arch), working_set(made), lambda other: products_on(made, other),
     )  # fmt: skip
 
 

@@ -59,6 +59,8 @@ class Compiled:
     """Wall-clock seconds that this run took."""
     bound: Attainable | None = None
     """What no schedule of it can undercut; None: not known."""
+    working_set: int | None = None
+    """Bytes between its layers that are alive at once; None: not known."""
     products: Callable[[Arch], Products] | None = field(default=None, repr=False, compare=False)
     """What its products would take on another machine; None: not known."""
     at: Callable[[Mapping[str, int]], Compiled] | None = field(

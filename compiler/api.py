@@ -57,6 +57,7 @@ from compiler.stages import GRAPH_PASSES, Stages
 from compiler.standard_form import hides_products, in_standard_operators
 from compiler.tree.ir import Tree
 from compiler.tree.text import TreeError, parse_tree, print_tree
+from compiler.working_set import working_set
 
 # In the order in which they are needed, not of the alphabet.
 __all__ = [  # noqa: RUF022
@@ -81,6 +82,7 @@ __all__ = [  # noqa: RUF022
     "expected",  # the same of what was compiled
     "bound_of",  # cycles below which no schedule of it gets
     "Attainable",
+    "working_set",  # bytes between its layers that are alive at once
     "products_on",  # cycles that its products would take on another machine
     "Products",
     # How it is scheduled.

@@ -190,6 +190,15 @@ COLUMNS = (
         "bytes",
         "most bytes alive at once, worst core",
     ),
+    Column(
+        "working_set_bytes",
+        "whole",
+        "bytes",
+        "most bytes of results of layers that are alive at once, in the order of layers that needs "
+        "least, in this machine's types. With a third more on chip for it, all cores together, a "
+        "schedule layer by layer spills nothing; layers that share tiles get by with less. "
+        "Constants and inputs come from DRAM anyway and are not in it",
+    ),
     Column("instructions", "whole", "instructions", "instructions executed by all cores"),
     Column("program_bytes", "whole", "bytes", "size of the encoded instruction streams"),
     Column(

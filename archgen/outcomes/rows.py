@@ -55,6 +55,11 @@ def bound_row(bound: Attainable | None, cycles: int) -> Row:
     return {"bound_cycles": bound.cycles, "bound_by": bound.resource, "of_bound": reached}
 
 
+def working_set_row(working_set: int | None) -> Row:
+    """The column of what is alive between layers at once; none where that is not known."""
+    return {} if working_set is None else {"working_set_bytes": working_set}
+
+
 def waterfall_row(found: Waterfall, cycles: int) -> Row:
     """What matrix engines worked on and DRAM moved, as shares of a run of `cycles`."""
     total = max(1, cycles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,9 +15,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from archgen.outcomes.axes import Axis, axes
-from archgen.outcomes.frame import Frame, Record, records
+from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.outcomes.knee import CLOSE, knee
+from archgen.outcomes.point import FIELD
 from archgen.outcomes.slices import Slice, slices
+from archgen.outcomes.working import holder, part_of
 from archgen.plots.bars import shown
 from archgen.plots.metrics import METRICS, Metric, known, peaks
 from archgen.plots.panels import square_figure
@@ -38,6 +40,8 @@ class Line:
     """Empty: it stands behind, for what the other axes do to its network."""
     colour: str
     marker: str
+    need: float = math.nan
+    """Where on the axis the network's working set just fits; NaN: not known, or no such axis."""
 
 
 @rc_context(SETTINGS)
@@ -49,8 +53,10 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     by factors. A line is a network, or of one network each setting of the other axes, all else
     equal; it is dashed across values that were not run, as a search leaves them. A ring marks the
     knee: the least value from which on no larger one is better by more than 5 %; a line with gaps
-    has none. A cross at the bottom is a point that does not fit. Over the size of a memory there
-    are lines of what is alive at once in it. Raises KeyError for a column that is no such axis.
+    has none. A cross at the bottom is a point that does not fit. Over the size of the memory that
+    holds what passes between layers, a dotted line is the network's part of `working_set_bytes` in
+    it, and over that of any memory there are lines of what is alive at once. Raises KeyError for a
+    column that is no such axis.
     """
     every = axes(frame, archs)
     axis = next((each for each in every if each.column == column and each.ordered), None)
@@ -58,6 +64,7 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
         raise KeyError(f"no swept column {column!r} with an order")
     rows = records(frame)
     lines, left = _lines(slices(rows, every, [axis]))
+    lines = [replace(line, need=_need(axis, line.slice, archs)) for line in lines]
     drawn = [row for line in lines for row in line.slice.rows]
     metrics = known([*METRICS, *_of_memory(axis, drawn)], drawn)
     title = f"Sweep of {axis.label}{_common(lines)}"
@@ -94,6 +101,17 @@ def _of_memory(axis: Axis, rows: Sequence[Record]) -> list[Metric]:
     return [metric for metric in peaks(rows) if metric.name.startswith(f"{parts[2]} ")]
 
 
+def _need(axis: Axis, one: Slice, archs: Mapping[str, Arch]) -> float:
+    """Where between the ends of an axis each memory just holds its part of the working set."""
+    for row in one.rows:
+        arch = archs[str(row["arch"])]
+        if axis.column == f"{FIELD}memories.{holder(arch)}.size":
+            part = axis.number(part_of(number(row, "working_set_bytes"), arch))
+            if axis.number(axis.values[0]) <= part <= axis.number(axis.values[-1]):
+                return part
+    return math.nan
+
+
 def _common(lines: Sequence[Line]) -> str:
     """What all labelled lines have of the other axes."""
     held = dict.fromkeys(line.slice.label for line in lines if line.label)
@@ -124,7 +142,7 @@ def _place(one: Slice) -> list[float]:
 
 
 def _draw(panel: Axes, axis: Axis, metric: Metric, lines: Sequence[Line]) -> set[str]:
-    """Draw one panel; gives what of the legend is in it: `knee`, `gap`."""
+    """Draw one panel; gives what of the legend is in it: `knee`, `gap`, `need`."""
     found: set[str] = set()
     panel.set_title(metric.title)
     panel.set_xlabel(axis.title)
@@ -136,6 +154,9 @@ def _draw(panel: Axes, axis: Axis, metric: Metric, lines: Sequence[Line]) -> set
                 panel.plot(*_columns(run), "-", lw=0.8, alpha=0.35, color=line.colour)
             continue
         found |= _draw_line(panel, axis, metric, line, runs)
+        if metric.buys and not math.isnan(line.need):
+            found.add("need")
+            panel.axvline(line.need, ls=":", lw=1.2, color=line.colour, zorder=1.2)
     values = [metric.of(row) for line in lines for row in line.slice.rows]
     _along(panel, [value for value in values if not math.isnan(value)])
     return found
@@ -235,6 +256,10 @@ def _legend(figure: Figure, lines: Sequence[Line], left: int, signs: set[str]) -
     if "gap" in signs:
         handles.append(
             Line2D([], [], color=MUTED, lw=0.9, ls=(0, (2, 3)), label="nothing run between")
+        )
+    if "need" in signs:
+        handles.append(
+            Line2D([], [], color=MUTED, lw=1.2, ls=":", label="the working set fits from here on")
         )
     if "knee" in signs:
         handles.append(

@@ -42,7 +42,10 @@ _SAID: Mapping[str, tuple[str, str]] = {
                  "still win."),
     "roofline_groups": ("Roofline by group of layers", "Each mark is a group of layers, as large "
                         "as its time. Large marks far below the roof are worth looking at."),
-    "memory": ("Memory in use", "Peak of each on-chip memory against its capacity, worst core."),
+    "memory": ("Memory on chip", "A bar is what a run had in use at most, its pale end the size. "
+               "Schedules fill what there is; what a network needs is the diamond, its part of all "
+               "results that are alive at once. Left of it, layers have to share tiles or spill: "
+               "DRAM traffic is that over what must cross its pins."),
     "stalls": ("Time of the matrix engines", "Busy, or idle for exactly one cause; parts add up "
                "to the run."),
     "waterfall": ("From the bound to the measured cycle", "Each bar is all of a run: above, what "

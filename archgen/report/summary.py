@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from archgen.outcomes.tried import ESTIMATED, SIMULATED
+from archgen.outcomes.working import holder, part_of
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, best_by_workload
 from archgen.report.ranking import Ranking, Standing
 from archgen.report.words import counted, listed, percent, short, times
+from simmodel.units import show_bytes
 
 _CLOSE = 0.01
 LEAST_SHARE = 0.0005
@@ -35,6 +37,7 @@ def sentences(
         *_records(points, ranking),
         *_costs(ranking),
         *_bounds(points),
+        *_memory(points),
         *_first_lever(ranking, found),
         *_refused(points),
         *_lent(points),
@@ -156,6 +159,36 @@ def _bounds(points: Sequence[PointView]) -> Iterator[str]:
     yield (
         f"The roofline of {share} {noun} is set by {limit}; runs reach {ends} of their rooflines."
     )
+
+
+def _memory(points: Sequence[PointView]) -> Iterator[str]:
+    """What memory on chip would hold, and which runs had less."""
+    done = [p for p in points if p.has_run and math.isfinite(p.get("working_set_bytes"))]
+    sets: dict[str, list[float]] = {}
+    for point in done:
+        sets.setdefault(point.workload, []).append(point.get("working_set_bytes"))
+    if not sets:
+        return
+    said = listed([f"{_bytes(values)} of {name}" for name, values in sets.items()], 4)
+    less = [point for point in done if not _holds_all(point)]
+    text = f"Working sets, the results of layers that are alive at once: {said}"
+    if less:
+        share = f"{len(less)} of {len(done)} runs" if len(less) < len(done) else "all runs"
+        share = "the only run" if len(done) == 1 else share
+        yield f"{text}; {share} had less memory on chip for it."
+    else:
+        yield f"{text}; every run had memory on chip for it."
+
+
+def _bytes(values: Sequence[float]) -> str:
+    low, high = show_bytes(min(values)), show_bytes(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _holds_all(point: PointView) -> bool:
+    """Whether each memory of the machine holds its part of the working set."""
+    size = point.arch.memories.on_chip()[holder(point.arch)].size
+    return part_of(point.get("working_set_bytes"), point.arch) <= size
 
 
 def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iterator[str]:

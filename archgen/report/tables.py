@@ -97,6 +97,8 @@ def points_sheet(
         Made(Heading("DRAM", "MB", "read and written"), lambda p: figure(_dram(p))),
         Made(Heading("Local peak", "KiB", "worst core"),
              lambda p: count(p.get("peak_local_bytes") / 1024)),
+        Made(Heading("Working set", "KiB", "results alive at once, on the whole chip"),
+             lambda p: figure(p.get("working_set_bytes") / 1024)),
         Made(Heading("Energy", "mJ", "DRAM included, host left out"),
              lambda p: figure(p.get("energy_mj"))),
         Made(Heading("Area", "mm²", "with its interface to DRAM"),

@@ -47,6 +47,7 @@ from archgen.outcomes.rows import (
     metrics_row,
     traffic_row,
     waterfall_row,
+    working_set_row,
 )
 from archgen.outcomes.timeline import tables
 from archgen.outcomes.tried import DETAIL, plain
@@ -141,6 +142,7 @@ class Workbench:
         row |= {"status": "ok", **metrics_row(metrics, program, arch)}
         row |= traffic_row(trace, program, arch)
         row |= bound_row(compiled.bound, trace.cycles)
+        row |= working_set_row(compiled.working_set)
         row |= waterfall_row(waterfall(trace, program, arch), trace.cycles)
         if point.schedule_from is not None:
             row["schedule_from"] = point.schedule_from.name
