@@ -24,6 +24,7 @@ __all__ = [
     "commands",
     "compare",
     "compile_model",
+    "estimate",
     "execute",
     "explore",
     "load",

@@ -17,6 +17,7 @@ from archgen.api import codes as codes
 from archgen.api import commands as commands
 from archgen.api import compare as compare
 from archgen.api import compile_model as compile_model
+from archgen.api import estimate as estimate
 from archgen.api import execute as execute
 from archgen.api import explore as explore
 from archgen.api import load as load

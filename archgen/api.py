@@ -39,6 +39,7 @@ from archgen.studies.design import StudyError
 from archgen.studies.family import PreparedFamily, prepare_family
 from archgen.studies.options import Running, StudyOptions
 from archgen.studies.prepare import Prepared, load_calibration, prepare
+from archgen.studies.quick import estimate
 from archgen.studies.results import Study, open_study
 from archgen.studies.sweep import study
 from archgen.toolchain import Request
@@ -70,6 +71,7 @@ __all__ = [
     "commands",
     "compare",
     "compile_model",
+    "estimate",
     "execute",
     "explore",
     "load",

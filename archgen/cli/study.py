@@ -96,7 +96,7 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
     "--estimate",
     is_flag=True,
     help="Price layers one by one instead of compiling and running: milliseconds a point of a "
-    "sweep. Rows say so, there are no plots.",
+    "sweep. Rows, plots and report say so.",
 )
 @click.option(
     "--best",
@@ -158,10 +158,9 @@ def study(
         result = watched(lambda seen: run_estimated(design, asked, seen, best or 0), folder)
     else:
         result = watched(lambda seen: run_study(design, asked, seen), folder, design)
-        _report(result, asked, folder)
-    frame = result.frame
-    drawn = asked.plots and not estimate
-    lines = [*host_lines(result.outcomes), *summary_lines(frame, result.reused, folder, drawn)]
+    _report(result, asked, folder)
+    frame, plots = result.frame, asked.plots
+    lines = [*host_lines(result.outcomes), *summary_lines(frame, result.reused, folder, plots)]
     lines += _warnings(design)
     show([results_table(frame)], lines)
     codes = judge(result, budgets, junit, annotate)

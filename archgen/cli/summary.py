@@ -11,9 +11,9 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
+from archgen.outcomes.estimated import ESTIMATED, has_figures
 from archgen.outcomes.frame import Record, dimensions, is_wrong, records, sizes, varied
 from archgen.outcomes.point import DIMENSION, Outcome, Point
-from archgen.studies.estimate import ESTIMATED
 from archgen.studies.store import Store
 
 _KIB = 1024
@@ -34,6 +34,7 @@ def _percent(value: float) -> str:
 
 _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("latency_ms", "ms", "{:.4g}".format),
+    ("estimated_ms", "estimated ms", "{:.4g}".format),
     ("throughput_ips", "samples/s", "{:.4g}".format),
     ("matrix_utilization", "matrix use", _percent),
     ("efficiency", "of roofline", _percent),
@@ -55,10 +56,12 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
     chosen, dims = varied(rows), dimensions(rows)
     for heading in _headings(dims, chosen, "status"):
         table.add_column(heading, overflow="fold")
-    cells = [cell for cell in _CELLS if cell[0] in frame]
+    cells = [c for c in _CELLS if c[0] in frame and (c is _CELLS[0] or frame[c[0]].notna().any())]
     for _, heading, _show in cells:
         table.add_column(heading, justify="right")
-    table.add_column("verified", justify="right")
+    judged = frame["status"].ne(ESTIMATED).any()
+    if judged:
+        table.add_column("verified", justify="right")
     lent = frame["schedule_from"].notna().any()
     if lent:
         table.add_column("schedule from", overflow="fold")
@@ -69,7 +72,8 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
         lender = (
             ["" if pd.isna(row["schedule_from"]) else str(row["schedule_from"])] if lent else []
         )
-        table.add_row(*named, *shown, _verdict(row), *lender, style=style)
+        verdict = [_verdict(row)] if judged else []
+        table.add_row(*named, *shown, *verdict, *lender, style=style)
     same = [name for name in ("dtype", "batch", "status") if frame[name].nunique() == 1]
     table.spare = (*same, *_SPARE)
     return table
@@ -144,7 +148,7 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
     """Why points have no result, which outputs are wrong, and notes once each."""
     rows = records(frame)
     chosen = varied(rows)
-    for row in (row for row in rows if row["status"] not in ("ok", ESTIMATED)):
+    for row in (row for row in rows if not has_figures(row)):
         yield f"{_name(row, chosen)}: {row['status']}: {shortened(str(row['reason']))}"
     for row in filter(is_wrong, rows):
         yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"

@@ -17,11 +17,12 @@ from types import TracebackType
 
 from archgen.exploration.constraints import Constraint
 from archgen.exploration.measures import measured
+from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.point import Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
 from archgen.studies.design import Contents, Design, contents_of, points
-from archgen.studies.estimate import ESTIMATED, OUTLOOK, Estimator, to_estimate
+from archgen.studies.estimate import OUTLOOK, Estimator, to_estimate
 from archgen.studies.lending import Loan, lend, settled
 from archgen.studies.options import Running
 from archgen.studies.results import Study, about, write_manifest
@@ -43,8 +44,7 @@ class Judged:
     @property
     def answered(self) -> bool:
         """Whether every network has figures, and none of them is known to be wrong."""
-        good = ("ok", ESTIMATED)
-        return all(o.status in good and o.good for o in self.outcomes)
+        return all(has_figures(o.row) and o.good for o in self.outcomes)
 
     @property
     def reason(self) -> str:

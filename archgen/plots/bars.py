@@ -11,14 +11,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.plots.panels import Panel, bar_figure, split_panels, write_instead, write_refusals
-from archgen.plots.style import BLUE, INK, PAPER, VERMILION
+from archgen.plots.style import BLUE, INK, PALE, PAPER, VERMILION
 
 _LOG_FROM = 30.0
 _WIDE, _NEAR = 0.12, 0.2
 """Shares of the axes: of a bar that holds its number, of what a number beside it takes."""
 _WRONG: Any = {"fc": VERMILION, "ec": PAPER, "lw": 0.5, "hatch": "xxxx"}
+_GUESSED: Any = {"fc": PALE, "ec": BLUE, "lw": 0.8}
 _RIGHT: Any = {"fc": BLUE, "ec": PAPER, "lw": 0.5}
 
 
@@ -26,7 +28,8 @@ def value_figure(frame: Frame, column: str, unit: str, text: str, least: bool) -
     """Bars of `column` under the title `text`; logarithmic beyond a range of 30 times.
 
     `least`: whether the roofline is the least that the value can be, or the most. Bars whose
-    outputs were wrong are red and hatched. Points without a result are named, not drawn as zero.
+    outputs were wrong are red and hatched, pale where they are estimates, with what a run gave
+    inside. Points without a result are named, not drawn as zero.
     """
     panels = split_panels(frame)
     figure, grid = bar_figure(panels, text)
@@ -34,15 +37,7 @@ def value_figure(frame: Frame, column: str, unit: str, text: str, least: bool) -
         axes.set_xlabel(unit)
         write_refusals(axes, panel)
         _draw(axes, panel, column, least)
-    figure.legend(
-        handles=[
-            Patch(label="simulated", **_RIGHT),
-            Line2D([], [], color=INK, marker="|", ls="", ms=11, mew=2, label="roofline bound"),
-            *_wrong_key(frame),
-        ],
-        loc="outside lower left",
-        ncols=3,
-    )
+    figure.legend(handles=_keys(frame), loc="outside lower left", ncols=3)
     return figure
 
 
@@ -56,18 +51,25 @@ def value_axis(axes: Axes, values: Sequence[float], ends: Sequence[float]) -> No
         axes.set_xlim(0, (most or 1.0) * 1.25)
 
 
-def _wrong_key(frame: Frame) -> list[Patch]:
-    if not any(is_wrong(row) for row in records(frame)):
-        return []
-    return [Patch(label="wrong outputs", **_WRONG)]
+def _keys(frame: Frame) -> list[Patch | Line2D]:
+    """What the legend says: what bars there are."""
+    tick = Line2D([], [], color=INK, marker="|", ls="", ms=11, mew=2, label="roofline bound")
+    guessed, right = Patch(label="estimated", **_GUESSED), Patch(label="simulated", **_RIGHT)
+    rows = records(frame)
+    if is_estimated(frame):
+        found: list[Patch | Line2D] = [guessed]
+        found += [right] if any(run_of(row) for row in rows) else []
+    else:
+        found = [right, tick]
+    return [*found, *([Patch(label="wrong outputs", **_WRONG)] if any(map(is_wrong, rows)) else [])]
 
 
 def _draw(axes: Axes, panel: Panel, column: str, least: bool) -> None:
     done: dict[int, Record] = {}
     for place, row in enumerate(panel.rows):
-        if row["status"] == "ok" and math.isnan(number(row, column)):
+        if has_figures(row) and math.isnan(number(row, column)):
             write_instead(axes, place, "no value")
-        elif row["status"] == "ok":
+        elif has_figures(row):
             done[place] = row
     if not done:
         axes.set_xticks([])
@@ -77,19 +79,27 @@ def _draw(axes: Axes, panel: Panel, column: str, least: bool) -> None:
     known = [*values.values(), *(bound for bound in bounds.values() if not math.isnan(bound))]
     value_axis(axes, known, list(values.values()))
     for place, row in done.items():
-        value = values[place]
-        axes.barh(place, value, height=0.66, **(_WRONG if is_wrong(row) else _RIGHT))
+        value, run = values[place], run_of(row)
+        certain = _WRONG if is_wrong(row) else _RIGHT
+        guessed = run is not None or row["status"] == ESTIMATED
+        axes.barh(place, value, height=0.66, **(_GUESSED if guessed else certain))
         axes.plot([bounds[place]], [place], "|", color=INK, ms=11, mew=2)
-        _write_value(axes, place, value, bounds[place])
+        if run:
+            axes.barh(place, number(run, column), height=0.22, **certain)
+        _write_value(axes, place, value, bounds[place], number(run or {}, column))
 
 
-def _write_value(axes: Axes, place: int, value: float, bound: float) -> None:
-    """The number beside its bar; where the tick of its bound is in the way, inside or beyond."""
+def _write_value(axes: Axes, place: int, value: float, bound: float, run: float) -> None:
+    """The number beside its bar, and that of its `run` where the bar is an estimate; where the tick
+    of its bound is in the way, inside or beyond."""
     at, tick = (_share(axes, each) for each in (value, bound))
     hidden = at < tick < at + _NEAR
     inside = hidden and at > _WIDE
+    text = shown(value) if math.isnan(run) else f"{shown(value)} (run {shown(run)})"
+    if run > value:
+        value = run
     axes.annotate(
-        shown(value), (bound if hidden and not inside else value, place),
+        text, (bound if hidden and not inside else value, place),
         (-4 if inside else 5, 0), textcoords="offset points", va="center", fontsize=8,
         ha="right" if inside else "left", color="white" if inside else INK,
     )  # fmt: skip

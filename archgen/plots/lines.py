@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
 from archgen.outcomes.axes import Axis, axes
+from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.outcomes.knee import CLOSE, knee
 from archgen.outcomes.point import FIELD
@@ -23,7 +24,7 @@ from archgen.outcomes.working import holder, part_of
 from archgen.plots.bars import shown
 from archgen.plots.metrics import METRICS, Metric, known, peaks
 from archgen.plots.panels import square_figure
-from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, legend_columns
+from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, RUN, SETTINGS, legend_columns
 from simmodel.arch import Arch
 
 _MOST_NETWORKS, _MOST_LINES, _MOST_FAINT = 8, 8, 60
@@ -53,10 +54,10 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     by factors. A line is a network, or of one network each setting of the other axes, all else
     equal; it is dashed across values that were not run, as a search leaves them. A ring marks the
     knee: the least value from which on no larger one is better by more than 5 %; a line with gaps
-    has none. A cross at the bottom is a point that does not fit. Over the size of the memory that
-    holds what passes between layers, a dotted line is the network's part of `working_set_bytes` in
-    it, and over that of any memory there are lines of what is alive at once. Raises KeyError for a
-    column that is no such axis.
+    has none. A cross at the bottom is a point that does not fit, a star the run of a point that was
+    estimated too. Over the size of the memory that holds what passes between layers, a dotted line
+    is the network's part of `working_set_bytes` in it, and over that of any memory there are lines
+    of what is alive at once. Raises KeyError for a column that is no such axis.
     """
     every = axes(frame, archs)
     axis = next((each for each in every if each.column == column and each.ordered), None)
@@ -90,7 +91,7 @@ def sweep_columns(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
 
 
 def _done(rows: Sequence[Record]) -> list[Record]:
-    return [row for row in rows if row["status"] == "ok"]
+    return [row for row in rows if has_figures(row)]
 
 
 def _of_memory(axis: Axis, rows: Sequence[Record]) -> list[Metric]:
@@ -142,7 +143,7 @@ def _place(one: Slice) -> list[float]:
 
 
 def _draw(panel: Axes, axis: Axis, metric: Metric, lines: Sequence[Line]) -> set[str]:
-    """Draw one panel; gives what of the legend is in it: `knee`, `gap`, `need`."""
+    """Draw one panel; gives what of the legend is in it: `knee`, `gap`, `need`, `run`."""
     found: set[str] = set()
     panel.set_title(metric.title)
     panel.set_xlabel(axis.title)
@@ -182,6 +183,11 @@ def _draw_line(
             refused, [0.02] * len(refused), "x", color=line.colour, ms=5,
             transform=panel.get_xaxis_transform(),
         )  # fmt: skip
+    both = [(row, own) for row in line.slice.rows if (own := run_of(row)) is not None]
+    made = [(at(axis, row), metric.of(own)) for row, own in both if metric.changes(row, own)]
+    if made:
+        found.add("run")
+        panel.plot(*_columns(made), **RUN, color=line.colour)
     # Where larger values were left out nobody knows whether they are better.
     index = knee([y for _, y in runs[0]], metric.more) if len(runs) == 1 and metric.buys else None
     if index is not None:
@@ -266,6 +272,8 @@ def _legend(figure: Figure, lines: Sequence[Line], left: int, signs: set[str]) -
             Line2D([], [], ls="", marker="o", ms=10, mfc="none", color=INK,
                    label=f"knee: nothing larger is better by more than {100 * CLOSE:g} %")
         )  # fmt: skip
+    if "run" in signs:
+        handles.append(Line2D([], [], **RUN, color=MUTED, label="run in full"))
     if left > 0:
         handles.append(Line2D([], [], ls="", color=MUTED, label=f"{left} more lines not drawn"))
     columns = legend_columns(figure, [str(handle.get_label()) for handle in handles])

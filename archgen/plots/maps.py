@@ -13,12 +13,12 @@ from itertools import combinations
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from archgen.outcomes.axes import Axis, Value, axes
+from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, records
 from archgen.outcomes.slices import Slice, slices
 from archgen.plots.bars import shown
@@ -51,8 +51,8 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     A row of panels for each network, all other axes at the values that most points have. Cells
     are of one size, whatever the steps between values; a number stands in each where there are at
     most 64. Contours are at equal factors, or steps where values are close. What does not fit is
-    said in its cell, an empty cell was not asked for. Raises KeyError for columns that are no such
-    axes.
+    said in its cell, an empty cell was not asked for. What a run gave stands below what was
+    estimated. Raises KeyError for columns that are no such axes.
     """
     every = axes(frame, archs)
     by_column = {axis.column: axis for axis in every if axis.ordered}
@@ -117,11 +117,15 @@ def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[A
     held = [_held(axis, one) for axis in pair]
     values = np.full((len(held[1]), len(held[0])), np.nan)
     refused: dict[tuple[int, int], str] = {}
+    runs: dict[tuple[int, int], float] = {}
     for row in one.rows:
         x, y = held[0].index(across.value(row)), held[1].index(along.value(row))
         values[y, x] = metric.of(row)
-        if row["status"] != "ok":
+        if not has_figures(row):
             refused[x, y] = refusal(row)
+        run = run_of(row)
+        if run is not None and metric.changes(row, run):
+            runs[x, y] = metric.of(run)
     numbered = _is_numbered(*map(len, held))
     words = [metric.title, _apart(values), ", ".join(filter(None, [one.network, one.label]))]
     if refused and not numbered:
@@ -133,10 +137,21 @@ def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[A
         side.set_ticks(range(0, len(own), step), [_tick(axis, value) for value in own[::step]])
         side.set_label_text(axis.title)
     panel.grid(visible=False)
-    _shade(figure, panel, values, numbered)
+    shades = _shade(figure, panel, values, numbered)
+    for place, value in runs.items():
+        _write_run(panel, place, f"run {shown(value)}" if numbered else "*", shades)
     for (x, y), why in refused.items():
         text = folded(why, 11) if numbered else "x"
         panel.text(x, y, text, ha="center", va="center", fontsize=6.5, color=MUTED)
+
+
+def _write_run(panel: Axes, place: tuple[int, int], text: str, shades: NDArray[np.float64]) -> None:
+    """What a run gave, in the lower half of its cell."""
+    x, y = place
+    panel.annotate(
+        text, place, (0, -8), textcoords="offset points", ha="center", va="center", fontsize=6,
+        color=_readable(shades[y, x]),
+    )  # fmt: skip
 
 
 def _is_numbered(columns: int, rows: int) -> bool:
@@ -168,30 +183,39 @@ def _exact(value: float, digits: int) -> str:
     return f"{value:,.0f}" if whole else f"{value:#.{digits}g}"
 
 
-def _shade(figure: Figure, panel: Axes, values: NDArray[np.float64], numbered: bool) -> None:
+def _shade(
+    figure: Figure, panel: Axes, values: NDArray[np.float64], numbered: bool
+) -> NDArray[np.float64]:
+    """Draw the cells; gives the colour of each."""
     real = values[np.isfinite(values)]
     if not real.size:
         panel.set_xlim(-0.5, values.shape[1] - 0.5)
         panel.set_ylim(-0.5, values.shape[0] - 0.5)
-        return
+        return np.ones((*values.shape, 4))
     low, high = float(real.min()), float(real.max())
     top = max(high, _SPAN * low)
     norm = LogNorm(low, top) if 0 < 3 * low < top else Normalize(low, top)
     drawn = panel.imshow(values, cmap=_COLOURS, norm=norm, aspect="auto", origin="lower")
     at = levels(low, high) if high > _ALIKE * low else []
     draw_isolines(panel, values, at)
+    shades: NDArray[np.float64] = drawn.to_rgba(values)
     if numbered:
-        _number(panel, values, drawn, _digits(low, high))
+        _number(panel, values, shades, _digits(low, high))
     colour_bar(figure, drawn, panel, marks=at)
+    return shades
 
 
-def _number(panel: Axes, values: NDArray[np.float64], drawn: ScalarMappable, digits: int) -> None:
-    shades = drawn.to_rgba(values)
+def _number(
+    panel: Axes, values: NDArray[np.float64], shades: NDArray[np.float64], digits: int
+) -> None:
     for (y, x), value in np.ndenumerate(values):
         if not math.isnan(value):
-            red, green, blue, _ = shades[y, x]
-            dark = 0.3 * red + 0.59 * green + 0.11 * blue > 0.5
             panel.text(
                 x, y, _exact(value, digits), ha="center", va="center", fontsize=7.5,
-                color=DARK if dark else LIGHT,
+                color=_readable(shades[y, x]),
             )  # fmt: skip
+
+
+def _readable(shade: NDArray[np.float64]) -> str:
+    red, green, blue, _ = shade
+    return DARK if 0.3 * red + 0.59 * green + 0.11 * blue > 0.5 else LIGHT

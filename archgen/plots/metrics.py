@@ -29,6 +29,11 @@ class Metric:
     buys: bool = True
     """Whether a larger machine is made to better it; area is what it is paid with."""
 
+    def changes(self, one: Record, other: Record) -> bool:
+        """Whether both rows have it, and it is another."""
+        values = self.of(one), self.of(other)
+        return not any(map(math.isnan, values)) and values[0] != values[1]
+
     @property
     def title(self) -> str:
         """`latency [ms]`."""

@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from archgen.outcomes.axes import workload
+from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, records, varied
 from archgen.plots.style import LETTER, MUTED, folded, title
 from simmodel.units import show_bytes
@@ -136,7 +137,7 @@ def square_figure(
 def write_refusals(axes: Axes, panel: Panel) -> None:
     """Name the points without a result in their rows, at the left end."""
     for place, row in enumerate(panel.rows):
-        if row["status"] != "ok":
+        if not has_figures(row):
             write_instead(axes, place, refusal(row))
 
 

@@ -16,11 +16,12 @@ from archgen.outcomes import fronts
 from archgen.outcomes.axes import Axis, workload
 from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
+from archgen.outcomes.estimated import run_of
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.labels import place_labels
 from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
 from archgen.plots.panels import TITLE_LETTERS, square_figure
-from archgen.plots.style import BLUE, GREY, MUTED, SETTINGS, folded, say
+from archgen.plots.style import BLUE, GREY, MUTED, RUN, SETTINGS, folded, say
 from simmodel.arch import Arch
 
 _UNITS = {
@@ -43,7 +44,8 @@ def pareto_figure(
 
     Less is better, but in the columns of `better` more. Points on the front are named, by what
     was swept where `archs` (machines by name) tells that, else by machine; those that another one
-    dominates are grey, and named where there is room. Points without both values are counted.
+    dominates are grey, and named where there is room. What runs gave stands beside estimates, as
+    stars. Points without both values are counted.
     Raises KeyError for a column that the frame does not have.
     """
     rows = records(frame)
@@ -66,6 +68,8 @@ def pareto_figure(
         Line2D([], [], color=BLUE, marker="o", ms=6, lw=1.2, label="Pareto front"),
         Line2D([], [], color=GREY, marker="o", ms=5, ls="", label="dominated"),
     ]
+    if any(run_of(row) for row in rows):
+        handles.append(Line2D([], [], **RUN, color=BLUE, label="run in full"))
     legend_with_names(figure, handles, said_of(swept, rows))
     labels = []
     for axes, own in zip(grid, panels.values(), strict=True):
@@ -126,6 +130,11 @@ def _draw(
     ordered = [points[index] for index in best]
     axes.plot(*_columns(_steps(ordered, more)), "-", color=BLUE, lw=1.2)
     axes.plot(*_columns(ordered), "o", color=BLUE, ms=6.5, mec="white", mew=0.6)
+    for point, own in ((p, run_of(row)) for p, row in zip(points, drawn, strict=True)):
+        if own is not None:
+            made = number(own, names[0]), number(own, names[1])
+            axes.plot(*_columns([point, made]), "-", color=BLUE, lw=0.7)
+            axes.plot(*_columns([made]), **RUN, color=BLUE)
     _margins(axes, points)
     labels = names_of(drawn, swept)
     order = [*best, *(index for index in range(len(drawn)) if index not in best)][:_MOST_LABELS]

@@ -2,6 +2,8 @@
 
 The one idea: figures are named and made one after the other, and a figure whose columns a study
 does not have, or that would say nothing, is left out. A report takes the same figures from here.
+Of estimates there are those that compare points, and their titles say so; what happens within a run
+is drawn of runs alone.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from matplotlib.figure import Figure
 
 from archgen.files import write_atomically, write_text
 from archgen.outcomes.axes import FAMILY, MACHINE, Axis, axes, workload
+from archgen.outcomes.estimated import has_figures, is_estimated, like_with_like, runs
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.point import DIMENSION
 from archgen.outcomes.slices import moved
@@ -89,8 +92,8 @@ def overview_figures(
 ) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
     yield from sweep_figures(frame, archs)
-    shown = quickest(frame)
-    for name, figure in row_figures(shown, archs, layers):
+    shown = quickest(like_with_like(frame))
+    for name, figure in row_figures(frame.loc[shown.index], archs, layers):
         if len(shown) < len(frame):
             title(figure, f"{figure.get_suptitle()}: the {len(shown)} quickest of {len(frame)}")
         yield name, figure
@@ -118,6 +121,10 @@ def of_few_machines(frame: Frame) -> Frame:
 
 def sweep_figures(frame: Frame, archs: Archs) -> Named:
     """Lines, maps and matrices over what was swept, for any number of points."""
+    yield from _marked(_sweep_figures, frame, archs)
+
+
+def _sweep_figures(frame: Frame, archs: Archs) -> Named:
     every = axes(frame, archs)
     names = {axis.column: re.sub(r"[^A-Za-z0-9_.=-]+", "-", axis.label) for axis in every}
     for column in sweep_columns(frame, archs):
@@ -137,11 +144,24 @@ def _vary_together(rows: Sequence[Record], every: Sequence[Axis]) -> bool:
 
 def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:
     """Figures with a row, or a panel, for each point or machine."""
+    yield from _marked(_bars, frame, archs)
+    ran = runs(frame)
+    if not ran.empty:
+        yield from _run_figures(ran, archs, layers)
+    if _known(frame, "area_mm2"):
+        yield "area", area_figure(frame)
+
+
+def _bars(frame: Frame, archs: Archs) -> Named:
     named = [axis.column for axis in axes(frame, archs) if not axis.ordered]
     # Where all that differs has an order, lines say more than bars.
     if not sweep_columns(frame, archs) or MACHINE in named or FAMILY in named:
         yield "latency", latency_figure(frame)
         yield "throughput", throughput_figure(frame)
+
+
+def _run_figures(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
+    """Figures of what happened in runs."""
     if layers is not None and not layers.empty and layers["arch"].nunique() <= _MOST_PANELS:
         yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)
@@ -150,18 +170,31 @@ def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Name
         yield "waterfall", waterfall_figure(frame)
     if _known(frame, "energy_mj"):
         yield "energy", energy_figure(frame)
-    if _known(frame, "area_mm2"):
-        yield "area", area_figure(frame)
 
 
 def cloud_figures(frame: Frame, archs: Archs) -> Named:
     """Figures of which each point is a mark, for any number of points."""
-    yield "roofline", roofline_figure(of_few_machines(frame), archs)
+    ran = runs(frame)
+    if not ran.empty:
+        yield "roofline", roofline_figure(of_few_machines(ran), archs)
+    yield from _marked(_comparisons, frame, archs)
+
+
+def _comparisons(frame: Frame, archs: Archs) -> Named:
     for name, against in (("pareto_area", "area_mm2"), ("pareto_energy", "energy_mj")):
         if _known(frame, against) and _compared(frame):
             yield name, pareto_figure(frame, "latency_ms", against, archs=archs)
     if scaling_lines(frame, archs):
         yield "scaling", scaling_figure(frame, archs)
+
+
+def _marked(draw: Callable[[Frame, Archs], Named], frame: Frame, archs: Archs) -> Named:
+    """What `draw` makes of the points as they are compared; titles say where that is estimates."""
+    guessed = is_estimated(frame)
+    for name, figure in draw(like_with_like(frame), archs):
+        if guessed:
+            title(figure, f"{figure.get_suptitle()}: estimated")
+        yield name, figure
 
 
 def detail_figures(
@@ -260,6 +293,5 @@ def _known(frame: Frame, column: str) -> bool:
 
 def _compared(frame: Frame) -> bool:
     """Whether any workload has two points to choose from."""
-    done = frame[frame["status"] == "ok"]
-    loads = [workload(row) for row in records(done)]
+    loads = [workload(row) for row in records(frame) if has_figures(row)]
     return len(set(loads)) < len(loads)

@@ -19,6 +19,7 @@ from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from archgen.outcomes.axes import FAMILY, Axis, workload
 from archgen.outcomes.axes import axes as axes_of
+from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.frame import Frame, Record, number, records, varied
 from archgen.outcomes.point import FIELD
 from archgen.outcomes.slices import named
@@ -87,7 +88,7 @@ def scaling_lines(
     """The lines of `scaling_figure` by family: what sets it apart from the others, as
     `dram.bandwidth 8 GB/s`; else the machine that its members are variants of, or what their names
     begin with."""
-    rows = [row for row in records(frame) if row["status"] == "ok"]
+    rows = [row for row in records(frame) if has_figures(row)]
     mixed = ["dtype"] if len({row["dtype"] for row in rows}) > 1 else []
     ways = [*mixed, *varied(rows)]
     found: dict[str, dict[str, list[Record]]] = {}

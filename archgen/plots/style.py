@@ -65,6 +65,8 @@ SETTINGS: Any = {
     "axes.axisbelow": True, "axes.grid": True, "grid.color": GRID, "legend.frameon": False,
     "figure.facecolor": "white", "hatch.linewidth": 0.5,
 }  # fmt: skip
+RUN: Any = {"ls": "", "marker": "*", "ms": 10, "mec": "white", "mew": 0.6}
+"""Mark of what a run gave, beside what was estimated."""
 LETTER = 0.085
 """Inches, generously, of a letter."""
 _ENDS = re.compile(r"(?<=[-_./,:])(?=[^\s])")

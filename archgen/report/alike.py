@@ -56,8 +56,7 @@ def measured(
         return None
     for other in known.get(content(made), ()):
         common = [name for name in standing.best if name in other.best]
-        times = [(standing.best[n].get("latency_ms"), other.best[n].get("latency_ms"))
-                 for n in common]  # fmt: skip
+        times = [(standing.best[n].time, other.best[n].time) for n in common]
         if common:
             kept = geometric_mean([after / before for before, after in times])
             return Measured(other.name, 1 - kept, len(common))

@@ -17,9 +17,9 @@ from archgen.report.sheet import Heading, Sheet
 LEAST = 6
 """Results from which on plots are worth the size of what draws them."""
 _NAMES = ("machine", "workload", "choice", "status")
-_FIGURES = ("latency", "throughput", "energy", "area", "matrix_use", "largest_wait")
+_FIGURES = ("estimated", "latency", "throughput", "energy", "area", "matrix_use", "largest_wait")
 _MORE = ("throughput", "speed", "matrix_use", "of_roofline", "per_area", "efficiency")
-_LESS = ("latency", "dram", "local_peak", "energy", "area", "on_host")
+_LESS = ("estimated", "latency", "dram", "local_peak", "energy", "area", "on_host")
 _MISSING = (
     "Plots of these points that can be filtered and brushed are left out, as the plotting library "
     f"is not installed: pip install '{EXTRA}', then archgen report FOLDER."
@@ -46,7 +46,9 @@ def explorer(
     """Plots of the table `points`, in which `fields` of machines and `lengths` of networks were
     swept; None for few results."""
     headings = {each.name: each for each in points.headings}
-    if _results(points) < LEAST:
+    # A point is a line only where it has a value on every axis.
+    results = _values(points, "latency")
+    if results < LEAST:
         return None
     said = {
         "columns": {
@@ -55,7 +57,7 @@ def explorer(
         "names": _known(_NAMES, headings),
         "fields": _known((each.name for each in (*lengths, *fields)), headings),
         "lengths": _known((each.name for each in lengths), headings),
-        "figures": _known(_FIGURES, headings),
+        "figures": [n for n in _known(_FIGURES, headings) if _values(points, n) >= results / 2],
         "more": _known(_MORE, headings),
         "less": _known(_LESS, headings),
         "palette": CYCLE,
@@ -64,10 +66,10 @@ def explorer(
     return Explorer(bundle(), text.replace("<", "\\u003c").replace("&", "\\u0026"))
 
 
-def _results(points: Sheet) -> int:
-    """Rows with a latency."""
+def _values(points: Sheet, column: str) -> int:
+    """Rows with a value in a column."""
     names = [each.name for each in points.headings]
-    place = names.index("latency") if "latency" in names else None
+    place = names.index(column) if column in names else None
     return 0 if place is None else sum(bool(row[place].value) for row in points.rows)
 
 

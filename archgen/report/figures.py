@@ -133,7 +133,7 @@ def chosen_details(ranked: Sequence[Standing], workloads: Sequence[str]) -> list
     best = [
         standing.best[name] for standing in ranked for name in workloads if name in standing.best
     ]
-    return best[:DETAILS]
+    return [point for point in best if point.has_run][:DETAILS]
 
 
 def details(point: PointView, outcome: Outcome) -> list[Drawing]:

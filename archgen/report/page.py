@@ -114,8 +114,9 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
     used = {point.machine for point in points}
     archs = [arch for arch in study.archs if arch.name in used]
     ranking = rank(points, archs)
-    accounts = _accounts(ranking, study.outcomes)
-    groups = alike(ranking.ranked)
+    ran = [each for each in ranking.ranked if any(p.has_run for p in each.best.values())]
+    accounts = _accounts(ran[:MOST_ROWS], study.outcomes)
+    groups = alike(ran)
     known = {machine_content(own[0].arch): own for own in groups}
     found = {
         own[0].name: levers(
@@ -146,7 +147,8 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
         "figures": [each for each in figures if _kind(each) not in COSTS],
         "cost_figures": [each for each in figures if _kind(each) in COSTS],
         "areas": area_sheet([standing.arch for standing in ranking.standings]),
-        "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values()]),
+        "energies": energy_sheet([p for s in ranking.ranked for p in s.best.values() if p.has_run]),
+        "estimated": sum(point.is_guess for point in points),
         "details": _details(shown, accounts, study.outcomes),
         "checks": checks_sheet(points),
         "notes": list(dict.fromkeys(filter(None, (point.text("note") for point in points)))),
@@ -185,11 +187,13 @@ def _kind(drawing: Drawing) -> str:
     return drawing.name.removeprefix("figure-")
 
 
-def _accounts(ranking: Ranking, outcomes: Sequence[Outcome]) -> dict[str, list[Account]]:
-    """By machine, of the best ones: the accounts of its best points."""
+def _accounts(
+    standings: Sequence[Standing], outcomes: Sequence[Outcome]
+) -> dict[str, list[Account]]:
+    """By machine: the accounts of its best points that were run."""
     return {
-        standing.name: [account(p, outcomes[p.index]) for p in standing.best.values()]
-        for standing in ranking.ranked[:MOST_ROWS]
+        standing.name: [account(p, outcomes[p.index]) for p in standing.best.values() if p.has_run]
+        for standing in standings
     }
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from archgen.outcomes.axes import workload
+from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
 from archgen.outcomes.frame import Record, is_wrong, number, records, varied
 from archgen.outcomes.stalls import STALLS
 from archgen.plots.panels import several_types
@@ -31,6 +32,8 @@ class PointView:
     workload: str
     choice: str
     """What tells it from other points of its machine and workload; may be empty."""
+    compared: Record = field(default_factory=dict, repr=False)
+    """The row as points are compared, where that is another (`archgen.outcomes.estimated`)."""
 
     @property
     def anchor(self) -> str:
@@ -51,12 +54,22 @@ class PointView:
     @property
     def done(self) -> bool:
         """Whether there is a result that may be compared: there is one, and it is not wrong."""
-        return self.has_run and not self.wrong
+        return has_figures(self.row) and self.time > 0 and not self.wrong
+
+    @property
+    def time(self) -> float:
+        """Milliseconds that comparisons go by."""
+        return number(self.compared or self.row, "latency_ms")
 
     @property
     def has_run(self) -> bool:
         """Whether it was simulated."""
         return str(self.row["status"]) == "ok" and self.get("latency_ms") > 0
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether it was estimated and not run."""
+        return str(self.row["status"]) == ESTIMATED
 
     @property
     def wrong(self) -> bool:
@@ -79,8 +92,8 @@ class PointView:
 
     @property
     def per_mm2(self) -> float:
-        """Samples per second and square millimetre."""
-        return self.get("throughput_per_mm2")
+        """Samples per second and square millimetre that comparisons go by."""
+        return number(self.compared or self.row, "throughput_per_mm2")
 
     @property
     def largest_stall(self) -> tuple[str, float]:
@@ -93,14 +106,14 @@ class PointView:
 def views(study: Subject) -> list[PointView]:
     """Every point of `study`, in its order."""
     archs = {arch.name: arch for arch in study.archs}
-    rows = records(study.frame)
+    rows, compared = records(study.frame), records(like_with_like(study.frame))
     chosen = varied(rows)
     types = several_types(rows)
     made = []
-    for index, row in enumerate(rows):
+    for index, (row, like) in enumerate(zip(rows, compared, strict=True)):
         load = f"{workload(row)}, {row['dtype']}" if types else workload(row)
         choice = ", ".join(f"{name.removeprefix('pass.')} {row[name]}" for name in chosen)
-        made.append(PointView(index, row, archs[str(row["arch"])], load, choice))
+        made.append(PointView(index, row, archs[str(row["arch"])], load, choice, like))
     return made
 
 
@@ -114,6 +127,6 @@ def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:
     found: dict[str, PointView] = {}
     for point in points:
         best = found.get(point.workload)
-        if point.done and (best is None or point.get("latency_ms") < best.get("latency_ms")):
+        if point.done and (best is None or point.time < best.time):
             found[point.workload] = point
     return found

@@ -102,7 +102,7 @@ def _standing(
     area = next((point.get("area_mm2") for point in best.values()), math.nan)
     return Standing(
         arch, tuple(points), best, len(common), len(names) - len(best),
-        speed=mean(lambda point: _inverse(point.get("latency_ms"))),
+        speed=mean(lambda point: _inverse(point.time)),
         per_mm2=mean(lambda point: point.per_mm2),
         per_joule=mean(lambda point: _inverse(point.per_sample_mj)),
         area=area,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from archgen.outcomes.estimated import has_figures
 from archgen.report.points import PointView
 
 _TRY = "; try: "
@@ -29,8 +30,8 @@ def refusals(points: Sequence[PointView]) -> list[Refusal]:
     """Every reason for which points have no result, in their order."""
     found: dict[tuple[str, str], list[str]] = {}
     for point in points:
-        status = str(point.row["status"])
-        if status != "ok":
+        if not has_figures(point.row):
+            status = str(point.row["status"])
             found.setdefault((status, point.text("reason")), []).append(point.label)
     return [
         Refusal(_WORDS.get(status, status), tuple(labels), *split_reason(reason))

@@ -64,6 +64,10 @@ class Heading:
         return json.dumps(known, ensure_ascii=False, separators=(",", ":"))
 
 
+ABOUT = "≈"
+"""What stands before a figure that was only estimated."""
+
+
 @dataclass(frozen=True)
 class Sheet:
     """A table: sorted and filtered in the browser."""
@@ -83,7 +87,7 @@ class Sheet:
             known = [row[place] for row in self.rows if row[place].value]
             if heading.number and heading.text not in counts and known:
                 middle = sorted(known, key=lambda cell: float(cell.value))[len(known) // 2]
-                amount = "".join(middle.text.split())
+                amount = "".join(middle.text.lstrip(ABOUT).split())
                 return f"words, or {heading.name}>={amount}{heading.unit}"
         return "words"
 

@@ -33,6 +33,7 @@ def sentences(
     """The summary; `found` are levers by machine, `total` the points that the study consists of."""
     return [
         *_extent(points, ranking, total),
+        *_estimated(points),
         *_fastest(ranking),
         *_records(points, ranking),
         *_costs(ranking),
@@ -64,6 +65,24 @@ def _extent(points: Sequence[PointView], ranking: Ranking, total: int) -> Iterat
     missing = total - len(points)
     text += f"; {counted(missing, 'point')} of {total} not finished" if missing > 0 else ""
     yield f"{text}."
+
+
+def _estimated(points: Sequence[PointView]) -> Iterator[str]:
+    """That points were estimated, and how far off that is where some of them were run."""
+    guessed = sum(point.is_guess for point in points)
+    if not guessed:
+        return
+    are = "is" if guessed == 1 else "are"
+    yield (
+        f"{guessed} of {counted(len(points), 'point')} {are} ESTIMATED layer by layer: nothing of "
+        "them was compiled, run or checked. Comparisons here are of estimates, also of points that "
+        "were run since."
+    )
+    off = sorted(p.get("latency_ms") / p.time for p in points if p.has_run and p.time > 0)
+    if off:
+        ends = " to ".join(dict.fromkeys(times(ratio) for ratio in (off[0], off[-1])))
+        took = "that was run took" if len(off) == 1 else "that were run took"
+        yield f"{counted(len(off), 'point')} {took} {ends} what was estimated."
 
 
 def _fastest(ranking: Ranking) -> Iterator[str]:
@@ -102,10 +121,10 @@ def _records(points: Sequence[PointView], ranking: Ranking) -> Iterator[str]:
     if len(ranking.workloads) > 4 or not best:
         return
     parts = [
-        f"{name} takes {short(point.get('latency_ms'))} ms on {point.machine}"
-        for name, point in best.items()
+        f"{name} takes {short(point.time)} ms on {point.machine}" for name, point in best.items()
     ]
-    yield f"Least latencies: {listed(parts)}."
+    said = ", as estimated" if any(point.is_guess for point in points) else ""
+    yield f"Least latencies{said}: {listed(parts)}."
 
 
 def _costs(ranking: Ranking) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from archgen.outcomes.axes import axis_of
+from archgen.outcomes.estimated import has_figures
 from archgen.outcomes.holding import held_words
 from archgen.outcomes.point import DIMENSION, FIELD, Outcome
 from archgen.outcomes.rows import column_word
@@ -15,6 +16,7 @@ from archgen.report.account import Account
 from archgen.report.points import PointView
 from archgen.report.ranking import Ranking, Standing
 from archgen.report.sheet import (
+    ABOUT,
     Cell,
     Heading,
     Made,
@@ -82,8 +84,9 @@ def points_sheet(
         *(_length_column(heading) for heading in lengths(points)),
         *(_swept_column(heading, field, points) for heading, field in swept(points)),
         Made(Heading("Status", number=False), _status),
-        Made(Heading("Latency", "ms"), lambda p: figure(p.get("latency_ms"), 4)),
-        Made(Heading("Throughput", "samples/s"), lambda p: figure(p.get("throughput_ips"), 4)),
+        *([_ESTIMATED] if any(point.is_guess for point in points) else []),
+        Made(Heading("Latency", "ms"), lambda p: _about(p, "latency_ms")),
+        Made(Heading("Throughput", "samples/s"), lambda p: _about(p, "throughput_ips")),
         Made(Heading("Speed", title=f"against the best of {ranking.baseline}"),
              lambda p: _speed(p, base)),
         Made(Heading("Matrix use", title="MACs over what the engines could do meanwhile"),
@@ -115,6 +118,10 @@ def points_sheet(
     return sheet("points", caption, columns, points)
 
 
+_ESTIMATED: Made[PointView] = Made(
+    Heading("Estimated", "ms", "latency, layer by layer and without a program"),
+    lambda p: figure(p.time, 4),
+)
 _LENT: Made[PointView] = Made(
     Heading("Schedule from", number=False, title="a machine with no more hardware"),
     lambda p: word(p.text("schedule_from") or NONE),
@@ -193,14 +200,20 @@ def _spelled(point: PointView, field: str, value: float) -> str:
 def _status(point: PointView) -> Cell:
     status = str(point.row["status"])
     bad = "bad" if status == "failed" else ""
-    return word(_STATUS.get(status, status), "" if status == "ok" else "refused", bad)
+    return word(_STATUS.get(status, status), "" if has_figures(point.row) else "refused", bad)
+
+
+def _about(point: PointView, column: str) -> Cell:
+    """A figure with four digits; one that was only estimated says so."""
+    found = figure(point.get(column), 4)
+    return replace(found, text=f"{ABOUT} {found.text}") if point.is_guess and found.value else found
 
 
 def _speed(point: PointView, base: dict[str, PointView]) -> Cell:
     against = base.get(point.workload)
-    if against is None or not point.has_run:
+    if against is None or not point.time > 0:
         return word(NONE)
-    return ratio(against.get("latency_ms") / point.get("latency_ms"))
+    return ratio(against.time / point.time)
 
 
 def _wait(cause: str, share: float) -> Cell:

@@ -1,7 +1,8 @@
 """Choosing among finished points, as frames: the best, those that nothing beats, tables over axes.
 
 The one idea: columns are named as in conditions (`archgen.studies.query`), and only results count:
-points that ran and whose outputs were not found wrong.
+points that ran or were estimated, and whose outputs were not found wrong. They are chosen like with
+like (`archgen.outcomes.estimated`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Literal
 from archgen.outcomes import fronts
 from archgen.outcomes.axes import Axis, axes, workload
 from archgen.outcomes.columns import MORE_IS_BETTER
+from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like, runs
 from archgen.outcomes.frame import Frame, is_wrong, number, records
 from archgen.studies.query import known_column
 from simmodel.arch import Arch
@@ -21,28 +23,35 @@ _SHOWN = 4
 
 
 def results(frame: Frame) -> Frame:
-    """The points that ran, but for those whose outputs are wrong."""
-    good = [row["status"] == "ok" and not is_wrong(row) for row in records(frame)]
+    """The points with figures, but for those whose outputs are wrong."""
+    good = [has_figures(row) and not is_wrong(row) for row in records(frame)]
     return frame[good]
 
 
 def best(frame: Frame, by: str, count: int = 1) -> Frame:
     """The best results of each network by a column, the best first."""
     name = known_column(frame, by)
-    rows = results(frame).dropna(subset=[name])
+    rows = _compared(frame, [name])
     loads = [workload(row) for row in records(rows)]
     places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
     ordered = rows.assign(_load=[places[load] for load in loads]).sort_values(
         name, ascending=name not in MORE_IS_BETTER, kind="stable"
     )
     found = ordered.groupby("_load", sort=False).head(count)
-    return found.sort_values("_load", kind="stable").drop(columns="_load")
+    return frame.loc[found.sort_values("_load", kind="stable").index]
+
+
+def _compared(frame: Frame, names: Sequence[str]) -> Frame:
+    """The results with all of some columns, as they are compared: what estimates do not know, of
+    runs."""
+    like = like_with_like(frame)
+    return results(like if {*names} <= {*like} else runs(frame)).dropna(subset=names)
 
 
 def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
     """The results of each network that no other beats in one column without losing in another."""
     names = [known_column(frame, name) for name in columns]
-    rows = results(frame).dropna(subset=names)
+    rows = _compared(frame, names)
     signs = [-1.0 if name in MORE_IS_BETTER else 1.0 for name in names]
     own: dict[str, list[tuple[int, list[float]]]] = {}
     for place, row in enumerate(records(rows)):
@@ -53,15 +62,15 @@ def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
         for members in own.values()
         for index in fronts.front([costs for _, costs in members])
     ]
-    return rows.iloc[sorted(kept)]
+    return frame.loc[rows.index[sorted(kept)]]
 
 
 def pivot(frame: Frame, index: str, columns: str, values: str) -> Frame:
-    """`values` with a row for each value of `index` and a column for each of `columns`; the best
-    where several results share a place."""
+    """`values`, as results are compared, with a row for each value of `index` and a column for each
+    of `columns`; the best where several results share a place."""
     names = [known_column(frame, name) for name in (index, columns, values)]
     how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
-    rows = results(frame)
+    rows = _compared(frame, names)
     return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)
 
 
@@ -79,7 +88,9 @@ def described(frame: Frame, archs: Mapping[str, Arch], title: str) -> str:
     lines += [f"  swept     {axis.label}: {_values(axis)}" for axis in every]
     quickest = best(frame, "latency_ms") if "latency_ms" in frame else frame.iloc[:0]
     for row in records(quickest)[:_SHOWN]:
-        lines.append(f"  quickest  {workload(row)}: {row['latency_ms']:.4g} ms on {row['arch']}")
+        said = " as estimated" if row["status"] == ESTIMATED else ""
+        time = f"{row['latency_ms']:.4g} ms{said}"
+        lines.append(f"  quickest  {workload(row)}: {time} on {row['arch']}")
     lines.append("  .frame, .layers, .spans, .levels; .filter, .query, .best, .pareto, .pivot")
     return "\n".join(lines)
 

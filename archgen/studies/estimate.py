@@ -15,6 +15,7 @@ import onnx
 
 from archgen.cache import content_hash
 from archgen.energy import costs_of
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import area_row
@@ -23,8 +24,6 @@ from archgen.studies.run import answered
 from archgen.toolchain import Request
 from compiler.api import CompileOptions, NetworkEstimate, Outlook, Stages, prepared
 
-ESTIMATED = "estimated"
-"""Status of an outcome that no run has made."""
 EFFORT = 0
 """How long the compiler searches for an estimate."""
 

@@ -14,10 +14,10 @@ import pandas as pd
 
 from archgen.outcomes.axes import axis_of
 from archgen.outcomes.conditions import ORDERS, amount, split_condition
+from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.figures import SHORT
 from archgen.schema.mistakes import guess, listed
 from archgen.studies.design import StudyError
-from archgen.studies.estimate import ESTIMATED
 from simmodel.arch import Arch
 
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}

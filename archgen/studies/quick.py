@@ -12,22 +12,70 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 from archgen.outcomes.point import FIELD, Outcome, Point
+from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
-from archgen.studies.design import Design, points
+from archgen.studies.design import Design, Workload, designed, points
 from archgen.studies.estimate import OUTLOOK, to_estimate
 from archgen.studies.lending import Loan
-from archgen.studies.options import Running
+from archgen.studies.options import (
+    Named,
+    Running,
+    Several,
+    StudyFields,
+    StudyOptions,
+    study_records,
+)
 from archgen.studies.results import Study, about, expected, write_manifest
 from archgen.studies.store import writing
 from archgen.studies.sweep import Observer, run_study, store_in, stored_or_run, workers_for
 from archgen.toolchain import Toolchain
+from simmodel.arch import Arch
 
 _RANKED = "latency_ms"
 _OF_MACHINE = ("arch", "family")
 """Columns that say which machine a point is about; where no element type is asked for, that is one
 of them."""
+
+
+def estimate(
+    archs: Several[Named | Arch | Variant],
+    models: Several[Named | Workload],
+    batches: Several[int] | None = None,
+    dtype: str | None = None,
+    *,
+    best: int = 0,
+    options: StudyOptions = StudyOptions(),
+    running: Running = Running(),
+    observe: Observer | None = None,
+    tools: Toolchain = STANDARD,
+    **fields: Unpack[StudyFields],
+) -> Study:
+    """What every model at every batch should take on every architecture, layer by layer and without
+    a program: milliseconds for each point of a sweep. Rows have the status `estimated`.
+
+    Args:
+        archs: as for `archgen.study`, like all others that are not named here.
+        models: zoo names or paths of ONNX files.
+        batches: samples in one inference.
+        dtype: element type.
+        best: of each network, how many of the points with the least estimates are run in full.
+        options: schedules to compare, checks, extensions, sizes and roles of inputs.
+        running: worker processes, the folder for results, bounds and plots.
+        observe: called after each point.
+        tools: compiler and machine that the best are run with.
+        fields: fields of `StudyOptions` and `Running` by name; they overrule the records:
+            `estimate("archs/*.yaml", "resnet50", best=3, out="quick")`.
+
+    Raises:
+        StudyError: with every mistake in these arguments at once, before anything runs.
+        TypeError: a keyword that is a field of neither record.
+    """
+    options, running = study_records(options, running, fields)
+    design = designed(archs, models, batches, dtype, options)
+    return run_estimated(design, running, observe, best, tools)
 
 
 def run_estimated(
@@ -39,11 +87,10 @@ def run_estimated(
 ) -> Study:
     """The study of `design` by the prices of layers alone; of each network the `best` points,
     those of the least estimated latency (of equals, of the least area, then by name), are run in
-    full and stand first. There are no plots: they show what was run.
+    full and stand first.
 
     Raises StudyError with every mistake in the design, before anything runs.
     """
-    running = replace(running, plots=False)
     wanted = points(design)
     guesses = {point.key: to_estimate(point, OUTLOOK) for point in wanted}
     guessed = _estimated(list(guesses.values()), design, running, observe)
@@ -53,7 +100,7 @@ def run_estimated(
     rest = [guesses[point.key] for point in wanted if point.key not in chosen]
     full, loans = dict[str, Outcome](), tuple[Loan, ...]()
     if run:
-        found = run_study(design, running, observe, tools, chosen)
+        found = run_study(design, replace(running, plots=False), observe, tools, chosen)
         # An outcome by a borrowed schedule has a key of its own, so they go by their order.
         full = dict(zip((point.key for point in run), found.outcomes, strict=True))
         loans = found.loans
@@ -64,7 +111,7 @@ def run_estimated(
         folder = Path(running.out)
         with writing(folder):
             write_manifest(folder, said, design.archs, [*run, *rest], loans, chosen)
-            result.save(folder, plots=False)
+            result.save(folder, running.plots)
     return result
 
 

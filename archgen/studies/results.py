@@ -26,6 +26,7 @@ from archgen.cache import code_version
 from archgen.files import DamagedFile, read_sealed, write_sealed
 from archgen.outcomes.about import About
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
+from archgen.outcomes.estimated import GUESS
 from archgen.outcomes.frame import (
     layers_frame,
     levels_frame,
@@ -113,7 +114,8 @@ class Study:
 
     def best(self, by: str = "latency_ms", n: int = 1) -> pd.DataFrame:
         """The best `n` results of each network by a column, the best first: the least, or of
-        throughputs and the like the most. Raises StudyError for a column that there is not."""
+        throughputs and the like the most; of estimates and runs by what was estimated.
+        Raises StudyError for a column that there is not."""
         return best(self.frame, by, n)
 
     def pareto(self, *columns: str) -> pd.DataFrame:
@@ -210,7 +212,7 @@ def open_study(folder: str | PathLike[str]) -> Study:
 def expected(outcomes: Mapping[str, Outcome], estimates: Mapping[str, float]) -> dict[str, Outcome]:
     """`outcomes` by the key of their point, with what was estimated of those that were run."""
     return {
-        key: replace(outcome, row=outcome.row | {"estimated_ms": estimates[key]})
+        key: replace(outcome, row=outcome.row | {GUESS: estimates[key]})
         if key in estimates
         else outcome
         for key, outcome in outcomes.items()

@@ -108,5 +108,5 @@ def test_a_table_fits_the_terminal_and_cuts_no_name(width: int) -> None:
     lines = captured.get().splitlines()
     assert len([line for line in lines if "edge-banks" in line]) == 6
     assert not any("…" in line for line in lines)
-    assert bool(left_out) == (width < 100)
+    assert bool(left_out) == (width < 80)
     assert "latency" not in left_out

@@ -64,7 +64,7 @@
   const first = (wanted) => wanted.find((name) => names.includes(name));
   const axes = names.filter((name) => column(name).numeric || column(name).steps.length <= 40);
   select("x", axes, first([...asked.lengths, "area", ...asked.fields, "energy", ...numeric]));
-  select("y", axes, first(["latency", "throughput", ...numeric]));
+  select("y", axes, first(["estimated", "latency", "throughput", ...numeric]));
   select("colour", names.filter((name) => column(name).numeric || column(name).steps.length <= FEW),
     first([...(asked.lengths.some(varies) ? ["machine"] : []), "workload", ...asked.fields, "machine", "status"]), "one colour");
   select("size", numeric, "", "all alike");

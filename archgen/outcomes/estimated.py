@@ -1,0 +1,62 @@
+"""Points that were estimated, beside points that were run.
+
+The one idea: estimates are off mostly one way, so an estimate is compared with estimates. Where a
+study has any, comparisons are of what was estimated of every point, also of those that were run
+since; what these runs gave stands beside it (`ran.latency_ms`).
+"""
+
+from __future__ import annotations
+
+from archgen.outcomes.figures import is_figure
+from archgen.outcomes.frame import Frame, Record, number
+
+ESTIMATED = "estimated"
+"""Status of an outcome that no run has made."""
+GUESS = "estimated_ms"
+"""Column of what was estimated of a point that was run since."""
+_RAN = "ran."
+_TIMES = ("latency_ms", "latency_cycles", "latency_area")
+_RATES = ("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
+          "throughput_high_per_mm2")  # fmt: skip
+"""What grows with the time of a point, and what falls."""
+
+
+def has_figures(row: Record) -> bool:
+    """Whether a point was run, or estimated."""
+    return row["status"] in ("ok", ESTIMATED)
+
+
+def is_estimated(frame: Frame) -> bool:
+    """Whether some point of a study was estimated and not run."""
+    return bool((frame["status"] == ESTIMATED).any())
+
+
+def runs(frame: Frame) -> Frame:
+    """The points that were not just estimated."""
+    return frame[frame["status"] != ESTIMATED] if is_estimated(frame) else frame
+
+
+def like_with_like(frame: Frame) -> Frame:
+    """`frame` as its points are compared: where some are estimated, with the estimate of every
+    point, and without figures that runs alone have. `run_of` says what a run gave."""
+    guessed = frame["status"] == ESTIMATED
+    if not guessed.any():
+        return frame
+    unknown = frame[guessed].isna().all()
+    made = frame.drop(columns=[n for n in map(str, frame) if unknown[n] and is_figure(n)])
+    if GUESS not in frame:
+        return made
+    ran = frame["status"].eq("ok") & frame[GUESS].notna()
+    longer = (frame["latency_ms"] / frame[GUESS]).where(ran, 1.0)
+    for name in (name for name in (*_TIMES, *_RATES) if name in made):
+        given = frame[name].astype("float64")
+        made[f"{_RAN}{name}"] = given.where(ran)
+        made[name] = given / longer if name in _TIMES else given * longer
+    return made
+
+
+def run_of(row: Record) -> Record | None:
+    """A row of `like_with_like` with the figures of its run; None where it was only estimated, or
+    nothing was."""
+    own = {n.removeprefix(_RAN): row[n] for n in row if n.startswith(_RAN) and number(row, n) >= 0}
+    return row | own if own else None
