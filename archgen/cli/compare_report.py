@@ -11,7 +11,7 @@ from rich.table import Table
 from archgen.cli.gates import Finding
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table
-from archgen.outcomes.frame import Record
+from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.point import DIMENSION
 from archgen.studies.comparison import Against, StudyComparison
 from archgen.studies.differences import Change, Pair
@@ -84,7 +84,7 @@ def pairs_table(found: StudyComparison) -> Table:
     told = _telling(found.on, found.against)
     many = len(found.against) > 1
     for name in told:
-        table.add_column(name.removeprefix(DIMENSION), overflow="fold")
+        table.add_column(size_heading(name), overflow="fold")
     if many:
         table.add_column("study", overflow="fold")
     table.add_column("ms", justify="right")
@@ -129,9 +129,11 @@ def _telling(on: Sequence[str], against: Sequence[Against], every: bool = False)
     keys = [pair.key for each in against for pair in each.pairs]
     alone = [key for each in against for key in (*each.only_before, *each.only_after)]
     keys += alone if every else []
+    lengths = dimensions(keys)
+    named = [name for name in on if name in lengths or not name.startswith(DIMENSION)]
     usual = [name for name in ("arch", "model", "batch") if name in on]
-    differ = [name for name in on if len({str(key[name]) for key in keys}) > 1]
-    return [name for name in on if name in usual or name in differ] or [on[0]]
+    differ = [name for name in named if len({str(key[name]) for key in keys}) > 1]
+    return [name for name in named if name in usual or name in differ] or [on[0]]
 
 
 def _plain(value: float) -> str:

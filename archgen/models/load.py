@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -24,6 +24,7 @@ from archgen.models.binding import bind, seen
 from archgen.models.damage import damage, data_damage
 from archgen.models.errors import BatchError, ModelError
 from archgen.roles import Told, tell
+from archgen.schema.mistakes import guess
 from archgen.zoo.catalog import CATALOG, Option, ZooError, build
 from archgen.zoo.shapes import without_initializers
 from compiler.api import at_node, is_known, operator_name
@@ -135,6 +136,7 @@ def _given(
     known = {_BATCH, *(CATALOG[name].options if name in CATALOG else ())}
     options = _with_sizes(spec, given, {n: size for n, size in dims.items() if n in known})
     free = {n: size for n, size in dims.items() if n not in known}
+    _check_sizes(name, free, known)
     try:
         return spec, build(name, weights=weights, **{_BATCH: 1, **options}), free
     except ZooError as mistake:
@@ -152,6 +154,21 @@ def zoo_options(spec: str) -> dict[str, Option]:
         return {**CATALOG[name].options, **_parsed_options(name, text)}
     except ModelError:
         return {}
+
+
+def _check_sizes(name: str, dims: Mapping[str, int], known: Collection[str]) -> None:
+    """Raises ModelError for sizes of what a zoo network does not have; axes of inputs, such as
+    `input:1`, are looked at where they are bound."""
+    wrong = [dim for dim in dims if ":" not in dim]
+    if wrong and name in CATALOG:
+        had = ", ".join(sorted(known))
+        raise ModelError(
+            *(
+                f"--dim {dim}={dims[dim]}: {name} has no such dimension{guess(dim, known)} "
+                f"(it has: {had})"
+                for dim in wrong
+            )
+        )
 
 
 def _with_sizes(spec: str, given: Mapping[str, Option], dims: Mapping[str, int]) -> dict[str, Any]:
