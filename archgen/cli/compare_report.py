@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,9 +13,12 @@ from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.point import DIMENSION
+from archgen.schema.mistakes import Position
 from archgen.studies.comparison import Against, StudyComparison
 from archgen.studies.differences import Change, Pair
 from archgen.studies.gates import Judgement
+from archgen.studies.places import place_of
+from archgen.studies.results import Study
 
 _FIGURES = (
     ("latency_ms", "latency"),
@@ -40,21 +43,35 @@ def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
     return [*stopped, *(f"{_IDLE}: {why}" for why in said.idle)]
 
 
-def gate_findings(found: StudyComparison, said: Judgement) -> list[Finding]:
-    """What was compared: pairs, points without a partner, and where nothing could be judged."""
+def gate_findings(
+    found: StudyComparison, said: Judgement, studies: Sequence[Study]
+) -> list[Finding]:
+    """What was compared: pairs, points without a partner, and where nothing could be judged; of
+    `studies`, the baseline first."""
+    before, *others = studies
     return [
-        *(finding for each in found.against for finding in _findings(found, each, said)),
+        *(
+            finding
+            for each, after in zip(found.against, others, strict=True)
+            for finding in _findings(found, each, said, lambda p, a=after: place_of(p, before, a))
+        ),
         *(Finding("gates", "something to judge", "error", why, _IDLE) for why in said.idle),
     ]
 
 
-def _findings(found: StudyComparison, each: Against, said: Judgement) -> Iterator[Finding]:
+def _findings(
+    found: StudyComparison,
+    each: Against,
+    said: Judgement,
+    place: Callable[[Pair], Position | None],
+) -> Iterator[Finding]:
     suite, told = f"{each.name} beside {found.baseline}", _telling(found.on, [each], every=True)
     for pair in each.pairs:
         stopped = [item.gate.said(pair) for item in said.stopped if item.pair is pair]
         name = _name(pair.key, told)
         if stopped:
-            yield Finding(suite, name, "failed", "; ".join([*stopped, pair.why]), "got worse")
+            why, at = "; ".join([*stopped, pair.why]), place(pair) or Position("")
+            yield Finding(suite, name, "failed", why, "got worse", at.file, at.line)
         else:
             yield Finding(suite, name, "passed")
     for keys, where in ((each.only_before, found.baseline), (each.only_after, each.name)):

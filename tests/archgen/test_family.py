@@ -90,12 +90,12 @@ def test_dimensions_of_a_zoo_network_are_its_options() -> None:
     assert opened.batch == 3
     with pytest.raises(ModelError, match="--dim rows is another one than rows=9"):
         open_model("dlrm:rows=9,tables=2", dims={"rows": 3})
-    with pytest.raises(ModelError, match=r"--dim sequence=1: dlrm has no such dimension \(it has"):
+    with pytest.raises(ModelError, match=r"--dim sequence=1: .* has no such free dimension"):
         open_family("dlrm:rows=9", None, {}, {"sequence": Range(1, 3)}, {})
     with pytest.raises(ModelError) as found:
         open_model("gpt2", dims={"pasts": 3, "sequenc": 1})
     assert str(found.value).splitlines() == [
-        f"--dim {asked}: gpt2 has no such dimension; did you mean {meant!r}? (it has: batch, "
+        f"--dim {asked}: gpt2 has no such free dimension; did you mean {meant!r}? (free: batch, "
         "heads, hidden, layers, past, positions, sequence, vocabulary)"
         for asked, meant in (("pasts=3", "past"), ("sequenc=1", "sequence"))
     ]
