@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -53,7 +54,9 @@ def gate_findings(
         *(
             finding
             for each, after in zip(found.against, others, strict=True)
-            for finding in _findings(found, each, said, lambda p, a=after: place_of(p, before, a))
+            for finding in _findings(
+                found, each, said, partial(place_of, before=before, after=after)
+            )
         ),
         *(Finding("gates", "something to judge", "error", why, _IDLE) for why in said.idle),
     ]
