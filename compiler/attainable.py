@@ -103,7 +103,7 @@ class Demands:
         last: dict[str, tuple[str, int]] = {}
         for nest in (step for step in self.graph.steps if isinstance(step, Nest)):
             whole = self.least.results.get(nest.tensor) == math.prod(nest.shape)
-            if nest.contraction and nest.sparse == 1 and whole:
+            if nest.contraction and whole:
                 weights = self.graph.tensors[nest.operands[1].tensor]
                 if weights.data is not None:
                     last[weights.storage.buffer] = nest.tensor, weights.stored
@@ -189,7 +189,7 @@ def works(layer: Layer, least: Demanded, arch: Arch) -> Iterator[tuple[str, Work
         source = layer.tensors[nest.operands[0].tensor]
         dtype, macs = product_type(source.dtype), least.macs.get(nest.tensor, 0)
         peak = arch.matrix.units * arch.matrix.peak(dtype)
-        if nest.depthwise or nest.sparse > 1:
+        if nest.depthwise:
             on_vector = macs * arch.vector.cost.multiply / _lanes(arch)
             yield nest.tensor, Work(macs / peak if peak else on_vector, on_vector, either=True)
         elif share < 1:

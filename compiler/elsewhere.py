@@ -41,7 +41,7 @@ def products_on(result: CompileResult, other: Arch) -> Products:
             if way.engine != "matrix":
                 continue
             dtype = product_type(layer.tensors[nest.operands[0].tensor].dtype)
-            if not nest.depthwise and nest.sparse == 1:
+            if not nest.depthwise:
                 found.dense[nest.origin] = array_takes(nest, dtype, other)
             elif (cycles := _depthwise(nest, dtype, other)) < math.inf:
                 found.depthwise[nest.origin] = cycles
@@ -49,12 +49,11 @@ def products_on(result: CompileResult, other: Arch) -> Products:
 
 
 def _depthwise(nest: Nest, dtype: str, arch: Arch) -> float:
-    """Cycles of a depthwise layer, which `nest` may have as dense products of groups of channels,
-    on the quicker engine that is made for it; infinite without one."""
-    grouped = nest.sparse > 1
-    channels = nest.shape[1] * (nest.shape[2] if grouped else 1)
+    """Cycles of a depthwise layer on the quicker engine that is made for it; infinite without
+    one."""
+    channels = nest.shape[1]
     pixels = math.prod(nest.shape) // channels
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank + grouped :])
+    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
     on_array = on_lanes = math.inf
     if arch.matrix.depthwise:
         native = depthwise_cycles(arch.matrix, dtype, pixels, channels, taps)

@@ -199,7 +199,8 @@ def _products(
     walked = [sizes[d] if d is not None else 1 for d in (found.b, found.y, found.x)]
     once = block(matrix.max_pixels or math.prod(walked), *walked)
     pixels, columns, deep = math.prod(once), extent(lies.columns), extent(lies.depth)
-    steps, count = extent(lies.steps), pieces(once, walked) * extent(found.batch)
+    batch = math.ceil(extent(found.batch) / nest.sparse)
+    steps, count = extent(lies.steps), pieces(once, walked) * batch
     form, positions = "matrix.gemm", 1
     if matrix.granularity == "conv" and found.taps:
         form, positions, steps = "matrix.conv", steps, 1

@@ -233,7 +233,7 @@ def _on_array(plan: LayerPlan, arch: Arch) -> Iterator[str]:
         dtype, k = layer.tensors[nest.operands[0].tensor].dtype, roles(nest).k
         depth = 1 if k is None else sizes[k]
         lies = mapping(nest, matrix, dtype, depth, (compute.steps[0], compute.steps[1]))
-        one = "one channel after another, " if nest.depthwise else ""
+        one = "one channel after another, " if nest.depthwise and nest.beside is None else ""
         yield one + array_text(lies, nest, matrix, sizes)
 
 

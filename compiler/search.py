@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -39,7 +38,6 @@ from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy, Unfused
 from compiler.fuse.strategies import STRATEGIES
 from compiler.keep import KeepTensors
-from compiler.nest.ir import Nest
 from compiler.stages import Stages
 from compiler.trials import Trials
 from simmodel.arch import Arch
@@ -88,9 +86,6 @@ class Tried:
     cycles: int
     judged: bool = False
     """Whether the schedules of its groups are those that were quickest as simulated."""
-    apart: bool = False
-    """Whether depthwise layers stayed as they are, where others were made products of several
-    channels."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +105,6 @@ class Best:
     """Wall-clock seconds that its run took."""
     judged: bool = False
     """Whether the schedules of its groups are those that were quickest as simulated."""
-    apart: bool = False
-    """See `Tried`."""
 
     @property
     def partition(self) -> str:
@@ -138,9 +131,6 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     if wanted.objective == "memory" and wanted.options.tree is None:
         return _frugal(wanted, judge)
     made = _promising(wanted)
-    if wanted.ways and _groups_channels(made[0]):
-        with suppress(CompilerError):
-            made.append(_channel_by_channel(wanted))
     judged = (
         wanted.options.stages.judge.candidates > 0
         and wanted.objective in JUDGED
@@ -193,22 +183,6 @@ def _promising(wanted: Wanted) -> list[Best]:
 def _estimated(steps: Iterable[Step]) -> float:
     """Cycles of all groups, one after another."""
     return sum(step.plan.schedule.estimate.total for step in steps if isinstance(step, Placed))
-
-
-def _groups_channels(made: Best) -> bool:
-    """Whether depthwise layers of the network run as products of several channels."""
-    search = made.result.search
-    assert search is not None
-    return any(isinstance(step, Nest) and step.sparse > 1 for step in search.graph.steps)
-
-
-def _channel_by_channel(wanted: Wanted) -> Best:
-    """The first program with depthwise layers as they are: that pass knows no groups, in which
-    they may be quicker all the same."""
-    stages = wanted.options.stages
-    alone = replace(stages, depthwise=replace(stages.depthwise, enabled=False))
-    made = _compiled(wanted, replace(wanted.options, stages=alone), wanted.arch)
-    return replace(made, apart=True)
 
 
 def _judged(made: Best, wanted: Wanted, judge: Judge) -> list[Best]:
@@ -313,7 +287,7 @@ def _run(made: Best, wanted: Wanted, judge: Judge) -> Best:
 
 def _tried(made: Best) -> Tried:
     size = made.arch.memories.local.size
-    return Tried(made.partition, size, made.cycles, made.judged, made.apart)
+    return Tried(made.partition, size, made.cycles, made.judged)
 
 
 def _score(wanted: Wanted, made: Best) -> float:

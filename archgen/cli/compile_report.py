@@ -81,8 +81,7 @@ def _bound(made: Explanation) -> str:
 def _tried(program: Tried, several: bool) -> str:
     memory = f", {show_bytes(program.local)} of local memory" if several else ""
     judged = ", groups as simulated" if program.judged else ""
-    apart = ", depthwise layers as they are" if program.apart else ""
-    return f"{program.partition}{apart}{judged}{memory}: {program.cycles:,} cycles"
+    return f"{program.partition}{judged}{memory}: {program.cycles:,} cycles"
 
 
 def _table(*headings: str, left: tuple[str, ...] = ()) -> Table:

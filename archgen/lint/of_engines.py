@@ -156,20 +156,20 @@ def _on_array(arch: Arch, dtype: str) -> float:
     """Cycles of the array for the layer, as many channels as one product as is quickest; real
     values one channel after another, as zeros off the diagonal would not stay exact."""
     most = max(tile_limits(arch)) if dtype.startswith("int") else 1
-    sizes = (each for each in range(1, _CHANNELS + 1) if _CHANNELS % each == 0 and each <= most)
+    sizes = range(1, min(most, _CHANNELS) + 1)
     return min(_in_groups(arch, dtype, each) for each in sizes)
 
 
 def _in_groups(arch: Arch, dtype: str, each: int) -> float:
-    """Cycles of the array for the layer, `each` channels as one product; several share no tiles
-    with the layers around them, so both sides of them pass through DRAM."""
-    moved = 2 * 2 * _PIXELS * _CHANNELS * size_of(dtype) if each > 1 else 0
+    """Cycles of the array for the layer, `each` channels as one product, with the load of weights
+    for each of them."""
+    weights = _CHANNELS * each * _TAPS * size_of(dtype)
     apart = 1 if arch.matrix.granularity == "conv" else _TAPS
     cycles = int(
         product_cycles(arch.matrix, dtype, _PIXELS, each, each, _TAPS // apart, behind=True)
     )
-    taken = _CHANNELS // each * apart * cycles / arch.matrix.units
-    return taken + moved / arch.dram_bytes_per_cycle
+    taken = -(-_CHANNELS // each) * apart * cycles / arch.matrix.units
+    return taken + weights / arch.dram_bytes_per_cycle
 
 
 def _vector_requantize(seen: Subject, limit: float) -> Iterator[Sight]:

@@ -233,7 +233,7 @@ class _Layer:
             cycles = math.ceil(batch * m * n * k * taps / vector.lanes)
             left, right = 1, math.ceil(m / max(1, vector.product_rows))
         elif nest.depthwise:
-            cycles = depthwise_cycles(self.arch, dtype, m, batch, taps)
+            cycles = depthwise_cycles(self.arch, dtype, m, batch, taps, nest.sparse)
             left, right = 1, 1
         else:
             cycles = batch * int(product_cycles(matrix, dtype, m, n, k, taps))

@@ -105,9 +105,10 @@ def packed_order(head: Nest) -> tuple[int, ...]:
     """Axes of constant weights as they are packed: batch, taps, reduction, columns last."""
     found = roles(head)
     weights = head.operands[1]
+    last = found.cols if head.beside is None else (head.beside,)
     batch, inner = (
         [axis for dim in dims if (axis := _axis_of(weights, dim)) is not None]
-        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *found.cols))
+        for dims in (found.batch, (*(tap.dim for tap in found.taps), *found.inner, *last))
     )
     rest = [axis for axis in range(len(weights.index)) if axis not in (*batch, *inner)]
     return (*batch, *rest, *inner)

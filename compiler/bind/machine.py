@@ -24,6 +24,8 @@ from simmodel.isa.matrix import tile_limits
 
 def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
     """Engines that may run `nest` on `arch`, the quickest first."""
+    if nest.beside is not None:
+        return (_on_array(nest, tensors, arch),)
     if nest.depthwise:
         on_array, on_vector = depthwise_each(nest, tensors, arch)
         ways = (on_vector, Binding("vector")), (on_array, _on_array(nest, tensors, arch))
@@ -189,18 +191,33 @@ def array_takes(nest: Nest, dtype: str, arch: Arch) -> float:
     return extent(found.batch) * once / matrix.units
 
 
-def depthwise_cycles(arch: Arch, dtype: str, pixels: int, channels: int, taps: int) -> int:
-    """Cycles of a depthwise product on the matrix engine, with its start-ups: natively, else one
-    channel after another, right behind each other."""
+def depthwise_cycles(
+    arch: Arch, dtype: str, pixels: int, channels: int, taps: int, together: int = 1
+) -> int:
+    """Cycles of a depthwise product on the matrix engine, with its start-ups: natively, else
+    products of `together` channels with themselves, right behind each other."""
     matrix, dtype, startup = arch.matrix, product_type(dtype), product_startup(arch)
     if matrix.depthwise:
         return startup + native_cycles(matrix, dtype, pixels, channels, taps)
+    most = min(pixels, matrix.max_pixels or pixels)
     apart = 1 if matrix.granularity == "conv" else taps
-    alone, behind = (
-        int(product_cycles(matrix, dtype, pixels, 1, 1, taps // apart, behind=behind))
-        for behind in (False, True)
-    )
-    return channels * apart * (startup + behind) + alone - behind
+    whole, rest = divmod(channels, together)
+    cycles = gap = 0
+    for each, count in ((together, whole), (rest, 1 if rest else 0)):
+        deep = wide = each
+        times = count * apart * math.ceil(pixels / most)
+        if matrix.granularity == "tile":
+            rows, cols = tile_limits(arch)
+            times *= math.ceil(each / rows) * math.ceil(each / cols)
+            deep, wide = min(each, rows), min(each, cols)
+        if times:
+            alone, behind = (
+                int(product_cycles(matrix, dtype, most, wide, deep, taps // apart, behind=behind))
+                for behind in (False, True)
+            )
+            cycles += times * (startup + behind)
+            gap = gap or alone - behind
+    return cycles + gap
 
 
 def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
@@ -209,14 +226,15 @@ def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float
 
 
 def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
-    """Cycles of a depthwise product on the matrix engine and, with full lanes, on the vector
-    engine; infinite where it has none."""
+    """Cycles of a depthwise product on the matrix engine, its channels together or alone as it has
+    them, and alone, with full lanes, on the vector engine; infinite where it has none."""
     dtype, channels = tensors[nest.operands[0].tensor].dtype, nest.shape[1]
     pixels = math.prod(nest.shape) // channels
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
     on_array = on_vector = math.inf
     if arch.matrix.peak(product_type(dtype)) > 0:
-        on_array = depthwise_cycles(arch, dtype, pixels, channels, taps) / arch.matrix.units
+        cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
+        on_array = cycles / arch.matrix.units
     if on_array == math.inf or vector_lacks(nest, tensors, arch, finishing=False) is None:
         vectors = pixels * -(-channels // arch.vector.lanes)
         on_vector = taps * vectors * arch.vector.cost.multiply / arch.vector.units

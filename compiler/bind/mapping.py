@@ -65,6 +65,8 @@ def mapping(
     """
     found = roles(nest)
     taps = tuple(tap.dim for tap in found.taps)
+    if nest.beside is not None:
+        return Mapping(found.rows, (nest.beside,), (nest.beside,), taps)
     if matrix.im2col and matrix.granularity == "conv":
         return Mapping(found.rows, found.cols, (*taps, *found.inner), ())
     tap = joining(nest, matrix)

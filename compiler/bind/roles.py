@@ -5,6 +5,8 @@ cols      the output loop that only the weights have: output channels
 batch     output loops that both have: heads, groups, channels of a depthwise product
 taps      reduction loops that slide along a row loop: kernel positions
 inner     the other reduction loop: input channels
+
+Channels that a depthwise product computes together are in no role: see `Nest.beside`.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def roles(nest: Nest) -> Roles:
     out = range(nest.rank)
     taps = tuple(tap for dim in range(nest.rank, len(nest.dims)) for tap in _taps(left, dim))
     sliding = {tap.dim for tap in taps}
-    inner = tuple(d for d in range(nest.rank, len(nest.dims)) if d not in sliding)
+    inner = tuple(
+        d for d in range(nest.rank, len(nest.dims)) if d not in sliding and d != nest.beside
+    )
     free = tuple(d for d in out if not left.uses(d))
     cols = free[-1:]  # of others, broadcast on the left, each has a product of its own
     shared = tuple(d for d in out if left.uses(d) and right is not None and right.uses(d))

@@ -11,8 +11,9 @@ The first piece of a reduction starts the sums, the last one finishes them where
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from compiler.bind.mapping import block, joined, mapping
 from compiler.bind.roles import Roles, roles
@@ -43,6 +44,38 @@ class Product:
     closes: bool
     """Whether the last piece writes the finished result."""
 
+    def channels(
+        self, channel: int, beside: int, part: tuple[str, int, int], first: int
+    ) -> Product:
+        """That of a part of the channels with themselves.
+
+        Args:
+            channel: the loop over channels.
+            beside: the loop over those that each is computed with.
+            part: variable of the loop around it, first channel and channels, see `Operand.cut`.
+            first: of those that each is computed with.
+        """
+
+        def cut(operand: Operand) -> Operand:
+            return operand.cut(channel, *part)
+
+        finish = {n: cut(v) if isinstance(v, Operand) else v for n, v in self.finish.items()}
+        sums = None if self.sums is None else cut(self.sums)
+        w = cut(self.w).cut(beside, "", first, part[2])
+        return replace(self, a=cut(self.a), w=w, sums=sums, out=cut(self.out), finish=finish)
+
+
+class Axes(NamedTuple):
+    """Loops of a product with its array."""
+
+    deep: int | None
+    """The reduction, of both operands."""
+    wide: int | None
+    """Columns of the weights."""
+    out: int | None
+    """Columns of the result: of channels that go together another loop than those of the weights.
+    """
+
 
 @dataclass(frozen=True)
 class MatrixEmitter:
@@ -69,16 +102,49 @@ class MatrixEmitter:
         finish = self._finish(compute, tile) if closes else {}
         product = Product(a, w, sums, out, finish, tile.opens, closes)
         native = nest.depthwise and self.arch.matrix.depthwise
-        channel = found.batch[-1] if native else found.col
+        channel = found.col
+        if native or nest.beside is not None:
+            channel = found.batch[-1]
         walked = (found.b, found.y, found.x, channel)
         lead = [d for d in range(nest.rank) if d not in walked and out.shape[d] > 1]
         counts = [(self.names.fresh(), out.shape[d]) for d in lead]
         product = _led(product, lead, counts)
         if native:
             return _each_looped(self._depthwise(compute, tile, product, found), counts)
+        axes = Axes(found.k, found.col, found.col)
+        if nest.beside is not None:
+            axes = Axes(channel, nest.beside, channel)
+        return [
+            item
+            for part, around in self._together(compute, tile, product)
+            for item in _each_looped(self._products(compute, tile, part, axes), around + counts)
+        ]
+
+    def _products(self, compute: Compute, tile: Tile, product: Product, axes: Axes) -> list[Item]:
+        found = roles(compute.nest)
         if self.arch.matrix.granularity == "conv" and found.taps:
-            return _each_looped(self._conv(compute, tile, product, found), counts)
-        return _each_looped(self._gemms(compute, tile, product, found), counts)
+            return self._conv(compute, tile, product, axes)
+        return self._gemms(compute, tile, product, axes)
+
+    def _together(
+        self, compute: Compute, tile: Tile, product: Product
+    ) -> Iterator[tuple[Product, list[tuple[str, int]]]]:
+        """`product` cut into those of channels that are computed together, and loops around."""
+        nest = compute.nest
+        if nest.beside is None:
+            yield product, []
+            return
+        channel, each = roles(nest).batch[-1], nest.sparse
+        span = tile.loops(compute.position)[channel]
+        assert all(factor % each == 0 for _, factor in span.terms)
+        first = span.start % each
+        short = min(span.size, -first % each)
+        if short:
+            yield product.channels(channel, nest.beside, ("", 0, short), first), []
+        for _, count, start, size, _ in runs(span.size - short, each, low=short):
+            variable = self.names.fresh() if count > 1 else ""
+            part = product.channels(channel, nest.beside, (variable, start, size), 0)
+            yield part, [(variable, count)] if count > 1 else []
 
     def _finish(self, compute: Compute, tile: Tile) -> dict[str, Any]:
         nest = compute.nest
@@ -112,9 +178,10 @@ class MatrixEmitter:
             **fields,
         )
 
-    def _conv(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
+    def _conv(self, compute: Compute, tile: Tile, product: Product, axes: Axes) -> list[Item]:
+        found = roles(compute.nest)
         geometry = Windows.of(compute, tile, found)
-        a = _window_input(compute, tile, product.a, geometry, (found.b, found.k))
+        a = _window_input(compute, tile, product.a, geometry, (found.b, axes.deep))
         product, together = self._joined(compute, product, found)
         if together is not None:
             assert found.x is not None
@@ -123,8 +190,8 @@ class MatrixEmitter:
             geometry = replace(geometry, stride=(down, 1), dilation=(apart, 1))
         dims: dict[str, list[int | None]] = {
             "a": [],
-            "w": [*geometry.taps, found.k, found.col],
-            "out": [found.b, found.y, found.x, found.col],
+            "w": [*geometry.taps, axes.deep, axes.wide],
+            "out": [found.b, found.y, found.x, axes.out],
         }
         whole = self._make(
             Conv, product, dims, first=True, last=True, a=a,
@@ -182,14 +249,15 @@ class MatrixEmitter:
             items.append(Loop(variable, count, (piece,)) if count > 1 else piece)
         return items
 
-    def _gemms(self, compute: Compute, tile: Tile, product: Product, found: Roles) -> list[Item]:
+    def _gemms(self, compute: Compute, tile: Tile, product: Product, axes: Axes) -> list[Item]:
         """One product per kernel position that does not join the reduction."""
+        found = roles(compute.nest)
         loops = tile.loops(compute.position)
         product, together = self._joined(compute, product, found)
         dims: dict[str, list[int | None]] = {
-            "a": [found.b, found.y, found.x, found.k],
-            "w": [found.k, found.col],
-            "out": [found.b, found.y, found.x, found.col],
+            "a": [found.b, found.y, found.x, axes.deep],
+            "w": [axes.deep, axes.wide],
+            "out": [found.b, found.y, found.x, axes.out],
         }
         taps = [tap.dim for tap in found.taps if tap.dim != together]
         positions = _positions([loops[d].size for d in taps])

@@ -134,7 +134,17 @@ class Nest:
         """Whether it is a sum of products over a window, channel by channel."""
         if self.function != "mul" or self.reduce != "sum":
             return False
-        return all(self._windowed(d) for d in range(self.rank, len(self.dims)))
+        inner = (d for d in range(self.rank, len(self.dims)) if d != self.beside)
+        return all(self._windowed(d) for d in inner)
+
+    @cached_property
+    def beside(self) -> int | None:
+        """The loop over the channels that a channel of a depthwise product is computed with, all
+        of which but one have weights of zero; None: it is computed alone."""
+        if self.sparse == 1:
+            return None
+        inner = range(self.rank, len(self.dims))
+        return next(d for d in inner if not self.operands[0].uses(d))
 
     def _windowed(self, dim: int) -> bool:
         """Whether reduction loop `dim` slides along an output loop in the first operand."""

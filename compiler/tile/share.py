@@ -23,7 +23,7 @@ from compiler.schedule import TileLoop
 from compiler.tile.choice import Choice, chosen
 from compiler.tile.price import Problem, price
 from compiler.tile.search import choices, loops_of, walk_of
-from compiler.tile.slabs import Slab, free_dims, slab
+from compiler.tile.slabs import Slab, free_dims, halve, slab
 from simmodel.arch import Arch
 
 Sizes = tuple[int, ...]
@@ -257,10 +257,9 @@ class Shares:
             priced = slab(layer, self.arch, self._of(layer), self.slots, sizes, tiles, held, shared)
             loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
             found.append((priced.total, self._share(loops, priced)))
-            cut = next((d for d in free if tiles[d] > 1), None)
-            if cut is None or priced.tiles > 4096 // max(1, self.arch.core_count):
+            most = 4096 // max(1, self.arch.core_count)
+            if priced.tiles > most or not halve(layer, free, tiles):
                 break
-            tiles[cut] = -(-tiles[cut] // 2)
         front: list[Share] = []
         for _, share in sorted(found, key=lambda each: each[0]):
             if not front or share.need < front[-1].need:

@@ -49,6 +49,7 @@ def slabs(
     order = order_of(shape, layer.result.storage.strides)
     free = free_dims(layer)
     grain = {order[-1]: min(arch.vector.lanes, shape[order[-1]])} if shape else {}
+    grain = {**grain, **together(layer)}
     found = _best_grid(shape, free, cores, lambda grid: allowed(boxes(shape, grid, grain)))
     if found is None:
         return
@@ -59,10 +60,25 @@ def slabs(
         loops = tuple(TileLoop(d, tiles[d]) for d in order if tiles[d] < sizes[d])
         priced = slab(layer, arch, Cores.of(parts, way), slots, sizes, tiles, shared=shared)
         yield Tiled(layer, loops, parts, _estimate(priced))
-        cut = next((d for d in free if tiles[d] > 1), None)
-        if cut is None or priced.tiles > most:
+        if priced.tiles > most or not halve(layer, free, tiles):
             return
-        tiles[cut] = -(-tiles[cut] // 2)
+
+
+def together(layer: Layer) -> dict[int, int]:
+    """The dimension of channels that are computed together, and how many are: tiles begin with the
+    first of them."""
+    return {1: layer.head.sparse} if layer.head.sparse > 1 else {}
+
+
+def halve(layer: Layer, free: Sequence[int], tiles: list[int]) -> bool:
+    """Halve `tiles` along the first of the `free` dimensions that can be; whether there is one."""
+    grains = together(layer)
+    for dim in free:
+        unit = grains.get(dim, 1)
+        if tiles[dim] > unit:
+            tiles[dim] = -(-tiles[dim] // (2 * unit)) * unit
+            return True
+    return False
 
 
 def free_dims(layer: Layer) -> list[int]:
@@ -82,10 +98,10 @@ def work_of(layer: Layer, arch: Arch, tiles: Sequence[int]) -> tuple[float, floa
             order = order_of(nest.shape, layer.tensors[nest.tensor].storage.strides)
             mine = largest(sizes, order, arch.matrix.units)
             channels = max(1, mine[1])
-            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :])
+            taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
             dtype = layer.tensors[nest.operands[0].tensor].dtype
             pixels = math.prod(mine) // channels
-            matrix += depthwise_cycles(arch, dtype, pixels, channels, taps)
+            matrix += depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
         work = VectorWork(nest, layer.tensors, arch, way, layer.inside, sizes)
         vector += float(work.cycles)
     return matrix, vector

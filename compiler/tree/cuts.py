@@ -21,7 +21,7 @@ from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode
 from compiler.schedule import OuterLoop, TileLoop
 from compiler.slices import Slicing
-from compiler.tile.slabs import free_dims
+from compiler.tile.slabs import free_dims, together
 from compiler.tree.ir import For, Home, Span, Step, Work
 from compiler.tree.layers import nearest
 from compiler.wording import name_of
@@ -231,8 +231,11 @@ def _wrong_slabs(
     layer: Layer, sizes: dict[int, int], box: Sequence[int], arch: Arch
 ) -> Iterator[str]:
     """Loops along which a layer without a product over channels cannot be cut."""
-    del box, arch
-    free = free_dims(layer)
-    for dim in sizes:
+    del arch
+    free, grains = free_dims(layer), together(layer)
+    for dim, size in sizes.items():
+        name, unit = name_of(layer, dim), grains.get(dim, 1)
         if dim not in free:
-            yield f"{name_of(layer, dim)} cannot be cut in this layer"
+            yield f"{name} cannot be cut in this layer"
+        elif size < box[dim] and size % unit:
+            yield f"{unit} {name} are computed together: 'for {name}' takes multiples of {unit}"
