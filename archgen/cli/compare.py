@@ -134,7 +134,8 @@ def compare(
     Exit code 0: compared, and nothing that fails. 2: wrong input. 3: worse than --fail-if-worse
     allows. 5: a study has no point of the first, or a gate no figure to compare.
     """
-    found = compared(*sides(studies, Runs(**given)), on=on, threshold=threshold)
+    given_sides = sides(studies, Runs(**given))
+    found = compared(*given_sides, on=on, threshold=threshold)
     said = _judged(found, worse, threshold)
     if csv is not None:
         with writing(csv):
@@ -145,7 +146,7 @@ def compare(
         show([pairs_table(found)] if found.pairs else [], lines(found))
     for line in gate_lines(found, said):
         click.echo(line, err=True)
-    publish(gate_findings(found, said), junit, annotate)
+    publish(gate_findings(found, said, [side.study for side in given_sides]), junit, annotate)
     apart = any(not each.pairs for each in found.against)
     failed = {Code.WORSE: said.stopped, Code.NOTHING_JUDGED: said.idle or apart}
     sys.exit(first_of([code for code, why in failed.items() if why]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -11,11 +12,14 @@ from rich.table import Table
 from archgen.cli.gates import Finding
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table
-from archgen.outcomes.frame import Record
+from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.point import DIMENSION
+from archgen.schema.mistakes import Position
 from archgen.studies.comparison import Against, StudyComparison
 from archgen.studies.differences import Change, Pair
 from archgen.studies.gates import Judgement
+from archgen.studies.places import place_of
+from archgen.studies.results import Study
 
 _FIGURES = (
     ("latency_ms", "latency"),
@@ -40,21 +44,37 @@ def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
     return [*stopped, *(f"{_IDLE}: {why}" for why in said.idle)]
 
 
-def gate_findings(found: StudyComparison, said: Judgement) -> list[Finding]:
-    """What was compared: pairs, points without a partner, and where nothing could be judged."""
+def gate_findings(
+    found: StudyComparison, said: Judgement, studies: Sequence[Study]
+) -> list[Finding]:
+    """What was compared: pairs, points without a partner, and where nothing could be judged; of
+    `studies`, the baseline first."""
+    before, *others = studies
     return [
-        *(finding for each in found.against for finding in _findings(found, each, said)),
+        *(
+            finding
+            for each, after in zip(found.against, others, strict=True)
+            for finding in _findings(
+                found, each, said, partial(place_of, before=before, after=after)
+            )
+        ),
         *(Finding("gates", "something to judge", "error", why, _IDLE) for why in said.idle),
     ]
 
 
-def _findings(found: StudyComparison, each: Against, said: Judgement) -> Iterator[Finding]:
+def _findings(
+    found: StudyComparison,
+    each: Against,
+    said: Judgement,
+    place: Callable[[Pair], Position | None],
+) -> Iterator[Finding]:
     suite, told = f"{each.name} beside {found.baseline}", _telling(found.on, [each], every=True)
     for pair in each.pairs:
         stopped = [item.gate.said(pair) for item in said.stopped if item.pair is pair]
         name = _name(pair.key, told)
         if stopped:
-            yield Finding(suite, name, "failed", "; ".join([*stopped, pair.why]), "got worse")
+            why, at = "; ".join([*stopped, pair.why]), place(pair) or Position("")
+            yield Finding(suite, name, "failed", why, "got worse", at.file, at.line)
         else:
             yield Finding(suite, name, "passed")
     for keys, where in ((each.only_before, found.baseline), (each.only_after, each.name)):
@@ -84,7 +104,7 @@ def pairs_table(found: StudyComparison) -> Table:
     told = _telling(found.on, found.against)
     many = len(found.against) > 1
     for name in told:
-        table.add_column(name.removeprefix(DIMENSION), overflow="fold")
+        table.add_column(size_heading(name), overflow="fold")
     if many:
         table.add_column("study", overflow="fold")
     table.add_column("ms", justify="right")
@@ -129,9 +149,11 @@ def _telling(on: Sequence[str], against: Sequence[Against], every: bool = False)
     keys = [pair.key for each in against for pair in each.pairs]
     alone = [key for each in against for key in (*each.only_before, *each.only_after)]
     keys += alone if every else []
+    lengths = dimensions(keys)
+    named = [name for name in on if name in lengths or not name.startswith(DIMENSION)]
     usual = [name for name in ("arch", "model", "batch") if name in on]
-    differ = [name for name in on if len({str(key[name]) for key in keys}) > 1]
-    return [name for name in on if name in usual or name in differ] or [on[0]]
+    differ = [name for name in named if len({str(key[name]) for key in keys}) > 1]
+    return [name for name in named if name in usual or name in differ] or [on[0]]
 
 
 def _plain(value: float) -> str:

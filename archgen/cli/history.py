@@ -20,7 +20,7 @@ from archgen.cli.terminal import plain_table, show
 from archgen.outcomes.figures import figure_of
 from archgen.schema.mistakes import guess
 from archgen.studies.design import StudyError
-from archgen.studies.history import Run, Step, runs_of, steps
+from archgen.studies.history import CAUSES, Run, Step, runs_of, steps
 from archgen.studies.store import writing
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -90,7 +90,7 @@ def history(
     DIR is a study's folder, or one with studies somewhere within. Each point's results stand beside
     the ones before, made of another machine of that name, another network of that name, or with
     other sources of archgen; options say which point it is. What is different is the cause; where
-    several things are, all are named.
+    several things are, all are named, each with its share where some result has it alone.
 
     \b
     archgen history archgen-out
@@ -147,6 +147,7 @@ def _row(step: Step) -> dict[str, Any]:
             f"{name}_{word}": figures.get(name) for name in ("status", "latency_ms", "energy_mj")
         }
     row |= {"latency_ratio": step.ratio, "cause": " and ".join(step.causes)}
+    row |= {f"{cause}_ratio": step.alone.get(cause) for cause in CAUSES}
     row |= {"version": run.version, "code": run.code, "git": run.git}
     return row | {"machine": run.machine, "network": run.network, "fields": "; ".join(step.fields)}
 
@@ -167,11 +168,22 @@ def _table(shown: Sequence[Step]) -> Table:
             str(row["arch"]), str(row["model"]), str(row["batch"]),
             _ms(step.before), _ms(step.run),
             f"x {ratio:.3f}" if ratio is not None else "",
-            " and ".join(step.causes) if step.before else "first result",
+            _causes(step) if step.before else "first result",
             f"{step.run.version} {step.run.code[:_HASH]}", step.run.git,
             style=None if ratio is None or ratio == 1 else "red" if ratio > 1 else "green",
         )  # fmt: skip
     return table
+
+
+def _causes(step: Step) -> str:
+    """`machine (x 0.800), network and archgen`: with the share of those that is known."""
+    told = [f"{c} (x {step.alone[c]:.3f})" if c in step.alone else c for c in step.causes]
+    return _joined(told)
+
+
+def _joined(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _ms(run: Run | None) -> str:
@@ -188,14 +200,27 @@ def _lines(shown: Sequence[Step], taken: Sequence[Step], since: datetime | None)
         if step.fields:
             day = step.run.when.strftime("%Y-%m-%d")
             said[f"{step.run.figures['arch']} since {day}: {', '.join(step.fields)}"] = None
+    said |= {_apart(step): None for step in shown if len(step.causes) > len(step.alone) + 1}
     points = len({step.run.point for step in taken})
     start = f"since {since.strftime('%Y-%m-%d %H:%M')}: " if since is not None else ""
     if not taken:
         return [f"{start}nothing was run"]
-    counts = Counter(" and ".join(step.causes) for step in shown if _changed(step))
+    counts = Counter(_joined(step.causes) for step in shown if _changed(step))
     why = [f"{count} by {_by(cause)}" for cause, count in counts.most_common()]
     changes = f"{sum(counts.values())} changes" + (f": {', '.join(why)}" if why else "")
     return [*said, f"{start}{len(taken)} results of {points} points; {changes}"]
+
+
+def _apart(step: Step) -> str:
+    """How causes that came at once are told apart."""
+    unknown = [cause for cause in step.causes if cause not in step.alone]
+    row, before = step.run.figures, step.before
+    said = f"{row['arch']} {row['model']} since {step.run.when.strftime('%Y-%m-%d')}"
+    way = "a result with one of them as it was, in any of the folders, tells them apart"
+    if "machine" in unknown and before is not None and before.git:
+        file, at = f"{row['arch']}.yaml", before.git.removesuffix("+")
+        way += f": archgen compare {file}@{at} {file} --model {row['model']}"
+    return f"{said}: {_joined(unknown)} changed at once; {way}"
 
 
 def _by(cause: str) -> str:

@@ -85,15 +85,12 @@ class Dimension(click.ParamType[tuple[str, Extents]]):
         if isinstance(value, tuple):
             return str(value[0]), extents(value[1])
         name, equals, sizes = str(value).rpartition("=")
+        if not name or not equals:
+            self.fail(f"{value!r}: expected name=value, such as sequence=128", param, ctx)
         try:
-            found = extents(sizes, self.ranges)
-        except ValueError:
-            found = None
-        if not name or not equals or found is None:
-            ways = "name=value, such as sequence=128, or several sizes, such as sequence=128,512"
-            more = ", or a range, such as sequence=1..512" if self.ranges else ""
-            self.fail(f"{value!r}: expected {ways}{more}", param, ctx)
-        return name, found
+            return name, extents(sizes, self.ranges)
+        except ValueError as mistake:
+            self.fail(f"{name}={mistake}", param, ctx)
 
 
 def seconds_of(

@@ -12,8 +12,16 @@ from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.estimated import ESTIMATED, has_figures
-from archgen.outcomes.frame import Record, dimensions, is_wrong, records, sizes, varied
-from archgen.outcomes.point import DIMENSION, Outcome, Point
+from archgen.outcomes.frame import (
+    Record,
+    dimensions,
+    is_wrong,
+    records,
+    size_heading,
+    sizes,
+    varied,
+)
+from archgen.outcomes.point import Outcome, Point
 from archgen.studies.store import Store
 
 _KIB = 1024
@@ -97,7 +105,7 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
 
 def _headings(dims: Sequence[str], chosen: Sequence[str], last: str) -> list[str]:
     """Of the columns that tell points apart, after that of the architecture."""
-    return ["model", *(d.removeprefix(DIMENSION) for d in dims), "batch", "dtype", *chosen, last]
+    return ["model", *map(size_heading, dims), "batch", "dtype", *chosen, last]
 
 
 def _told(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:

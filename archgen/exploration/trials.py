@@ -157,7 +157,7 @@ class Trials:
         trial.set_user_attr(_NAME, proposal.machine.arch.name)
         if verdict == RAN:
             self._bound(trial, excess)
-        self._close(trial, values if verdict == RAN else None)
+        self._close(trial, values if verdict == RAN else None, verdict)
         self.known[proposal.choice] = verdict
         if verdict == RAN:
             self._values[proposal.choice], self._excess[proposal.choice] = values, excess
@@ -186,11 +186,12 @@ class Trials:
             self._claims.claim(self._claim(trial.number))
         return Proposal(choice, machine, trial)
 
-    def _close(self, trial: Any, values: Sequence[float] | None) -> None:
-        if values is None:
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-        else:
+    def _close(self, trial: Any, values: Sequence[float] | None, verdict: str = "") -> None:
+        states = self._optuna.trial.TrialState
+        if values is not None:
             self._study.tell(trial, list(values))
+        else:
+            self._study.tell(trial, state=states.PRUNED if verdict == SCREENED else states.FAIL)
         if self._claims is not None:
             self._claims.release(self._claim(trial.number))
 
@@ -227,7 +228,7 @@ class Trials:
             if trial.state == states.RUNNING and self._is_whole(trial):
                 self._taken.add(self._choice(trial))
             verdict = trial.user_attrs.get(_VERDICT)
-            if verdict is None or trial.state not in (states.COMPLETE, states.FAIL):
+            if verdict is None or not trial.state.is_finished():
                 continue
             choice = self._choice(trial)
             self.known[choice] = verdict

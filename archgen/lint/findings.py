@@ -9,6 +9,7 @@ from typing import Any
 from archgen.lint.of_chip import CHECKS as CHIP
 from archgen.lint.of_control import CHECKS as CONTROL
 from archgen.lint.of_engines import CHECKS as ENGINES
+from archgen.lint.of_least import CHECKS as LEAST
 from archgen.lint.of_memories import CHECKS as MEMORIES
 from archgen.lint.of_ports import CHECKS as PORTS
 from archgen.lint.of_scale import CHECKS as SCALE
@@ -18,7 +19,7 @@ from archgen.schema.mistakes import Position, dotted
 from archgen.schema.tree import Table, position
 from simmodel.arch import Arch
 
-CHECKS: dict[str, Check] = {**CHIP, **PORTS, **MEMORIES, **ENGINES, **CONTROL, **SCALE}
+CHECKS: dict[str, Check] = {**CHIP, **PORTS, **MEMORIES, **ENGINES, **CONTROL, **SCALE, **LEAST}
 """The function of each rule."""
 _ORDER = list(SEVERITIES)
 

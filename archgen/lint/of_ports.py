@@ -99,17 +99,22 @@ def _link_unused(seen: Subject, limit: float) -> Iterator[Sight]:
 def _requests_in_flight(seen: Subject, limit: float) -> Iterator[Sight]:
     arch = seen.arch
     for name, engine in arch.copy_.items():
-        if "dram" not in engine.from_ or not arch.dram_latency:
+        if "dram" not in (*engine.from_, *engine.to) or not arch.dram_latency:
             continue
         flying = engine.outstanding * engine.request
         rate = flying / arch.dram_latency
         wanted = min(engine.bandwidth.at(arch.clock), arch.dram_bytes_per_cycle)
-        if rate < limit * wanted:
+        least = limit if "dram" in engine.from_ else limit * _POSTED
+        if rate < least * wanted:
             figure = f"{show_bytes(flying)} in {arch.dram_latency} cycles: {rate:,.3g} B/cycle"
             most = wanted * arch.dram_latency / engine.request
             usual = f"{wanted:,.4g} B/cycle need {most:,.0f} requests of {engine.request} B"
             chip = "Arm Ethos-U65: 32 requests of 128 B for 500 cycles (archs/ethos-u65-like.yaml)"
             yield Sight(("copy", name, "outstanding"), figure, usual, chip)
+
+
+_POSTED = 0.5
+"""Of what loads need: hardly anything waits for a store."""
 
 
 def _copy_startup(seen: Subject, limit: float) -> Iterator[Sight]:

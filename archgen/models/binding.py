@@ -8,9 +8,8 @@ with sizes and roles is said at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import onnx
 from onnx import shape_inference
@@ -18,6 +17,7 @@ from onnx import shape_inference
 from archgen.models.errors import BatchError, ModelError, option
 from archgen.roles import Told, parse_roles, state_roles, tell
 from archgen.roles.net import ANONYMOUS
+from archgen.schema.mistakes import guess
 from archgen.zoo.shapes import without_data
 from compiler.api import other_ports
 
@@ -56,17 +56,19 @@ def bind(
     dims: Mapping[str, int],
     roles: Mapping[str, str],
     label: str,
+    options: Collection[str] = (),
 ) -> None:
     """Binds the free input dimensions of ``given``, where they stand in it.
 
     ``batch`` goes to the batch axis of each input that has one (1 where a free one is not given);
     ``dims`` are sizes by the name of a dimension or as ``input:axis``; ``roles`` say of inputs
-    what they are, and are kept in the model. ``label`` names it in messages.
+    what they are, and are kept in the model. ``label`` names it in messages, which know of
+    ``options`` that are sizes as well.
 
     Raises ``ModelError`` with every mistake, and ``BatchError`` where only this batch cannot be.
     """
     axes = list(_axes(given.graph, label))
-    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label))
+    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options))
     carrying = [axis for axis in axes if told.roles[axis.owner].axis == axis.index]
     values = {axis.symbol: 1 for axis in axes if told.is_unread(axis.owner)}
     values |= dict.fromkeys((axis.symbol for axis in carrying if not axis.fixed), batch or 1)
@@ -94,12 +96,16 @@ def bind(
 
 
 def seen(
-    given: onnx.ModelProto, dims: Mapping[str, int], roles: Mapping[str, str], label: str
+    given: onnx.ModelProto,
+    dims: Mapping[str, int],
+    roles: Mapping[str, str],
+    label: str,
+    options: Collection[str] = (),
 ) -> Told:
     """Inputs, outputs and roles of a model that stays free where ``dims`` bind nothing. Raises
     ``ModelError`` with every mistake."""
     axes = list(_axes(given.graph, label))
-    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label))
+    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options))
     values = {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims} | dict(dims)
     for axis in axes:
         if not axis.fixed and axis.symbol in values:
@@ -152,7 +158,9 @@ def _axes(graph: onnx.GraphProto, label: str) -> Iterator[_Axis]:
             yield _Axis(name, index, dim)
 
 
-def _wrong_dims(axes: list[_Axis], dims: Mapping[str, int], label: str) -> list[str]:
+def _wrong_dims(
+    axes: list[_Axis], dims: Mapping[str, int], label: str, options: Collection[str]
+) -> list[str]:
     free = {axis.symbol for axis in axes if not axis.fixed}
     places = {axis.place: axis for axis in axes}
     mistakes = []
@@ -165,11 +173,10 @@ def _wrong_dims(axes: list[_Axis], dims: Mapping[str, int], label: str) -> list[
             size = places[name].dim.dim_value
             mistakes.append(f"--dim {name}={value}: {label} fixes this dimension at {size}")
         elif name not in free and name not in places:
-            close = get_close_matches(name, free, 1)
-            guess = f"; did you mean {close[0]!r}?" if close else ""
-            known = ", ".join(sorted(free)) or "none"
+            known = sorted({*free, *options})
             mistakes.append(
-                f"--dim {name}={value}: {label} has no such free dimension{guess} (free: {known})"
+                f"--dim {name}={value}: {label} has no such free dimension{guess(name, known)} "
+                f"(free: {', '.join(known) or 'none'})"
             )
     return mistakes
 

@@ -51,7 +51,8 @@ class Extents:
 def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) -> Extents:
     """What `128`, `"128,512"`, `[128, 512]` or, with `ranges`, `"1..512"` ask for.
 
-    Raises ValueError: it is none of these.
+    Ranges may lie inside each other, as 1..128 in 1..512 (what does the wider one cost?), but not
+    overlap in part. Raises ValueError: it is none of these, or they do.
     """
     if isinstance(given, Extents):
         return given
@@ -69,7 +70,21 @@ def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) ->
         raise ValueError(
             f"{given!r}: expected a size such as 128, or several such as 128,512{more}"
         )
+    _check_overlaps(spans)
     return Extents(tuple(dict.fromkeys(whole)), tuple(dict.fromkeys(spans)))
+
+
+def _check_overlaps(spans: Sequence[Range]) -> None:
+    """Raises ValueError where ranges share a part of each: a typing error, mostly."""
+    rising = sorted(set(spans), key=lambda span: (span.low, -span.high))
+    for index, one in enumerate(rising):
+        for other in rising[index + 1 :]:
+            if one.low < other.low <= one.high < other.high:
+                apart, all_ = Range(one.high + 1, other.high), Range(one.low, other.high)
+                raise ValueError(
+                    f"{one} and {other} overlap in {Range(other.low, one.high)}; side by side they "
+                    f"are {one},{apart}, and as one {all_}"
+                )
 
 
 def _whole(text: str) -> int | None:

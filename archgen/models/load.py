@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
@@ -90,8 +90,8 @@ def open_model(
     """
     if batch is not None and batch < 1:
         raise ModelError(f"batch {batch} must be positive")
-    name, proto, free = _given(spec, batch, dims or {}, options or {})
-    bind(proto, batch, free, roles or {}, str(spec))
+    name, proto, free, known = _given(spec, batch, dims or {}, options or {})
+    bind(proto, batch, free, roles or {}, str(spec), known)
     return SourceModel(name, proto)
 
 
@@ -102,16 +102,16 @@ def roles_of(
 ) -> Told:
     """Inputs and outputs of the network that ``spec`` names, and the role of each input; arguments
     as for `open_model`, but what ``dims`` leave free stays free. Raises ``ModelError``."""
-    _, proto, free = _given(spec, None, dims or {}, {}, weights=False)
-    return seen(proto, free, roles or {}, str(spec))
+    _, proto, free, known = _given(spec, None, dims or {}, {}, weights=False)
+    return seen(proto, free, roles or {}, str(spec), known)
 
 
 def without_weights(
     spec: str | Path, batch: int | None, dims: Mapping[str, int], roles: Mapping[str, str]
 ) -> onnx.ModelProto:
     """As `open_model`, but initializers may be without data: for what follows from shapes."""
-    _, proto, free = _given(spec, batch, dims, {}, weights=False)
-    bind(proto, batch, free, roles, str(spec))
+    _, proto, free, known = _given(spec, batch, dims, {}, weights=False)
+    bind(proto, batch, free, roles, str(spec), known)
     return proto
 
 
@@ -121,12 +121,13 @@ def _given(
     dims: Mapping[str, int],
     options: Mapping[str, Option],
     weights: bool = True,
-) -> tuple[str, onnx.ModelProto, Mapping[str, int]]:
-    """The name of a model, what is in it, as it is in its file, and dimensions to be bound."""
+) -> tuple[str, onnx.ModelProto, Mapping[str, int], Collection[str]]:
+    """The name of a model, what is in it, as it is in its file, dimensions to be bound, and those
+    that are options of it."""
     if isinstance(spec, Path) or _is_path(spec):
         if options:
             raise ModelError(f"{spec} is a file: it takes no options ({', '.join(options)})")
-        return Path(spec).stem, _load(Path(spec)), dims
+        return Path(spec).stem, _load(Path(spec)), dims, ()
     name, _, text = spec.partition(":")
     merged: dict[str, Any] = {**_parsed_options(name, text), **options}
     if "weights" in merged:
@@ -136,7 +137,7 @@ def _given(
     options = _with_sizes(spec, given, {n: size for n, size in dims.items() if n in known})
     free = {n: size for n, size in dims.items() if n not in known}
     try:
-        return spec, build(name, weights=weights, **{_BATCH: 1, **options}), free
+        return spec, build(name, weights=weights, **{_BATCH: 1, **options}), free, known
     except ZooError as mistake:
         hint = "" if name in CATALOG else "; or give the path of an .onnx file"
         raise ModelError(f"{mistake}{hint}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -24,3 +25,6 @@ class About:
     """Revision of the repository that it was started in; `+`: with changes."""
     total: int = 0
     """Points that it consists of, finished or not."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Of its machines, by name: the file that describes them, or that they extend, as it was named
+    where the study was started."""

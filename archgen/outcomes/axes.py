@@ -24,7 +24,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from archgen.outcomes.columns import column
-from archgen.outcomes.frame import Frame, Record, records, sizes
+from archgen.outcomes.frame import Frame, Record, dimensions, records, sizes
 from archgen.outcomes.point import BUCKET, DIMENSION, FIELD, OPTION, SWITCH
 from archgen.scheduling import DEFAULT
 from archgen.schema.json_schema import arch_view
@@ -106,7 +106,7 @@ def axes(frame: Frame, archs: Mapping[str, Arch]) -> tuple[Axis, ...]:
         archs: machines by name; they know what a field is measured in.
     """
     rows = records(frame)
-    names = [*_given(frame, FIELD), *_given(frame, OPTION), *_given(frame, DIMENSION)]
+    names = [*_given(frame, FIELD), *_given(frame, OPTION), *dimensions(rows)]
     names += [*_given(frame, BUCKET), "batch", "dtype", *DEFAULT.columns, *_given(frame, SWITCH)]
     found = [axis_of(name, rows, archs) for name in names if name in frame and _varies(name, rows)]
     machines = _machines(rows, [axis for axis in found if axis.column.startswith(FIELD)])

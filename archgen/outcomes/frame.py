@@ -32,6 +32,7 @@ LayerRow = Row
 Frame = pd.DataFrame
 Record = dict[str, Any]
 """One row of a frame, by column."""
+_BATCH = f"{DIMENSION}batch"
 _DTYPES = {"text": "string", "whole": "Int64", "real": "float64", "truth": "boolean"}
 
 
@@ -124,9 +125,26 @@ def number(row: Record, column: str) -> float:
 
 
 def dimensions(rows: Sequence[Record]) -> list[str]:
-    """The columns of `rows` that are sizes of free input dimensions."""
+    """The columns of `rows` that are sizes of free input dimensions, without one that only repeats
+    the batch."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return [name for name in names if name.startswith(DIMENSION)]
+    return [
+        name
+        for name in names
+        if name.startswith(DIMENSION) and not (name == _BATCH and all(map(_says_batch, rows)))
+    ]
+
+
+def _says_batch(row: Record) -> bool:
+    size = row.get(_BATCH)
+    return bool(pd.isna(size)) or size == row.get("batch")
+
+
+def size_heading(name: str) -> str:
+    """What a table calls the column of a size: the dimension's name, where no other is called
+    that."""
+    short = name.removeprefix(DIMENSION)
+    return short if column(short) is None else name
 
 
 def sizes(row: Record) -> dict[str, int]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from archgen.outcomes.axes import axis_of
 from archgen.outcomes.estimated import has_figures
+from archgen.outcomes.frame import dimensions, size_heading
 from archgen.outcomes.holding import held_words
-from archgen.outcomes.point import DIMENSION, FIELD, Outcome
+from archgen.outcomes.point import FIELD, Outcome
 from archgen.outcomes.rows import column_word
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
@@ -166,10 +167,10 @@ def _swept_text(point: PointView, field: str) -> str:
 
 def lengths(points: Sequence[PointView]) -> list[Heading]:
     """The columns of free dimensions of networks in which points differ."""
-    names = [name for name in (points[0].row if points else {}) if name.startswith(DIMENSION)]
+    names = dimensions([point.row for point in points])
     varied = [name for name in names if len({point.get(name) for point in points}) > 1]
     said = "size of a free input dimension"
-    return [Heading(name.removeprefix(DIMENSION), title=said, key=name) for name in varied]
+    return [Heading(size_heading(name), title=said, key=name) for name in varied]
 
 
 def _length_column(heading: Heading) -> Made[PointView]:

@@ -6,8 +6,9 @@ pydantic finds the mistakes; this module says them, with what the record's schem
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -18,6 +19,8 @@ from archgen.schema.tree import Leaf, Node, Plain, Row, Table, broken_paths, chi
 from archgen.schema.view import View
 
 Record = TypeVar("Record", bound=BaseModel)
+_MUCH = 0.8
+"""How much of its spelling a key shares with one of another place that it may stand for."""
 _PLACES = 4
 """Most places that are named."""
 
@@ -30,6 +33,8 @@ class Reader(Generic[Record]):
     view: View
     root: str
     """What paths in messages start with."""
+    meant: Mapping[str, str] = field(default_factory=dict)
+    """Keys that it does not have, by which people mean something that it has: what to write."""
 
     def attempt(self, value: Plain) -> tuple[Record | None, list[ErrorDetails]]:
         """The record that `value` holds, or pydantic's complaints."""
@@ -68,6 +73,9 @@ class Reader(Generic[Record]):
 
     def _unknown(self, tree: Table, path: Path) -> Mistake:
         holder, key = path[:-1], str(path[-1])
+        where, place = dotted(holder, self.root), position(tree, path, key=True)
+        if key in self.meant and not holder:
+            return Mistake(place, where, f"unknown key {key!r}; {self.meant[key]}")
         known = self.view.keys(self.view.at(holder))
         near = guess(key, known)
         alike = any(name.startswith(key[:4]) for name in known)  # misspelled rather than misplaced
@@ -76,9 +84,15 @@ class Reader(Generic[Record]):
             near = f"{near.removesuffix('?')}, or is it for {elsewhere}?"
         elif elsewhere:
             near = f"; it is a key of {elsewhere}"
-        hint = near or f"; expected one of {listed(known)}"
-        where, place = dotted(holder, self.root), position(tree, path, key=True)
+        hint = near or self._misspelt(key) or f"; expected one of {listed(known)}"
         return Mistake(place, where, f"unknown key {key!r}{hint}")
+
+    def _misspelt(self, key: str) -> str:
+        """The key of another place that is spelled much like this one."""
+        names = dict.fromkeys(name for name, _ in self.view.places())
+        near = next(iter(get_close_matches(key, names, 1, _MUCH)), "")
+        where = self._elsewhere(near) if near else ""
+        return f"; did you mean {near!r} of {where}?" if where else ""
 
     def _elsewhere(self, key: str) -> str:
         """Where a key would be right, if there are few such places."""

@@ -46,6 +46,8 @@ class Variant:
     arch: Arch
     family: str
     settings: tuple[Setting, ...] = ()
+    file: str = ""
+    """That describes the machine, or that it extends; empty: none is known."""
 
 
 Choice = Mapping[str, Node]

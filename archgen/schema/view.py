@@ -61,19 +61,22 @@ class View:
 
     def holders(self, key: str) -> list[str]:
         """The mappings that take `key`, dotted, as `archs[]` for those in a list."""
-        return list(dict.fromkeys(self._holders(key, self.root, "", ())))
+        return list(dict.fromkeys(at for name, at in self.places() if name == key))
 
-    def _holders(self, key: str, node: Schema, at: str, above: tuple[int, ...]) -> Iterator[str]:
+    def places(self) -> Iterator[tuple[str, str]]:
+        """Every key of every mapping whose keys are fixed, and that mapping, dotted."""
+        return self._places(self.root, "", ())
+
+    def _places(self, node: Schema, at: str, above: tuple[int, ...]) -> Iterator[tuple[str, str]]:
         for option in self._options(self.resolved(node)):
             if id(option) in above:  # a part that holds parts of its kind
                 continue
             below = (*above, id(option))
             if "items" in option:
-                yield from self._holders(key, option["items"], f"{at}[]", below)
+                yield from self._places(option["items"], f"{at}[]", below)
             for name, each in option.get("properties", {}).items():
-                if name == key:
-                    yield at
-                yield from self._holders(key, each, f"{at}.{name}", below)
+                yield name, at
+                yield from self._places(each, f"{at}.{name}", below)
 
     def words(self, node: Schema) -> list[str]:
         """Words that a value, or each item of a list, may be, where they are fixed."""

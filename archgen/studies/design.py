@@ -24,7 +24,7 @@ from archgen.outcomes.point import BUCKET, DIMENSION, FIELD, Point, Row
 from archgen.process.guard import Bounds, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
-from archgen.schema import load_all
+from archgen.schema.load import Loaded, load_files
 from archgen.schema.mistakes import guess, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
@@ -199,9 +199,14 @@ def _listed(given: Several[Item]) -> Sequence[Item]:
 def _machines(given: Sequence[Named | Arch | Variant]) -> tuple[list[Variant], list[str]]:
     ready = [m for m in given if isinstance(m, Variant)]
     ready += [Variant(arch, arch.name) for arch in given if isinstance(arch, Arch)]
-    read, mistakes = load_all([name for name in given if isinstance(name, str | PathLike)])
-    machines = [*ready, *(Variant(arch, arch.name) for arch in read)]
+    read, mistakes = load_files([name for name in given if isinstance(name, str | PathLike)])
+    machines = [*ready, *map(as_variant, read)]
     return machines, [*map(str, mistakes), *twice(machines)]
+
+
+def as_variant(loaded: Loaded) -> Variant:
+    """The machine of a file, with no field changed."""
+    return Variant(loaded.arch, loaded.arch.name, file=str(loaded.path))
 
 
 def twice(machines: Sequence[Variant]) -> list[str]:

@@ -153,10 +153,24 @@ def study_schema() -> dict[str, Any]:
     return {"$schema": dialect, **whole, "title": "archgen study"}
 
 
+_COMMAND = "the command says it: archgen study FILE --{}"
+_MEANT = {
+    "options": "those of the compiler stand in 'compiler', of passes in 'compiler: {passes: ...}', "
+    "of a network in its name (resnet50:image=160)",
+    "space": "fields and their values stand in 'explore: {parameters: ...}', or in 'archs: "
+    "[{extends: ..., sweep: ...}]' where all are run",
+    "networks": "did you mean 'models'?",
+    "machines": "did you mean 'archs'?",
+    **{name: _COMMAND.format(name) for name in ("out", "jobs", "memory", "executor", "budget")},
+    "plots": _COMMAND.format("no-plots"),
+}
+"""What stands elsewhere in a study, or not in its file."""
+
+
 @cache
 def reader() -> Reader[StudyFile]:
     """Reads study files."""
-    return Reader(StudyFile, View(StudyFile.model_json_schema(by_alias=True)), STUDY.root)
+    return Reader(StudyFile, View(StudyFile.model_json_schema(by_alias=True)), STUDY.root, _MEANT)
 
 
 def read_study(path: Path, shown: str) -> tuple[StudyFile | None, Table | None, list[Mistake]]:

@@ -12,11 +12,11 @@ import sqlite3
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from archgen.files import read_sealed
 from archgen.outcomes.figures import figure_of
@@ -24,7 +24,7 @@ from archgen.outcomes.frame import Record
 from archgen.outcomes.point import BUCKET, DIMENSION
 from archgen.scheduling import DEFAULT
 from archgen.studies.design import StudyError
-from archgen.studies.made import machine_hash
+from archgen.studies.made import changed_leaves, machine_hash
 from archgen.studies.results import MANIFEST
 from archgen.studies.store import read_run
 from simmodel.arch import Arch
@@ -42,7 +42,9 @@ columns that say so), its usual figures, all columns as JSON, and the machine as
 _FORMAT = 1
 _FIGURES = ("latency_ms", "energy_mj", "area_mm2", "dram_bytes")
 _COLUMNS = ("folder", "made", "version", "code", "git", "machine", "network", "point")
-_CAUSES = ("machine", "network", "archgen")
+CAUSES = ("machine", "network", "archgen")
+State: TypeAlias = tuple[str, str, str]
+"""Hashes of the three."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Run:
         return datetime.fromisoformat(self.made).astimezone()
 
     @property
-    def state(self) -> tuple[str, str, str]:
+    def state(self) -> State:
         """Hashes of what it was made of."""
         return self.machine, self.network, self.code
 
@@ -78,6 +80,9 @@ class Step:
 
     run: Run
     before: Run | None
+    alone: Mapping[str, float] = field(default_factory=dict)
+    """Of several causes at once those whose own share is known, as the latency with it in multiples
+    of that without: some other result has only it, or all but it."""
 
     @property
     def causes(self) -> tuple[str, ...]:
@@ -85,7 +90,7 @@ class Step:
         say what it was made of."""
         if self.before is None:
             return ()
-        pairs = list(zip(_CAUSES, self.before.state, self.run.state, strict=True))
+        pairs = list(zip(CAUSES, self.before.state, self.run.state, strict=True))
         found = [name for name, old, new in pairs if old != new and old and new]
         return tuple(found) or ("unknown",)
 
@@ -94,21 +99,20 @@ class Step:
         """The latency as a multiple of the one before."""
         if self.before is None:
             return None
-        old, new = (figure_of(run.figures, "latency_ms") for run in (self.before, self.run))
-        return new / old if old > 0 and new > 0 else None
+        return _ratio(self.before, self.run)
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Fields of the machine that differ: `memories.local.size 65536 -> 131072`."""
         if self.before is None or "machine" not in self.causes:
             return ()
-        old, new = (_leaves(run.fields) for run in (self.before, self.run))
-        names = [n for n in dict.fromkeys([*old, *new]) if n not in ("name", "description")]
-        return tuple(
-            f"{n} {old.get(n, 'none')} -> {new.get(n, 'none')}"
-            for n in names
-            if old.get(n) != new.get(n)
-        )
+        changed = changed_leaves(self.before.fields, self.run.fields)
+        return tuple(f"{name} {_said(old)} -> {_said(new)}" for name, (old, new) in changed.items())
+
+
+def _ratio(before: Run, after: Run) -> float | None:
+    old, new = (figure_of(run.figures, "latency_ms") for run in (before, after))
+    return new / old if old > 0 and new > 0 else None
 
 
 def steps(runs: Iterable[Run], since: datetime | None = None) -> list[Step]:
@@ -117,13 +121,37 @@ def steps(runs: Iterable[Run], since: datetime | None = None) -> list[Step]:
     by_point = sorted(runs, key=lambda run: (run.point, run.when))
     found: list[Step] = []
     for _, held in groupby(by_point, key=lambda run: run.point):
-        states: dict[tuple[str, str, str], list[Run]] = {}
+        states: dict[State, list[Run]] = {}
         for run in held:
             states.setdefault(run.state, []).append(run)
-        line = [_best(made) for made in states.values()]
-        found += [Step(line[0], None), *(Step(new, old) for old, new in pairwise(line))]
+        best = {state: _best(made) for state, made in states.items()}
+        line = [*best.values()]
+        found.append(Step(line[0], None))
+        found += [Step(new, old, _alone(old, new, best)) for old, new in pairwise(line)]
     late = [step for step in found if since is None or step.run.when >= since]
     return sorted(late, key=lambda step: (step.run.when, step.run.point))
+
+
+def _alone(old: Run, new: Run, known: Mapping[State, Run]) -> dict[str, float]:
+    """What single causes did where several came at once, as far as `known` results say it."""
+    differ = [at for at, told in enumerate(new.state) if told != old.state[at]]
+    if len(differ) < 2 or not all((*old.state, *new.state)):
+        return {}
+    found: dict[str, float] = {}
+    for index in differ:
+        with_it, without = [*old.state], [*new.state]
+        with_it[index], without[index] = new.state[index], old.state[index]
+        pairs = ((old, known.get(_state(with_it))), (known.get(_state(without)), new))
+        ratios = (_ratio(one, other) for one, other in pairs if one and other)
+        ratio = next((each for each in ratios if each is not None), None)
+        if ratio is not None:
+            found[CAUSES[index]] = ratio
+    return found
+
+
+def _state(hashes: Sequence[str]) -> State:
+    machine, network, code = hashes
+    return machine, network, code
 
 
 def _best(runs: Sequence[Run]) -> Run:
@@ -243,12 +271,5 @@ def _identity(row: Mapping[str, Any]) -> str:
     return json.dumps({name: row.get(name) for name in (*names, *sorted(more))})
 
 
-def _leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Dotted field -> value."""
-    if not isinstance(value, Mapping):
-        return {path: value}
-    return {
-        name: leaf
-        for key, below in value.items()
-        for name, leaf in _leaves(below, f"{path}.{key}" if path else str(key)).items()
-    }
+def _said(value: Any) -> Any:
+    return "none" if value is None else value

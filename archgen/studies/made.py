@@ -6,6 +6,7 @@ is then known without running anything. The machine is kept whole, so that its f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +16,9 @@ from archgen.cache import code_version, content_hash
 from archgen.outcomes.point import Point
 from archgen.process.git import revision
 from simmodel.arch import Arch
+
+_WORDS = ("name", "description")
+"""Of a machine: how it is called, which changes nothing."""
 
 
 def made_of(point: Point) -> dict[str, Any]:
@@ -31,8 +35,30 @@ def made_of(point: Point) -> dict[str, Any]:
     }
 
 
+def changes(old: Arch, new: Arch) -> dict[str, tuple[Any, Any]]:
+    """Fields in which two machines differ, dotted, with both values."""
+    before, after = (each.model_dump(mode="json", by_alias=True) for each in (old, new))
+    return changed_leaves(before, after)
+
+
+def changed_leaves(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """As `changes`, of machines as they are stored; None where one has no such field."""
+    before, after = _leaves(old), _leaves(new)
+    names = [n for n in dict.fromkeys([*before, *after]) if n not in _WORDS]
+    return {n: (before.get(n), after.get(n)) for n in names if before.get(n) != after.get(n)}
+
+
+def _leaves(value: Any, path: str = "") -> dict[str, Any]:
+    """Dotted field -> value."""
+    if not isinstance(value, Mapping):
+        return {path: value}
+    return {
+        name: leaf
+        for key, below in value.items()
+        for name, leaf in _leaves(below, f"{path}.{key}" if path else str(key)).items()
+    }
+
+
 def machine_hash(arch: Arch) -> str:
     """A hash of all of a machine but how it is called."""
-    return content_hash(
-        arch.model_dump(mode="json", by_alias=True, exclude={"name", "description"})
-    )
+    return content_hash(arch.model_dump(mode="json", by_alias=True, exclude=set(_WORDS)))

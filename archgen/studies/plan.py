@@ -18,7 +18,7 @@ from archgen.extensions import Extension, known
 from archgen.knobs import combinations_of
 from archgen.models.extents import extents, shapes
 from archgen.scheduling import Scheduling, choices
-from archgen.schema.load import load_all
+from archgen.schema.load import load_files
 from archgen.schema.mistakes import Mistake, dotted
 from archgen.schema.mistakes import Path as TreePath
 from archgen.schema.shipped import locate
@@ -36,7 +36,15 @@ from archgen.schema.variants import (
     value_of,
     variant,
 )
-from archgen.studies.design import Design, StudyError, Workload, extended, twice, wrong_besides
+from archgen.studies.design import (
+    Design,
+    StudyError,
+    Workload,
+    as_variant,
+    extended,
+    twice,
+    wrong_besides,
+)
 from archgen.studies.file import Compiler, Machines, Network, StudyFile, checked, read_study
 
 MOST = 20_000
@@ -173,14 +181,14 @@ class Maker:
     def _machines(self, entry: str | Machines, path: TreePath) -> list[Variant]:
         if isinstance(entry, Machines):
             return list(self._family(entry, path))
-        archs, mistakes = load_all([self._file(entry)])
+        found, mistakes = load_files([self._file(entry)])
         for mistake in mistakes:
             where = mistake.at.file == self._file(entry) and not mistake.at.line
             if where:
                 self.say(path, [f"{entry!r}: {mistake.message}"])
             else:
                 self.mistakes.append(mistake)
-        return [Variant(arch, arch.name) for arch in archs]
+        return [as_variant(loaded) for loaded in found]
 
     def base(self, file: StudyFile) -> tuple[Table, str] | None:
         """The tree of the only machine of a file, and the file that it extends."""
@@ -215,7 +223,7 @@ class Maker:
         found = self._extended(entry, (*path, "extends"))
         if found is None:
             return
-        base, _ = found
+        base, named = found
         common = self._values((*path, "set"))
         swept = {f: self._row((*path, "sweep", f), values) for f, values in entry.sweep.items()}
         cases = [self._values((*path, "cases", index)) for index in range(len(entry.cases))]
@@ -231,7 +239,7 @@ class Maker:
             made, wrong = variant(base, choice, template, common)
             self._keep(wrong, path)
             if made is not None:
-                yield made
+                yield replace(made, file=named)
 
     def _keep(self, wrong: list[Mistake], path: TreePath) -> None:
         """Mistakes of a machine of the family at `path`: those of its name where this file gives

@@ -159,6 +159,7 @@ def about(design: Design, points: Sequence[Point], command: str = "") -> About:
         time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         revision(Path.cwd()),
         len(points),
+        {each.arch.name: each.file for each in design.machines if each.file},
     )
 
 

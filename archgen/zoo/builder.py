@@ -71,8 +71,8 @@ class Builder:
         self.graph.name = name
         self.weights = weights
         self.random = np.random.Generator(np.random.SFC64(seed))
-        self._constants: dict[str, str] = {}
-        self._asked = 0
+        self._unread: dict[str, onnx.TensorProto] = {}
+        self._names: dict[str, str] = {}
 
     # Graph ends
 
@@ -127,19 +127,16 @@ class Builder:
         return name
 
     def constant(self, values: NDArray[Any]) -> str:
-        """Adds a structural constant (shape, index, scalar), shared among equal ones.
+        """Adds a structural constant (shape, index, scalar); what is returned stands for it among
+        the inputs of nodes, several where they share it.
 
-        Its name tells how many were asked for before: another length, at which other two are
-        equal, leaves it as it is.
+        It is named after the first node that reads it, and not shared because it equals another:
+        at each length of a network its nodes read constants of the same names.
         """
-        tensor = onnx.numpy_helper.from_array(np.asarray(values))
-        key = tensor.SerializeToString().hex()
-        number, self._asked = self._asked, self._asked + 1
-        if key not in self._constants:
-            tensor.name = f"constant_{number}"
-            self.graph.initializer.append(tensor)
-            self._constants[key] = tensor.name
-        return self._constants[key]
+        stands = f"constant {len(self._names) + len(self._unread)}"
+        self._unread[stands] = self.graph.initializer.add()
+        self._unread[stands].CopyFrom(onnx.numpy_helper.from_array(np.asarray(values)))
+        return stands
 
     def scalar(self, value: float) -> str:
         """A float32 constant of rank 0."""
@@ -156,8 +153,15 @@ class Builder:
     ) -> list[str]:
         """Appends one node and returns the names of what it writes."""
         written = [name] if outputs == 1 else [f"{name}.{index}" for index in range(outputs)]
-        self.graph.node.append(helper.make_node(kind, inputs, written, name, **attributes))
+        read = [self._named(given, f"{name}.input{at}") for at, given in enumerate(inputs)]
+        self.graph.node.append(helper.make_node(kind, read, written, name, **attributes))
         return written
+
+    def _named(self, given: str, name: str) -> str:
+        """The name of an input; a constant that nothing has read is now called `name`."""
+        if given in self._unread:
+            self._unread.pop(given).name = self._names[given] = name
+        return self._names.get(given, given)
 
     def convolution(
         self,

@@ -54,10 +54,12 @@ def gpt2(
     (spot,) = net.node("Gather", "wpe", [spots, places], axis=0)
     (embedded,) = net.node("Add", "embedded", [words, spot])
     x = Tensor(embedded, (batch, sequence, hidden), Moments.standard(hidden))
+    mask = np.tri(sequence, past + sequence, past, dtype=np.bool_)[np.newaxis, np.newaxis]
+    seen = net.constant(mask) if sequence > 1 else None
     for index in range(layers):
         name = f"h.{index}"
         y = layer_norm(net, f"{name}.ln_1", x)
-        x = net.add(f"{name}.attn.add", x, _attention(net, name, y, heads, index, past))
+        x = net.add(f"{name}.attn.add", x, _attention(net, name, y, heads, index, past, seen))
         y = linear(net, f"{name}.mlp.c_fc", layer_norm(net, f"{name}.ln_2", x), 4 * hidden)
         y = linear(net, f"{name}.mlp.c_proj", _gelu(net, f"{name}.mlp.gelu", y), hidden)
         x = net.add(f"{name}.mlp.add", x, y)
@@ -68,8 +70,11 @@ def gpt2(
     net.output("logits", Tensor(logits, (batch, vocabulary), Moments.standard(vocabulary)))
 
 
-def _attention(net: Builder, name: str, x: Tensor, heads: int, layer: int, past: int) -> Tensor:
-    """Causal attention and its output projection."""
+def _attention(
+    net: Builder, name: str, x: Tensor, heads: int, layer: int, past: int, seen: str | None
+) -> Tensor:
+    """Attention to the tokens that are ``seen``, all where it is None, and its output
+    projection."""
     batch, tokens, hidden = x.shape
     width, end = hidden // heads, past + tokens
     joint = linear(net, f"{name}.attn.c_attn", x, 3 * hidden, _PEAKED)
@@ -90,8 +95,7 @@ def _attention(net: Builder, name: str, x: Tensor, heads: int, layer: int, past:
     (scores,) = net.node("MatMul", f"{name}.attn.scores", [query, turned])
     root = net.scalar(math.sqrt(width))
     (scores,) = net.node("Div", f"{name}.attn.scaled", [scores, root])
-    if tokens > 1:
-        seen = net.constant(np.tri(tokens, end, past, dtype=np.bool_)[np.newaxis, np.newaxis])
+    if seen is not None:
         given = [seen, scores, net.scalar(_MASKED)]
         (scores,) = net.node("Where", f"{name}.attn.masked", given)
     (weights,) = net.node("Softmax", f"{name}.attn.weights", [scores], axis=-1)

@@ -13,17 +13,22 @@ from host_only import HOST_ONLY, small_model
 import archgen
 from archgen.cli import compare as verb
 from archgen.cli.compare import Share, compare
-from archgen.cli.compare_report import gate_lines, lines
+from archgen.cli.compare_report import gate_findings, gate_lines, lines
+from archgen.cli.gates import Finding, annotation
 from archgen.cli.main import cli
+from archgen.outcomes.about import About
 from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
 from archgen.schema import load_arch
+from archgen.schema.shipped import locate
 from archgen.studies.comparison import StudyComparison
 from archgen.studies.comparison import compare as compared
 from archgen.studies.design import StudyError
-from archgen.studies.gates import gates_of, judged
+from archgen.studies.gates import gates_of, judged, usual_gates
 from archgen.studies.results import Study
+from archgen.studies.sides import Side
 from archgen.studies.sweep import study
+from simmodel.arch import Arch
 
 NONE = dict.fromkeys((f"stall_{cause}" for cause in STALLS), 0.0)
 
@@ -43,6 +48,35 @@ def point(arch: str = "edge", batch: int = 1, cycles: int = 1000, **more: Any) -
         for node, end in ends.items()
     ]
     return Outcome(f"{arch} {batch}", "", row | more, layers)
+
+
+def test_what_got_worse_is_annotated_at_the_field_of_the_machine_that_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file that a study read, where it is changed; its top where nothing of it is; no place
+    for a machine of elsewhere."""
+    monkeypatch.chdir(tmp_path)
+    own = "extends: soma-edge\nname: edge\nmemories:\n  local:\n    size: 4 MiB\n"
+    Path("edge.yaml").write_text(own)
+    edge, plain = load_arch("edge.yaml"), load_arch("soma-edge").model_copy(update={"name": "edge"})
+    shipped = str(locate("soma-edge")[0])
+
+    def finding(before: Arch, file: str) -> Finding:
+        sides = (
+            Study((point(cycles=cycles),), (arch,), About(files={"edge": file}))
+            for cycles, arch in ((1000, before), (2000, edge))
+        )
+        studies = list(sides)
+        found = compared(*studies)
+        [only] = gate_findings(found, judged(found, usual_gates(0.01), True), studies)
+        return only
+
+    assert (finding(plain, "edge.yaml").file, finding(plain, "edge.yaml").line) == ("edge.yaml", 5)
+    assert annotation(finding(plain, "edge.yaml")).startswith(
+        "::error file=edge.yaml,line=5,title=got worse::edge net batch 1: latency_ms 0.001 -> 0.002"
+    )
+    assert finding(edge, "edge.yaml").line == 1
+    assert {finding(plain, file).file for file in (shipped, "gone.yaml", "")} == {""}
 
 
 def of(*outcomes: Outcome, **options: Any) -> Study:
@@ -323,9 +357,9 @@ def test_gates_end_with_a_code_of_their_own(
         return worse
 
     monkeypatch.setattr(verb, "compared", answer)
-    monkeypatch.setattr(verb, "sides", lambda texts, runs: texts)
+    monkeypatch.setattr(verb, "sides", lambda texts, _: [Side(text, of()) for text in texts])
     result = CliRunner().invoke(cli, ["compare", *gates, "before", "after"])
-    assert given == ["before", "after"]
+    assert given == [Side("before", of()), Side("after", of())]
     assert (2 if isinstance(result.exception, StudyError) else result.exit_code) == code
 
 

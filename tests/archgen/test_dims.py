@@ -12,8 +12,9 @@ from host_only import HOST_ONLY
 from onnx import TensorProto, helper
 
 from archgen.cli.main import cli
+from archgen.cli.summary import results_table
 from archgen.models.extents import extents
-from archgen.outcomes.axes import workload
+from archgen.outcomes.axes import axes, workload
 from archgen.plots.saving import point_folder
 from archgen.studies.comparison import compare
 from archgen.studies.design import StudyError
@@ -70,6 +71,26 @@ def test_a_study_file_sweeps_sizes_filters_them_and_yields_to_the_command_line(
     assert "3 points" in listed.output and "old + new" in listed.output
     changed = CliRunner().invoke(cli, ["study", str(path), "--dim", "seq=7", "--dry-run"])
     assert "2 points" in changed.output
+
+
+def test_no_two_columns_of_a_table_have_one_heading(tmp_path: Path) -> None:
+    """The batch that is a free dimension stands once; a dimension with the name of a figure keeps
+    what columns of sizes start with."""
+    shape = ["batch", "status", 2]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ports[:1], ports[1:])
+    net = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), net)
+    asked = {"plots": False, "tools": HOST_ONLY, "effort": 0}
+    sizes = {"batch": [1, 3], "status": [4, 5]}
+    found = study("ascend-310-like", net, dims=sizes, out=tmp_path / "out", **asked)
+    table = results_table(found.frame)
+    headings = [str(column.header) for column in table.columns]
+    assert headings[:5] == ["architecture", "model", "dim.status", "batch", "dtype"]
+    assert len(set(headings)) == len(headings)
+    assert found.frame["dim.batch"].tolist() == found.frame["batch"].tolist()
+    assert workload(found.frame.iloc[-1].to_dict()) == "net, status 5, batch 3"
+    assert [axis.column for axis in axes(found.frame, {})] == ["dim.status", "batch"]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import archgen
@@ -15,6 +19,7 @@ from archgen.models.errors import ModelError
 from archgen.models.extents import Extents, Range, extents
 from archgen.models.family import open_family
 from archgen.models.load import open_model
+from archgen.outcomes.rows import host_calls
 from archgen.studies.design import StudyError
 from archgen.studies.family import prepare_family
 from archgen.studies.plan import load_study
@@ -87,6 +92,13 @@ def test_dimensions_of_a_zoo_network_are_its_options() -> None:
         open_model("dlrm:rows=9,tables=2", dims={"rows": 3})
     with pytest.raises(ModelError, match=r"--dim sequence=1: .* has no such free dimension"):
         open_family("dlrm:rows=9", None, {}, {"sequence": Range(1, 3)}, {})
+    with pytest.raises(ModelError) as found:
+        open_model("gpt2", dims={"pasts": 3, "sequenc": 1})
+    assert str(found.value).splitlines() == [
+        f"--dim {asked}: gpt2 has no such free dimension; did you mean {meant!r}? (free: batch, "
+        "heads, hidden, layers, past, positions, sequence, vocabulary)"
+        for asked, meant in (("pasts=3", "past"), ("sequenc=1", "sequence"))
+    ]
     with pytest.raises(ModelError, match="over its 16 positions"):
         open_family(GPT2, None, {}, {"past": Range(1, 99)}, {})
 
@@ -96,6 +108,36 @@ def test_ranges_are_read() -> None:
     for wrong in ("0..8", "8..1", "1..", "1...8", "1..8"):
         with pytest.raises(ValueError, match="expected a size such as 128"):
             extents(wrong, ranges=wrong != "1..8")
+
+
+def test_ranges_that_share_a_part_of_each_are_refused() -> None:
+    """One inside another is a question about the wider one; the same twice is the same."""
+    assert extents("1..9, 1..4, 1..9", ranges=True) == Extents((), (Range(1, 9), Range(1, 4)))
+    with pytest.raises(ValueError, match=re.escape("1..4 and 3..9 overlap in 3..4")) as found:
+        extents("3..9, 12, 1..4", ranges=True)
+    assert str(found.value).endswith("side by side they are 1..4,5..9, and as one 1..9")
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4))
+def test_ranges_are_taken_where_each_two_are_apart_or_one_within_the_other(
+    spans: list[tuple[int, int]],
+) -> None:
+    held = [set(range(low, low + more + 1)) for low, more in spans]
+    good = all(not a & b or a <= b or b <= a for a in held for b in held)
+    with nullcontext() if good else pytest.raises(ValueError, match="overlap"):
+        extents(",".join(f"{low}..{low + more}" for low, more in spans), ranges=True)
+
+
+@pytest.mark.parametrize("arch", ["mcu-npu", "gemmini-16"])
+def test_a_decoder_that_the_host_normalizes_has_one_program_from_a_single_token_on(
+    arch: str,
+) -> None:
+    """At 2 tokens a bound of the positions equals the exponent of the norm."""
+    spec = "llama:layers=1,hidden=16,heads=2,groups=1,wide=16"
+    family = archgen.load_family(spec, dims={"sequence": (1, 4)})
+    program = archgen.compile_model(family, archgen.load_arch(arch), dtype="int8", effort=0)
+    assert [(r.name, r.low, r.high) for r in program.registers] == [("sequence", 1, 4)]
+    assert host_calls(program)
 
 
 def test_a_study_runs_one_program_of_a_range_at_several_sizes(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,47 @@ def test_of_results_of_one_state_the_quickest_counts_from_the_first_on() -> None
     """A borrowed schedule, and a result that is run again, are no change."""
     [only] = steps([run(1, 4.0), run(2, 3.0), run(3, 4.0)])
     assert (only.run.when.day, only.run.figures["latency_ms"]) == (1, 3.0)
+
+
+def test_of_three_causes_at_once_those_are_known_that_some_result_has_alone() -> None:
+    """On the 9th machine, network and archgen are others: 4 ms became 6. Of the old network on the
+    new machine with the old archgen there is a result of 2 ms, so the machine alone is x 0.5; the
+    new machine and network with the old archgen take 5 ms, so archgen alone is x 1.2."""
+    both = [run(1, 4.0), run(9, 6.0, "m2", "n2", "c2")]
+    [_, at_once] = steps(both)
+    assert at_once.causes == ("machine", "network", "archgen")
+    assert (at_once.alone, at_once.ratio) == ({}, 1.5)
+    late = [run(10, 2.0, "m2"), run(11, 5.0, "m2", "n2")]
+    [_, known, back, again] = steps([*both, *late])
+    assert known.alone == {"machine": 0.5, "archgen": 1.2}
+    assert [step.causes for step in (back, again)] == [("network", "archgen"), ("network",)]
+    assert back.alone == {"network": pytest.approx(2 / 5), "archgen": pytest.approx(5 / 6)}
+    assert again.alone == {}
+    assert steps([run(1, 4.0, "", "n", "c"), run(2, 5.0, "m", "n2", "c2")])[1].alone == {}
+
+
+def test_the_verb_tells_three_causes_apart_and_how_the_others_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def of(day: int, ms: float, *made: str) -> Run:
+        return replace(run(day, ms, *made), point="{}")
+
+    line = [replace(of(1, 4.0), git="1a2b3c4+"), of(9, 6.0, "m2", "n2", "c2")]
+    monkeypatch.setattr("archgen.cli.history.runs_of", lambda folders, index: line)
+    told = CliRunner().invoke(cli, ["history", "out"]).output
+    assert "machine, network and archgen" in told
+    assert (
+        "edge net since 2026-11-09: machine, network and archgen changed at once; a result with "
+        "one of them as it was, in any of the folders, tells them apart: archgen compare "
+        "edge.yaml@1a2b3c4 edge.yaml --model net\n" in told
+    )
+    assert "2 results of 1 points; 1 changes: 1 by the machine, the network and archgen" in told
+    line += [of(10, 2.0, "m2"), of(11, 5.0, "m2", "n2")]
+    told = CliRunner().invoke(cli, ["history", "out", "--json"]).output
+    assert json.loads(told)[0]["machine_ratio"] == 0.5
+    told = CliRunner().invoke(cli, ["history", "out"]).output
+    assert "machine (x 0.500), network and archgen (x 1.200)" in told
+    assert "at once" not in told
 
 
 def test_what_was_not_kept_is_unknown() -> None:

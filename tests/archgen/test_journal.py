@@ -25,6 +25,8 @@ def test_the_journal_holds_what_machines_have(tmp_path: Path) -> None:
     held = optuna.load_study(study_name=journal.study_name, storage=storage)
     assert tuple(held.metric_names) == result.exploration.measures
     done = [trial for trial in held.trials if trial.user_attrs.get("verdict") == "ran"]
+    states = {trial.user_attrs.get("verdict"): trial.state.name for trial in held.trials}
+    assert (states["ran"], states["screened"]) == ("COMPLETE", "PRUNED")
     fields = {judged.machine.arch.name: judged for judged in result.full}
     assert {trial.user_attrs["name"] for trial in done} <= set(fields)
     for trial in done:

@@ -151,6 +151,12 @@ BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "dram-large": (EDGE, {"memories": {"dram": {"size": "1025 GiB"}}},
                    {"memories": {"dram": {"size": "1024 GiB"}}}),
     "host-link": (EDGE, {"host": {"bandwidth": "901 GB/s"}}, {"host": {"bandwidth": "899 GB/s"}}),
+    "memory-instant": (EDGE, {"memories": {"local": {"latency": 0}}},
+                       {"memories": {"local": {"latency": 1}}}),
+    "startup-none": (EDGE, {"vector": {"startup": 0}}, {"vector": {"startup": 1}}),
+    "array-thin": (FINE, {"matrix": {"rows": 1}}, {"matrix": {"rows": 2}}),
+    "host-slow": (EDGE, {"host": {"bandwidth": "99 MB/s"}}, {"host": {"bandwidth": "101 MB/s"}}),
+    "host-late": (EDGE, {"host": {"latency": "1.1 ms"}}, {"host": {"latency": "0.9 ms"}}),
 }  # fmt: skip
 
 
@@ -242,9 +248,13 @@ def test_a_chip_that_holds_whole_networks_needs_little_dram() -> None:
         ("matrix.startup", "16000 cycles"), ("vector.startup", "8000 cycles"),
         ("memories.local.latency", "4000 cycles"), ("front_end.queue_depth", 16000),
         ("front_end.tokens", 64000), ("host.bandwidth", "8000 GB/s"),
+        ("host.bandwidth", "8 MB/s"), ("host.latency", "10 ms"), ("copy.load.startup", "0 cycles"),
+        ("copy.load.outstanding", 1), ("copy.store.outstanding", 1), ("matrix.cols", 1),
     ],
 )  # fmt: skip
-def test_a_unit_mistaken_by_a_thousand_is_seen(field: str, thousand: object) -> None:
+def test_a_unit_mistaken_by_a_thousand_or_a_placeholder_is_seen(
+    field: str, thousand: object
+) -> None:
     over: dict[str, Any] = {}
     part = over
     *above, last = field.split(".")

@@ -115,6 +115,20 @@ def test_batch_is_the_first_extent_of_inputs_and_outputs(name: str) -> None:
     assert count(proto).parameters == single.parameters
 
 
+@pytest.mark.parametrize(("name", "option"), [("llama", "sequence"), ("gpt2", "past")])
+def test_nodes_of_all_lengths_read_constants_of_the_same_names(name: str, option: str) -> None:
+    """Also at a length that equals another number of the network, or needs no mask."""
+    own = {**SMALL[name], "sequence": 1}
+    read = []
+    for length in (1, 2, 4, 9):
+        graph = build(name, weights=False, **{**own, option: length}).graph
+        held = {tensor.name for tensor in graph.initializer}
+        read.append({node.name: [n for n in node.input if n in held] for node in graph.node})
+    common = set.intersection(*map(set, read))
+    assert sum(bool(read[0][node]) for node in common) > 30
+    assert all(seen[node] == read[0][node] for seen in read for node in common)
+
+
 def test_equal_arguments_give_equal_bytes_and_seeds_differ() -> None:
     first, again, other = (build("resnet18", seed=seed, **_CONV) for seed in (0, 0, 1))
     assert first.SerializeToString() == again.SerializeToString()
