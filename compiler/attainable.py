@@ -26,6 +26,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.bind.machine import array_takes
+from compiler.bind.vector import VectorWork
 from compiler.cost.host import host_cycles
 from compiler.driver import CompileResult
 from compiler.layer import Layer
@@ -33,7 +34,6 @@ from compiler.nest.demand import Demanded, demanded
 from compiler.nest.ir import HostNode, Nest, NestGraph
 from compiler.nest.precede import Precedence, Shares
 from compiler.remember import Remembered
-from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import product_type
 

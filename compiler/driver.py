@@ -17,7 +17,8 @@ import onnx
 import onnx_ir as ir
 
 from compiler.alloc.on_chip import Place
-from compiler.bind.machine import between_type, real_type, unsupported
+from compiler.bind.engines import unsupported
+from compiler.bind.machine import between_type, real_type
 from compiler.decisions import Decisions, decision_of
 from compiler.emit.kernels import Offer
 from compiler.emit.probes import probes, recipe

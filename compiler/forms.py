@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from compiler.bind.engines import depthwise_each
 from compiler.bind.machine import (
     array_takes,
-    depthwise_each,
     form_of,
     lanes_take,
     no_products,
@@ -28,6 +28,7 @@ from compiler.bind.machine import (
 from compiler.bind.mapping import Mapping as Lies
 from compiler.bind.mapping import block, joining, mapping, pieces
 from compiler.bind.roles import roles
+from compiler.bind.vector import VectorWork
 from compiler.binding import Binding
 from compiler.cost.host import host_cycles
 from compiler.geometry.ranges import needs
@@ -37,7 +38,6 @@ from compiler.nest.ir import HostNode, Nest
 from compiler.plan.ir import Compute, LayerPlan
 from compiler.plan.layer import symbolic
 from compiler.rejected import Option, cheaper
-from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import product_type
 from simmodel.isa.cycles import product_cycles

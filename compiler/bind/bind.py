@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from compiler.bind.machine import possible
+from compiler.bind.engines import possible
 from compiler.binding import Binding
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.bind.alike import match, normal, replaced
-from compiler.bind.machine import possible, temporary_type, unsupported
+from compiler.bind.engines import possible, unsupported
+from compiler.bind.machine import temporary_type
 from compiler.cost.operands import Flows
 from compiler.nest.base import check_nests
 from compiler.nest.ir import Access, Affine, Nest, NestGraph, Step

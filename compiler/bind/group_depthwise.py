@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.bind.machine import depthwise_cycles, depthwise_takes
+from compiler.bind.engines import depthwise_takes
+from compiler.bind.machine import depthwise_cycles
 from compiler.cost.transfer import Path
 from compiler.nest.base import check_nests
 from compiler.nest.ir import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compiler.bind.machine import possible
+from compiler.bind.machine import contraction_ways
 from compiler.bind.roles import roles
 from compiler.cost.rates import copy_rate, path
 from compiler.narrow import Narrow
@@ -105,7 +105,7 @@ def _weights_of(nest: Nest, tensor: Tensor, narrow: Narrow, graph: NestGraph, ar
     reads = [access for access in nest.reads if access.tensor == tensor.name]
     if not nest.contraction or len(reads) > 1 or reads[0] is not nest.operands[1]:
         return False
-    if possible(nest, graph.tensors, arch)[0].engine != "matrix":
+    if contraction_ways(nest, graph.tensors, arch)[0].engine != "matrix":
         return False
     found, access = roles(nest), reads[0]
     plain = all(affine == Affine(affine.terms[:1]) for affine in access.index)

@@ -22,34 +22,6 @@ from simmodel.isa.functions import JOINS, UNARY
 from simmodel.isa.matrix import tile_limits
 
 
-def possible(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
-    """Engines that may run `nest` on `arch`, the quickest first."""
-    if nest.beside is not None:
-        return (_on_array(nest, tensors, arch),)
-    if nest.depthwise:
-        on_array, on_vector = depthwise_each(nest, tensors, arch)
-        ways = (on_vector, Binding("vector")), (on_array, _on_array(nest, tensors, arch))
-        able = [(cycles, way) for cycles, way in ways if cycles < math.inf]
-        return tuple(way for _, way in sorted(able, key=lambda pair: pair[0]))
-    if nest.contraction:
-        return _contraction(nest, tensors, arch)
-    if _pure_move(nest, tensors, tensors[nest.operands[0].tensor].dtype):
-        return (Binding("copy"),)
-    if vector_lacks(nest, tensors, arch, finishing=False) is None:
-        return (Binding("vector"),)
-    return (Binding("scalar" if _scalar_runs(nest, tensors, arch) else "vector"),)
-
-
-def _scalar_runs(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> bool:
-    """Whether the scalar unit can run a nest, and in less than a call of the host takes."""
-    if scalar_lacks(nest, tensors, arch) is not None:
-        return False
-    elements = math.prod(dim.extent for dim in nest.dims)
-    return scalar_takes(nest, arch) <= arch.host.latency.cycles(arch.clock) + (
-        elements / arch.host.compute * arch.clock
-    )
-
-
 def scalar_lacks(nest: Nest, tensors: Mapping[str, Tensor], arch: Arch) -> str | None:
     """Why the scalar unit cannot run `nest`, or None."""
     types = {tensors[access.tensor].dtype for access in nest.reads} | {tensors[nest.tensor].dtype}
@@ -80,20 +52,20 @@ def scalar_takes(nest: Nest, arch: Arch) -> float:
     return math.prod(dim.extent for dim in nest.dims) * arch.factor(form, cost_of(form))
 
 
-def _contraction(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
+def contraction_ways(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[Binding, ...]:
     """Engines for a sum of products over channels, the quicker one first: the array, and where it
     does not multiply such types, or the vector engine has products of its own, that."""
-    on_array, on_vector = _on_array(nest, tensors, arch), Binding("vector", direct=False)
+    array, vector = on_array(nest, tensors, arch), Binding("vector", direct=False)
     able = no_products(nest, tensors, arch) is None
     if able and not arch.vector.product_rows:
-        return (on_array,)
+        return (array,)
     if vector_multiplies(nest, tensors, arch) is not None:
-        return (on_array,) if arch.matrix.present else (on_vector,)
+        return (array,) if arch.matrix.present else (vector,)
     if not able:
-        return (on_vector,)
+        return (vector,)
     dtype = product_type(tensors[nest.operands[0].tensor].dtype)
     quicker = array_takes(nest, dtype, arch) <= lanes_take(nest, dtype, arch)
-    return (on_array, on_vector) if quicker else (on_vector, on_array)
+    return (array, vector) if quicker else (vector, array)
 
 
 def no_products(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
@@ -149,13 +121,14 @@ def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
     return max(work / vector.units, streamed) + instructions * start / vector.units
 
 
-def _on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
-    direct = _finishes(nest, tensors, arch) and not _ends_early(nest, arch)
+def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
+    """How the array runs a sum of products: who finishes it, and where its sums are."""
+    direct = _finishes(nest, tensors, arch) and not ends_early(nest, arch)
     readable = direct or arch.matrix.output in arch.vector.reads
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
 
 
-def _ends_early(nest: Nest, arch: Arch) -> bool:
+def ends_early(nest: Nest, arch: Arch) -> bool:
     """Whether the last piece of a reduction, which finishes it, may not be there when it runs."""
     if arch.matrix.granularity != "tile":
         return False
@@ -220,35 +193,6 @@ def depthwise_cycles(
     return cycles + gap
 
 
-def depthwise_takes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> float:
-    """Cycles of a depthwise product on the quicker engine."""
-    return min(depthwise_each(nest, tensors, arch))
-
-
-def depthwise_each(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> tuple[float, float]:
-    """Cycles of a depthwise product on the matrix engine, its channels together or alone as it has
-    them, and alone, with full lanes, on the vector engine; infinite where it has none."""
-    dtype, channels = tensors[nest.operands[0].tensor].dtype, nest.shape[1]
-    pixels = math.prod(nest.shape) // channels
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
-    on_array = on_vector = math.inf
-    if arch.matrix.peak(product_type(dtype)) > 0:
-        cycles = depthwise_cycles(arch, dtype, pixels, channels, taps, nest.sparse)
-        on_array = cycles / arch.matrix.units
-    if on_array == math.inf or vector_lacks(nest, tensors, arch, finishing=False) is None:
-        vectors = pixels * -(-channels // arch.vector.lanes)
-        on_vector = taps * vectors * arch.vector.cost.multiply / arch.vector.units
-    return on_array, on_vector
-
-
-def _pure_move(nest: Nest, tensors: dict[str, Tensor], source: str) -> bool:
-    read = nest.operands[0]
-    plain = nest.function == "move" and nest.elementwise and nest.parameters == ()
-    kept = source == tensors[nest.tensor].dtype and (nest.scale, nest.zero) == (None, 0)
-    raw = read.scale is None and read.zero == 0
-    return plain and kept and raw and nest.low == -math.inf and nest.high == math.inf
-
-
 def needs(nest: Nest, tensors: dict[str, Tensor]) -> set[str]:
     """Write-back abilities that finishing `nest` in one go takes."""
     wanted = set()
@@ -269,27 +213,6 @@ def _finishes(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> bool:
         return False
     raw_path = arch.matrix.output == "local" or bool(arch.matrix.writeback)
     return bool(wanted) or raw_path
-
-
-def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | None:
-    """Why no engine of `arch` can run `nest`, or None."""
-    way = possible(nest, tensors, arch)[0]
-    if way.engine in ("copy", "scalar"):
-        return None
-    if way.engine == "matrix":
-        lacks = no_products(nest, tensors, arch)
-        if lacks is not None or way.direct:
-            return lacks
-        lacks = vector_lacks(nest, tensors, arch, finishing=True)
-        if lacks is None or not _ends_early(nest, arch):
-            return lacks
-        return (
-            "its sum over an open length may end in any of its pieces, so that the vector engine "
-            f"would have to finish it, and {lacks}"
-        )
-    if way.product:
-        return vector_multiplies(nest, tensors, arch)
-    return vector_lacks(nest, tensors, arch, finishing=False)
 
 
 def vector_lacks(

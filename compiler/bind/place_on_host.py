@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from compiler.bind.machine import unsupported
+from compiler.bind.engines import unsupported
 from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.base import check_nests
 from compiler.nest.ir import HostNode, Nest, NestGraph, Step, Tensor

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from compiler.bind.machine import form_of, unsupported
+from compiler.bind.engines import unsupported
+from compiler.bind.machine import form_of
 from compiler.cost.host import host_cycles
 from compiler.cost.transfer import Path
 from compiler.nest.base import check_nests

@@ -20,6 +20,7 @@ from compiler.bind.machine import product_startup, temporary_type
 from compiler.bind.mapping import block, joining, kernel_rows, pays, pieces
 from compiler.bind.roles import Roles
 from compiler.bind.units import columns as columns_shared
+from compiler.bind.vector import VectorWork
 from compiler.binding import Binding
 from compiler.cost.operands import Flows
 from compiler.cost.rates import pipelined, resting
@@ -31,7 +32,6 @@ from compiler.nest.ir import Access, Nest, Tensor, order_of
 from compiler.tile.choice import Choice
 from compiler.tile.pricing import Price, Tail, Turns, passed_on
 from compiler.tile.products import Sums
-from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import accumulator_of, product_type, size_of
 from simmodel.isa.cycles import product_cycles, streams

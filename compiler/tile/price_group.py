@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from compiler.bind.facts import Constant, Facts
+from compiler.bind.vector import move_cycles
 from compiler.cost.handover import passed_cycles
 from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Path, Transfer
@@ -28,7 +29,6 @@ from compiler.schedule import Estimate, OuterLoop, Schedule, Tiled
 from compiler.tile.bound import Bounds
 from compiler.tile.share import Share, Shares, Sizes
 from compiler.tile.timeline import Timeline, Total, Work
-from compiler.tile.vector import move_cycles
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 

@@ -14,6 +14,7 @@ from functools import partial
 from compiler.bind.layout import left_order, links_of
 from compiler.bind.machine import depthwise_cycles, temporary_type
 from compiler.bind.units import largest
+from compiler.bind.vector import VectorWork
 from compiler.cost.rates import pipelined, resting
 from compiler.cost.sharing import Cores, Way
 from compiler.cost.transfer import Flow, Path, Traffic, pitches, traffic
@@ -23,7 +24,6 @@ from compiler.layer import Layer
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Nest, order_of
 from compiler.schedule import Estimate, Tiled, TileLoop
-from compiler.tile.vector import VectorWork
 from simmodel.arch import Arch
 from simmodel.dtype import size_of
 

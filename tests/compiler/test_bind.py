@@ -12,7 +12,7 @@ from networks import Net, check
 
 from archgen.schema import load_arch
 from compiler.bind.bind import Bind, check_bound, parse_bound
-from compiler.bind.machine import unsupported
+from compiler.bind.engines import unsupported
 from compiler.binding import Binding
 from compiler.driver import CompileOptions, layers, nests, prepared
 from compiler.forms import engine_report
@@ -56,6 +56,27 @@ def test_depthwise_products_run_where_they_are_quicker_or_as_asked_for(
     assert dict(checked.compiled.program.demand.products) == (
         {"fp16": checked.compiled.program.macs} if engine == "matrix" else {}
     )
+
+
+@pytest.mark.parametrize(
+    ("vector", "engine"),
+    [
+        ({}, "vector"),
+        ({"startup": "40 cycles", "rank": 1, "window": False}, "matrix"),
+    ],
+)
+def test_depthwise_products_are_priced_as_instructions_run(
+    vector: dict[str, Any], engine: str
+) -> None:
+    """Full lanes take nine products of 64 pixels in 576 cycles, the array 16 channels by fours in
+    4 x 576. One instruction of windows is near the first; without them and with one dimension
+    there is one for each of nine positions and eight lines, and each pays 40 cycles."""
+    array = {"kind": "cube", "rows": 1, "cols": 4, "depth": 4, "depthwise": True}
+    arch = machine(types=("fp16",), matrix=array, vector={"lanes": 16} | vector)
+    checked = check(depthwise(), arch, "fp16")
+    busy = {e.engine: e.busy for e in checked.trace.engines}
+    assert (busy["matrix"] > 0) == (engine == "matrix")
+    assert busy[engine] <= 5 * 576
 
 
 @pytest.mark.parametrize(

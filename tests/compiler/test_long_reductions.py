@@ -10,7 +10,7 @@ from machines import machine
 from networks import Net, check, feeds_of, reference
 
 from archgen.check.reference import run_node
-from compiler.bind.machine import unsupported
+from compiler.bind.engines import unsupported
 from compiler.driver import CompileOptions, nests, prepared
 from compiler.emit.nodes import instructions
 from compiler.nest.interp import run
