@@ -14,6 +14,7 @@ from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.point import DIMENSION
+from archgen.report.words import plain
 from archgen.schema.mistakes import Position
 from archgen.studies.comparison import Against, StudyComparison
 from archgen.studies.differences import Change, Pair
@@ -117,7 +118,7 @@ def pairs_table(found: StudyComparison) -> Table:
     for name, pair in _by_point(found):
         latency = pair.figures.get("latency_ms")
         cells = [_cell(pair.key[column]) for column in told] + ([name] if many else [])
-        cells += [_plain(latency.before), _plain(latency.after)] if latency else ["", ""]
+        cells += [plain(latency.before), plain(latency.after)] if latency else ["", ""]
         cells += [_ratio(pair.figures.get(figure)) for figure, _ in shown]
         table.add_row(*cells, pair.verdict, style=_STYLES.get(pair.verdict))
     table.add_section()
@@ -154,10 +155,6 @@ def _telling(on: Sequence[str], against: Sequence[Against], every: bool = False)
     usual = [name for name in ("arch", "model", "batch") if name in on]
     differ = [name for name in named if len({str(key[name]) for key in keys}) > 1]
     return [name for name in named if name in usual or name in differ] or [on[0]]
-
-
-def _plain(value: float) -> str:
-    return f"{value:.4g}"
 
 
 def _times(ratio: float) -> str:

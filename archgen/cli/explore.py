@@ -22,6 +22,7 @@ from archgen.exploration.screen import is_blind
 from archgen.exploration.search import Found, search
 from archgen.exploration.target import Answer, smallest
 from archgen.report import REPORT, write_report
+from archgen.report.words import plain
 from archgen.studies.results import Study
 from archgen.studies.store import writing
 
@@ -119,7 +120,7 @@ def machines_table(plan: Exploration, machines: tuple[Judged, ...]) -> Table:
     for judged in machines:
         fields = [setting.text for setting in judged.machine.settings]
         values = [judged.value(name) for name in names]
-        shown = ["" if value is None else f"{value:.4g}" for value in values]
+        shown = ["" if value is None else plain(value) for value in values]
         table.add_row(*fields, *shown, _verdict(judged))
     return table
 

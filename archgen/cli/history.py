@@ -18,6 +18,7 @@ from archgen.cache import cache_dir
 from archgen.cli.results import plain_rows
 from archgen.cli.terminal import plain_table, show
 from archgen.outcomes.figures import figure_of
+from archgen.report.words import plain
 from archgen.schema.mistakes import guess
 from archgen.studies.design import StudyError
 from archgen.studies.history import CAUSES, Run, Step, runs_of, steps
@@ -190,7 +191,7 @@ def _ms(run: Run | None) -> str:
     if run is None:
         return ""
     value = figure_of(run.figures, "latency_ms")
-    return f"{value:.4g}" if value == value else str(run.figures["status"])
+    return plain(value) if value == value else str(run.figures["status"])
 
 
 def _lines(shown: Sequence[Step], taken: Sequence[Step], since: datetime | None) -> list[str]:

@@ -17,6 +17,7 @@ from archgen.cli.options import Words
 from archgen.cli.summary import host_lines, reasons, results_table
 from archgen.cli.terminal import plain_table, show
 from archgen.outcomes.frame import records
+from archgen.report.words import plain
 from archgen.studies.budgets import read_budgets
 from archgen.studies.query import by_order, known_column, where
 from archgen.studies.results import Study, open_study
@@ -118,7 +119,7 @@ def chosen_table(frame: pd.DataFrame) -> Table:
 def _shown(value: Any) -> str:
     if pd.isna(value):
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return plain(value) if isinstance(value, float) else str(value)
 
 
 def progress(study: Study, folder: Path, shown: int) -> str:

@@ -22,6 +22,7 @@ from archgen.outcomes.frame import (
     varied,
 )
 from archgen.outcomes.point import Outcome, Point
+from archgen.report.words import plain
 from archgen.studies.store import Store
 
 _KIB = 1024
@@ -41,9 +42,9 @@ def _percent(value: float) -> str:
 
 
 _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    ("latency_ms", "ms", "{:.4g}".format),
-    ("estimated_ms", "estimated ms", "{:.4g}".format),
-    ("throughput_ips", "samples/s", "{:.4g}".format),
+    ("latency_ms", "ms", plain),
+    ("estimated_ms", "estimated ms", plain),
+    ("throughput_ips", "samples/s", plain),
     ("matrix_utilization", "matrix use", _percent),
     ("efficiency", "of roofline", _percent),
     ("of_bound", "of bound", _percent),

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from archgen.outcomes.frame import Frame, number, records
 from archgen.plots.bars import shown
-from archgen.plots.panels import Panel, bar_figure, machine_labels, write_instead
+from archgen.plots.panels import NONE, Panel, bar_figure, row_names, write_instead
 from archgen.plots.stacked import component_colours, draw_stack
 from archgen.plots.style import SETTINGS, keys, legend_columns
+from simmodel.arch import Arch
 
 _PART = re.compile(r"area_(?!low_|high_)(.+)_mm2")
 
 
 @rc_context(SETTINGS)
-def area_figure(frame: Frame) -> Figure:
+def area_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `area_<component>_mm2`, one for each machine, whatever it ran."""
     rows = records(frame)
     machines = {row["arch"]: row for row in reversed(rows)}
     own = [machines[name] for name in dict.fromkeys(row["arch"] for row in rows)]
-    panel = Panel("", own, [row["arch"] for row in own])
-    varied = dict(zip(machine_labels(rows), rows, strict=True))
+    told, said = row_names(frame, own, archs)
+    panel = Panel("", own, told if said else [row["arch"] for row in own], said)
+    varied = dict(zip(row_names(frame, rows, archs)[0], rows, strict=True))
     if any(str(name).startswith("arch.") for name in frame) and len(varied) > len(own):
-        panel = Panel("", list(varied.values()), list(varied))
+        panel = Panel("", list(varied.values()), list(varied), panel.said)
     figure, (axes,) = bar_figure([panel], "Area")
     colours = component_colours(frame, _PART)
     areas = [number(row, "area_mm2") for row in panel.rows]

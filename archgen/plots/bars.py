@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -15,6 +15,7 @@ from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.plots.panels import Panel, bar_figure, split_panels, write_instead, write_refusals
 from archgen.plots.style import BLUE, INK, PALE, PAPER, VERMILION
+from simmodel.arch import Arch
 
 _LOG_FROM = 30.0
 _WIDE, _NEAR = 0.12, 0.2
@@ -24,14 +25,16 @@ _GUESSED: Any = {"fc": PALE, "ec": BLUE, "lw": 0.8}
 _RIGHT: Any = {"fc": BLUE, "ec": PAPER, "lw": 0.5}
 
 
-def value_figure(frame: Frame, column: str, unit: str, text: str, least: bool) -> Figure:
+def value_figure(
+    frame: Frame, archs: Mapping[str, Arch], column: str, unit: str, text: str, least: bool
+) -> Figure:
     """Bars of `column` under the title `text`; logarithmic beyond a range of 30 times.
 
     `least`: whether the roofline is the least that the value can be, or the most. Bars whose
     outputs were wrong are red and hatched, pale where they are estimates, with what a run gave
     inside. Points without a result are named, not drawn as zero.
     """
-    panels = split_panels(frame)
+    panels = split_panels(frame, archs)
     figure, grid = bar_figure(panels, text)
     for axes, panel in zip(grid, panels, strict=True):
         axes.set_xlabel(unit)

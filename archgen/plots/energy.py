@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -12,20 +13,28 @@ from matplotlib.lines import Line2D
 
 from archgen.outcomes.frame import Frame, number
 from archgen.plots.bars import shown
-from archgen.plots.panels import Panel, bar_figure, split_panels, write_instead, write_refusals
+from archgen.plots.panels import (
+    NONE,
+    Panel,
+    bar_figure,
+    split_panels,
+    write_instead,
+    write_refusals,
+)
 from archgen.plots.stacked import component_colours, draw_stack
 from archgen.plots.style import INK, SETTINGS, keys, legend_columns
+from simmodel.arch import Arch
 
 _PART = re.compile(r"energy_(?!low_|high_)(.+)_mj")
 
 
 @rc_context(SETTINGS)
-def energy_figure(frame: Frame) -> Figure:
+def energy_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `energy_<component>_mj`, and the range from `energy_low_mj` to `..._high_mj`.
 
     Only components that cost something anywhere are drawn. The total stands beside the range.
     """
-    panels = split_panels(frame)
+    panels = split_panels(frame, archs)
     figure, grid = bar_figure(panels, "Energy of one inference", 0.36)
     colours = component_colours(frame, _PART)
     for axes, panel in zip(grid, panels, strict=True):

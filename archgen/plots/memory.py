@@ -38,7 +38,7 @@ def memory_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     each core's local memory. On the right, DRAM traffic over `compulsory_bytes`: from 1 on upwards,
     what was spilled or loaded again for want of memory.
     """
-    panels = split_panels(frame)
+    panels = split_panels(frame, archs)
     machines = [archs[name].memories.on_chip() for name in dict.fromkeys(frame["arch"])]
     present = [role for role in MEMORIES if any(role in machine for machine in machines)]
     bars = max(map(len, machines))

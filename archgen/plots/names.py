@@ -15,7 +15,7 @@ from archgen.outcomes.axes import MACHINE, Axis
 from archgen.outcomes.frame import Record
 from archgen.outcomes.point import DIMENSION, OPTION
 from archgen.outcomes.slices import moved, named
-from archgen.plots.panels import machine_labels
+from archgen.plots.rows import machine_labels
 from archgen.plots.style import LETTER, MUTED, folded, legend_columns
 
 _MOST_WORDS = 6

@@ -8,20 +8,26 @@ within a panel for each architecture.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import has_figures
-from archgen.outcomes.frame import Frame, Record, records, varied
+from archgen.outcomes.frame import Frame, Record, records
+from archgen.plots.names import names_of, on_machines, said_of
+from archgen.plots.rows import machine_labels
 from archgen.plots.style import LETTER, MUTED, folded, title
-from simmodel.units import show_bytes
+from simmodel.arch import Arch
 
+NONE: Mapping[str, Arch] = MappingProxyType({})
 _ROW, _HEAD, _AXES_WIDTH = 0.30, 0.75, 3.4
+_LONG = 28
+"""Letters of a row's name from which on what was swept says it better."""
 TITLE_LETTERS, SQUARE_LETTERS = 34, 29
 _STATUS_TEXT = {"does_not_fit": "does not fit"}
 
@@ -33,61 +39,39 @@ class Panel:
     title: str
     rows: list[Record]
     labels: list[str]
+    said: str = ""
+    """What the words of labels are, where these are values of what was swept."""
 
 
-def several_types(rows: Sequence[Record]) -> bool:
-    """Whether any machine has points of several element types."""
-    found: dict[str, set[str]] = {}
-    for row in rows:
-        found.setdefault(str(row["arch"]), set()).add(str(row["dtype"]))
-    return any(len(types) > 1 for types in found.values())
-
-
-def machine_labels(rows: Sequence[Record]) -> list[str]:
-    """What each row ran on: its architecture, and of the rest whatever tells rows apart."""
-    names = ["arch", *(["dtype"] if several_types(rows) else []), *varied(rows)]
-    fields = _swept(rows)
-    return [
-        " ".join([*(str(row[name]) for name in names), *(_setting(row, name) for name in fields)])
-        for row in rows
-    ]
-
-
-def _swept(rows: Sequence[Record]) -> list[str]:
-    """Swept fields in which rows of the same architecture differ."""
-    fields = [name for name in (rows[0] if rows else {}) if name.startswith("arch.")]
-    archs = {row["arch"] for row in rows}
-    return [
-        name
-        for name in fields
-        if len({(row["arch"], str(row.get(name))) for row in rows}) > len(archs)
-    ]
-
-
-def _setting(row: Record, name: str) -> str:
-    """`size=2 MiB` for the column `arch.memories.local.size`."""
-    value = row.get(name)
-    if value is None or pd.isna(value):
-        return ""
-    last = name.rsplit(".", 1)[-1]
-    if last == "size" and not isinstance(value, str):
-        return f"{last}={show_bytes(value)}"
-    return f"{last}={value:g}" if isinstance(value, float) else f"{last}={value}"
-
-
-def split_panels(frame: Frame) -> list[Panel]:
-    """Panels by workload with a row for each architecture, or the other way round."""
+def split_panels(frame: Frame, archs: Mapping[str, Arch] = NONE) -> list[Panel]:
+    """Panels by workload with a row for each architecture, or the other way round. `archs`,
+    machines by name, tell what was swept, by which rows are called where their names are long."""
     rows = records(frame)
-    machines = machine_labels(rows)
+    machines, said = row_names(frame, rows, archs)
     workloads = [workload(row) for row in rows]
     outer, inner = workloads, machines
     if len(set(machines)) < len(set(workloads)):
-        outer, inner = machines, workloads
-    panels = {name: Panel(name, [], []) for name in dict.fromkeys(outer)}
+        outer, inner, said = machines, workloads, ""
+    panels = {name: Panel(name, [], [], said) for name in dict.fromkeys(outer)}
     for name, label, row in zip(outer, inner, rows, strict=True):
         panels[name].rows.append(row)
         panels[name].labels.append(label)
     return list(panels.values())
+
+
+def row_names(
+    frame: Frame, rows: Sequence[Record], archs: Mapping[str, Arch]
+) -> tuple[list[str], str]:
+    """What each of `rows` of `frame` ran on; and what the words of that are, where it is not named
+    but told by what was swept, since names are long and this is not."""
+    labels = machine_labels(rows)
+    if max(map(len, labels), default=0) <= _LONG or not archs:
+        return labels, ""
+    swept = on_machines(axes_of(frame, archs))
+    told = [" ".join(name.split("\n")) for name in names_of(rows, swept)] if swept else labels
+    if len(set(told)) < len(set(labels)) or max(map(len, told)) >= max(map(len, labels)):
+        return labels, ""
+    return told, said_of(swept, rows)
 
 
 def _shape_of(count: int) -> tuple[int, int]:
@@ -115,6 +99,10 @@ def bar_figure(
         axes.set_ylim(max(len(panel.labels), 2) - 0.4, -0.6)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
+    if said := next((panel.said for panel in panels if panel.said), ""):
+        # Beside the rows there is as much room as these are high.
+        room = int(rows * row_height * max(longest, 2) / LETTER)
+        figure.supylabel(folded(said, max(_LONG, room)), color=MUTED, fontsize=8)
     return figure, grid[: len(panels)]
 
 

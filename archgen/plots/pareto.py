@@ -18,10 +18,19 @@ from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
 from archgen.outcomes.estimated import run_of
 from archgen.outcomes.frame import Frame, Record, number, records
-from archgen.plots.labels import place_labels
+from archgen.plots.labels import Wanted, place_labels
 from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
 from archgen.plots.panels import TITLE_LETTERS, square_figure
-from archgen.plots.style import BLUE, GREY, MUTED, RUN, SETTINGS, folded, say
+from archgen.plots.style import (
+    BLUE,
+    GREY,
+    MUTED,
+    RUN,
+    SETTINGS,
+    folded,
+    legend_columns,
+    say,
+)
 from simmodel.arch import Arch
 
 _UNITS = {
@@ -29,6 +38,11 @@ _UNITS = {
 }  # fmt: skip
 _LOG_FROM = 30.0
 _MOST_LABELS = 40
+_MOST_NAMES, _LETTERS = 6, 8
+"""Points of a front, and letters of the longest of their names, beyond both of which names are
+numbers with a key below: those of neighbours would stand off in a fan of lines."""
+_LINE = 0.2
+"""Inches of a line of the key."""
 Place = tuple[float, float]
 
 
@@ -44,9 +58,10 @@ def pareto_figure(
 
     Less is better, but in the columns of `better` more. Points on the front are named, by what
     was swept where `archs` (machines by name) tells that, else by machine; those that another one
-    dominates are grey, and named where there is room. What runs gave stands beside estimates, as
-    stars. Points without both values are counted.
-    Raises KeyError for a column that the frame does not have.
+    dominates are grey, and named where there is room. Names of a crowded front are numbers, the
+    quickest first, with a key below; then what is dominated has none. What runs gave stands beside
+    estimates, as stars. Points without both values are counted. Raises KeyError for a column that
+    the frame does not have.
     """
     rows = records(frame)
     for name in (x, y):
@@ -70,12 +85,36 @@ def pareto_figure(
     ]
     if any(run_of(row) for row in rows):
         handles.append(Line2D([], [], **RUN, color=BLUE, label="run in full"))
+    labels = [
+        _draw(axes, own, (x, y), (x in better, y in better), swept)
+        for axes, own in zip(grid, panels.values(), strict=True)
+    ]
+    if any(_crowded(own) for own in labels):
+        labels, key = _numbered(labels)
+        handles += [Line2D([], [], ls="", label=f"{n}  {name}") for name, n in key.items()]
+        lines = math.ceil(len(handles) / legend_columns(figure, list(key)))
+        figure.set_figheight(figure.get_figheight() + _LINE * lines)
     legend_with_names(figure, handles, said_of(swept, rows))
-    labels = []
-    for axes, own in zip(grid, panels.values(), strict=True):
-        labels.append((axes, _draw(axes, own, (x, y), (x in better, y in better), swept)))
-    place_labels(figure, labels)
+    place_labels(figure, list(zip(grid, labels, strict=True)))
     return figure
+
+
+def _crowded(labels: Sequence[Wanted]) -> bool:
+    names = [text for _, text, rank in labels if rank == "front"]
+    return len(names) > _MOST_NAMES and max(map(len, names)) > _LETTERS
+
+
+def _numbered(panels: Sequence[Sequence[Wanted]]) -> tuple[list[list[Wanted]], dict[str, int]]:
+    """Labels of fronts as numbers, the same for the same name in all panels; and what these are."""
+    key: dict[str, int] = {}
+    made: list[list[Wanted]] = []
+    for labels in panels:
+        made.append([])
+        for place, text, rank in labels:
+            if rank == "front":
+                number_of = key.setdefault(" ".join(text.split("\n")), len(key) + 1)
+                made[-1].append((place, str(number_of), rank))
+    return made, key
 
 
 def front(points: Sequence[Place], more: tuple[bool, bool] = (False, False)) -> list[int]:
@@ -110,7 +149,7 @@ def _draw(
     names: tuple[str, str],
     more: tuple[bool, bool],
     swept: Sequence[Axis],
-) -> list[tuple[Place, str, str]]:
+) -> list[Wanted]:
     """Draw one panel; gives the labels that it wants: where, what and in which colour."""
     drawn = [row for row in rows if not any(math.isnan(number(row, name)) for name in names)]
     if len(drawn) < len(rows):

@@ -149,15 +149,15 @@ def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Name
     if not ran.empty:
         yield from _run_figures(ran, archs, layers)
     if _known(frame, "area_mm2"):
-        yield "area", area_figure(frame)
+        yield "area", area_figure(frame, archs)
 
 
 def _bars(frame: Frame, archs: Archs) -> Named:
     named = [axis.column for axis in axes(frame, archs) if not axis.ordered]
     # Where all that differs has an order, lines say more than bars.
     if not sweep_columns(frame, archs) or MACHINE in named or FAMILY in named:
-        yield "latency", latency_figure(frame)
-        yield "throughput", throughput_figure(frame)
+        yield "latency", latency_figure(frame, archs)
+        yield "throughput", throughput_figure(frame, archs)
 
 
 def _run_figures(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
@@ -165,11 +165,11 @@ def _run_figures(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
     if layers is not None and not layers.empty and layers["arch"].nunique() <= _MOST_PANELS:
         yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)
-    yield "stalls", stalls_figure(frame)
+    yield "stalls", stalls_figure(frame, archs)
     if _known(frame, "of_bound"):
-        yield "waterfall", waterfall_figure(frame)
+        yield "waterfall", waterfall_figure(frame, archs)
     if _known(frame, "energy_mj"):
-        yield "energy", energy_figure(frame)
+        yield "energy", energy_figure(frame, archs)
 
 
 def cloud_figures(frame: Frame, archs: Archs) -> Named:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from archgen.outcomes.frame import Frame, number
-from archgen.plots.panels import bar_figure, split_panels, write_refusals
+from archgen.plots.panels import NONE, bar_figure, split_panels, write_refusals
 from archgen.plots.stacked import draw_stack
 from archgen.plots.style import BUSY, CAUSES, SETTINGS, keys, legend_columns
+from simmodel.arch import Arch
 
 _NAMES = {
     "front_end": "front end",
@@ -19,9 +22,9 @@ _NAMES = {
 
 
 @rc_context(SETTINGS)
-def stalls_figure(frame: Frame) -> Figure:
+def stalls_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Stacked bars of `matrix_busy` and every `stall_<cause>`, which add up to 1."""
-    panels = split_panels(frame)
+    panels = split_panels(frame, archs)
     figure, grid = bar_figure(panels, "Time of the matrix engines")
     columns = {"matrix_busy": BUSY, **{f"stall_{cause}": c for cause, c in CAUSES.items()}}
     columns = {name: colour for name, colour in columns.items() if name in frame}

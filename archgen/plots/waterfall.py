@@ -6,15 +6,18 @@ stands at `bound_cycles`: left of it is what any schedule takes on this machine.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from archgen.outcomes.frame import Frame, Record, number
-from archgen.plots.panels import bar_figure, split_panels, write_refusals
+from archgen.plots.panels import NONE, bar_figure, split_panels, write_refusals
 from archgen.plots.stacked import draw_stack
 from archgen.plots.style import CAUSES, INK, MOVED, SETTINGS, WORK, keys, legend_columns
+from simmodel.arch import Arch
 
 _ROW = 0.62
 _HALF = 0.34
@@ -30,10 +33,10 @@ _NAMES = {
 
 
 @rc_context(SETTINGS)
-def waterfall_figure(frame: Frame) -> Figure:
+def waterfall_figure(frame: Frame, archs: Mapping[str, Arch] = NONE) -> Figure:
     """Two stacked bars for each point: matrix engines (`work_<part>`, `stall_<cause>`) above DRAM
     (`moved_<part>`), and `of_bound` as a tick. Each bar adds up to the point's time."""
-    panels = split_panels(frame)
+    panels = split_panels(frame, archs)
     figure, grid = bar_figure(panels, "From the bound to the measured cycle", _ROW)
     matrix = {f"work_{part}": colour for part, colour in WORK.items()}
     matrix |= {f"stall_{cause}": colour for cause, colour in CAUSES.items()}

@@ -16,7 +16,7 @@ from archgen.outcomes.axes import workload
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like
 from archgen.outcomes.frame import Record, is_wrong, number, records, varied
 from archgen.outcomes.stalls import STALLS
-from archgen.plots.panels import several_types
+from archgen.plots.rows import several_types
 from archgen.report.subject import Subject
 from simmodel.arch import Arch
 

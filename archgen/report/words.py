@@ -27,6 +27,11 @@ def short(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
+def plain(value: float) -> str:
+    """`value` with four significant digits, whole from ten thousand on: never as a power."""
+    return f"{value:.0f}" if abs(value) >= 1e4 else f"{value:.4g}"
+
+
 def whole(value: float) -> str:
     """A whole number, thousands separated."""
     return f"{value:,.0f}" if math.isfinite(value) else NONE

@@ -39,7 +39,7 @@ from archgen.report.refusals import split_reason
 from archgen.report.rules import rules_for
 from archgen.report.tables import waterfall_sheet
 from archgen.report.trial import trial_study
-from archgen.report.words import percent, short, signed, times
+from archgen.report.words import percent, plain, short, signed, times
 from archgen.scheduling import DEFAULT
 from archgen.schema import load_arch, shipped_names
 from archgen.schema.rewritten import changed, fields_of, scaled
@@ -419,6 +419,8 @@ def test_figures_stay_within_their_budget() -> None:
 
 
 def test_numbers_as_words() -> None:
+    values = (0.13333, 9999.4, 10740.0, 5e9)
+    assert [plain(v) for v in values] == ["0.1333", "9999", "10740", "5000000000"]
     assert [short(v) for v in (0, 0.1333, 12.345, 1234.5, 5e9, float("nan"))] == [
         "0", "0.133", "12.3", "1,234", "5,000,000,000", "–",
     ]  # fmt: skip

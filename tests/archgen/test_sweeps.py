@@ -22,6 +22,7 @@ from archgen.outcomes.knee import knee
 from archgen.outcomes.point import Row
 from archgen.outcomes.slices import slices
 from archgen.plots import (
+    latency_figure,
     map_figure,
     parallel_figure,
     pareto_figure,
@@ -386,6 +387,32 @@ def test_names_of_a_crowded_front_stay_in_their_panel_and_apart() -> None:
     assert len(boxes) > 10
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     assert all(inner.contains(box.x0, box.y0) and inner.contains(box.x1, box.y1) for box in boxes)
+
+
+def test_long_names_of_a_crowded_front_are_numbers_with_a_key() -> None:
+    """Eight machines, the quickest first, each with a number; what is dominated has none."""
+    frame, archs = study([32 * n for n in range(1, 9)], [4.0, 4.1], [16, 17])
+    figure = pareto_figure(frame.assign(latency_ms=8 - frame[SIZE] / 1e9), archs=archs)
+    assert {note.get_text() for note in names_of(figure)} <= {str(n) for n in range(1, 17)}
+    key = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert key[:4] == ["Pareto front", "dominated", "1  256, 4, 16", "2  256, 4.1, 16"]
+
+
+def test_rows_of_machines_with_long_names_are_called_by_what_was_swept() -> None:
+    frame, archs = study([64, 128], [4.0, 8.0], [16, 32])
+    long = {name: f"{name}-of-a-search-over-three-fields" for name in archs}
+    named = frame.assign(arch=[long[name] for name in frame["arch"]])
+    machines = {long[name]: arch for name, arch in archs.items()}
+    figure = latency_figure(named, machines)
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels[:3] == ["64, 4, 16", "64, 4, 32", "64, 8, 16"]
+    assert "local.size [KiB], dram.bandwidth [GB/s], vector.lanes" in " ".join(
+        figure.get_supylabel().split()
+    )
+    for other in (latency_figure(named), latency_figure(frame, archs)):
+        first = other.axes[0].get_yticklabels()[0].get_text()
+        assert first.startswith("edge-64-4-16"), "units are not known, or the name is short"
+        assert not other.get_supylabel()
 
 
 def test_knees_by_hand() -> None:
