@@ -100,4 +100,4 @@ def execute(
     return run(program, inputs, arch, host, probes=probes)
 
 
-STANDARD = Toolchain(prepared, compile_request, execute, traced, measure, tries=True)
+STANDARD = Toolchain(prepared, compile_request, execute, traced, measure, tries=True, anew=True)

@@ -86,3 +86,5 @@ class Toolchain:
     """Folder in which the compiler's decisions outlive a process; None: there is none."""
     tries: bool = False
     """Whether changes of a machine are tried on its runs: levers of the report."""
+    anew: bool = False
+    """Whether the most promising of those that take another program are compiled for."""

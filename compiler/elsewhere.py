@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler.bind.machine import array_takes, product_startup
+from compiler.bind.engines import depthwise_each
+from compiler.bind.machine import array_takes
 from compiler.driver import CompileResult
 from compiler.layer import Layer
-from compiler.nest.ir import Nest
+from compiler.nest.ir import Nest, Tensor
 from simmodel.arch import Arch
 from simmodel.dtype import product_type
-from simmodel.isa.cycles import depthwise_cycles
-
-_LANES = ("int8", "int32", "fp32")
-"""Types that a vector engine needs for depthwise layers of integers."""
 
 
 @dataclass(frozen=True)
@@ -29,36 +26,31 @@ class Products:
     """Of products on arrays."""
     depthwise: dict[str, float]
     """Of depthwise ones, on the quicker engine that the other machine has for them; missing where
-    it has none."""
+    it has none, or that is the vector engine, which has them already."""
 
 
 def products_on(result: CompileResult, other: Arch) -> Products:
-    """What the products of `result` that arrays compute would take on `other`."""
+    """What the products of `result` would take on `other`: those of arrays, and depthwise ones."""
     assert result.search is not None
     found = Products({}, {})
     for layer in (part for part in result.search.parts if isinstance(part, Layer)):
         for nest, way in zip(layer.nests, layer.bindings, strict=True):
-            if way.engine != "matrix":
-                continue
-            dtype = product_type(layer.tensors[nest.operands[0].tensor].dtype)
-            if not nest.depthwise:
+            if nest.depthwise:
+                cycles = _depthwise(nest, layer.tensors, other, way.engine)
+                if cycles < math.inf:
+                    found.depthwise[nest.origin] = cycles
+            elif way.engine == "matrix":
+                dtype = product_type(layer.tensors[nest.operands[0].tensor].dtype)
                 found.dense[nest.origin] = array_takes(nest, dtype, other)
-            elif (cycles := _depthwise(nest, dtype, other)) < math.inf:
-                found.depthwise[nest.origin] = cycles
     return found
 
 
-def _depthwise(nest: Nest, dtype: str, arch: Arch) -> float:
+def _depthwise(nest: Nest, tensors: dict[str, Tensor], arch: Arch, engine: str) -> float:
     """Cycles of a depthwise layer on the quicker engine that is made for it; infinite without
-    one."""
-    channels = nest.shape[1]
-    pixels = math.prod(nest.shape) // channels
-    taps = math.prod(dim.extent for dim in nest.dims[nest.rank :]) // nest.sparse
-    on_array = on_lanes = math.inf
-    if arch.matrix.depthwise:
-        native = depthwise_cycles(arch.matrix, dtype, pixels, channels, taps)
-        on_array = (product_startup(arch) + native) / arch.matrix.units
-    if all(arch.vector.has(name) for name in _LANES):
-        vectors = pixels * -(-channels // arch.vector.lanes)
-        on_lanes = taps * vectors * arch.vector.cost.multiply / arch.vector.units
+    one, or where that is the one it is on."""
+    on_array, on_lanes = depthwise_each(nest, tensors, arch)
+    if not arch.matrix.depthwise:
+        on_array = math.inf
+    if engine == "vector":
+        return on_array if on_array < on_lanes else math.inf
     return min(on_array, on_lanes)

@@ -1,7 +1,9 @@
 """What is known of a change of a machine before anybody compiles for the changed one.
 
 The one idea: a gain says how it was come by. Simulated is the strongest: the same program ran on
-the changed machine. Estimated takes another program, which was not made. At most is a bound.
+the changed machine. Compiled anew: a program was made for it, as one was for the machine as it is,
+both at the least effort, and simulated. Estimated takes another program, which was not made. At
+most is a bound.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-SIMULATED, ESTIMATED, AT_MOST = "simulated", "estimated", "at most"
+SIMULATED, ANEW, ESTIMATED, AT_MOST = "simulated", "compiled anew", "estimated", "at most"
 DETAIL = "tried"
 """Name among the details of an outcome."""
 
@@ -23,7 +25,7 @@ class Tried:
     fields: Mapping[str, Any]
     gain: float
     way: str
-    """SIMULATED, ESTIMATED or AT_MOST."""
+    """SIMULATED, ANEW, ESTIMATED or AT_MOST."""
     rests_on: str = ""
 
 

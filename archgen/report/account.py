@@ -17,6 +17,7 @@ from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
 from archgen.outcomes.tried import Tried, known
 from archgen.report.points import PointView
+from simmodel.arch import Arch
 
 _CORE = re.compile(r"core\d+\.(.+)")
 
@@ -34,6 +35,8 @@ class Account:
     """DRAM's bytes at its peak rate."""
     links: Mapping[str, float]
     """The same of each link: an upper bound where cores have links of their own."""
+    memories: Mapping[str, float]
+    """Bytes of each memory on the chip at its peak rate, of all its instances together."""
     macs: float
     """The model's multiply-accumulates at the chip's peak rate."""
     layers: tuple[Record, ...] = field(repr=False)
@@ -110,10 +113,22 @@ def account(point: PointView, outcome: Outcome) -> Account:
         {cause: _known(point.get(f"stall_{cause}")) for cause in STALLS},
         moved / (cycles * arch.dram_bytes_per_cycle),
         {name: min(1.0, share) for name, share in links.items()},
+        {role: _passing(arch, role, traffic) / cycles for role in arch.memories.on_chip()},
         _known(point.get("matrix_utilization")),
         tuple(records(layers_frame([outcome]))),
         known(outcome.details),
     )
+
+
+def _passing(arch: Arch, role: str, traffic: Mapping[str, int]) -> float:
+    """Cycles that what is read from and written to a memory takes at the rate of all its banks."""
+    memory, shared = arch.memories.on_chip()[role], arch.memories.shared
+    instances = arch.core_count
+    if role == "shared" and shared is not None:
+        instances = arch.clusters if shared.level == "cluster" else 1
+    read, written = traffic.get(f"{role}.read", 0), traffic.get(f"{role}.write", 0)
+    one = read / memory.bytes_per_cycle() + written / memory.bytes_per_cycle(write=True)
+    return one / instances
 
 
 def _taken(point: PointView) -> float:

@@ -1,8 +1,9 @@
 """What to change about a machine first, by what is known of each change.
 
-The one idea: what was tried comes first, by its gain: simulated with the same program, or estimated
-where it takes another one. What has a bound alone comes after, because a bound of waits is seldom
-reached; a change that was tried and gains nothing is no lever, and is named as such.
+The one idea: what was tried comes first, by its gain: simulated with the same program or with one
+that was made for the change, or estimated where that was not made. What has a bound alone comes
+after, because a bound of waits is seldom reached; a change that was tried and gains nothing is no
+lever, and is named as such.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from archgen.outcomes.tried import AT_MOST, ESTIMATED, SIMULATED, Tried, key_of
+from archgen.outcomes.tried import ANEW, AT_MOST, ESTIMATED, SIMULATED, Tried, key_of
 from archgen.report.account import Account
 from archgen.report.alike import Measured
 from archgen.report.changed import UNKNOWN, Price, price
 from archgen.report.rules import Rule, rules_for
 from archgen.report.trying import WORTH
 from archgen.report.words import geometric_mean
-from archgen.schema.rewritten import Fields
+from archgen.schema.rewritten import Fields, changed
 from simmodel.arch import Arch
 
 LEAST = 0.01
@@ -62,7 +63,7 @@ def levers(
     kept = [
         replace(lever, measured=measure(lever.fields))
         for lever in _all(arch, accounts)
-        if lever.gain >= LEAST
+        if lever.gain >= (WORTH if lever.way == AT_MOST else LEAST) and _lawful(arch, lever)
     ]
     return sorted(kept, key=lambda lever: (lever.way == AT_MOST, -lever.gain))
 
@@ -70,15 +71,20 @@ def levers(
 def without_gain(arch: Arch, accounts: Sequence[Account]) -> list[str]:
     """What was simulated because its bound promised something, and gains nothing: in words."""
     return [lever.title for lever in _all(arch, accounts)
-            if lever.gain < LEAST and lever.way == SIMULATED]  # fmt: skip
+            if lever.gain < LEAST and lever.way in (SIMULATED, ANEW)]  # fmt: skip
 
 
 def _all(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:
     return [_judged(arch, rule, accounts) for rule in rules_for(arch)] if accounts else []
 
 
+def _lawful(arch: Arch, lever: Lever) -> bool:
+    """Whether a change makes a machine at all, as far as it is one of fields."""
+    return not lever.fields or changed(arch, lever.fields) is not None
+
+
 def _judged(arch: Arch, rule: Rule, accounts: Sequence[Account]) -> Lever:
-    fields = rule.fields(arch)
+    fields = rule.on(arch)
     verdicts = [_verdict(rule, fields, account) for account in accounts]
     # No lever is believed to save everything: its ratio would be infinite.
     gains = [min(0.99, verdict.gain) for verdict in verdicts]
@@ -104,4 +110,4 @@ def _weakest(verdicts: Sequence[Tried]) -> str:
     """How the gains of workloads are known together; bounds that were too small to be tried do not
     count beside others."""
     ways = {each.way for each in verdicts if each.way != AT_MOST or each.gain >= WORTH}
-    return next((way for way in (AT_MOST, ESTIMATED, SIMULATED) if way in ways), AT_MOST)
+    return next((way for way in (AT_MOST, ESTIMATED, SIMULATED, ANEW) if way in ways), AT_MOST)

@@ -21,7 +21,13 @@ from simmodel.units import show_bytes
 
 DEPTHWISE_TYPES = ("int8", "int32", "fp32")
 """What a vector engine needs for depthwise layers of integers."""
-_FULL = 0.75
+NOUNS = {
+    "local": "local memory", "shared": "shared memory", "weights": "weight memory",
+    "accumulators": "accumulators",
+}  # fmt: skip
+"""What memories on the chip are called, by role."""
+_FULL = 0.5
+"""Share of a memory above which a larger one may help: tiles come in halves and doubles."""
 _NODES = 3
 Verdict = tuple[float, str]
 """Share of the time that is saved at most, and the figures that this rests on."""
@@ -32,13 +38,17 @@ class Rule:
     """A change, and its bound on one run."""
 
     title: str
-    fields: Callable[[Arch], Fields]
-    """What is set; empty where the change is not one field's."""
+    fields: Callable[[Arch], Fields] | None
+    """What is set, nothing where the machine has no such part; None: the change is no field's."""
     judge: Callable[[Account], Verdict]
     how: str
     """How the bound follows from the figures."""
     same: Callable[[Arch], bool] = lambda arch: True
-    """Whether the same program shows what the change brings, so that it is worth simulating."""
+    """Whether the same program shows what the change brings; else it takes another one."""
+
+    def on(self, arch: Arch) -> Fields:
+        """What is set on `arch`."""
+        return {} if self.fields is None else self.fields(arch)
 
 
 def _bandwidth(account: Account) -> Verdict:
@@ -59,16 +69,24 @@ def _latency(account: Account) -> Verdict:
     )
 
 
-def _local(account: Account) -> Verdict:
-    size = account.point.arch.memories.local.size
-    peak = account.point.get("peak_local_bytes")
-    if not peak >= _FULL * size:
-        return 0.0, ""
-    waits = account.waiting("data", "store", "bandwidth")
-    return min(waits, account.slack), (
-        f"{show_bytes(peak)} of {show_bytes(size)} local memory in use at the peak; matrix engines "
-        f"wait {percent(waits)} for loads, stores and bandwidth"
-    )
+def _room(role: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        size = account.point.arch.memories.on_chip()[role].size
+        peak = account.point.get(f"peak_{role}_bytes")
+        if not peak > _FULL * size:
+            return 0.0, ""
+        waits = account.waiting("data", "store", "bandwidth")
+        said = (
+            f"{show_bytes(peak)} of {show_bytes(size)} {NOUNS[role]} in use at the peak; matrix "
+            f"engines wait {percent(waits)} for loads, stores and bandwidth"
+        )
+        if role == "accumulators":  # larger products are fewer
+            again = max(0.0, account.share("matrix") - account.macs)
+            waits += again
+            said += f" and compute {percent(again)} of the time beyond what the MACs take at peak"
+        return min(waits, account.slack), said
+
+    return judge
 
 
 def _array(account: Account) -> Verdict:
@@ -81,15 +99,21 @@ def _array(account: Account) -> Verdict:
     )
 
 
-def _fit(account: Account) -> Verdict:
-    share = account.share("matrix")
-    floor = max(account.dram, account.share("vector"))
-    gain = min(share - account.macs, 1 - floor, account.slack)
-    worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
-    return gain, (
-        f"matrix engines compute {percent(share)} of the time; at their peak the MACs would take "
-        f"{percent(account.macs)}" + (f". Most is lost at {listed(worst)}" if worst else "")
-    )
+def _fit(part: float) -> Callable[[Account], Verdict]:
+    """Of a change that takes off `part` of what matrix engines compute beyond their peak."""
+
+    def judge(account: Account) -> Verdict:
+        share = account.share("matrix")
+        floor = max(account.dram, account.share("vector"))
+        gain = min(part * (share - account.macs), 1 - floor, account.slack)
+        worst = [f"{name} {percent(lost)}" for name, lost in account.worst_fit(_NODES)]
+        return gain, (
+            f"matrix engines compute {percent(share)} of the time; at their peak the MACs would "
+            f"take {percent(account.macs)}"
+            + (f". Most is lost at {listed(worst)}" if worst else "")
+        )
+
+    return judge
 
 
 def _vector(account: Account) -> Verdict:
@@ -105,15 +129,29 @@ def _front_end(account: Account) -> Verdict:
     return _of_cause(account, "front_end")
 
 
-def _conflict(account: Account) -> Verdict:
-    waits = account.waiting_anywhere("conflict")
-    return min(waits, account.idle), (
-        f"all engines together wait {percent(waits)} of the time for ports and banks of on-chip "
-        "memories"
-    )
+def _conflict(role: str) -> Callable[[Account], Verdict]:
+    def judge(account: Account) -> Verdict:
+        waits = account.waiting_anywhere("conflict")
+        used, banks = account.memories[role], account.point.arch.memories.on_chip()[role].banks
+        # At worst all bytes lie in one bank, whose streams wait for nothing else.
+        return min(waits, account.idle, used * banks), (
+            f"all engines together wait {percent(waits)} of the time for ports and banks of "
+            f"memories on the chip; what passes {NOUNS[role]} takes {percent(used)} of it at the "
+            "rate of all banks"
+        )
+
+    return judge
 
 
 def _cores(account: Account) -> Verdict:
+    # Twice the cores at most halve the time that engines compute; DRAM stays.
+    return min(account.compute / 2, 1 - account.dram), (
+        f"the busiest compute engines work {percent(account.compute)} of the time; DRAM's bytes "
+        f"take {percent(account.dram)} of it at its peak rate"
+    )
+
+
+def _alone(account: Account) -> Verdict:
     gain, said = _of_cause(account, "core")
     host = min(account.share("host"), gain)
     return gain - host, f"{said}; {percent(host)} of that at most for the host" if host else said
@@ -125,14 +163,15 @@ def _of_cause(account: Account, cause: str) -> Verdict:
     return min(waits, account.idle), f"matrix engines wait {percent(waits)}: {meaning}"
 
 
-def _host(account: Account) -> Verdict:
-    share = account.share("host")
-    operators = listed(account.on_host()) or "operators"
-    return min(share, account.idle), f"the host runs {operators} in {percent(share)} of the time"
+def _host(part: float) -> Callable[[Account], Verdict]:
+    """Of a change that takes off `part` of the host's time."""
 
+    def judge(account: Account) -> Verdict:
+        share = account.share("host")
+        said = f"the host runs {listed(account.on_host()) or 'operators'} in {percent(share)}"
+        return min(part * share, account.idle), f"{said} of the time"
 
-def _none(arch: Arch) -> Fields:
-    return {}
+    return judge
 
 
 def _double(*names: str) -> Callable[[Arch], Fields]:
@@ -141,6 +180,27 @@ def _double(*names: str) -> Callable[[Arch], Fields]:
 
 def _halve(name: str) -> Callable[[Arch], Fields]:
     return lambda arch: scaled(arch, name, 0.5)
+
+
+def _joined(arch: Arch) -> Fields:
+    """Two cores as one, with all that both had."""
+    if arch.cores % 2:
+        return {}
+    own = [f"memories.{role}.{part}" for role in arch.memories.on_chip() if role != "shared"
+           for part in ("size", "banks")]  # fmt: skip
+    copies = [f"copy.{name}.bandwidth" for name in arch.copy_]
+    engines = ["matrix.cols"] * arch.matrix.present + ["vector.lanes"]
+    return {**scaled(arch, "cores", 0.5), **_double(*engines, *own, *copies)(arch)}
+
+
+def _im2col(arch: Arch) -> Fields:
+    lacks = arch.matrix.present and not arch.matrix.im2col
+    return {"matrix.im2col": True} if lacks else {}
+
+
+def _quicker_host(arch: Arch) -> Fields:
+    rates = _double("host.compute", "host.bandwidth")(arch)
+    return {**rates, **scaled(arch, "host.latency", 0.5)}
 
 
 def _coarse(arch: Arch) -> bool:
@@ -169,12 +229,15 @@ def _types(arch: Arch) -> Fields:
 
 
 _WAITS = "those waits; DRAM and the busiest compute engine remain"
+_PARTS = (("banks", "banks"), ("bank_width", "bank width"))
+_ROOM = "those waits, as far as they lie above the roofline; judged where more than half is in use"
+_BEYOND = "the time that matrix engines compute beyond what the MACs take at peak"
 _HALF = "half of the time that matrix engines compute; DRAM and the vector engine remain"
 DEPTHWISE = (
     Rule("depthwise products on the array", _depthwise, _made_apart, "", _never),
     Rule("types for depthwise layers on the vector engine", _types, _made_apart, "", _never),
 )
-"""Changes that make another program; `archgen.report.trying` estimates them."""
+"""Changes that make another program; `archgen.report.trying` estimates what they bring."""
 SHAPES = tuple(
     Rule(f"twice the {noun} of the array", _double(f"matrix.{field}"), _array, _HALF, _coarse)
     for field, noun in (("rows", "rows"), ("cols", "columns"), ("depth", "depth"))
@@ -186,29 +249,37 @@ RULES = (
          _halve("memories.dram.latency"), _latency,
          "those waits, of which latency, start-ups and the order of transfers have a part; DRAM "
          "and the busiest compute engine remain"),
-    Rule("twice the local memory", _double("memories.local.size"), _local,
-         "those waits, as far as they lie above the roofline; judged where 75 % or more is in use",
-         _never),
     *SHAPES,
     *DEPTHWISE,
-    Rule("a matrix engine that fits the layers: shape, im2col, start-up, granularity",
-         _none, _fit, "the time that matrix engines compute beyond what the MACs take at peak"),
+    Rule("half the start-up of the matrix engine", _halve("matrix.startup"), _fit(0.5),
+         "half of the time that matrix engines compute beyond what the MACs take at peak"),
+    Rule("im2col in the matrix engine", _im2col, _fit(1), _BEYOND),
+    Rule("a matrix engine that fits the layers: shape, granularity", None, _fit(1), _BEYOND),
     Rule("twice the vector lanes", _double("vector.lanes"), _vector,
          "half of the time that vector engines compute; DRAM and the matrix engine remain"),
     Rule("a quicker front end: twice the issue width and deeper queues",
          _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS),
-    Rule("twice the banks of local memory", _double("memories.local.banks"), _conflict, _WAITS),
-    Rule("cores that wait less for each other: fewer of them, or more even shares", _none, _cores,
-         _WAITS),
-    Rule("the host's operators on the machine, or a quicker host", _none, _host,
+    Rule("twice the cores", _double("cores"), _cores,
+         "half of the time that the busiest compute engines work; DRAM remains", _never),
+    Rule("half the cores, each twice as large", _joined, _alone, _WAITS, _never),
+    Rule("a host twice as quick, at half the latency", _quicker_host, _host(0.5),
+         "half of the host's own time; DRAM and the busiest compute engine remain"),
+    Rule("the host's operators on the machine", None, _host(1),
          "the host's own time; DRAM and the busiest compute engine remain"),
 )  # fmt: skip
 
 
 def rules_for(arch: Arch) -> list[Rule]:
-    """`RULES`, and one for each copy engine and link of `arch`."""
-    return [
+    """Those of `RULES` that say something of `arch`, and some for each of its memories on the chip,
+    copy engines and links."""
+    memories = arch.memories.on_chip()
+    found = (
         *RULES,
+        *(Rule(f"twice the {NOUNS[role]}", _double(f"memories.{role}.size"), _room(role), _ROOM,
+               _never) for role in memories),
+        *(Rule(f"twice the {noun} of {NOUNS[role]}", _double(f"memories.{role}.{part}"),
+               _conflict(role), _WAITS)
+          for role in memories for part, noun in _PARTS),
         *(Rule(f"twice the rate of copy engine {name}", _double(f"copy.{name}.bandwidth"),
                _copy(name), "half of the engine's own time; compute engines and DRAM remain")
           for name in arch.copy_),
@@ -216,7 +287,8 @@ def rules_for(arch: Arch) -> list[Rule]:
                _link(name),
                "half of the time that its bytes take; DRAM and compute engines remain")
           for name in arch.links),
-    ]  # fmt: skip
+    )  # fmt: skip
+    return [rule for rule in found if rule.fields is None or rule.fields(arch)]
 
 
 def _copy(name: str) -> Callable[[Account], Verdict]:

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from archgen.outcomes.tried import ESTIMATED, SIMULATED
+from archgen.outcomes.tried import ANEW, ESTIMATED, SIMULATED
 from archgen.outcomes.working import holder, part_of
 from archgen.report.levers import Lever
 from archgen.report.points import PointView, best_by_workload
@@ -224,6 +224,8 @@ def _saved(lever: Lever) -> str:
     share = f"{percent(lever.gain)} of the time"
     if lever.way == SIMULATED:
         return f"{share} with the same program, as simulated"
+    if lever.way == ANEW:
+        return f"{share} with a program of its own, as simulated"
     if lever.way == ESTIMATED:
         return f"about {share}, as estimated"
     return f"at most {share} with the same program"

@@ -2,19 +2,20 @@
 
 The one idea: where the same program shows what a change brings, it runs on the changed machine,
 at a few hundredths of compiling. A bound of waits says little, as behind the cause of a wait
-there may be another; the run says which it was. What takes another program is estimated layer by
-layer: an array by whole folds of each layer's own extents, depthwise layers by the time that they
-take now against that of an engine made for them.
+there may be another; the run says which it was. Of the changes that take another program the most
+promising are compiled for, as fast as it goes, and compared with what that makes of the machine
+as it is. What remains is judged layer by layer: an array by whole folds of each layer's own
+extents, depthwise layers by the time that they take now against that of an engine made for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from archgen.outcomes.frame import number, records, results_frame
 from archgen.outcomes.point import Outcome
-from archgen.outcomes.tried import AT_MOST, ESTIMATED, SIMULATED, Tried
+from archgen.outcomes.tried import ANEW, AT_MOST, ESTIMATED, SIMULATED, Tried
 from archgen.report.account import Account, account
 from archgen.report.layer_table import time_shares
 from archgen.report.points import PointView
@@ -28,8 +29,14 @@ from simmodel.trace import Trace
 
 WORTH = 0.02
 """Bounds below this are not tried."""
-MOST = 8
+MOST = 12
 """Changes that are simulated, those of the largest bounds."""
+COMPILED, PROMISING = 3, 0.05
+"""Changes that are compiled for, and what each must promise: a program takes longer than a run."""
+LAYERS = 300
+"""Layers of a network above which none is: trying should end while somebody waits."""
+POINTS = 12
+"""Points of a study above which none is: points of a sweep say themselves what changes bring."""
 
 
 @dataclass(frozen=True)
@@ -40,23 +47,27 @@ class Means:
     """The program of the run on another machine."""
     products: Callable[[Arch], Products] | None = None
     """Those of the network of the run on another machine; None: not known."""
+    anew: Callable[[Arch], int | None] | None = None
+    """Cycles of a program made for a machine, as fast as it goes; None: it gets none. Without it
+    nothing is compiled for."""
 
 
 def tried(outcome: Outcome, arch: Arch, means: Means) -> list[Tried]:
     """What is found of changes of `arch`, on which `outcome` was measured."""
     own = account(PointView(0, records(results_frame([outcome]))[0], arch, "", ""), outcome)
-    judged = [(rule, rule.judge(own)[0]) for rule in rules_for(arch) if rule.fields(arch)]
+    judged = [(rule, rule.judge(own)[0]) for rule in rules_for(arch) if rule.fields is not None]
     runs = [(rule, gain) for rule, gain in judged if rule.same(arch) and gain >= WORTH]
     runs.sort(key=lambda pair: -pair[1])
     found = [*filter(None, (_simulated(rule, own, means) for rule, _ in runs[:MOST]))]
-    if means.products is not None:
-        found += _estimated(own, dict(judged), means.products)
-    return found
+    others = [*_unmade(own, [pair for pair in judged if not pair[0].same(arch)], means.products)]
+    if means.anew is not None and len(own.layers) <= LAYERS:
+        others = _anew(own, others, means.anew)
+    return found + others
 
 
 def _simulated(rule: Rule, own: Account, means: Means) -> Tried | None:
     """The same program on the changed machine; None where that is no machine, or cannot run it."""
-    fields = rule.fields(own.point.arch)
+    fields = rule.on(own.point.arch)
     other = changed(own.point.arch, fields)
     if other is None:
         return None
@@ -67,21 +78,42 @@ def _simulated(rule: Rule, own: Account, means: Means) -> Tried | None:
     return Tried(fields, 1 - cycles / own.cycles, SIMULATED)
 
 
-def _estimated(
-    own: Account, bounds: Mapping[Rule, float], products: Callable[[Arch], Products]
+def _anew(own: Account, found: Sequence[Tried], anew: Callable[[Arch], int | None]) -> list[Tried]:
+    """`found`, of which the most promising were compiled for; estimates first, as bounds are
+    seldom reached."""
+    arch, made = own.point.arch, list(found)
+    order = sorted(range(len(made)), key=lambda at: (made[at].way == AT_MOST, -made[at].gain))
+    chosen = [at for at in order if made[at].gain >= PROMISING][:COMPILED]
+    before = anew(arch) if chosen else None
+    if not before:
+        return made
+    for at in chosen:
+        other = changed(arch, made[at].fields)
+        cycles = None if other is None else anew(other)
+        if cycles is not None:
+            made[at] = replace(made[at], gain=1 - cycles / before, way=ANEW)
+    return made
+
+
+def _unmade(
+    own: Account,
+    judged: Sequence[tuple[Rule, float]],
+    products: Callable[[Arch], Products] | None,
 ) -> Iterator[Tried]:
+    """What is known of changes that take another program, which nobody has made yet."""
     arch = own.point.arch
-    shapes = [rule for rule in SHAPES if not rule.same(arch) and bounds.get(rule, 0) >= WORTH]
-    for rule in (*shapes, *(rule for rule in DEPTHWISE if rule in bounds)):
-        fields = rule.fields(arch)
+    for rule, bound in judged:
+        fields = rule.on(arch)
         other = changed(arch, fields)
         if other is None:
             continue
-        if rule in shapes:
-            gain = _folds(own, products(arch), products(other))
-            yield Tried(fields, min(gain, bounds[rule]), AT_MOST)
-        else:
-            yield from _depthwise(own, fields, products(other))
+        if rule in DEPTHWISE:
+            if products is not None:
+                yield from _depthwise(own, fields, products(other))
+        elif bound >= WORTH:
+            if rule in SHAPES and products is not None:
+                bound = min(bound, _folds(own, products(arch), products(other)))
+            yield Tried(fields, bound, AT_MOST)
 
 
 def _folds(own: Account, before: Products, after: Products) -> float:
@@ -95,13 +127,19 @@ def _folds(own: Account, before: Products, after: Products) -> float:
 
 
 def _depthwise(own: Account, fields: Mapping[str, object], after: Products) -> Iterator[Tried]:
-    """What depthwise layers take now, with all that they wait for, less what they would take."""
+    """What depthwise layers take now, on an array with all that they wait for, less what they would
+    take."""
     pairs = zip(own.layers, time_shares(own.layers), strict=True)
-    now = [share for row, share in pairs if str(row["node"]) in after.depthwise]
+    mine = [(row, share) for row, share in pairs if str(row["node"]) in after.depthwise]
+    on_array = [number(row, "busy_matrix_cycles") > 0 for row, _ in mine]
+    # Lanes feed themselves well, so beside their own work nothing is sure to go.
+    now = [share if array else number(row, "busy_vector_cycles") / own.time
+           for array, (row, share) in zip(on_array, mine, strict=True)]  # fmt: skip
     then = sum(after.depthwise.values()) / own.time
     if now:
         said = (
-            f"{counted(len(now), 'depthwise layer')} on an array that is not made for them: "
-            f"{percent(sum(now))} of the time, where an engine that is would take {percent(then)}"
+            f"{counted(len(now), 'depthwise layer')} on an engine that is not made for them: "
+            f"{percent(sum(now))} of the time, where one that is would take {percent(then)}"
         )
-        yield Tried(fields, sum(now) - then, ESTIMATED, said)
+        way = ESTIMATED if any(on_array) else AT_MOST
+        yield Tried(fields, sum(now) - then, way, said)

@@ -50,14 +50,16 @@ def scaled(arch: Arch, field: str, factor: float) -> Fields:
     return {} if value is None else {field: value}
 
 
-def _times(value: object, name: str, factor: float) -> str | int | None:
+def _times(value: object, name: str, factor: float) -> str | int | float | None:
+    if isinstance(value, float):
+        return value * factor
     if isinstance(value, int):
         made = max(1, round(value * factor))
         return f"{made // _KIB} KiB" if name == "size" and made % _KIB == 0 else made
     if isinstance(value, str) and name == "bandwidth":
         rate = Bandwidth.parse(value)
         return str(Bandwidth(rate.amount * factor, rate.per_cycle))
-    if isinstance(value, str) and name == "latency":
+    if isinstance(value, str) and name in ("latency", "startup"):
         delay = Delay.parse(value)
         amount = delay.amount * factor
         return f"{amount:g} cycles" if delay.in_cycles else f"{amount * _NANO:g} ns"

@@ -55,6 +55,7 @@ from archgen.perfetto import compressed, trace_bytes
 from archgen.process.memory import refusal
 from archgen.process.steps import step
 from archgen.report.trying import Means, tried
+from archgen.scheduling import DEFAULT
 from archgen.studies.models import Models
 from archgen.studies.prepare import Prepared
 from archgen.studies.shelf import DecisionShelf
@@ -157,14 +158,30 @@ class Workbench:
         if point.trace and made:
             made["trace"] = compressed(trace_bytes(trace, program, arch))
         outcome = Outcome(point.key, point.label, row, layers, details, made)
-        return self._tried(outcome, arch, compiled) if tools.tries else outcome
+        return self._tried(outcome, request, compiled) if tools.tries else outcome
 
-    def _tried(self, outcome: Outcome, arch: Arch, compiled: Compiled) -> Outcome:
-        """`outcome` with what changes of its machine bring, as far as that takes no compiling."""
-        with step(f"trying changes of {arch.name}"):
-            simulate = partial(self.tools.simulate, compiled.program)
-            found = tried(outcome, arch, Means(simulate, compiled.products))
+    def _tried(self, outcome: Outcome, request: Request, compiled: Compiled) -> Outcome:
+        """`outcome` with what changes of its machine bring."""
+
+        def simulate(arch: Arch) -> Trace:
+            with step(f"trying a change of {arch.name}"):
+                return self.tools.simulate(compiled.program, arch)
+
+        anew = partial(self._anew, request) if self.tools.anew and compiled.products else None
+        found = tried(outcome, request.arch, Means(simulate, compiled.products, anew))
         return replace(outcome, details={**outcome.details, DETAIL: plain(found)})
+
+    def _anew(self, request: Request, arch: Arch) -> int | None:
+        """Cycles of the quickest program for `arch` that the least effort finds; None where there
+        is none."""
+        way = replace(request.scheduling, effort=0, objective=DEFAULT.objective, tree=None)
+        wanted = replace(request, arch=arch, scheduling=way, schedule_from=None)
+        try:
+            compiled = self.tools.compile(wanted)
+            return self._simulated(compiled, arch)[0].cycles
+        except Exception:
+            # A point stands, whatever becomes of a machine that nobody has asked for.
+            return None
 
     def _compiled(self, request: Request, point: Point) -> Compiled:
         """The program; one for all lengths of the point's ranges is made once."""

@@ -18,6 +18,7 @@ from archgen.extensions import foreign
 from archgen.files import tidy
 from archgen.outcomes.about import About
 from archgen.outcomes.point import Outcome, Point
+from archgen.report.trying import POINTS
 from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
 from archgen.studies.design import Design, StudyError, Workload, designed, points
@@ -97,6 +98,7 @@ def run_study(
     wanted = _traced(points(design), among, running)
     said = about(design, wanted, running.command)
     store = store_in(running.out)
+    tools = replace(tools, anew=tools.anew and len(wanted) <= POINTS)
     workers = workers_for(running, design, remembering(tools, store, running), len(wanted))
     _say(running, said, design, wanted)
     finished: dict[str, Outcome] = {}

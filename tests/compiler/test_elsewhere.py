@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from networks import Net
 from test_attainable import CUBE, convolution
 from test_closed_forms import free
+from test_group_depthwise import SLOW, narrow, window
 
+from compiler.bind.group_depthwise import GroupDepthwise
+from compiler.bind.machine import product_startup
 from compiler.driver import CompileOptions, compile_model
 from compiler.elsewhere import products_on
+from compiler.stages import Stages
 
 
 @pytest.mark.parametrize(
@@ -26,3 +31,19 @@ def test_a_larger_array_gains_whole_folds(wider: dict[str, int], cycles: int) ->
     found = products_on(made, free(CUBE | wider))
     assert list(found.dense.values()) == [cycles]
     assert found.depthwise == {}
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_depthwise_layers_take_the_same_elsewhere_whatever_they_are_here(together: bool) -> None:
+    """64 channels on 32 columns at nine kernel positions are 18 folds of ten blocks, each 256
+    cycles long; on one lane each of 6400 results takes nine products of 256 cycles,
+    and as long to be finished."""
+    net = Net(quantized=True)
+    stages = Stages(depthwise=GroupDepthwise(enabled=together))
+    options = CompileOptions(dtype="int8", stages=stages)
+    made = compile_model(net.model(window(net, net.input(1, 64, 10, 10), 64)), narrow(), options)
+    native, lanes = narrow(depthwise=True), narrow()
+    (on_array,) = products_on(made, native).depthwise.values()
+    assert on_array == 18 * 10 * SLOW + product_startup(native)
+    (on_lanes,) = products_on(made, lanes).depthwise.values()
+    assert 6400 * 9 * SLOW <= on_lanes <= 6400 * 10 * SLOW
