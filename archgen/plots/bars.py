@@ -14,7 +14,14 @@ from matplotlib.patches import Patch
 from archgen.outcomes.estimated import ESTIMATED, has_figures, is_estimated, run_of
 from archgen.outcomes.frame import Frame, Record, is_wrong, number, records
 from archgen.plots.panels import Panel, bar_figure, split_panels, write_instead, write_refusals
-from archgen.plots.style import BLUE, INK, PALE, PAPER, VERMILION
+from archgen.plots.style import (
+    BLUE,
+    INK,
+    PALE,
+    PAPER,
+    VERMILION,
+    decades,
+)
 from simmodel.arch import Arch
 
 _LOG_FROM = 30.0
@@ -49,6 +56,7 @@ def value_axis(axes: Axes, values: Sequence[float], ends: Sequence[float]) -> No
     least, most = min(values), max(values)
     if least > 0 and most / least > _LOG_FROM:
         axes.set_xscale("log")
+        decades(axes.xaxis)
         axes.set_xlim(10 ** (math.floor(math.log10(least) * 2 - 0.2) / 2), max(ends) * 6)
     else:
         axes.set_xlim(0, (most or 1.0) * 1.25)

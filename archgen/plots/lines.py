@@ -12,7 +12,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
+from matplotlib.ticker import FixedLocator, NullLocator
 
 from archgen.outcomes.axes import Axis, axes
 from archgen.outcomes.estimated import has_figures, run_of
@@ -21,10 +21,18 @@ from archgen.outcomes.knee import CLOSE, knee
 from archgen.outcomes.point import FIELD
 from archgen.outcomes.slices import Slice, slices
 from archgen.outcomes.working import holder, part_of
-from archgen.plots.bars import shown
 from archgen.plots.metrics import METRICS, Metric, known, peaks
 from archgen.plots.panels import square_figure
-from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, RUN, SETTINGS, legend_columns
+from archgen.plots.style import (
+    CYCLE,
+    INK,
+    MARKERS,
+    MUTED,
+    RUN,
+    SETTINGS,
+    decades,
+    legend_columns,
+)
 from simmodel.arch import Arch
 
 _MOST_NETWORKS, _MOST_LINES, _MOST_FAINT = 8, 8, 60
@@ -238,9 +246,7 @@ def _along(panel: Axes, values: Sequence[float]) -> None:
         return
     if min(values) > 0 and max(values) / min(values) > 8:
         panel.set_yscale("log")
-        panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        panel.yaxis.set_minor_locator(NullLocator())
-        panel.yaxis.set_major_formatter(lambda value, _: shown(value))
+        decades(panel.yaxis)
     else:
         panel.set_ylim(0, 1.1 * max(values) or 1.0)
 

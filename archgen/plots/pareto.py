@@ -27,6 +27,7 @@ from archgen.plots.style import (
     MUTED,
     RUN,
     SETTINGS,
+    decades,
     folded,
     legend_columns,
     say,
@@ -199,9 +200,11 @@ def _columns(points: Sequence[Place]) -> tuple[list[float], list[float]]:
 def _scales(axes: Axes, points: Sequence[Place]) -> None:
     """Logarithmic in a direction in which values differ by more than 30 times."""
     xs, ys = _columns(points)
-    for values, scale in zip((xs, ys), (axes.set_xscale, axes.set_yscale), strict=True):
+    sides = ((axes.set_xscale, axes.xaxis), (axes.set_yscale, axes.yaxis))
+    for values, (scale, axis) in zip((xs, ys), sides, strict=True):
         if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
             scale("log")
+            decades(axis)
 
 
 def _margins(axes: Axes, points: Sequence[Place]) -> None:

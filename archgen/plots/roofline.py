@@ -18,7 +18,15 @@ from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.labels import Wanted, place_labels
 from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
 from archgen.plots.panels import SQUARE_LETTERS, square_figure
-from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, folded
+from archgen.plots.style import (
+    CYCLE,
+    INK,
+    MARKERS,
+    MUTED,
+    SETTINGS,
+    decades,
+    folded,
+)
 from simmodel.arch import Arch
 
 GIGA = 1e9
@@ -179,6 +187,7 @@ def draw_roofs(
     of many the lowest and the highest have numbers."""
     panel.set_xscale("log")
     panel.set_yscale("log")
+    decades(panel.xaxis, panel.yaxis)
     panel.set_xlim(*span)
     panel.margins(y=0.12)
     for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):

@@ -13,10 +13,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullLocator
 
 from simmodel.arch import Arch
 
@@ -133,6 +135,23 @@ def say(axes: Axes, text: str) -> None:
     """Words in the place of a drawing: why there is none."""
     axes.set_axis_off()
     axes.text(0.02, 0.6, text, transform=axes.transAxes, color=MUTED, style="italic", va="center")
+
+
+class _Decades(LogLocator):
+    """Ticks at 1, 2 and 5 of each decade, over three and more at decades alone."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
+        """Ticks between two ends, and one beyond each."""
+        self.set_params(subs=(1.0, 2.0, 5.0) if vmax < 1e3 * vmin else (1.0,))
+        return super().tick_values(vmin, vmax)
+
+
+def decades(*found: Axis) -> None:
+    """Number axes of a logarithmic scale as people write: 0.5, 20, 1,000."""
+    for axis in found:
+        axis.set_major_locator(_Decades())
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
 
 
 def colour_bar(

@@ -142,7 +142,7 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
         "refusals": refusals(points),
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
         "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
-        "reviews": [_review(own, accounts, found, study) for own in groups[:MACHINES]],
+        "reviews": [_review(own, points, accounts, found, study) for own in groups[:MACHINES]],
         "distinct": len(groups),
         "figures": [each for each in figures if _kind(each) not in COSTS],
         "cost_figures": [each for each in figures if _kind(each) in COSTS],
@@ -199,19 +199,20 @@ def _accounts(
 
 def _review(
     same: Sequence[Standing],
+    points: Sequence[PointView],
     accounts: Mapping[str, Sequence[Account]],
     found: Mapping[str, Sequence[Lever]],
     study: Subject,
 ) -> dict[str, Any]:
     """What bounds one machine, whatever it is called, and what could be changed about it."""
-    standing = same[0]
+    standing, first = same[0], same[0].points[0]
     own = accounts[standing.name]
     changes = found[standing.name]
     less: list[Saver] = savers(standing.arch, own)
     return {
         "standing": standing,
         "others": [each.name for each in same[1:]],
-        "said": said_of(standing.points[0], study.outcomes[standing.points[0].index]),
+        "said": said_of(first, study.outcomes[first.index], points),
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,

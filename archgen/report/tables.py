@@ -177,14 +177,16 @@ def _length_column(heading: Heading) -> Made[PointView]:
     return Made(heading, lambda point: count(point.get(heading.name)))
 
 
-def said_of(point: PointView, outcome: Outcome) -> str:
+def said_of(point: PointView, outcome: Outcome, points: Sequence[PointView]) -> str:
     """What the machine of a point is: its description, or of a variant that a sweep has made what
-    sets it apart. It has inherited its parent's description, which speaks of other sizes."""
+    sets it apart from the others of `points`. It has inherited its parent's description, which
+    speaks of other sizes."""
     family = str(outcome.row.get("family") or point.machine)
     if family == point.machine:
         return point.arch.description
     names = [name for name in outcome.row if name.startswith(FIELD)]
-    parts = [f"{heading.text} {_swept_text(point, field)}" for heading, field in _headed(names)]
+    made = [_swept_column(heading, field, points) for heading, field in _headed(names)]
+    parts = [f"{each.heading.text} {each.cell(point).text}" for each in made]
     return f"{family} with {', '.join(parts)}" if parts else f"A variant of {family}"
 
 

@@ -25,7 +25,7 @@ from archgen.cli.study import study as study_verb
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
 from archgen.outcomes.frame import records, results_frame
-from archgen.outcomes.point import Outcome
+from archgen.outcomes.point import Outcome, Row
 from archgen.outcomes.rows import energy_row, layer_rows, metrics_row
 from archgen.outcomes.timeline import tables
 from archgen.report import card_html, report_html
@@ -37,7 +37,7 @@ from archgen.report.points import PointView, views
 from archgen.report.ranking import rank
 from archgen.report.refusals import split_reason
 from archgen.report.rules import rules_for
-from archgen.report.tables import waterfall_sheet
+from archgen.report.tables import said_of, waterfall_sheet
 from archgen.report.trial import trial_study
 from archgen.report.words import percent, plain, short, signed, times
 from archgen.scheduling import DEFAULT
@@ -290,6 +290,17 @@ def test_wrong_results_are_left_out_of_comparisons(made: Study) -> None:
     assert index not in [point.index for point in best]
     card = card_html(replace(made, outcomes=tuple(outcomes)))
     assert "WRONG outputs" in card
+
+
+def test_a_card_says_of_a_section_that_was_swept_what_sets_it_apart() -> None:
+    arch = load_arch("soma-edge")
+    rows: list[Row] = [
+        {"arch": arch.name, "family": "edge", "arch.matrix": f"{{'kind': 'cube', 'cols': {cols}}}"}
+        for cols in (8, 16)
+    ]
+    points = [PointView(place, row, arch, "net", "") for place, row in enumerate(rows)]
+    outcome = Outcome("key", "label", rows[1], [], {}, {})
+    assert said_of(points[1], outcome, points) == "edge with matrix cols 16"
 
 
 def test_the_card_of_a_notebook_is_safe_and_short(made: Study) -> None:

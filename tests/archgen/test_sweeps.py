@@ -37,7 +37,7 @@ from archgen.plots.maps import map_columns
 from archgen.plots.names import names_of as names_by
 from archgen.plots.names import on_machines
 from archgen.plots.saving import MOST_ROWS, overview_figures, quickest
-from archgen.plots.style import folded
+from archgen.plots.style import decades, folded
 from archgen.schema import load_arch
 from simmodel.arch import Arch
 from simmodel.units import Bandwidth
@@ -413,6 +413,25 @@ def test_rows_of_machines_with_long_names_are_called_by_what_was_swept() -> None
         first = other.axes[0].get_yticklabels()[0].get_text()
         assert first.startswith("edge-64-4-16"), "units are not known, or the name is short"
         assert not other.get_supylabel()
+
+
+@pytest.mark.parametrize(
+    ("ends", "numbers"),
+    [
+        ((3, 150), ["5", "10", "20", "50", "100"]),
+        ((0.05, 3), ["0.05", "0.1", "0.2", "0.5", "1", "2"]),
+        ((50, 2e6), ["100", "1,000", "10,000", "100,000", "1,000,000"]),
+    ],
+)
+def test_axes_over_factors_are_numbered_as_people_write(
+    ends: tuple[float, float], numbers: list[str]
+) -> None:
+    panel = Figure().subplots()
+    panel.set(xscale="log", xlim=ends)
+    decades(panel.xaxis)
+    low, high = ends
+    shown = [tick for tick in panel.get_xticks() if low <= tick * (1 + 1e-9) and tick <= high]
+    assert panel.xaxis.get_major_formatter().format_ticks(shown) == numbers
 
 
 def test_knees_by_hand() -> None:
