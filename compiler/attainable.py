@@ -238,14 +238,13 @@ def _done(able: Sequence[tuple[float, float, int]], time: float) -> float:
     return done
 
 
-def room(arch: Arch) -> int:
-    """Bytes of all memories on chip: weights may wait in any of them, a part in each core."""
-    shared = arch.memories.shared
+def room(arch: Arch, cores: int | None = None) -> int:
+    """Bytes of all memories on chip, or of those that so many `cores` reach: weights may wait in
+    any of them, a part in each core."""
+    shared, count = arch.memories.shared, cores or arch.core_count
     found = sum(
-        memory.size * arch.core_count
-        for role, memory in arch.memories.on_chip().items()
-        if role != "shared"
+        memory.size * count for role, memory in arch.memories.on_chip().items() if role != "shared"
     )
     if shared is not None:
-        found += shared.size * (arch.clusters if shared.level == "cluster" else 1)
+        found += shared.size * (-(-count // arch.cores) if shared.level == "cluster" else 1)
     return found

@@ -2,7 +2,7 @@
 a sweep.
 
 The one idea: each layer takes the longest of its engines, priced in one piece as the search's own
-bounds are, and of the bytes that must cross DRAM for it:
+bounds are and divided among cores (`compiler.parts`), and of what must cross DRAM for it:
 
     constants    once, and while layers before are at work, as far as the memories have room
     maps         where they have no room for it as a whole, nor, between neighbours, for some rows
@@ -17,20 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from compiler.attainable import Demands, attainable, room
 from compiler.bind.machine import product_startup
 from compiler.cost.host import host_cycles
-from compiler.cost.rates import copy_rate, path
 from compiler.driver import CompileOptions, layers, nests
 from compiler.estimate import NetworkEstimate
-from compiler.fuse.outline import Outlines
 from compiler.layer import Layer
 from compiler.nest.ir import HostNode
+from compiler.parts import Computed, Part, Parts, computed
 from compiler.remember import Remembered
-from compiler.tile.bound import Bounds
 from simmodel.arch import Arch
 
 _KEPT = 0.5
@@ -45,23 +46,18 @@ _MOST = 64
 class _Bound(Demands):
     """A network that is bound, and what its layers take of engines by what that reads of them."""
 
-    engines: Remembered[tuple[float, ...]] = field(
+    engines: Remembered[tuple[Computed, ...]] = field(
         default_factory=lambda: Remembered(_MOST), compare=False, repr=False
     )
 
-    def alone(self, arch: Arch, slots: int) -> tuple[float, ...]:
-        """Of each layer, cycles of its busier engine on one core, in one piece."""
+    @cached_property
+    def stored(self) -> dict[str, int]:
+        """Bytes of each tensor."""
+        return {name: tensor.stored for name, tensor in self.graph.tensors.items()}
 
-        def make(seen: Arch) -> tuple[float, ...]:
-            outlines, known = Outlines(), dict[int, float]()
-            bounds = Bounds(seen, slots, outlines)
-            for layer in self.layers:
-                number = outlines.layer(layer).number
-                if number not in known:
-                    known[number] = max(bounds.whole(layer))
-            return tuple(known[outlines.layer(layer).number] for layer in self.layers)
-
-        return self.engines.of(slots, arch, {}, make)
+    def computed(self, arch: Arch, slots: int) -> tuple[Computed, ...]:
+        """What each layer takes of the engines of a machine."""
+        return self.engines.of(slots, arch, {}, lambda seen: computed(self.layers, slots, seen))
 
 
 @dataclass
@@ -84,11 +80,8 @@ class Outlook:
         asked = dtype, options.host, repr(options.stages)
         demands = self.bound.of(asked, arch, {}, bind)
         graph, work = demands.graph, demands.works(arch)
-        alone, first = demands.alone(arch, options.stages.plan.slots), _first(arch)
-        computing = [first + cycles / arch.core_count for cycles in alone]
-        crossing = _Crossing(demands, arch)
-        moved = [crossing.of(number) for number in range(len(computing))]
-        total = _in_turn(computing, moved, arch)
+        # A compiler leaves cores idle that would not help.
+        total = min(_taken(demands, arch, options, cores) for cores in {1, arch.core_count})
         calls = [step for step in graph.steps if isinstance(step, HostNode)]
         total += sum(host_cycles(call, graph.tensors, arch) for call in calls)
         host = sum(call.pick is None for call in calls)
@@ -100,103 +93,113 @@ def outlook(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEsti
     return Outlook(model).on(arch, options)
 
 
+def _taken(demands: _Bound, arch: Arch, options: CompileOptions, cores: int) -> float:
+    """Cycles of all layers on so many cores."""
+    crossing = _Crossing(demands, arch, cores)
+    parts = Parts(arch, cores, options.stages.share.way(arch))
+    computing = demands.computed(arch, options.stages.plan.slots)
+    numbers = range(len(computing))
+    new, maps = [crossing.new(n) for n in numbers], [crossing.read(n) for n in numbers]
+    divided = parts.of(computing, new, maps)
+    moved = [crossing.of(number, parts) for number in numbers]
+    free = np.array([room(arch, cores) - each.held for each in moved]).clip(0.0)
+    return _in_turn(divided, moved, _first(arch), _KEPT * parts.ahead(free))
+
+
 def _first(arch: Arch) -> float:
-    """Cycles before the first result of a layer can go on: its first operand is loaded, goes
-    through both engines and is handed on."""
-    loads = [e for e in arch.copy_.values() if "dram" in e.from_]
-    load = min(e.startup.cycles(arch.clock) for e in loads) + arch.dram_latency
+    """Cycles before the first result of a layer can go on: it goes through both engines."""
     array = product_startup(arch) if arch.matrix.present else 0
-    return load + array + arch.vector.startup.cycles(arch.clock)
-
-
-def _rate(arch: Arch) -> float:
-    """Bytes a cycle that cross DRAM: what it gives, or what the copy engines of all cores take."""
-    engine = path(arch, "dram", "local")
-    return min(arch.dram_bytes_per_cycle, arch.core_count * copy_rate(arch, engine))
+    return array + arch.vector.startup.cycles(arch.clock)
 
 
 @dataclass(frozen=True)
 class _Moved:
-    """Bytes of one layer."""
+    """What one layer moves besides constants that come first."""
 
-    constants: int
-    """That cross DRAM for it first."""
     maps: float
-    """That cross DRAM, both ways."""
+    """Cycles of what crosses DRAM, both ways."""
     held: float
-    """On the chip, of both, while it runs."""
+    """Bytes on the chip, of maps and constants, while it runs."""
 
 
-def _in_turn(computing: Sequence[float], moved: Sequence[_Moved], arch: Arch) -> float:
+def _in_turn(parts: Sequence[Part], moved: Sequence[_Moved], first: float, space: Any) -> float:
     """Cycles of layers one after another: while one computes, constants of those behind it arrive,
-    where there is room beside what it holds."""
-    rate, size = _rate(arch), room(arch)
-    left = sum(layer.constants for layer in moved)
+    as many bytes as there is `space` for."""
+    held = np.cumsum([0.0, *(part.held for part in parts)])
+    loading = np.cumsum([0.0, *(part.loading for part in parts)])
+    most = np.interp(held[1:] + space, held, loading) - loading[1:]
     total = ahead = 0.0
-    for cycles, layer in zip(computing, moved, strict=True):
-        left -= layer.constants
-        here = min(ahead, layer.constants)
-        wanted = layer.constants - here + layer.maps
-        time = max(cycles, wanted / rate)
-        ahead += time * rate - wanted - here
-        ahead = max(0.0, min(ahead, left, _KEPT * (size - layer.held)))
-        total += time
+    for part, layer, limit in zip(parts, moved, most.tolist(), strict=True):
+        here = min(ahead, part.loading)
+        wanted = part.loading - here + layer.maps
+        time = max(first + part.computing, wanted)
+        ahead = min(ahead - here + time - wanted, limit)
+        total += time + part.passing
     return total
 
 
 class _Crossing:
     """What stays on the chip between the layers of a network, and what each of them moves."""
 
-    def __init__(self, demands: Demands, arch: Arch) -> None:
+    def __init__(self, demands: _Bound, arch: Arch, cores: int) -> None:
         graph, self._layers = demands.graph, demands.layers
-        self._tensors = graph.tensors
-        self._room = room(arch)
-        self._core = self._room / arch.core_count
+        self._tensors, self._stored = graph.tensors, demands.stored
+        self._room = room(arch, cores)
+        self._core = self._room / cores
+        self._given = {*graph.inputs}
         self._ends = {*graph.inputs, *graph.outputs}
         self._constants = [self._of_constants(layer) for layer in self._layers]
         self._makers = {layer.result.name: at for at, layer in enumerate(self._layers)}
         self._last = {name: at for at, layer in enumerate(self._layers) for name in layer.inputs}
         self._seen: set[str] = set()
 
-    def of(self, number: int) -> _Moved:
+    def of(self, number: int, parts: Parts) -> _Moved:
         """Of one layer."""
         layer = self._layers[number]
         maps = [name for name in layer.inputs if self._tensors[name].data is None]
         maps.append(layer.result.name)
-        crossing = sum(self._stored(name) for name in maps if self._crosses(name))
+        names = [name for name in maps if self._crosses(name)]
+        size = sum(self._stored[name] for name in names)
+        cycles = parts.crossing(len(names), size + self._again(number)) if names else 0.0
+        entering = [parts.entering(layer, name) for name in layer.inputs if name in self._given]
         held = sum(self._rows(name) for name in maps) + self._constants[number]
-        return _Moved(self._first(layer), crossing + self._again(number), held)
+        return _Moved(max(cycles, *entering) if entering else cycles, held)
 
     def _again(self, number: int) -> float:
         """Bytes that a layer loads again, whose operands both take more than half of the room: all
         of the one for each piece of the other."""
         layer, half = self._layers[number], _KEPT * self._core
         weights = self._constants[number]
-        read = [self._stored(name) for name in layer.inputs if self._tensors[name].data is None]
+        read = [self._stored[name] for name in layer.inputs if self._tensors[name].data is None]
         source = max(read, default=0)
         if not layer.product or weights <= half or source <= half:
             return 0.0
         return min((weights / half - 1) * source, (source / half - 1) * weights)
 
-    def _first(self, layer: Layer) -> int:
-        """Bytes of constants that no layer before has loaded."""
-        found = 0
-        for name in layer.inputs:
+    def new(self, number: int) -> list[int]:
+        """Bytes of each of the constants that no layer before has loaded."""
+        found = []
+        for name in self._layers[number].inputs:
             tensor = self._tensors[name]
             if tensor.data is not None and tensor.storage.buffer not in self._seen:
                 self._seen.add(tensor.storage.buffer)
-                found += tensor.stored
+                found.append(self._stored[name])
         return found
 
+    def read(self, number: int) -> int:
+        """Bytes of maps that a layer reads."""
+        names = self._layers[number].inputs
+        return sum(self._stored[name] for name in names if self._tensors[name].data is None)
+
     def _of_constants(self, layer: Layer) -> int:
-        found = (self._tensors[name] for name in layer.inputs)
-        return sum(tensor.stored for tensor in found if tensor.data is not None)
+        names = layer.inputs
+        return sum(self._stored[name] for name in names if self._tensors[name].data is not None)
 
     def _crosses(self, name: str) -> bool:
         """Whether a map goes through DRAM between those who make and read it."""
         if name in self._ends:
             return True
-        if self._stored(name) <= _KEPT * self._room:
+        if self._stored[name] <= _KEPT * self._room:
             return False
         maker = self._makers.get(name)
         if maker is None or self._last.get(name) != maker + 1:
@@ -208,7 +211,4 @@ class _Crossing:
         """Bytes of some rows of a map, or of all of a small one."""
         tensor = self._tensors[name]
         lines = tensor.shape[2] if len(tensor.shape) > 2 else 1
-        return tensor.stored * min(1.0, _ROWS / lines)
-
-    def _stored(self, name: str) -> int:
-        return self._tensors[name].stored
+        return self._stored[name] * min(1.0, _ROWS / lines)
