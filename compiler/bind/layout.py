@@ -10,16 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.bind.keep_narrow import row_of
-from compiler.bind.machine import adds_up_in_pieces
-from compiler.bind.mapping import worth_turning
+from compiler.bind.machine import adds_up_in_pieces, array_takes, depthwise_cycles
+from compiler.bind.mapping import joining, worth_turning
 from compiler.bind.roles import roles
 from compiler.binding import Binding
+from compiler.cost.operands import Flows
+from compiler.cost.transfer import Path
 from compiler.geometry.ranges import Key, Region, keys_of
 from compiler.layer import Layer
 from compiler.loops.fission import Link, fission
 from compiler.nest.ir import Access, Nest, Tensor, dense, order_of
 from simmodel.arch import Arch
-from simmodel.dtype import size_of
+from simmodel.dtype import product_type, size_of
+from simmodel.isa.cycles import streams
 from simmodel.part import MemoryRole
 
 
@@ -98,7 +101,43 @@ def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
     few = dim is not None and found.taps and head.dims[dim].extent < FEW
     if few and not worth_turning(tensor, head, arch):
         return None
-    return _axis_of(head.operands[0], dim)
+    axis = _axis_of(head.operands[0], dim)
+    return None if axis is not None and _better_as_stored(tensor, head, arch, axis) else axis
+
+
+def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool:
+    """Whether a product had better read `tensor` as it is stored: where `axis` is not the last one
+    there, a load apart for each element takes longer, and reads apart do not hold the engine up.
+    Kernel columns may join the reduction of others."""
+    far = order_of(tensor.shape, tensor.storage.strides)
+    if far[-1] == axis or tensor.shape[axis] == 1 or joining(head, arch.matrix) is not None:
+        return False
+    way = Path(arch, 1, "dram", arch.matrix.input)
+    near = (*(other for other in far if other != axis), axis)
+    apart, turned = (way.box(tensor, tensor.shape, order).cycles for order in (far, near))
+    return bool(apart < turned) and _keeps_up(tensor, head, arch)
+
+
+def _keeps_up(tensor: Tensor, head: Nest, arch: Arch) -> bool:
+    """Whether memory gives the matrix engine the elements of `tensor` one by one as fast as it
+    multiplies them."""
+    matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
+    pixels, columns, depth, taps, channels = (
+        math.prod(head.dims[d].extent for d in dims)
+        for dims in (
+            found.rows, found.cols, found.inner, [tap.dim for tap in found.taps], found.batch,
+        )
+    )  # fmt: skip
+    times, _ = streams(matrix, pixels, columns, depth)
+    reads = Flows(arch)
+    size = tensor.elements * item * (1 if matrix.granularity == "conv" else taps)
+    reads.add(matrix.input, size, item, times=times)
+    dtype = product_type(tensor.dtype)
+    if head.depthwise:
+        work = depthwise_cycles(arch, dtype, pixels, channels, taps, head.sparse) / matrix.units
+    else:
+        work = array_takes(head, dtype, arch)
+    return bool(reads.longest() <= work)
 
 
 def packed_order(head: Nest) -> tuple[int, ...]:

@@ -108,7 +108,8 @@ def test_a_gain_is_beside_its_area(slow: tuple[Study, list[Lever], Account]) -> 
 
 
 def test_what_takes_another_program_gets_one(tmp_path: Path) -> None:
-    arch, network = variant(DENSE), saved(tmp_path, "Conv-depthwise", (1, 64, 32, 32))
+    small = {"matrix.cols": 8, "matrix.depth": 8}  # whose columns few channels fill together
+    arch, network = variant(DENSE | small), saved(tmp_path, "Conv-depthwise", (1, 64, 32, 32))
     _, changes, own = found(arch, network)
     (depthwise,) = [lever for lever in changes if lever.fields == {"matrix.depthwise": True}]
     native = changed(arch, depthwise.fields)
