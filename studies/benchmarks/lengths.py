@@ -1,6 +1,6 @@
 """Programs for a range of lengths: their time at a length inside, and their bytes.
 
-    python studies/benchmarks/lengths.py [--quick] [--execute] [--jobs N] [--only TEXT]
+    python studies/benchmarks/lengths.py [--quick] [--execute] [--random N] [--jobs N] [--only TEXT]
 
 Each network is compiled once for a whole range and once for each of a few lengths of it, by the
 estimates alone (effort 0). `bucket` are the cycles of the one program at that length, `exact` those
@@ -10,13 +10,17 @@ it, of which the sampled ones were made and the others counted as if bytes grew 
 Weights are in each of them; `code` and `code each` count the bytes of commands alone.
 
 Every program has passed the verifier; with `--execute` its values are compared with ONNX Runtime's.
+`--random 64` prints instead how many of 64 lengths, drawn at random from the range, give the values
+of ONNX Runtime, all of them through the one program.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 
 from tables import arguments, mapped, ratio, table
@@ -34,6 +38,7 @@ from simmodel.loadable.container import unpacked
 
 MACHINES = ("soma-edge", "ascend-310-like", "tpu-v3-like", "gemmini-16")
 TIMES = ("machine", "network", "range", "length", "bucket", "exact", "x exact", "executed")
+DRAWN = ("machine", "network", "range", "lengths", "verified", "others")
 BYTES = ("machine", "network", "range", "one MB", "each MB", "x one", "code kB", "code each kB")
 
 
@@ -138,6 +143,23 @@ def point(case: Case, arch: Arch, length: int, span: Range | None) -> Point:
     )  # fmt: skip
 
 
+def drawn(case: Case, count: int) -> Sequence[object]:
+    """The program of a case's range, executed at `count` of its lengths."""
+    network, arch = case.network, load_arch(case.arch)
+    (span,) = extents(network.span, ranges=True).ranges
+    among = range(span.low, span.high + 1)
+    lengths = sorted(random.Random(case.label).sample(among, min(count, len(among))))
+    bench = Workbench(replace(STANDARD, tries=False))
+    rows = [bench.run(point(case, arch, length, span)).row for length in lengths]
+    off = [
+        f"{length}: {_reason(row)}"
+        for length, row in zip(lengths, rows, strict=True)
+        if row.get("verified") is not True
+    ]
+    told = "; ".join(off[:2]) or "-"
+    return case.arch, network.name, network.span, len(rows), len(rows) - len(off), told
+
+
 def total(sampled: Mapping[int, int], span: Range) -> float:
     """The sum over all lengths of `span`, straight lines between those that are sampled."""
     points = sorted(sampled.items())
@@ -155,11 +177,19 @@ def _reason(row: Mapping[str, object]) -> str:
 def main(given: Sequence[str] | None = None) -> None:
     """Print both tables."""
     options: argparse.Namespace = arguments(
-        __doc__, given, [("whole", "all twelve layers of BERT instead")]
+        __doc__,
+        given,
+        [("whole", "all twelve layers of BERT instead")],
+        [("random", "execute that many lengths drawn at random")],
     )
     networks = QUICK if options.quick else WHOLE if options.whole else NETWORKS
-    cases = [Case(name, network, options.execute) for network in networks for name in MACHINES]
+    execute = options.execute or bool(options.random)
+    cases = [Case(name, network, execute) for network in networks for name in MACHINES]
     chosen = [case for case in cases if all(word in case.label for word in options.only)]
+    if options.random:
+        rows = list(mapped(partial(drawn, count=options.random), chosen, options.jobs))
+        print(table("Lengths drawn at random, through the program of the range", DRAWN, rows))
+        return
     found = list(mapped(figures, chosen, options.jobs))
     rows = [row for made in found for row in made.rows]
     print(table("Cycles inside a range, and of a program for the length alone", TIMES, rows))

@@ -307,9 +307,15 @@ def machines(names: Iterable[str]) -> list[Arch]:
 
 
 def arguments(
-    text: str | None, given: Sequence[str] | None = None, flags: Sequence[tuple[str, str]] = ()
+    text: str | None,
+    given: Sequence[str] | None = None,
+    flags: Sequence[tuple[str, str]] = (),
+    counts: Sequence[tuple[str, str]] = (),
 ) -> argparse.Namespace:
-    """The options that all scripts take, and `flags` of this one: names with what they do."""
+    """The options that all scripts take, and this one's: names with what they do.
+
+    `flags` are on or off, `counts` take a whole number (0 where they are not given).
+    """
     parser = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -324,6 +330,8 @@ def arguments(
     )  # fmt: skip
     for flag, meaning in flags:
         parser.add_argument(f"--{flag}", action="store_true", help=meaning)
+    for count, meaning in counts:
+        parser.add_argument(f"--{count}", type=int, default=0, metavar="N", help=meaning)
     return parser.parse_args(given)
 
 
