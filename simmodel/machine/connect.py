@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simmodel.arch import Arch
 from simmodel.errors import NotRunnable
@@ -176,14 +177,16 @@ def _by_address(
     site: Site, profile: Callable[[Sequence[int]], Profile], sockets: Sockets
 ) -> Callable[[int], Profile]:
     """Profiles by occurrence, made once for each set of banks."""
-    banks = []
+    which = np.zeros(site.addresses[0].shape, np.int64)
+    """The set of banks of each occurrence, by number."""
     for operand, column in zip(site.operands, site.addresses, strict=True):
         low, high = operand.span
         size = sockets.memories.bank_size(operand, sockets.core)
-        banks += [(column + low) // size, (column + high - 1) // size]
-    sets, first, which = np.unique(np.stack(banks), axis=1, return_index=True, return_inverse=True)
-    known: list[Profile | None] = [None] * sets.shape[1]
-    choice: list[int] = which.ravel().tolist()
+        for banks in ((column + low) // size, (column + high - 1) // size):
+            which = _told_apart(which, banks)
+    first = np.unique(which, return_index=True)[1] if which.any() else np.zeros(1, np.int64)
+    known: list[Profile | None] = [None] * first.size
+    choice: list[int] = which.tolist()
 
     def at(occurrence: int) -> Profile:
         index = choice[occurrence]
@@ -195,6 +198,16 @@ def _by_address(
         return found
 
     return at
+
+
+def _told_apart(which: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Numbers from 0 of the pairs of `which` and `values`; cheap where `values` are all the same,
+    as those of what occurs once."""
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        return which
+    pairs = which * (high - low + 1) + (values - low)
+    return np.unique(pairs, return_inverse=True)[1].reshape(-1)
 
 
 def _spans(site: Site, sockets: Sockets) -> Callable[[int], tuple[Sequence[Span], Sequence[Span]]]:

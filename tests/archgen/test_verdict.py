@@ -22,6 +22,7 @@ from archgen.check.reference import run_node, run_reference, sample_inputs
 from archgen.check.stagewise import OWN, cut, run_cut
 from archgen.models.load import open_model
 from archgen.outcomes.point import Point, Row
+from archgen.scheduling import Scheduling
 from archgen.schema import load_arch
 from archgen.standard import STANDARD, compile_request
 from archgen.studies.run import Workbench
@@ -80,9 +81,10 @@ def row_of(
         made = fused(compile_request(request), nests)
         return replace(made, program=change(made.program))
 
-    bench = Workbench(replace(STANDARD, compile=changed, load=load))
+    bench = Workbench(replace(STANDARD, compile=changed, load=load, tries=False))
     path = str(network(folder / "net.onnx"))
-    return bench.run(Point("key", load_arch(ARCHS[dtype]), path, 1, dtype)).row
+    point = Point("key", load_arch(ARCHS[dtype]), path, 1, dtype, scheduling=Scheduling(effort=0))
+    return bench.run(point).row
 
 
 def with_constants(program: Program, change: Callable[[Array], Array], kind: str) -> list[Program]:
