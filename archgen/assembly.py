@@ -63,7 +63,7 @@ def read_assembly(path: str | PathLike[str]) -> Program:
     try:
         return parse_program(source.read_text(encoding="utf-8-sig"), opened=opened)
     except UnicodeDecodeError:
-        raise AssemblyError(f"{source}: is no text") from None
+        raise AssemblyError(f"{source}: is neither a loadable nor text of assembly") from None
     except ParseError as mistake:
         raise AssemblyError(f"{source}:{mistake}{_hint(str(mistake), named)}") from None
 

@@ -111,6 +111,12 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
     high = most(program.registers)
     found: dict[str, tuple[int, str]] = {}
     wrong: list[str] = []
+    for port in program.inputs:
+        if port.operand.limits and len(shapes.get(port.name, port.shape)) != len(port.shape):
+            shape = list(shapes[port.name])
+            wrong.append(f"{port.name} has shape {shape}, expected {len(port.shape)} dimensions")
+    if wrong:
+        raise LengthError("; ".join(wrong))
     sizes = [
         (limit, shapes[port.name][limit.axis], f"dimension {limit.axis} of {port.name}")
         for port in program.inputs

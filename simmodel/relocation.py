@@ -66,6 +66,7 @@ def placed(program: Program, places: Mapping[str, int]) -> Program:
     if not places:
         return program
     ports = {port.name: port for port in ports_of(program)}
+    sizes = {p.name: p.operand.itemsize for p in (*program.inputs, *program.outputs)}
     areas = _areas(_spans(program).values())
     wrong: list[str] = []
     moves: dict[Span, int] = {}
@@ -75,6 +76,8 @@ def placed(program: Program, places: Mapping[str, int]) -> Program:
             wrong.append(f"there is no port {name!r}; there are {', '.join(ports) or 'none'}")
         elif at < 0:
             wrong.append(f"{name}: expected an address from 0 on, found {at}")
+        elif at % sizes[name]:
+            wrong.append(f"{name}: expected a multiple of {sizes[name]}, the bytes of an element")
         elif not port.movable:
             wrong.append(f"{name} stays where it is: a command reaches from its bytes to others")
         else:

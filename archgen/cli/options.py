@@ -163,8 +163,19 @@ class PortPlace(click.ParamType[tuple[str, int]]):
         return name, found
 
 
+def _once_each(
+    ctx: click.Context, param: click.Parameter, places: tuple[tuple[str, int], ...]
+) -> tuple[tuple[str, int], ...]:
+    names = [name for name, _ in places]
+    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if twice:
+        raise click.BadParameter(f"{', '.join(twice)}: expected one address", ctx, param)
+    return places
+
+
 place_option = click.option(
     "--place", "places", multiple=True, type=PortPlace(),
+    callback=_once_each,
     help="Address in DRAM for an input or output, which is then verified there. May be repeated.",
 )  # fmt: skip
 

@@ -143,8 +143,8 @@ class _Programs:
     file: Path
     made: dict[tuple[tuple[str, int], ...], Program] = field(default_factory=dict)
 
-    def of(self, inputs: Mapping[str, Array]) -> Program:
-        """The program for these inputs."""
+    def of(self, inputs: Mapping[str, Array], path: Path) -> Program:
+        """The program for these inputs, of which some are those of the file `path`."""
         program = self.loaded.program
         if not program.registers and not self.lengths:
             return program
@@ -156,10 +156,16 @@ class _Programs:
                 self.made[key] = settled(program, lengths)
                 verify(self.made[key], self.loaded.arch)
         except LengthError as wrong:
-            raise OptionError([f"{'--dim' if self.lengths else '--input'}: {wrong}"]) from None
+            raise OptionError([_of_lengths(wrong, self.lengths, path)]) from None
         except VerifyError as wrong:
             raise LoadableError(None, f"{self.file}: {wrong}") from None
         return self.made[key]
+
+
+def _of_lengths(wrong: LengthError, lengths: Mapping[str, int], path: Path) -> str:
+    if not lengths:
+        return f"--input {path}: {wrong}"
+    return f"--dim: {wrong}; it stands for the shapes of all inputs, so it says all lengths or none"
 
 
 def _chain(
@@ -171,7 +177,7 @@ def _chain(
     state: dict[str, Array] = {}
     for path, output in zip_longest(inputs, written):
         given = arrays_in(path, "--input")
-        program = programs.of({**state, **given})
+        program = programs.of({**state, **given}, path)
         zeros = {
             port.name: np.zeros(port.shape, NUMPY[port.dtype])
             for port in program.inputs

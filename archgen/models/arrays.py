@@ -20,9 +20,15 @@ def arrays_in(path: str | Path, what: str) -> dict[str, NDArray[Any]]:
         ModelError: there is no such file, or it holds something else.
     """
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            said = "one array (.npy), expected arrays by name, as np.savez(path, name=array) writes"
+            raise ModelError(f"{what} {path}: {said}")
+        with stored:
             return {name: stored[name] for name in stored.files}
     except FileNotFoundError:
         raise ModelError(f"{what} {path}: no such file") from None
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as wrong:
-        raise ModelError(f"{what} {path}: not an .npz file of arrays: {wrong}") from None
+        # What numpy says of files that are none of its own is how to load them unsafely.
+        reason = "" if "pickle" in str(wrong) else f": {wrong}"
+        raise ModelError(f"{what} {path}: not an .npz file of arrays{reason}") from None

@@ -66,7 +66,7 @@ def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) ->
         values = given if isinstance(given, Sequence) else (given,)
     whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     if not (whole or spans) or len(whole) < len(values):
-        more = ", or a range such as 1..512" if ranges else ""
+        more = ", or a range from 1 on such as 1..512" if ranges else ""
         raise ValueError(
             f"{given!r}: expected a size such as 128, or several such as 128,512{more}"
         )

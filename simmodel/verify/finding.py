@@ -63,4 +63,5 @@ class VerifyError(ValueError):
         shown = "\n".join(str(finding) for finding in findings[:SHOWN])
         more = len(findings) - SHOWN
         tail = f"\n... and {more} more" if more > 0 else ""
-        super().__init__(f"program {name!r} breaks {len(findings)} rules:\n{shown}{tail}")
+        rules = "a rule" if len(findings) == 1 else f"{len(findings)} rules"
+        super().__init__(f"program {name!r} breaks {rules}:\n{shown}{tail}")

@@ -89,7 +89,7 @@ def _looped(instruction: Instruction, loops: Terms) -> Checked:
         ring = operand.address.ring
         for name, _ in (*operand.address.terms, *(ring.terms if ring else ())):
             if name not in counted:
-                yield "loop", f"no loop around it counts {name!r}"
+                yield "loop", f"no loop around it counts {name!r}, and no register is called so"
         if reach(operand.address, loops) >= LIMIT:
             yield "range", f"an address in {operand.memory} comes up to {LIMIT} or more"
 

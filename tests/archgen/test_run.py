@@ -70,6 +70,19 @@ def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
     over = said(invoke(*again, "--place", "x=0"), capsys)
     assert "x: bytes 0x0 .. 0x40 are those of constant" in over
 
+    odd = said(invoke(*again, "--place", "x=0x20002"), capsys)
+    assert "x: expected a multiple of 4, the bytes of an element" in odd
+    twice = invoke(*again, "--place", "x=0x20000", "--place", "x=0x30000")
+    assert "--place" in twice.output and "x: expected one address" in twice.output
+
+    np.save(tmp_path / "one.npy", x)
+    (tmp_path / "text.npz").write_text("1 2 3")
+    for name, reason in (("one.npy", "one array (.npy), expected arrays by name"),
+                         ("text.npz", "not an .npz file of arrays\n")):  # fmt: skip
+        given = invoke("run", file, "--input", tmp_path / name)
+        assert f"--input {tmp_path / name}: {reason}" in said(given, capsys)
+    none = invoke("run", tmp_path / "x.npz", "--input", tmp_path / "x.npz")
+    assert "x.npz: is neither a loadable nor text of assembly" in said(none, capsys)
     np.savez(tmp_path / "bad.npz", y=x, x=x.astype("f8"))
     wrong = said(invoke("run", file, "--input", tmp_path / "bad.npz"), capsys)
     assert "input 'x': expected fp32[2,8], found fp64[2,8]" in wrong
@@ -177,4 +190,7 @@ def test_a_position_moves_through_one_file(
         np.testing.assert_allclose(stored["present"], keys, atol=0.01)
     np.savez(tmp_path / "10.npz", x=tokens[0], keys=np.ones((10, 4), np.float32))
     long = said(invoke("run", file, "--input", tmp_path / "10.npz"), capsys)
-    assert "past is 10, expected 1 .. 9" in long
+    assert f"--input {tmp_path / '10.npz'}: past is 10, expected 1 .. 9" in long
+    np.savez(tmp_path / "flat.npz", x=tokens[0], keys=np.ones(4, np.float32))
+    flat = said(invoke("run", file, "--input", tmp_path / "flat.npz"), capsys)
+    assert "keys has shape [4], expected 2 dimensions" in flat
