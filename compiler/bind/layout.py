@@ -107,20 +107,22 @@ def innermost_axis(tensor: Tensor, head: Nest, arch: Arch) -> int | None:
 
 def _better_as_stored(tensor: Tensor, head: Nest, arch: Arch, axis: int) -> bool:
     """Whether a product had better read `tensor` as it is stored: where `axis` is not the last one
-    there, a load apart for each element takes longer, and reads apart do not hold the engine up.
-    Kernel columns may join the reduction of others."""
+    there, a load apart for each element takes longer than one of rows, and reads apart take no
+    longer than that load or the products, which overlap. Kernel columns may join the reduction of
+    others."""
     far = order_of(tensor.shape, tensor.storage.strides)
     if far[-1] == axis or tensor.shape[axis] == 1 or joining(head, arch.matrix) is not None:
         return False
     way = Path(arch, 1, "dram", arch.matrix.input)
     near = (*(other for other in far if other != axis), axis)
     apart, turned = (way.box(tensor, tensor.shape, order).cycles for order in (far, near))
-    return bool(apart < turned) and _keeps_up(tensor, head, arch)
+    reads, work = _read_apart(tensor, head, arch)
+    return bool(apart < turned and reads <= max(turned, work))
 
 
-def _keeps_up(tensor: Tensor, head: Nest, arch: Arch) -> bool:
-    """Whether memory gives the matrix engine the elements of `tensor` one by one as fast as it
-    multiplies them."""
+def _read_apart(tensor: Tensor, head: Nest, arch: Arch) -> tuple[float, float]:
+    """Cycles in which memory gives the matrix engine the elements of `tensor` one by one, and in
+    which that multiplies them."""
     matrix, item, found = arch.matrix, size_of(tensor.dtype), roles(head)
     pixels, columns, depth, taps, channels = (
         math.prod(head.dims[d].extent for d in dims)
@@ -137,7 +139,7 @@ def _keeps_up(tensor: Tensor, head: Nest, arch: Arch) -> bool:
         work = depthwise_cycles(arch, dtype, pixels, channels, taps, head.sparse) / matrix.units
     else:
         work = array_takes(head, dtype, arch)
-    return bool(reads.longest() <= work)
+    return float(reads.longest()), float(work)
 
 
 def packed_order(head: Nest) -> tuple[int, ...]:

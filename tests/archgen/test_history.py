@@ -82,6 +82,7 @@ def test_the_verb_tells_three_causes_apart_and_how_the_others_are(
     def of(day: int, ms: float, *made: str) -> Run:
         return replace(run(day, ms, *made), point="{}")
 
+    monkeypatch.setenv("COLUMNS", "400")
     line = [replace(of(1, 4.0), git="1a2b3c4+"), of(9, 6.0, "m2", "n2", "c2")]
     monkeypatch.setattr("archgen.cli.history.runs_of", lambda folders, index: line)
     told = CliRunner().invoke(cli, ["history", "out"]).output

@@ -93,7 +93,7 @@ def test_what_has_one_position_is_one_engines() -> None:
 def test_the_estimate_knows_of_all_engines(units: int) -> None:
     arch = cores(units)
     made = check(wide(), arch, "fp16")
-    assert expected(made.compiled, arch) == pytest.approx(made.trace.cycles, rel=0.07)
+    assert expected(made.compiled, arch) == pytest.approx(made.trace.cycles, rel=0.08)
 
 
 @pytest.mark.parametrize("name", ["twins", "triplets"])
