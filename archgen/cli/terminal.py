@@ -1,7 +1,8 @@
 """How verbs print: tables of one look, sentences below them, and nothing cut off in a pipe.
 
-A pipe has all columns, as what reads it may look for any of them; where `COLUMNS` says how wide the
-reader is (`COLUMNS=80 archgen results out | less`), tables fit that as they fit a terminal.
+Tables leave out what they can until they fit: a terminal, what `COLUMNS` says
+(`COLUMNS=80 archgen results out | less`), or in a pipe that says nothing a width that log files and
+pages have. There cells stay whole, however wide a table is, as what reads them may look for words.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from rich.table import Table
 
 _WIDE = 1000
 """Columns of output that no terminal shows, so that nothing of a table is cut off."""
+_ALL = 400
+"""A width that has room for all columns of most tables."""
+_PIPE = 100
+"""Columns of output of a pipe that does not say how wide its reader is."""
 
 
 class PlainTable(Table):
@@ -25,11 +30,11 @@ class PlainTable(Table):
     spare: tuple[str, ...] = ()
     """Headings of columns that may be left out, those that are missed least first."""
 
-    def fit(self, console: Console) -> list[str]:
-        """Leave out what the width of `console` has no room for; gives the headings of it."""
+    def fit(self, console: Console, width: int) -> list[str]:
+        """Leave out what `width` columns have no room for; gives the headings of it."""
         left_out: list[str] = []
         for heading in self.spare:
-            if Measurement.get(console, _any_width(console), self).maximum <= console.width:
+            if Measurement.get(console, _any_width(console), self).maximum <= width:
                 break
             if any(column.header == heading for column in self.columns):
                 kept = [each for each in self.columns if each.header != heading]
@@ -51,15 +56,16 @@ def plain_table(show_footer: bool = False) -> PlainTable:
 def show(tables: Iterable[RenderableType], lines: Iterable[str]) -> None:
     """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup."""
     console = Console(highlight=False, markup=False)
+    width = console.width
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdecimal():
-        console.width = _WIDE
+        console.width, width = _WIDE, _PIPE
     left_out: list[str] = []
     for table in tables:
         if isinstance(table, PlainTable):
-            left_out += table.fit(console)
+            left_out += table.fit(console, width)
         console.print(table)
     if left_out:
-        said = f"left out to fit {console.width} columns: {', '.join(dict.fromkeys(left_out))}"
-        console.print(f"{said} (a wider terminal or a pipe has all)", soft_wrap=True)
+        said = f"left out to fit {width} columns: {', '.join(dict.fromkeys(left_out))}"
+        console.print(f"{said} (a wider terminal has all, and COLUMNS={_ALL})", soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)

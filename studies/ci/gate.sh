@@ -1,5 +1,6 @@
 #!/bin/sh
-# What a pipeline runs: the study within its budgets, then what changed since the last good one.
+# What a pipeline runs: machines held against what can be built, the study within its budgets, then
+# what changed since the last good one.
 #
 #     sh studies/ci/gate.sh [BASELINE]
 #
@@ -7,6 +8,7 @@
 # gates are asked, so candidate/points.xml and candidate/changes.xml are there whichever of them
 # stops. Ends with archgen's exit code, of two the one that comes first in `archgen explain codes`.
 here=$(dirname "$0")
+archgen check mcu-npu || exit $? # a study of what nobody builds has an answer, and ends with 0
 archgen study mcu-npu --model squeezenet:image=32 --effort 0 --no-plots --out candidate \
     --budget "$here/budgets.yaml" --junit candidate/points.xml
 code=$?

@@ -175,10 +175,18 @@ def test_most_frequent_reasons_come_first_and_few_are_said() -> None:
     ]
 
 
-def test_a_pipe_has_all_columns_unless_it_says_how_wide(
+def test_a_pipe_is_100_columns_wide_unless_it_says_how_wide(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """What is asked for by name is there, however wide that is."""
     monkeypatch.delenv("COLUMNS", raising=False)
+    found = listed(folder).stdout
+    assert "\nleft out to fit 100 columns: dtype" in found
+    assert "matrix use" not in found.partition("left out")[0]
+    named = "arch,family,model,batch,dtype,fusion,halo,objective,status,latency_ms,latency_cycles"
+    asked = listed(folder, "--columns", f"{named},dram_read_bytes,throughput_ips").stdout
+    assert "left out" not in asked and "throughput_ips" in asked
+    monkeypatch.setenv("COLUMNS", "400")
     assert "left out" not in listed(folder).stdout
     monkeypatch.setenv("COLUMNS", "60")
     lines = listed(folder).stdout.splitlines()
