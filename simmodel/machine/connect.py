@@ -186,7 +186,7 @@ def _by_address(
             which = _told_apart(which, banks)
     first = np.unique(which, return_index=True)[1] if which.any() else np.zeros(1, np.int64)
     known: list[Profile | None] = [None] * first.size
-    choice: list[int] = which.tolist()
+    choice = [int(index) for index in which]
 
     def at(occurrence: int) -> Profile:
         index = choice[occurrence]
@@ -207,7 +207,8 @@ def _told_apart(which: NDArray[np.int64], values: NDArray[np.int64]) -> NDArray[
     if low == high:
         return which
     pairs = which * (high - low + 1) + (values - low)
-    return np.unique(pairs, return_inverse=True)[1].reshape(-1)
+    inverse: NDArray[np.int64] = np.unique(pairs, return_inverse=True)[1]
+    return inverse.reshape(-1)
 
 
 def _spans(site: Site, sockets: Sockets) -> Callable[[int], tuple[Sequence[Span], Sequence[Span]]]:

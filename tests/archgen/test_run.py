@@ -32,9 +32,7 @@ def said(result: Result, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().err
 
 
-def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_runs_alone_wherever_its_ports_are(tmp_path: Path) -> None:
     file, x = tmp_path / "net.npu", np.random.default_rng(1).standard_normal((2, 8)).astype("f4")
     path = small_model(tmp_path / "net.onnx")
     made = invoke("compile", "mcu-npu", "-m", path, "-b", 2, "--effort", 0, "-o", file)
@@ -65,11 +63,21 @@ def test_a_file_runs_alone_and_what_does_not_fit_it_is_listed(
         assert (placed["y"] == expected).all()
     rows = invoke("disasm", file, "--level", "ports", "--place", "x=0x20000").output.splitlines()
     assert rows[1].split() == ["x", "dram", "0x20000", "64"] and rows[2].split()[0] == "y"
+
+
+def test_places_and_inputs_that_do_not_fit_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, x = tmp_path / "net.npu", np.random.default_rng(1).standard_normal((2, 8)).astype("f4")
+    path = small_model(tmp_path / "net.onnx")
+    made = invoke("compile", "mcu-npu", "-m", path, "-b", 2, "--effort", 0, "-o", file)
+    assert made.exit_code == 0
+    np.savez(tmp_path / "x.npz", x=x)
+    again = ("run", file, "--input", tmp_path / "x.npz", "-o", tmp_path / "z.npz")
     far = said(invoke(*again, "--place", "x=0x7fffffff0"), capsys)
     assert "with its ports so placed, " in far and "of dram, which has" in far
     over = said(invoke(*again, "--place", "x=0"), capsys)
     assert "x: bytes 0x0 .. 0x40 are those of constant" in over
-
     odd = said(invoke(*again, "--place", "x=0x20002"), capsys)
     assert "x: expected a multiple of 4, the bytes of an element" in odd
     twice = invoke(*again, "--place", "x=0x20000", "--place", "x=0x30000")
