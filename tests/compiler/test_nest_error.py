@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,20 +64,35 @@ def test_errors_of_terms_are_excused_together() -> None:
 
 
 def test_equal_terms_are_off_alike() -> None:
-    # Channels with equal weights hold equal values: what one of them is off by, all are. Eight
-    # errors of 1/2 are 4, where errors of their own would be 1.5 * sqrt(8) / 2 = 2.1; with weights
-    # 1 to 8, whose magnitudes sum up to 36, they are 18.
-    same, bounds = np.full((1, 8), 3, np.float32), np.full((1, 8), 0.5, np.float32)
+    # Channels with equal weights hold equal values: what one of them is off by, all are. Nine
+    # errors of 1/2 are 4.5, where errors of their own would be 1.5 * sqrt(9) / 2 = 2.25; with
+    # weights 1 to 9, whose magnitudes sum up to 45, they are 22.5.
+    same, bounds = np.full((1, 9), 3, np.float32), np.full((1, 9), 0.5, np.float32)
     read, weights = Access("x0", (at(0), at(1))), Access("x1", (at(1),))
-    dims = (Dim("i", 1), Dim("k", 8))
-    tensors = {"x0": same, "x1": np.arange(1, 9, dtype=np.float32), "y": np.zeros(1, np.float32)}
+    dims = (Dim("i", 1), Dim("k", 9))
+    rising = np.arange(9, dtype=np.float32)
+    tensors = {"x0": same, "x1": rising + 1, "y": np.zeros(1, np.float32)}
     added = Nest("y", dims, 1, "move", (read,), "sum")
     product = Nest("y", dims, 1, "mul", (read, weights), "sum")
-    for nest, error in ((added, 4), (product, 18)):
+    for nest, error in ((added, 4.5), (product, 22.5)):
         assert forward_error(nest, tensors, {"x0": bounds}, EXACT) == pytest.approx(error, rel=1e-5)
-    tensors["x0"] = same + np.arange(8, dtype=np.float32)
+    tensors["x0"] = same + rising
     found = forward_error(added, tensors, {"x0": bounds}, EXACT)
-    assert found == pytest.approx(1.5 * 2**0.5, rel=1e-4)
+    assert found == pytest.approx(2.25, rel=1e-4)
+
+
+@pytest.mark.parametrize(("unsure", "error"), [(3, 3), (8, 8), (9, 1.5 * math.sqrt(9))])
+def test_a_few_errors_may_all_be_one_way(unsure: int, error: float) -> None:
+    # Of 16 integers some lie at a tie. A handful may be rounded alike, so their errors are added
+    # up; many are excused one and a half times their root.
+    values, bounds = np.arange(16, dtype=np.int8), np.zeros(16, np.float32)
+    bounds[:unsure] = 1
+    reads = tuple(Access(name, (at(1),)) for name in ("x0", "x1"))
+    nest = Nest("y", (Dim("i", 1), Dim("k", 16)), 1, "mul", reads, "sum")
+    minus, y = -np.ones(16, np.int8), np.zeros(1, np.int32)
+    tensors: dict[str, Array] = {"x0": values, "x1": minus, "y": y}
+    found = forward_error(nest, tensors, {"x0": bounds}, EXACT)
+    assert found == math.floor(error)
 
 
 @pytest.mark.parametrize("kind", ["fp32", "bf16", "fp16", "int8"])
