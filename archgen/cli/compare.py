@@ -26,7 +26,7 @@ from archgen.studies.store import writing
 
 _OPTION, _USUAL = "--fail-if-worse", "usual"
 _COLUMNS = [known.name for known in COLUMNS]
-_GATES = re.compile(r"[A-Za-z]\w*(:[\d.]+ ?%?)?(,[A-Za-z]\w*(:[\d.]+ ?%?)?)*")
+_GATES = re.compile(r"[A-Za-z]\w*(:[^,:/\\]*)?(,[A-Za-z]\w*(:[^,:/\\]*)?)*")
 
 
 class Share(click.ParamType[float]):

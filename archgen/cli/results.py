@@ -19,7 +19,7 @@ from archgen.cli.terminal import plain_table, show
 from archgen.outcomes.frame import records
 from archgen.report.words import plain
 from archgen.studies.budgets import read_budgets
-from archgen.studies.query import by_order, known_column, where
+from archgen.studies.query import by_order, known_columns, where
 from archgen.studies.results import Study, open_study
 from archgen.studies.store import writing
 
@@ -86,7 +86,7 @@ def results(
     budgets = read_budgets(budget_files)
     study = open_study(folder)
     frame = by_order(where(study.frame, conditions, study.by_name), order)
-    chosen = frame[[known_column(frame, name) for name in columns]] if columns else frame
+    chosen = frame[known_columns(frame, columns)] if columns else frame
     _write(chosen, csv, parquet)
     if as_json:
         click.echo(json.dumps(plain_rows(chosen), indent=1))

@@ -54,7 +54,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command()
 @click.argument("file", metavar="FILE", type=_FILE)
 @click.option(
-    "--input", "inputs", multiple=True, type=_FILE, required=True,
+    "--input", "inputs", multiple=True, type=_FILE,
     help=".npz file with an array for each input. Several are inferences one after the other.",
 )  # fmt: skip
 @click.option(
@@ -105,6 +105,8 @@ def run(
             f"{file}: {loaded.program.name} on {loaded.arch.name}, "
             f"fingerprint {loaded.fingerprint[:16]}"
         )
+        if not inputs:
+            raise OptionError([f"--input: missing; {_wanted(loaded)}"])
         _chain(_Programs(loaded, lengths, file), inputs, outputs, timed=timed)
 
     printed(work, Bounds(timeout, memory))
@@ -122,6 +124,13 @@ def _loaded(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
     if arch is not None:
         same_machine(loaded, load_arch(arch), arch)
     return loaded
+
+
+def _wanted(loaded: Loaded) -> str:
+    """What a file of inputs has to hold."""
+    ports = (p for p in loaded.program.inputs if p.name not in loaded.states)
+    arrays = ", ".join(f"{p.name} {shown(p.dtype, p.shape)}" for p in ports)
+    return f"expected an .npz file with {arrays}"
 
 
 def _machine_of(program: Program, arch: str | None) -> Arch:

@@ -66,12 +66,19 @@ def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) ->
         values = given if isinstance(given, Sequence) else (given,)
     whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     if not (whole or spans) or len(whole) < len(values):
-        more = ", or a range from 1 on such as 1..512" if ranges else ""
+        more = f", or a range from 1 on such as {_rising(given)}" if ranges else ""
         raise ValueError(
             f"{given!r}: expected a size such as 128, or several such as 128,512{more}"
         )
     _check_overlaps(spans)
     return Extents(tuple(dict.fromkeys(whole)), tuple(dict.fromkeys(spans)))
+
+
+def _rising(given: object) -> str:
+    """An example of a range: `given` from its lower end to its higher, where that is what is wrong
+    with it."""
+    turned = "..".join(reversed(given.split(".."))) if isinstance(given, str) else ""
+    return str(_range(turned) or "1..512")
 
 
 def _check_overlaps(spans: Sequence[Range]) -> None:

@@ -174,9 +174,11 @@ def _parsed_options(name: str, text: str) -> dict[str, Option]:
     parsed: dict[str, Option] = {}
     for part in filter(None, text.split(",")):
         option, equals, value = part.partition("=")
-        number = type(defaults.get(option, 1))
+        option, number = option.strip(), type(defaults.get(option.strip(), 1))
+        if option in parsed:
+            raise ModelError(f"{name}: option {option!r} is given twice: {text}")
         try:
-            parsed[option.strip()] = number(value)
+            parsed[option] = number(value)
         except ValueError:
             kind = "a whole number" if number is int else "a number"
             shown = f"{value!r} is not {kind}" if equals else "it has no '=value'"

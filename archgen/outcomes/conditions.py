@@ -13,7 +13,7 @@ from typing import Any
 from archgen.schema.mistakes import guess
 from simmodel.units import parse_bytes, split
 
-_FORM = re.compile(r"\s*([A-Za-z][\w.<>-]*?)\s*(<=|>=|==|!=|<|>|=)\s*(.*?)\s*")
+_FORM = re.compile(r"\s*([A-Za-z][\w.<>-]*?)\s*(<=|>=|==|!=|<|>|=)\s*(?![<>=!])(.*?)\s*")
 ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
 }  # fmt: skip

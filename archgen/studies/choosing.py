@@ -15,7 +15,7 @@ from archgen.outcomes.axes import Axis, axes, workload
 from archgen.outcomes.columns import MORE_IS_BETTER
 from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like, runs
 from archgen.outcomes.frame import Frame, is_wrong, number, records
-from archgen.studies.query import known_column
+from archgen.studies.query import known_column, known_columns
 from simmodel.arch import Arch
 
 _SHOWN = 4
@@ -50,7 +50,7 @@ def _compared(frame: Frame, names: Sequence[str]) -> Frame:
 
 def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
     """The results of each network that no other beats in one column without losing in another."""
-    names = [known_column(frame, name) for name in columns]
+    names = known_columns(frame, columns)
     rows = _compared(frame, names)
     signs = [-1.0 if name in MORE_IS_BETTER else 1.0 for name in names]
     own: dict[str, list[tuple[int, list[float]]]] = {}
@@ -68,7 +68,7 @@ def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
 def pivot(frame: Frame, index: str, columns: str, values: str) -> Frame:
     """`values`, as results are compared, with a row for each value of `index` and a column for each
     of `columns`; the best where several results share a place."""
-    names = [known_column(frame, name) for name in (index, columns, values)]
+    names = known_columns(frame, (index, columns, values))
     how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
     rows = _compared(frame, names)
     return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)

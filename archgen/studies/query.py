@@ -7,9 +7,11 @@ alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
+import numpy as np
 import pandas as pd
 
 from archgen.outcomes.axes import axis_of
@@ -20,6 +22,7 @@ from archgen.schema.mistakes import guess, listed
 from archgen.studies.design import StudyError
 from simmodel.arch import Arch
 
+_Made = TypeVar("_Made")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -44,6 +47,25 @@ def known_column(frame: pd.DataFrame, name: str) -> str:
     raise StudyError([f"column {name!r}: no such column{hint}"])
 
 
+def known_columns(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """The columns of `frame` that `names` mean. Raises StudyError with all that mean none."""
+    return every(lambda name: known_column(frame, name), names)
+
+
+def every(make: Callable[[str], _Made], given: Iterable[str]) -> list[_Made]:
+    """What `make` makes of each. Raises StudyError with the mistakes of all."""
+    made: list[_Made] = []
+    mistakes: list[str] = []
+    for one in given:
+        try:
+            made.append(make(one))
+        except StudyError as wrong:
+            mistakes += wrong.mistakes
+    if mistakes:
+        raise StudyError(dict.fromkeys(mistakes))
+    return made
+
+
 def _names(frame: pd.DataFrame) -> Iterator[str]:
     """All that columns may be called: whole, and fields by their last two words."""
     for name in map(str, frame):
@@ -58,18 +80,17 @@ def where(
     """The rows that meet all `conditions`; a missing value meets none but `!=`. `archs`: the
     machines by name.
 
-    Raises StudyError with what is wrong with a condition.
+    Raises StudyError with all that is wrong with conditions.
     """
-    for condition in conditions:
-        frame = frame[_met(frame, condition, archs)]
-    return frame
+    met = every(lambda condition: _met(frame, condition, archs), conditions)
+    return frame[np.logical_and.reduce(met)] if met else frame
 
 
 def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """`frame` sorted by columns, the first the most important; `-name` is descending. Missing
     values come last, and what was only estimated after all that was run. Raises StudyError for an
     unknown column."""
-    columns = [known_column(frame, name.removeprefix("-")) for name in names]
+    columns = known_columns(frame, (name.removeprefix("-") for name in names))
     rising = [not name.startswith("-") for name in names]
     if not columns:
         return frame
@@ -96,7 +117,7 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
     else:
         found = _equal(condition, values, text.split(","), number)
     met: pd.Series = found.fillna(False).astype(bool)
-    return ~met if comparison == "!=" else found
+    return ~met if comparison == "!=" else met
 
 
 def _equal(

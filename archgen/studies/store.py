@@ -38,7 +38,8 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as mistake:
-        said = mistake.strerror or str(mistake)
+        missing = "" if folder.parent.is_dir() else "there is no such folder"
+        said = missing or mistake.strerror or str(mistake)
         raise StoreError(f"{folder}: results cannot be written: {said}") from mistake
 
 

@@ -102,7 +102,7 @@ def test_a_pivot_names_fields_by_their_last_words() -> None:
 def test_a_table_fits_the_terminal_and_cuts_no_name(width: int) -> None:
     table = results_table(STUDY.frame)
     console = Console(width=width, file=io.StringIO(), force_terminal=True)
-    left_out = table.fit(console)
+    left_out = table.fit(console, width)
     with console.capture() as captured:
         console.print(table)
     lines = captured.get().splitlines()

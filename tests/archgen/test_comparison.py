@@ -343,6 +343,7 @@ def test_wrong_gates_are_told_all_at_once() -> None:
         (("--fail-if-worse", "dram"), 0),
         (("--fail-if-worse", "area"), 5),
         (("--fail-if-worse", "latncy:1%"), 2),
+        (("--fail-if-worse", "latency:abc"), 2),
     ],
 )
 def test_gates_end_with_a_code_of_their_own(

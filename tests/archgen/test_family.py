@@ -108,6 +108,8 @@ def test_ranges_are_read() -> None:
     for wrong in ("0..8", "8..1", "1..", "1...8", "1..8"):
         with pytest.raises(ValueError, match="expected a size such as 128"):
             extents(wrong, ranges=wrong != "1..8")
+    with pytest.raises(ValueError, match=r"a range from 1 on such as 1\.\.8$"):
+        extents("8..1", ranges=True)
 
 
 def test_ranges_that_share_a_part_of_each_are_refused() -> None:

@@ -22,6 +22,7 @@ from archgen.schema import load_arch
 from archgen.studies.design import StudyError
 from archgen.studies.query import by_order, where
 from archgen.studies.results import MANIFEST, open_study
+from archgen.studies.store import StoreError
 from archgen.studies.sweep import study
 from simmodel.arch import Arch
 
@@ -136,6 +137,17 @@ def test_units_of_other_quantities_are_refused(condition: str, said: str) -> Non
     assert said in str(caught.value)
 
 
+def test_all_that_is_wrong_with_conditions_and_columns_is_said(frame: pd.DataFrame) -> None:
+    with pytest.raises(StudyError) as wrong:
+        where(frame, ["arch=>edge", "latency_m<3", "batch=1"], {})
+    assert [mistake.split(": ")[0] for mistake in wrong.value.mistakes] == [
+        "'arch=>edge'", "column 'latency_m'",
+    ]  # fmt: skip
+    with pytest.raises(StudyError) as wrong:
+        by_order(frame, ["bach", "-latency_ms", "-arhc"])
+    assert len(wrong.value.mistakes) == 2
+
+
 def test_order_by_several_columns_missing_values_last(frame: pd.DataFrame) -> None:
     assert by_order(frame, ["latency_ms"])["arch"].tolist() == ["edge", "tpu-v1", "tpu-v4"]
     assert by_order(frame, ["-latency_ms"])["arch"].tolist() == ["tpu-v1", "edge", "tpu-v4"]
@@ -231,6 +243,9 @@ def test_files_hold_what_is_shown(folder: Path, tmp_path: Path) -> None:
     assert csv.read_text().splitlines() == ["arch,batch", "soma-edge,1", "gemmini-16,1"]
     assert pd.read_parquet(parquet)["arch"].tolist() == ["soma-edge", "gemmini-16"]
     assert "2 shown; 4 of 4" in result.stdout
+    nowhere = tmp_path / "none" / "a.csv"
+    with pytest.raises(StoreError, match=f"{nowhere}: .*: there is no such folder"):
+        raise listed(folder, "--csv", str(nowhere)).exception or AssertionError
 
 
 def test_json_is_what_a_program_reads(folder: Path) -> None:

@@ -73,6 +73,9 @@ def test_places_and_inputs_that_do_not_fit_are_said(
     made = invoke("compile", "mcu-npu", "-m", path, "-b", 2, "--effort", 0, "-o", file)
     assert made.exit_code == 0
     np.savez(tmp_path / "x.npz", x=x)
+    assert "--input: missing; expected an .npz file with x fp32[2,8]\n" in said(
+        invoke("run", file), capsys
+    )
     again = ("run", file, "--input", tmp_path / "x.npz", "-o", tmp_path / "z.npz")
     far = said(invoke(*again, "--place", "x=0x7fffffff0"), capsys)
     assert "with its ports so placed, " in far and "of dram, which has" in far
