@@ -149,7 +149,7 @@ def test_sums_of_floats_read_by_another_name_are_still_inexact() -> None:
     (pair,) = recompute(replace(recipe, stages=(Stage(nests, last, kinds),)), feeds, stored).stored
     assert pair.error is not None
     assert (pair.error > 0).all()
-    assert pair.error.max() < 1e-3
+    assert pair.error.max() < 2e-3
     assert deviation(pair).excess <= 1
 
 

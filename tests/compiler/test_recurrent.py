@@ -101,7 +101,9 @@ def agree(made: dict[str, Any], wanted: dict[str, Any]) -> None:
     for name, values in wanted.items():
         assert made[name].shape == values.shape
         finite = np.isfinite(values)  # ONNX Runtime's Softplus overflows where the sum is large
-        assert np.allclose(made[name][finite], values[finite], atol=2e-5, rtol=1e-4), name
+        # Activations without an upper end grow from step to step, and then cancel.
+        near = max(2e-5, 2e-6 * np.abs(values[finite]).max(initial=0.0))
+        assert np.allclose(made[name][finite], values[finite], atol=near, rtol=1e-4), name
 
 
 @given(recurrent())
