@@ -55,8 +55,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("file", metavar="FILE", type=_FILE)
 @click.option(
     "--input", "inputs", multiple=True, type=_FILE,
-    help=".npz file with an array for each input; none: they are listed. Several are inferences one "
-    "after the other.",
+    help=".npz file with an array for each input; none: they are listed. Several are inferences "
+    "one after the other.",
 )  # fmt: skip
 @click.option(
     "-o", "--output", "outputs", multiple=True, type=_FILE,
