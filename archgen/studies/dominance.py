@@ -20,12 +20,14 @@ MORE = (
     "memories.dram.channels", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
     "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
     "front_end.tokens", "front_end.fetch_bandwidth", "host.compute", "host.bandwidth",
+    "vector.lanes", "vector.wide_lanes",
 )  # fmt: skip
 """Fields of which more never takes anything away."""
 LESS = (
     "*.latency", "*.startup", "memories.*.conflict_penalty", "front_end.signal", "copy.*.indirect",
+    "vector.cost.*", "scalar.cost.*",
 )  # fmt: skip
-"""Fields of which less never does: delays."""
+"""Fields of which less never does: delays, and cycles of an operation."""
 _SILENT = ("name", "description", "energy", "energy.*")
 """Fields that no cycle depends on."""
 

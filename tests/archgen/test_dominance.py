@@ -13,7 +13,7 @@ from archgen.studies.dominance import LESS, MORE, _any, at_least, fields_of
 from simmodel.arch import Arch
 
 OTHER_HARDWARE = (
-    "clock", "types", "matrix.*", "vector.*", "isa.*", "scalar.types", "scalar.cost.*",
+    "clock", "types", "matrix.*", "vector.*", "isa.*", "scalar.types",
     "memories.shared", "memories.weights",
     "memories.accumulators", "memories.*.bank_width", "memories.*.mapping",
     "memories.*.alignment", "memories.*.level", "memories.dram.burst", "copy.*.from", "copy.*.to",
@@ -43,7 +43,8 @@ def changed(arch: Arch, field: str, value: Any) -> Arch:
         ("cores", 2, 4), ("memories.local.size", 1 << 20, 1 << 21), ("memories.local.banks", 4, 8),
         ("memories.dram.bandwidth", "16 GB/s", "32 GB/s"), ("front_end.tokens", 8, 64),
         ("front_end.queue_depth", 2, 4), ("memories.dram.latency", "100 ns", "50 ns"),
-        ("vector.startup", "9 cycles", "3 cycles"),
+        ("vector.startup", "9 cycles", "3 cycles"), ("vector.lanes", 64, 256),
+        ("vector.cost", {"special": 16}, {"special": 4}),
     ],
 )  # fmt: skip
 def test_more_of_a_thing_is_at_least_as_much(field: str, less: Any, more: Any) -> None:
