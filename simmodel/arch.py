@@ -385,6 +385,9 @@ class FrontEnd(Part):
     what `encoding` says, 16 B where there is none."""
     fetch_bandwidth: Bandwidth | None = None
     """Default: never a limit."""
+    loop_buffer: Bytes | None = None
+    """Instructions that are kept: a loop whose body fits in is fetched in its first turn alone.
+    Default: none is kept, each turn fetches."""
     sync: Literal["tokens", "interlock"] = "tokens"
     """Who keeps order: semaphores that the compiler places, or hardware that compares operands."""
     tokens: PositiveInt = 64

@@ -24,7 +24,7 @@ from simmodel.arch import Arch
 from simmodel.arch import Encoding as Packing
 from simmodel.dtype import NUMPY
 from simmodel.expand import Site
-from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Loop
+from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.forms import Form, forms
 from simmodel.loadable.kinds import Code, End, Kind, commands, fields_of, fits
 from simmodel.program import Program
@@ -246,11 +246,16 @@ def fetched(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[i
 
 def program_bytes(program: Program, arch: Arch) -> int:
     """Bytes of all instruction streams; each word of instructions and each loop counts once."""
+    return sum(stream_bytes(stream, arch) for stream in program.cores)
+
+
+def stream_bytes(items: Sequence[Item], arch: Arch) -> int:
+    """The same of one stream, or of the body of a loop."""
     own = _format(arch)
     if own is None:
         size = arch.front_end.instruction_bytes or FIXED
-        return size * words(program, arch.front_end.bundle)
-    return sum(own.size(each) for stream in program.cores for each in commands(stream))
+        return size * words(items, arch.front_end.bundle)
+    return sum(own.size(each) for each in commands(items))
 
 
 def typical_bytes(arch: Arch, form: str, rank: int) -> int:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 
 from simmodel.expand import Site
 from simmodel.isa import Instruction, Item, Loop
-from simmodel.program import Program
 
 
 class Packer:
@@ -49,9 +48,9 @@ def joined(sites: Sequence[Site], bundle: int) -> list[bool]:
     return found
 
 
-def words(program: Program, bundle: int) -> int:
-    """Words of all streams; a loop counts as one beside those in it."""
-    return sum(_words(stream, Packer(bundle)) for stream in program.cores)
+def words(items: Iterable[Item], bundle: int) -> int:
+    """Words of a stream; a loop counts as one beside those in it."""
+    return _words(items, Packer(bundle))
 
 
 def _words(items: Iterable[Item], packer: Packer) -> int:

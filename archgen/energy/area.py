@@ -71,4 +71,4 @@ def _listed(arch: Arch, figures: Figures, source: Source) -> Iterator[Term]:
         yield from memory_terms(arch, role, figures, source, logic)
     yield from copy_terms(arch, figures, logic)
     yield from link_terms(arch, logic)
-    yield from front_end_terms(arch, figures, logic)
+    yield from front_end_terms(arch, figures, source, logic)

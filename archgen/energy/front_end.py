@@ -1,17 +1,21 @@
 """Area of what fetches, keeps order and issues.
 
 The one idea: everything that waits is held in registers: fetched words, entries of queues, counts
-of semaphores; what makes sure of order compares operands.
+of semaphores; what makes sure of order compares operands. Loops are kept in a small memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from archgen.energy.ranges import Range
+from archgen.energy.sources import Source
+from archgen.energy.sram import Sram
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
 from simmodel.arch import Arch
 from simmodel.encoding import typical_bytes
+from simmodel.units import show_bytes
 
 _WHERE = ("cores", "clusters")
 _OPERANDS = 3
@@ -23,7 +27,7 @@ def instruction_bytes(arch: Arch) -> int:
     return typical_bytes(arch, "vector.binary.add", arch.vector.rank)
 
 
-def front_end_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
+def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) -> Iterator[Term]:
     """The front ends of all cores."""
     front, cores, known = arch.front_end, arch.core_count, figures.area.front_end
     slots = front.issue_width * front.bundle
@@ -44,6 +48,8 @@ def front_end_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term
         f"{cores} cores x {known.fetched} x {rate:.4g} B",
         logic.control(logic.registers(bits * cores)),
     )  # fmt: skip
+    if front.loop_buffer is not None:
+        yield _loop_buffer(arch, front.loop_buffer, figures, source, logic)
     entries = sum(front.depth(engine) for engine in arch.engines())
     # A word of several instructions has one of them for each queue.
     each = 8 * size / front.bundle
@@ -69,3 +75,19 @@ def front_end_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term
             "front_end", "interlock", ("front_end.sync", "front_end.queue_depth", *_WHERE),
             text, logic.control(area * cores),
         )  # fmt: skip
+
+
+def _loop_buffer(arch: Arch, size: int, figures: Figures, source: Source, logic: Logic) -> Term:
+    """One memory a core, a word wide; registers with a choice where these are smaller."""
+    width, cores, fit = instruction_bytes(arch), arch.core_count, figures.area.sram
+    shape = Sram(max(size, width), width, node=arch.energy.node)
+    memory = Range.within(source.sram(shape).area, fit.low, fit.high).times(cores)
+    bits = 8 * size * cores
+    registers = logic.control(logic.registers(bits) + logic.muxes(bits))
+    small = registers.value < memory.value
+    return Term(
+        "front_end", "loop buffer",
+        ("front_end.loop_buffer", "front_end.instruction_bytes", *_WHERE),
+        f"{cores} cores x {show_bytes(size)} of {'registers' if small else 'memory'}",
+        registers if small else memory,
+    )  # fmt: skip

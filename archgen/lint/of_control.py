@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from archgen.lint.product import Product
 from archgen.lint.subject import Check, Sight, Subject
+from simmodel.units import show_bytes
 
 _WORD = 16
 """Bytes of an instruction where nothing else is said."""
@@ -48,6 +49,17 @@ def _fetch_slow(seen: Subject, limit: float) -> Iterator[Sight]:
         yield Sight(("front_end", "fetch_bandwidth"), figure, usual, seen.nearest())
 
 
+def _loop_buffer_idle(seen: Subject, limit: float) -> Iterator[Sight]:
+    front = seen.arch.front_end
+    kept = front.loop_buffer or 0
+    if kept > limit and front.fetch_bandwidth is None:
+        figure = (
+            f"{show_bytes(kept)} that save nothing: instructions are there without being fetched"
+        )
+        usual = "with front_end.fetch_bandwidth"
+        yield Sight(("front_end", "loop_buffer"), figure, usual)
+
+
 def _cores_apart(seen: Subject, limit: float) -> Iterator[Sight]:
     arch = seen.arch
     peers = sum(engine.peer for engine in arch.copy_.values())
@@ -74,6 +86,7 @@ CHECKS: dict[str, Check] = {
     "tokens-few": _tokens_few,
     "queue-shallow": _queue_shallow,
     "fetch-slow": _fetch_slow,
+    "loop-buffer-idle": _loop_buffer_idle,
     "cores-apart": _cores_apart,
     "weights-each-core": _weights_each_core,
 }

@@ -74,10 +74,16 @@ def _control_large(seen: Subject, limit: float) -> Iterator[Sight]:
     if front.sync == "tokens" and front.tokens > _TOKENS * limit:
         chip = "AWS NeuronCore v2: 256"
         yield Sight(("front_end", "tokens"), f"{front.tokens:,}", "16 to 256", chip)
+    if front.loop_buffer is not None and front.loop_buffer > _KEPT * limit:
+        chip = "NVIDIA V100 (Jia et al., 2018, recalled): 12 KiB of instructions in each part"
+        usual = "256 B to 64 KiB"
+        yield Sight(("front_end", "loop_buffer"), show_bytes(front.loop_buffer), usual, chip)
 
 
 _TOKENS = 4
 """Tokens for each entry of a queue, where both are at their limit."""
+_KEPT = 1024
+"""Bytes of a loop buffer for the same."""
 
 
 def _issue_wide(seen: Subject, limit: float) -> Iterator[Sight]:

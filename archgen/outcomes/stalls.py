@@ -36,7 +36,8 @@ STALLS: dict[str, Stall] = {
     ),
     "front_end": Stall(
         "the instruction had not been issued",
-        "coarser instructions (matrix.granularity), issue_width, deeper queues, fetch_bandwidth",
+        "coarser instructions (matrix.granularity), issue_width, deeper queues, fetch_bandwidth, "
+        "loop_buffer",
     ),
     "conflict": Stall(
         "ports or banks of an on-chip memory granted less than the instruction could use",

@@ -17,6 +17,7 @@ from archgen.report.account import Account
 from archgen.report.words import listed, percent
 from archgen.schema.rewritten import Fields, scaled
 from simmodel.arch import Arch
+from simmodel.encoding import typical_bytes
 from simmodel.units import show_bytes
 
 DEPTHWISE_TYPES = ("int8", "int32", "fp32")
@@ -203,6 +204,18 @@ def _quicker_host(arch: Arch) -> Fields:
     return {**rates, **scaled(arch, "host.latency", 0.5)}
 
 
+def _loop_buffer(arch: Arch) -> Fields:
+    """Where fetching takes time: room for some words, as far as the machine has none."""
+    if arch.front_end.fetch_bandwidth is None:
+        return {}
+    name = "front_end.loop_buffer"
+    return _double(name)(arch) or {name: _LOOP * typical_bytes(arch, "copy", _RANK)}
+
+
+_LOOP, _RANK = 32, 4
+"""Instructions of a body that a first loop buffer holds, and the dimensions of their operands."""
+
+
 def _coarse(arch: Arch) -> bool:
     """Whether instructions cover layers, not one array's worth: a wider array runs them as is."""
     return arch.matrix.granularity != "tile"
@@ -259,6 +272,9 @@ RULES = (
          "half of the time that vector engines compute; DRAM and the matrix engine remain"),
     Rule("a quicker front end: twice the issue width and deeper queues",
          _double("front_end.issue_width", "front_end.queue_depth"), _front_end, _WAITS),
+    Rule("twice the rate of fetching instructions", _double("front_end.fetch_bandwidth"),
+         _front_end, _WAITS),
+    Rule("a loop buffer, or twice as large a one", _loop_buffer, _front_end, _WAITS),
     Rule("twice the cores", _double("cores"), _cores,
          "half of the time that the busiest compute engines work; DRAM remains", _never),
     Rule("half the cores, each twice as large", _joined, _alone, _WAITS, _never),

@@ -17,6 +17,7 @@ from simmodel.arch import Arch
 from simmodel.units import Bandwidth, Delay
 
 _KIB, _NANO = 1024, 1e9
+_SIZES = ("size", "loop_buffer")
 Fields = Mapping[str, Any]
 """Dotted field -> its new value, as a file spells it."""
 
@@ -55,8 +56,8 @@ def _times(value: object, name: str, factor: float) -> str | int | float | None:
         return value * factor
     if isinstance(value, int):
         made = max(1, round(value * factor))
-        return f"{made // _KIB} KiB" if name == "size" and made % _KIB == 0 else made
-    if isinstance(value, str) and name == "bandwidth":
+        return f"{made // _KIB} KiB" if name in _SIZES and made % _KIB == 0 else made
+    if isinstance(value, str) and name.endswith("bandwidth"):
         rate = Bandwidth.parse(value)
         return str(Bandwidth(rate.amount * factor, rate.per_cycle))
     if isinstance(value, str) and name in ("latency", "startup"):

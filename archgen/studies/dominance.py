@@ -19,8 +19,8 @@ MORE = (
     "memories.*.read_ports", "memories.*.write_ports", "memories.dram.bandwidth",
     "memories.dram.channels", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
     "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
-    "front_end.tokens", "front_end.fetch_bandwidth", "host.compute", "host.bandwidth",
-    "vector.lanes", "vector.wide_lanes",
+    "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
+    "host.bandwidth", "vector.lanes", "vector.wide_lanes",
 )  # fmt: skip
 """Fields of which more never takes anything away."""
 LESS = (

@@ -66,7 +66,9 @@ def _port(arch: Arch, operand: Held, beside: int, *, write: bool) -> Port:
 
 
 def _interval(arch: Arch, form: str, rank: int) -> float:
-    """Cycles that the front end takes to fetch an instruction of this form, of operands of `rank`;
-    issuing one never takes longer than its work."""
-    fetch = arch.front_end.fetch_bandwidth
-    return 0.0 if fetch is None else typical_bytes(arch, form, rank) / fetch.at(arch.clock)
+    """Cycles that the front end takes to fetch an instruction of this form, of operands of `rank`,
+    in each turn of a loop; issuing one never takes longer than its work."""
+    front, size = arch.front_end, typical_bytes(arch, form, rank)
+    kept = size <= (front.loop_buffer or 0)
+    fetch = None if kept else front.fetch_bandwidth
+    return 0.0 if fetch is None else size / fetch.at(arch.clock)

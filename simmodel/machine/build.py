@@ -12,14 +12,15 @@ import gc
 from simmodel.arch import Arch
 from simmodel.errors import Deadlock, NotRunnable
 from simmodel.expand import Expansion
-from simmodel.isa import HOST
+from simmodel.isa import HOST, Item
 from simmodel.machine.clock import Clock
 from simmodel.machine.connect import Sockets, bind
 from simmodel.machine.engine import Engine
 from simmodel.machine.fabric import Fabric
-from simmodel.machine.front_end import FrontEnd, Issued, issue_intervals
+from simmodel.machine.front_end import FrontEnd, Issued
 from simmodel.machine.link import Links
 from simmodel.machine.memory import Memories
+from simmodel.machine.pace import pace
 from simmodel.machine.recorder import Recorder
 from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.token import Barrier, Token
@@ -67,11 +68,12 @@ class Machine:
             for counts in (*program.tokens, *({},) * len(program.cores))
         ]
         for core, stream in enumerate(program.expanded):
-            self._connect_core(core, stream, tokens, barriers)
+            self._connect_core(core, program.cores[core], stream, tokens, barriers)
 
     def _connect_core(
         self,
         core: int,
+        items: tuple[Item, ...],
         stream: Expansion,
         tokens: list[dict[str, Token]],
         barriers: dict[str, Barrier],
@@ -83,8 +85,8 @@ class Machine:
         if self.arch.front_end.sync == "interlock":
             scoreboard = Scoreboard(self.env)
         beside = joined(stream.sites, self.arch.front_end.bundle)
-        intervals = issue_intervals(self.arch, stream.sites, beside)
-        issued = Issued(intervals, works, stream.order.tolist(), beside)
+        paced = pace(self.arch, items, stream, beside)
+        issued = Issued(works, stream.order.tolist(), beside, paced)
         front_end = FrontEnd(self.env, issued, scoreboard)
         self.works.append(works)
         self.front_ends.append(front_end)

@@ -17,17 +17,17 @@ from collections.abc import Iterator
 class Burst:
     """What the front end and the engine tell each other about one burst.
 
-    Times of the front end are in ticks: `interval` ticks from issue to issue, `per_cycle` ticks a
-    cycle.
+    Times of the front end are in ticks, `per_cycle` ticks a cycle: from the issue of the first item
+    to the next, and `interval` ticks from issue to issue behind that.
     """
 
-    __slots__ = ("_begun", "_late", "_pitch", "depth", "interval", "per_cycle", "stamps",
+    __slots__ = ("_begun", "_first", "_late", "_pitch", "depth", "interval", "per_cycle", "stamps",
                  "started", "times")  # fmt: skip
 
-    def __init__(self, times: int, depth: int, interval: int, per_cycle: int) -> None:
+    def __init__(self, times: int, depth: int, intervals: tuple[int, int], per_cycle: int) -> None:
         self.times = times
         self.depth = depth
-        self.interval = interval
+        self._first, self.interval = intervals
         self.per_cycle = per_cycle
         self.stamps: list[int] = []
         """Ticks at which the first items were issued."""
@@ -38,7 +38,8 @@ class Burst:
         """Item 0 starts at cycle `now`; each item takes `pitch` cycles."""
         self.started = True
         self._begun, self._pitch = now, pitch
-        self._late = max(self.stamps[-1] + self.interval, now * self.per_cycle)
+        interval = self._first if len(self.stamps) == 1 else self.interval
+        self._late = max(self.stamps[-1] + interval, now * self.per_cycle)
 
     def _issue(self, item: int) -> int:
         known = len(self.stamps)

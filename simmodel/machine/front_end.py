@@ -6,35 +6,17 @@ stops it. Its clock counts ticks, a fraction of a cycle, so that the issue inter
 
 from __future__ import annotations
 
-import math
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-from simmodel.arch import Arch
-from simmodel.encoding import fetched
-from simmodel.expand import Site
 from simmodel.machine.burst import Burst
 from simmodel.machine.clock import Clock
+from simmodel.machine.pace import Pace
 from simmodel.machine.queue import Queue
 from simmodel.machine.scoreboard import Scoreboard
 from simmodel.machine.work import Work
 
-
-def issue_intervals(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[Fraction]:
-    """Of each site, the cycles from the issue of its word, as far as it goes up to this site, to
-    that of the next: the slower of issue width and instruction fetch."""
-    front = arch.front_end
-    width = Fraction(1, front.issue_width)
-    if front.fetch_bandwidth is None:
-        return [width] * len(sites)
-    each = Fraction(1 / front.fetch_bandwidth.at(arch.clock)).limit_denominator(_EXACT)
-    return [max(width, size * each) for size in fetched(arch, sites, beside)]
-
-
-_EXACT = 10**6
-"""Largest denominator of the cycles that fetching a byte takes."""
 Blocking = Generator[Queue[Any], None, None]
 """Yields each full queue that it has to wait for."""
 
@@ -43,13 +25,12 @@ Blocking = Generator[Queue[Any], None, None]
 class Issued:
     """What one core's front end issues."""
 
-    intervals: list[Fraction]
-    """Of each of `works`, cycles from the issue of its word to that of the next."""
     works: list[Work]
     order: list[int]
     """Position in `works` of every occurrence, in program order."""
     joined: list[bool]
     """Of each of `works`, whether it is in the word of the one before it."""
+    pace: Pace
 
 
 class FrontEnd:
@@ -57,8 +38,7 @@ class FrontEnd:
 
     def __init__(self, env: Clock, issued: Issued, scoreboard: Scoreboard | None) -> None:
         self._env = env
-        self._per_cycle = math.lcm(*(each.denominator for each in set(issued.intervals)))
-        self._intervals = [int(each * self._per_cycle) for each in issued.intervals]
+        self._per_cycle = issued.pace.per_cycle
         self._ticks = 0
         """When the next instruction can be issued."""
         self._issued = issued
@@ -72,14 +52,14 @@ class FrontEnd:
         next(self._walk, None)
 
     def _issue_all(self) -> Blocking:
-        intervals, per_cycle = self._intervals, self._per_cycle
+        pace, per_cycle = self._issued.pace, self._per_cycle
         works, scoreboard = self._issued.works, self._scoreboard
-        joined, before = self._issued.joined, -1
-        for index in self._issued.order:
-            work, interval = works[index], intervals[index]
+        joined, before, interval = self._issued.joined, -1, 0
+        for index, following in zip(self._issued.order, pace.first, strict=True):
+            work = works[index]
             if joined[index] and before == index - 1:
-                self._ticks -= intervals[before]  # in the word of the one before it
-            before = index
+                self._ticks -= interval  # in the word of the one before it
+            before, interval = index, following
             queue = work.engine.queue
             if queue.room:
                 queue.room -= 1
@@ -97,7 +77,7 @@ class FrontEnd:
             if work.times == 1:
                 queue.push((work, ticks // per_cycle, None, hazards))
                 continue
-            burst = Burst(work.times, queue.depth, interval, per_cycle)
+            burst = Burst(work.times, queue.depth, (interval, pace.others[index]), per_cycle)
             burst.stamps.append(ticks)
             queue.push((work, ticks // per_cycle, burst, hazards))
             yield from self._issue_rest(queue, work, burst)

@@ -10,7 +10,8 @@ streams, loops kept, `unrolled` those that are issued, each as often as it is. `
 `x unrolled` say how many times smaller the code is (aim: 20 against `unrolled` on fine machines).
 
 `stall` is the rise of the cycles, in per cent, where control words are fetched at 16, 4 and 1 byte
-a cycle instead of without limit; the program is the same, the words as packed flat.
+a cycle instead of without limit; the program is the same, the words as packed flat. `kept` is the
+rise at 1 byte a cycle with a loop buffer of 4 KiB.
 Reading is from bytes to a program: thousands of commands, and megabytes of the file, a second.
 """
 
@@ -44,9 +45,11 @@ SMALL = ("resnet50:image=64", "mobilenet_v2:image=64", "squeezenet:image=64",
 """The same, for tables of every machine."""
 FETCHED = (16, 4, 1)
 """Bytes a cycle."""
+KEPT = 4096
+"""Bytes of a loop buffer."""
 COLUMNS = (
     "machine", "network", "commands", "issued", "code kB", "flat kB", "x flat", "unrolled MB",
-    "x unrolled", *(f"stall {rate} B" for rate in FETCHED), "k/s", "MB/s",
+    "x unrolled", *(f"stall {rate} B" for rate in FETCHED), "kept", "k/s", "MB/s",
 )  # fmt: skip
 
 
@@ -63,13 +66,15 @@ class Point:
         return f"{self.arch} {self.model}"
 
 
-def packing(arch: Arch, rate: int | None) -> Arch:
-    """`arch` with commands of the sizes that their fields take, fetched at `rate`."""
+def packing(arch: Arch, rate: int | None, kept: int | None = None) -> Arch:
+    """`arch` with commands of the sizes that their fields take, fetched at `rate`, and a loop
+    buffer for `kept` bytes of them."""
     machine: dict[str, Any] = arch.model_dump(by_alias=True)
     machine["encoding"] = {}
     machine["front_end"] |= {
         "instruction_bytes": None,
         "fetch_bandwidth": None if rate is None else f"{rate} B/cycle",
+        "loop_buffer": kept,
     }
     return Arch.model_validate(machine)
 
@@ -99,13 +104,11 @@ def row(point: Point, simulated: bool) -> Sequence[object]:
     count = sum(1 for stream in read.cores for _ in commands(stream))
     flat, issued = packing(arch, None), sum(each.issued for each in program.expanded)
     words, wide = program_bytes(program, flat), unrolled(program, flat)
-    stalls: list[float | None] = [None] * len(FETCHED)
+    fetching = [packing(arch, rate) for rate in FETCHED] + [packing(arch, FETCHED[-1], KEPT)]
+    stalls: list[float | None] = [None] * len(fetching)
     if simulated:
         free = archgen.simulate(program, flat).cycles
-        stalls = [
-            100 * (archgen.simulate(program, packing(arch, rate)).cycles / free - 1)
-            for rate in FETCHED
-        ]
+        stalls = [100 * (archgen.simulate(program, each).cycles / free - 1) for each in fetching]
     return (
         point.arch, point.model, count, issued, code / 1e3, words / 1e3, ratio(words, code),
         wide / 1e6, ratio(wide, code), *stalls, count / seconds / 1e3, len(data) / seconds / 1e6,

@@ -132,6 +132,8 @@ BEYOND: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     # 4 engines x 16 B in the 16 cycles of a tile
     "fetch-slow": (FINE, {"front_end": {"fetch_bandwidth": 3.9}},
                    {"front_end": {"fetch_bandwidth": 4}}),
+    "loop-buffer-idle": (EDGE, {"front_end": {"loop_buffer": 64}},
+                         {"front_end": {"loop_buffer": 64, "fetch_bandwidth": 64}}),
     "cores-apart": (EDGE, {"cores": 2}, {"cores": 2, "copy": {"peer": PEER}}),
     "weights-each-core": (EDGE, {"cores": 2}, {"cores": 2, "copy": {"load": {"broadcast": True}}}),
     # a sixteenth of 16 B/cycle

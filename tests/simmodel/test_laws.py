@@ -53,6 +53,18 @@ def measured(stream: tuple[Item, ...], arch: Arch) -> int:
     return measure(simulate(program(stream), arch), program(stream), arch).program_bytes
 
 
+def test_02_a_loop_that_fits_is_fetched_once() -> None:
+    # Words of 16 bytes at 4 B/cycle: the turn of two words takes 8 cycles, later ones 2.
+    stream = (Loop("i", 3, (nop(0), nop(0))), nop(1))
+    for size, start in (("31 B", 24), ("32 B", 8 + 2 + 2)):
+        kept = machine(front_end={"fetch_bandwidth": "4 B/cycle", "loop_buffer": size})
+        assert spans(program(stream), kept)[-1] == ("scalar", start, start + 1)
+    # One instruction of 4 cycles, issued at 0, 4, 5, ...: item 8 starts at 32, item 4 at 16.
+    stream = (Loop("i", 9, (relu(64, to=KIB, terms=(("i", 64),)),)), load(16, at=4 * KIB))
+    kept = machine(front_end={"fetch_bandwidth": "4 B/cycle", "loop_buffer": "16 B"})
+    assert spans(program(stream), kept) == [("load", 17, 18), ("vector", 0, 36)]
+
+
 def test_03_a_full_queue_blocks_the_load_behind_it() -> None:
     # Queue of 2. nop A starts at 0 and frees its slot; B and C fill the queue (issued 1, 2).
     # D finds no slot until B starts at 10; the load behind D is issued one cycle later, at 11.
