@@ -24,16 +24,18 @@ _MANY, _FEW = 3, 2
 """
 _USUAL = "base"
 """A point that is in nothing otherwise than most."""
+_MOVED = "names: what is not as in most points"
 _LETTERS = 26
 """Of a line of a name."""
 
 
-def on_machines(found: Sequence[Axis]) -> list[Axis]:
+def on_machines(found: Sequence[Axis], rows: Sequence[Record]) -> list[Axis]:
     """The axes that tell the points of one network apart, where their values are names enough."""
     own = [a for a in found if a.column not in ("batch", MACHINE)]
     own = [a for a in own if not a.column.startswith((DIMENSION, OPTION))]
     named = any(axis.column == MACHINE for axis in found)
-    return [] if named or len(own) > _MOST_WORDS else own
+    many = len(own) > _MOST_WORDS and not _in_steps(rows, own)
+    return [] if named or many else own
 
 
 def names_of(rows: Sequence[Record], swept: Sequence[Axis]) -> list[str]:
@@ -51,16 +53,18 @@ def names_of(rows: Sequence[Record], swept: Sequence[Axis]) -> list[str]:
     return [folded(each, _LETTERS) for each in found]
 
 
-def said_of(swept: Sequence[Axis], rows: Sequence[Record]) -> str:
-    """What the words of names are: `names: local.size [KiB], lanes`."""
+def said_of(swept: Sequence[Axis], rows: Sequence[Record], most: int | None = None) -> str:
+    """What the words of names are: `names: local.size [KiB], lanes`; without what most points have
+    where that takes more than `most` letters."""
     if not swept:
         return ""
     if not _in_steps(rows, swept):
         return f"names: {', '.join(axis.title for axis in swept)}"
     usual = next((row for row, own in _moves(rows, swept) if not own), None)
     if usual is None:
-        return "names: what is not as in most points"
-    return f"{_USUAL}: {', '.join(_setting(axis, usual) for axis in swept)}; names: what is not so"
+        return _MOVED
+    said = f"{_USUAL}: {', '.join(_setting(axis, usual) for axis in swept)}; names: what is not so"
+    return said if most is None or len(said) <= most else _MOVED
 
 
 def _moves(rows: Sequence[Record], swept: Sequence[Axis]) -> list[tuple[Record, list[Axis]]]:

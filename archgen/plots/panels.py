@@ -28,6 +28,8 @@ NONE: Mapping[str, Arch] = MappingProxyType({})
 _ROW, _HEAD, _AXES_WIDTH = 0.30, 0.75, 3.4
 _LONG = 28
 """Letters of a row's name from which on what was swept says it better."""
+_SAID = 120
+"""Letters beside the rows for what their names are."""
 TITLE_LETTERS, SQUARE_LETTERS = 34, 29
 _STATUS_TEXT = {"does_not_fit": "does not fit"}
 
@@ -67,11 +69,11 @@ def row_names(
     labels = machine_labels(rows)
     if max(map(len, labels), default=0) <= _LONG or not archs:
         return labels, ""
-    swept = on_machines(axes_of(frame, archs))
+    swept = on_machines(axes_of(frame, archs), rows)
     told = [" ".join(name.split("\n")) for name in names_of(rows, swept)] if swept else labels
     if len(set(told)) < len(set(labels)) or max(map(len, told)) >= max(map(len, labels)):
         return labels, ""
-    return told, said_of(swept, rows)
+    return told, said_of(swept, rows, _SAID)
 
 
 def _shape_of(count: int) -> tuple[int, int]:

@@ -68,7 +68,7 @@ def pareto_figure(
     for name in (x, y):
         if name not in frame:
             raise KeyError(f"no column {name!r} in this frame")
-    swept = on_machines(axes_of(frame, archs))
+    swept = on_machines(axes_of(frame, archs), rows)
     panels: dict[str, list[Record]] = {}
     for row in rows:
         panels.setdefault(workload(row), []).append(row)

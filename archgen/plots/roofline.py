@@ -67,7 +67,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     if len(families) == 1:
         figure.set_size_inches(7.4, 5.2)
     span = _span(rows, archs)
-    swept = [axis for axis in on_machines(every) if axis.column != FAMILY]
+    swept = [axis for axis in on_machines(every, rows) if axis.column != FAMILY]
     labels: list[tuple[Axes, list[Wanted]]] = []
     for panel, (name, own) in zip(grid, families.items(), strict=True):
         count = len({row["arch"] for row in own})

@@ -92,14 +92,22 @@ def overview_figures(
 ) -> Named:
     """Name and figure of everything that compares points, as far as the frames say it."""
     yield from sweep_figures(frame, archs)
-    shown = quickest(like_with_like(frame))
-    for name, figure in row_figures(frame.loc[shown.index], archs, layers):
-        if len(shown) < len(frame):
-            title(figure, f"{figure.get_suptitle()}: the {len(shown)} quickest of {len(frame)}")
-        yield name, figure
+    shown = frame.loc[quickest(like_with_like(frame)).index]
+    ran = runs(frame)
+    yield from _counted(_marked(_bars, shown, archs), shown, frame)
+    yield from _counted(_run_figures(quickest(ran), archs, layers), quickest(ran), ran)
+    yield from _counted(_areas(shown, archs), shown, frame)
     yield from cloud_figures(frame, archs)
     if sensitivity is not None and not sensitivity.empty:
         yield "tornado", tornado_figure(sensitivity)
+
+
+def _counted(figures: Named, shown: Frame, every: Frame) -> Named:
+    """`figures` of the points in `shown`, whose titles say of how many these are the quickest."""
+    for name, figure in figures:
+        if len(shown) < len(every):
+            title(figure, f"{figure.get_suptitle()}: the {len(shown)} quickest of {len(every)}")
+        yield name, figure
 
 
 def quickest(frame: Frame) -> Frame:
@@ -145,9 +153,11 @@ def _vary_together(rows: Sequence[Record], every: Sequence[Axis]) -> bool:
 def row_figures(frame: Frame, archs: Archs, layers: Frame | None = None) -> Named:
     """Figures with a row, or a panel, for each point or machine."""
     yield from _marked(_bars, frame, archs)
-    ran = runs(frame)
-    if not ran.empty:
-        yield from _run_figures(ran, archs, layers)
+    yield from _run_figures(runs(frame), archs, layers)
+    yield from _areas(frame, archs)
+
+
+def _areas(frame: Frame, archs: Archs) -> Named:
     if _known(frame, "area_mm2"):
         yield "area", area_figure(frame, archs)
 
@@ -162,6 +172,8 @@ def _bars(frame: Frame, archs: Archs) -> Named:
 
 def _run_figures(frame: Frame, archs: Archs, layers: Frame | None) -> Named:
     """Figures of what happened in runs."""
+    if frame.empty:
+        return
     if layers is not None and not layers.empty and layers["arch"].nunique() <= _MOST_PANELS:
         yield "roofline_groups", group_roofline_figure(layers, archs)
     yield "memory", memory_figure(frame, archs)

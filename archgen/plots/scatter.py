@@ -68,6 +68,7 @@ def scatter_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         Line2D([], [], color=c, marker=m, ls="", ms=5, label=name)
         for name, c, m in zip(networks, CYCLE, MARKERS, strict=False)
     ]
+    figure.align_xlabels(grid[-1])
     columns = legend_columns(figure, networks)
     figure.legend(handles=handles, loc="outside lower left", ncols=columns)
     return figure
