@@ -33,6 +33,7 @@ from compiler.plan.ir import Plan
 from compiler.plan.make_plan import MakePlan
 from compiler.schedule import Schedule, single
 from compiler.stages import Stages
+from compiler.tile.short_inputs import charge_of
 from compiler.wording import sizes_text
 from simmodel.program import Program
 
@@ -131,8 +132,10 @@ class Trials:
     def _tried(self, step: Placed, before: Fit | None) -> Way | None:
         """The quickest way for the group of `step`; None where that is its own."""
         group, made = step.plan.schedule.group, step.plan.schedule
-        least = self._cycles(step) if self._alone is None else self._alone
-        trials = [Trial(ESTIMATED, made.estimate.total, least)]
+        cycles = self._cycles(step) if self._alone is None else self._alone
+        trials = [Trial(ESTIMATED, made.estimate.total, cycles)]
+        short = self.fitter.search.short_inputs
+        least = cycles * charge_of(made, short)
         best: Way | None = None
         seen = {_identity(step.plan, step.places)}
         for way in self._ways(group, made):
@@ -147,8 +150,9 @@ class Trials:
             except DoesNotFit:  # too few tokens
                 continue
             trials.append(Trial(way.what, way.schedule.estimate.total, cycles))
-            if cycles < least:
-                least, best = cycles, way
+            weighed = cycles * charge_of(way.schedule, short)
+            if weighed < least:
+                least, best = weighed, way
         self.made[self._outline(step)] = tuple(trials)
         return best
 

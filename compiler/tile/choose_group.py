@@ -30,6 +30,7 @@ from compiler.tile.bound import Bounds
 from compiler.tile.objective import SCORES, Objective
 from compiler.tile.price_group import GroupPricer, Terms
 from compiler.tile.share import Front, Shares
+from compiler.tile.short_inputs import charge_of
 from simmodel.arch import Arch
 
 
@@ -69,6 +70,8 @@ class GroupSearch:
     """Whether constants of groups without loops may be loaded as a whole."""
     held_up: float = 0.5
     """See `Shares`."""
+    short_inputs: float = 0.0
+    """See `charge`."""
     way: Way | None = None
     """How loads reach several cores."""
     shares: dict[Cores, Shares] = field(default_factory=dict)
@@ -93,8 +96,12 @@ class GroupSearch:
                 continue
             for family in self._loops(group, parts):
                 found += self._fitting(pricer, parts, family)
-            best = min((self.score(schedule.estimate) for schedule in found), default=best)
-        return sorted(found, key=lambda schedule: self.score(schedule.estimate))
+            best = min(map(self.weighed, found), default=best)
+        return sorted(found, key=self.weighed)
+
+    def weighed(self, schedule: Schedule) -> float:
+        """The score of a schedule among others of its group, with what it costs short inputs."""
+        return self.score(schedule.estimate) * charge_of(schedule, self.short_inputs)
 
     def below(self, group: Group, limit: float) -> Estimate | None:
         """Of the best schedule if its score is below `limit`, else None."""
@@ -104,7 +111,7 @@ class GroupSearch:
                 continue
             for family in self._loops(group, parts):
                 for schedule in self._fitting(pricer, parts, family, limit):
-                    score = self.score(schedule.estimate)
+                    score = self.weighed(schedule)
                     if score < limit:
                         limit, best = score, schedule.estimate
         return best

@@ -20,6 +20,7 @@ from compiler.schedule import Schedule, Tiled, single
 from compiler.tile.choose_group import Breadth, GroupSearch
 from compiler.tile.objective import COLUMNS, SCORES, Objective
 from compiler.tile.search import search
+from compiler.tile.short_inputs import charge
 from compiler.tile.slabs import slabs
 from simmodel.arch import Arch
 
@@ -47,6 +48,9 @@ class ChooseTiles:
     """Whether constants of groups without loops may be loaded as a whole."""
     held_up: Factor = 0.5
     """Weight of loads that hold up those of the next layer, where pieces are chosen."""
+    short_inputs: Factor = 0.05
+    """In programs for a range of lengths: share by which a group may take longer at the upper edge,
+    so that at shorter lengths all its cores have something to do."""
 
     def together(self, arch: Arch, slots: int, way: Way | None) -> GroupSearch:
         """The search for groups of several layers; worth keeping over many groups. Loads reach
@@ -54,7 +58,7 @@ class ChooseTiles:
         cores = min(self.cores or arch.core_count, arch.core_count)
         return GroupSearch(
             arch, slots, cores, self.rolling, breadth=self.breadth, objective=self.objective,
-            whole=self.whole, held_up=self.held_up, way=way,
+            whole=self.whole, held_up=self.held_up, short_inputs=self.short_inputs, way=way,
         )  # fmt: skip
 
     def alone(
@@ -65,7 +69,13 @@ class ChooseTiles:
         smallest sum otherwise."""
         score = SCORES[self.objective]
         found = self.candidates(group, arch, slots, way)
-        candidates = sorted(found, key=lambda t: score(t.estimate))
+        (layer,) = group.layers
+
+        def weighed(tiled: Tiled) -> float:
+            cost = charge(layer.result, tiled.parts, self.short_inputs)
+            return score(tiled.estimate) * cost
+
+        candidates = sorted(found, key=weighed)
         refusal: DoesNotFit | None = None
         tries = self.breadth.tries
         smallest = sorted(candidates[tries:], key=_tile_volume)
