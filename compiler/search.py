@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from compiler.fuse.optimal import Optimal
 from compiler.fuse.partition import PartitionStrategy, Unfused
 from compiler.fuse.strategies import STRATEGIES
 from compiler.keep import KeepTensors
+from compiler.over_lengths import over_lengths
 from compiler.stages import Stages
 from compiler.trials import Trials
 from simmodel.arch import Arch
@@ -48,6 +49,8 @@ from simmodel.verify import VerifyError, verify
 SMALLER = (6, 4, 3, 2, 1)
 """Eighths of local memory that are tried where least memory is sought, as long as they do."""
 
+_EVEN = 1.0
+"""`short_inputs` of a way to compile that gives all cores work at any length where it can."""
 JUDGED = ("latency", "throughput")
 """Objectives for which the cycles of a group alone say which of its schedules is best."""
 
@@ -139,12 +142,22 @@ def best_program(wanted: Wanted, judge: Judge) -> Best:
     if len(made) == 1 and not judged:
         return _verified(made[0], wanted)
     run = [_run(each, wanted, judge) for each in made]
-    found = min(run, key=partial(_score, wanted))
+    found = _least(run, wanted, judge)
     if judged:
         found, *better = _judged(found, wanted, judge)
         run += better
-        found = min((found, *better), key=partial(_score, wanted))
+        found = _least((found, *better), wanted, judge)
     return _verified(replace(found, tried=tuple(map(_tried, run))), wanted)
+
+
+def _least(run: Sequence[Best], wanted: Wanted, judge: Judge) -> Best:
+    """Of programs that have run the best, for a range of lengths over all of it."""
+    if wanted.objective not in JUDGED:
+        return min(run, key=partial(_score, wanted))
+    return over_lengths(
+        run, partial(_score, wanted), lambda each: each.result.program,
+        lambda program: judge(program, wanted.arch).cycles, wanted.options.stages.tile.short_inputs,
+    )  # fmt: skip
 
 
 class _Hopeless(Exception):
@@ -233,7 +246,11 @@ def _lent(wanted: Wanted, lender: Arch, judge: Judge) -> Best:
 
 def _ways(wanted: Wanted) -> Iterator[CompileOptions]:
     yield wanted.options
-    yield from (replace(wanted.options, stages=stages) for stages in wanted.ways)
+    ways = wanted.ways
+    if ways and isinstance(wanted.model, Family):
+        stages = wanted.options.stages
+        ways = (*ways, replace(stages, tile=replace(stages.tile, short_inputs=_EVEN)))
+    yield from (replace(wanted.options, stages=stages) for stages in ways)
 
 
 def _frugal(wanted: Wanted, judge: Judge) -> Best:
