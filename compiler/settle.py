@@ -13,6 +13,7 @@ from compiler.driver import CompileResult
 from compiler.emit.program import demand_of
 from compiler.nest.at_length import at_length, nest_at
 from compiler.nest.demand import demanded
+from compiler.nest.registers import values_at
 from simmodel.arch import Arch
 from simmodel.lengths import settled, settled_port
 from simmodel.verify import verify
@@ -25,6 +26,7 @@ def at_lengths(result: CompileResult, lengths: Mapping[str, int], arch: Arch) ->
     """
     recipe, registers = result.recipe, result.program.registers
     program = settled(result.program, lengths)
+    values = values_at(registers, lengths)
     assert recipe is not None
     graph = at_length(recipe.graph, lengths)
     least = demanded(graph)
@@ -33,7 +35,7 @@ def at_lengths(result: CompileResult, lengths: Mapping[str, int], arch: Arch) ->
     )
     verify(program, arch)
     stages = tuple(
-        replace(stage, nests=tuple(nest_at(nest, registers, lengths) for nest in stage.nests))
+        replace(stage, nests=tuple(nest_at(nest, registers, values) for nest in stage.nests))
         for stage in recipe.stages
     )
     probes = tuple(

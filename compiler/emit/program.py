@@ -137,9 +137,10 @@ class ProgramEmitter:
 
     @cached_property
     def registers(self) -> tuple[Register, ...]:
-        """Lengths that are known when it runs, and shares of them that cores have."""
+        """Lengths that are known when it runs, and shares of them that there are of windows or that
+        cores have."""
         shares = (r for each in self.following.values() for r in each.registers)
-        return (*self.graph.registers, *dict.fromkeys(shares))
+        return tuple(dict.fromkeys((*self.graph.registers, *shares)))
 
     def _streams(self) -> tuple[tuple[Item, ...], ...]:
         """All cores' instructions, with as many tokens as there are; DoesNotFit where these are

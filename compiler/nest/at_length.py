@@ -12,16 +12,17 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from compiler.nest.ir import Access, Affine, Array, Dim, HostNode, Nest, NestGraph, Tensor
-from compiler.nest.registers import below
+from compiler.nest.registers import below, lengths_among, values_at
 from simmodel.region import Register
 
 
 def at_length(graph: NestGraph, values: Mapping[str, int]) -> NestGraph:
-    """`graph` where its registers have `values`: no longer for any others.
+    """`graph` where its lengths have `values`: no longer for any others.
 
     Raises ValueError with every value that is missing, unknown or outside of its range.
     """
     check_values(graph.registers, values)
+    values = values_at(graph.registers, values)
     tensors = {name: _tensor(t, graph.registers, values) for name, t in graph.tensors.items()}
     for name, tensor in graph.tensors.items():
         if tensor.data is not None and tensor.storage.registers:
@@ -35,9 +36,10 @@ def at_length(graph: NestGraph, values: Mapping[str, int]) -> NestGraph:
 
 def check_values(registers: Sequence[Register], values: Mapping[str, int]) -> None:
     """Raise ValueError with every value that is missing, unknown or outside of its range."""
-    known = {register.name for register in registers}
+    lengths = lengths_among(registers)
+    known = {register.name for register in lengths}
     wrong = [f"{name} is no length of it" for name in values if name not in known]
-    for register in registers:
+    for register in lengths:
         value, span = values.get(register.name), f"{register.low}..{register.high}"
         if value is None:
             wrong.append(f"{register.name} needs a value of {span}")

@@ -1,13 +1,14 @@
 """The graph of nests for all lengths of some ranges, from those of a few lengths.
 
 The one idea: how a network follows from a length shows next to the upper edge of its range, where
-decisions of its decomposition are those of the edge. Far below it may be spelled in another way,
-which must compute the same: so the lower end is computed both ways and compared.
+decisions of its decomposition are those of the edge, and where windows go in steps, some steps
+below it. Farther below it may be spelled in another way, which must compute the same: so the lower
+end is computed both ways and compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 import numpy as np
@@ -18,7 +19,8 @@ from compiler.nest.host_constants import with_host_constants
 from compiler.nest.interp import Host, run
 from compiler.nest.ir import Array, NestGraph
 from compiler.nest.open_borders import with_borders
-from compiler.nest.registers import Point, edge_of
+from compiler.nest.registers import Point, edge_of, lengths_among
+from compiler.nest.rounded import with_shares
 from compiler.nest.tables import Constants, no_constants
 from compiler.nest.united import other_structure, refusal, united
 from simmodel.dtype import NUMPY
@@ -62,8 +64,11 @@ def for_lengths(
         raise refusal(graphs[edge].name, registers, mistakes)
     if len(near) > 1:
         _add_mixed(make, registers, near, graphs)
-    made = united(with_host_constants(with_borders(graphs)), registers, constants, real)
-    _check_low(made, make, graphs, host)
+    every = _with_shares(make, registers, graphs)
+    made = united(with_host_constants(with_borders(graphs)), every, constants, real)
+    for point in _checked(made.registers):
+        if point not in graphs:
+            _check(made, make, host, point)
     return made
 
 
@@ -123,28 +128,64 @@ def _add_mixed(
             return
 
 
-def _check_low(made: NestGraph, make: Make, graphs: Mapping[Point, NestGraph], host: Host) -> None:
-    """Raise UnsupportedModel where the lower end of all ranges has another meaning than `made`."""
-    low = tuple(register.low for register in made.registers)
-    if low in graphs:
-        return
-    own = _at(make, made.registers, low)
-    cut = at_length(made, {register.name: register.low for register in made.registers})
+def _with_shares(
+    make: Make, registers: tuple[Register, ...], graphs: dict[Point, NestGraph]
+) -> tuple[Register, ...]:
+    """`registers` and the shares of them that there are of windows. Adds to `graphs` what tells
+    these."""
+    lost: set[Point] = set()
+    while True:
+        found = with_shares(graphs, registers, lost)
+        if not found.asked:
+            return found.registers
+        point = found.asked[0]
+        graph = make(dict(zip((r.name for r in registers), point, strict=True)))
+        if graph is None or other_structure(graphs[edge_of(registers)], graph) is not None:
+            lost.add(point)
+        else:
+            graphs[point] = graph
+
+
+def _checked(registers: Sequence[Register]) -> Iterator[Point]:
+    """The lower end of all ranges, and where windows go in steps a point above it at which the last
+    one ends elsewhere than at the edge."""
+    lengths = lengths_among(registers)
+    yield tuple(register.low for register in lengths)
+    steps = {name: each.parts for each in registers for name, _ in each.terms}
+    above = []
+    for register in lengths:
+        step = steps.get(register.name, 0)
+        value = register.low + step + 1
+        above.append(
+            min(value + ((register.high - value) % step == 0), register.high)
+            if step
+            else register.low
+        )
+    if steps:
+        yield tuple(above)
+
+
+def _check(made: NestGraph, make: Make, host: Host, point: Point) -> None:
+    """Raise UnsupportedModel where one point has another meaning than `made`."""
+    lengths = lengths_among(made.registers)
+    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
+    own = _at(make, lengths, point)
+    cut = at_length(made, values)
     inputs = _some(own)
     right = run(own, inputs, host)
-    shown = ", ".join(f"{register.name}={register.low}" for register in made.registers)
+    shown = ", ".join(f"{name}={value}" for name, value in values.items())
     try:
         ours = run(cut, inputs, host)
     except ValueError as why:
         said = f"at {shown} what follows from longer inputs cannot be computed: {why}"
-        raise refusal(made.name, made.registers, [said]) from why
+        raise refusal(made.name, lengths, [said]) from why
     wrong = [
         f"at {shown} the output {name} is another one than what follows from longer inputs"
         for name, values in right.items()
         if ours[name].shape != values.shape or not _close(ours[name], values)
     ]
     if wrong:
-        raise refusal(made.name, made.registers, wrong)
+        raise refusal(made.name, lengths, wrong)
 
 
 def _some(graph: NestGraph) -> dict[str, Array]:

@@ -18,7 +18,7 @@ from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.any_length import payload_of_any
 from compiler.nest.ir import Access, Affine, Dim, HostNode, Nest, NestGraph, Step, Tensor
 from compiler.nest.means import is_mean, share_of, with_scale
-from compiler.nest.registers import Count, Point, counted, edge_of, fitted
+from compiler.nest.registers import Count, Point, counted, edge_of, fitted, lengths_among
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.nest.same_box import OtherBox, moves
 from compiler.nest.tables import Constants, begins_alike, tables_of
@@ -37,7 +37,7 @@ def united(
 
     Args:
         graphs: of one network, made for the upper edge of all registers and for other points.
-        registers: the lengths, in the order of the points.
+        registers: the lengths, in the order of the points, and shares of them.
         constants: for those that depend on a length.
         real: element type of numbers by which means differ from length to length.
 
@@ -57,7 +57,7 @@ def refusal(name: str, registers: Sequence[Register], mistakes: Sequence[str]) -
     """That the network of this name is not one program for all lengths, with the reasons."""
     known = list(dict.fromkeys(mistakes))
     more = [f"and {len(known) - _SHOWN} more"] if len(known) > _SHOWN else []
-    ranges = ", ".join(f"{r.name}={r.low}..{r.high}" for r in registers)
+    ranges = ", ".join(f"{r.name}={r.low}..{r.high}" for r in lengths_among(registers))
     return UnsupportedModel(
         f"{name}: not one program for {ranges}: "
         f"{'; '.join([*known[:_SHOWN], *more])}; compile each length by itself"
@@ -87,7 +87,7 @@ class _Uniting:
 
     def shown(self, point: Point) -> str:
         """A point in words."""
-        named = zip(self.registers, point, strict=True)
+        named = zip(lengths_among(self.registers), point, strict=True)
         return ", ".join(f"{register.name}={value}" for register, value in named)
 
     def graph(self) -> NestGraph:
@@ -172,7 +172,8 @@ class _Uniting:
         varying = {name: seen for name in made if (seen := self._other_values(name))}
         if not varying:
             return
-        tables = tables_of(varying, self.graphs[self.edge], self.registers, self.constants)
+        lengths = lengths_among(self.registers)
+        tables = tables_of(varying, self.graphs[self.edge], lengths, self.constants)
         for name, found in tables.items():
             if isinstance(found, str):
                 self.mistakes.append(f"{self._whose(name)}: the constant {name} {found}")

@@ -20,7 +20,7 @@ from compiler.geometry.walk import Walked
 from compiler.group import Group
 from compiler.nest.bounds import Box
 from compiler.nest.ir import Tensor
-from compiler.nest.registers import Count
+from compiler.nest.registers import share
 from compiler.plan.ir import Plan
 from simmodel.region import Register, Terms
 
@@ -129,8 +129,8 @@ def _of_plan(plan: Plan, registers: Sequence[Register]) -> Following:
 
 
 def _axes(last: Tensor, parts: Sequence[Box], registers: Sequence[Register]) -> Iterator[_Axis]:
-    """Open dimensions that fall into equal parts. Along the innermost one a part that begins
-    anywhere would not be aligned."""
+    """Open dimensions that fall into equal parts, of a share or else a sum of lengths. Along the
+    innermost one a part that begins anywhere would not be aligned."""
     for dim, count in enumerate(last.counts):
         extent, size = last.shape[dim], parts[0][dim][1]
         even = all(part[dim][1] == size and part[dim][0] % size == 0 for part in parts)
@@ -138,18 +138,9 @@ def _axes(last: Tensor, parts: Sequence[Box], registers: Sequence[Register]) -> 
             continue
         if last.storage.strides[dim] == 1:
             continue
-        among = extent // size
-        low = -(-count.at({register.name: register.low for register in registers}) // among)
-        yield _Axis(
-            dim, size, Register(_named(count, among), low, size, among, count.base, count.terms)
-        )
-
-
-def _named(count: Count, among: int) -> str:
-    """`sequence/2`, `past+1/4`, `12*batch/8`."""
-    terms = (name if factor == 1 else f"{factor}*{name}" for name, factor in count.terms)
-    base = f"{count.base:+d}" if count.base else ""
-    return f"{'+'.join(terms)}{base}/{among}"
+        register = share(count, extent // size, registers)
+        if register is not None:
+            yield _Axis(dim, size, register)
 
 
 Boxes = dict[str, list[Box]]

@@ -244,10 +244,11 @@ def test_a_border_moves_with_the_end_and_lies_where_windows_read_it() -> None:
 
 
 REFUSED = {
-    "(ai.onnx.MaxPool): the extent of y along axis 2 is no sum of multiples of the lengths: "
-    "7 at n=8, 7 at n=7, 6 at n=6": one(
-        lambda n: [node("MaxPool", "x", kernel_shape=[3], strides=[2])],
-        lambda n: [value("x", 1, 2, n + 8)],
+    "node 'the_relu' (ai.onnx.Relu): the extent of y along axis 0 is no sum of multiples of the "
+    "lengths: 4 at n=8, 3 at n=7, 3 at n=6": one(
+        lambda n: [node("Slice", "x from end", "part"), node("Relu", "part")],
+        lambda n: [value("x", 20)],
+        lambda n: {"from": np.array([0]), "end": np.array([n // 2])},
     ),
     "node 'the_mul' (ai.onnx.Mul): the constant c has other values for another n": one(
         lambda n: [node("Mul", "x c")],

@@ -1,0 +1,173 @@
+"""Numbers that follow from a length by a division, rounded up: windows in steps of more than one.
+
+    windows of 3 in steps of 2 along `time` positions        ceil((time - 2) / 2)
+    and once more along what they leave                      ceil((time - 6) / 4)
+
+The one idea: who walks positions in steps has one window for every so many of them, and what is
+rounded once more by the next layer is rounded once by both steps together. So steps say by what is
+divided, and a few lengths next to the edge where in a step the edge lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from compiler.nest.ir import NestGraph
+from compiler.nest.registers import (
+    Count,
+    Point,
+    below,
+    counted,
+    edge_of,
+    lengths_among,
+    share,
+    values_at_point,
+)
+from compiler.nest.walks import Walk, walks
+from simmodel.region import Register
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What follows from lengths by divisions."""
+
+    registers: tuple[Register, ...]
+    """The lengths, and behind them a share for each such number."""
+    asked: tuple[Point, ...] = ()
+    """Points of which any one would tell more, the likeliest first; none: nothing is open that they
+    could tell."""
+
+
+def with_shares(
+    graphs: Mapping[Point, NestGraph], lengths: tuple[Register, ...], lost: Collection[Point] = ()
+) -> Shares:
+    """The registers from which numbers of windows follow that no sum of multiples of lengths is.
+
+    Args:
+        graphs: of one network, for the upper edge of all lengths and for other points.
+        lengths: the registers of the points.
+        lost: points at which there is no such graph.
+    """
+    made = lengths
+    for walk in walks(graphs, edge_of(lengths)):
+        found = _share_of(walk, made)
+        if isinstance(found, Register):
+            made = (*made, found)
+            continue
+        there = [point for point in found if point not in lost and min(point) > 0]
+        if there:
+            return Shares(made, tuple(sorted(there, key=lambda point: _short(point, lengths))))
+    return Shares(made)
+
+
+def _short(point: Point, lengths: Sequence[Register]) -> bool:
+    """Whether it lies below the range of a length, where there may be no such network."""
+    return any(value < length.low for value, length in zip(point, lengths, strict=True))
+
+
+def _share_of(walk: Walk, registers: tuple[Register, ...]) -> Register | tuple[Point, ...]:
+    """A register of which one more is one window more; or points that would tell more, none where
+    `registers` say all of it already, or nothing that is a share would."""
+    positions = counted(walk.positions, registers)
+    windows = counted(walk.windows, registers)
+    if positions is None or (windows is not None and _in_step(windows, positions, walk.step)):
+        return ()
+    of = share(positions, walk.step, registers)
+    if of is None:
+        return ()
+    found = _Division(walk, of, lengths_among(registers))
+    asked = found.points()
+    return asked if asked or windows is not None else found.register() or ()
+
+
+def _in_step(windows: Count, positions: Count, step: int) -> bool:
+    """Whether there are always so many times fewer windows than positions that nothing is left."""
+    return tuple((name, factor * step) for name, factor in windows.terms) == positions.terms
+
+
+@dataclass(frozen=True)
+class _Division:
+    """How many windows there are where positions are divided, as far as points tell."""
+
+    walk: Walk
+    of: Register
+    """What there are of steps; where in a step the edge lies is open."""
+    lengths: tuple[Register, ...]
+
+    def register(self) -> Register | None:
+        """The register; None: no division says what is known. Where several do, they are one at
+        all lengths."""
+        if not self._behind:
+            return None
+        return share(Count(self._base(self._behind[0]), self.of.terms), self.of.parts, self.lengths)
+
+    def points(self) -> tuple[Point, ...]:
+        """Points of which any one would tell more."""
+        parts, factor = self.of.parts, self._factor
+        if factor < 1:
+            return ()
+        known = {self._less(point) for point in self.walk.windows}
+        span = min(parts, self._less(tuple(register.low for register in self.lengths)))
+        far = -(-span // factor)
+        if max(map(abs, known)) < span:
+            return self._below_edge(far, -far, 2 * far, -2 * far)
+        apart = max(range(1, far + 1), key=lambda step: self._told(step * factor))
+        if self._told(apart * factor):
+            return self._below_edge(apart, apart - parts, apart + parts)
+        if not self.walk.bordered or not self._behind:
+            return ()
+        # There windows reach farthest, and so does their border.
+        first = self._behind[0]
+        farthest = [step for step in range(far + 1) if (step * factor - first) % parts == 0]
+        if not farthest or any((less - first) % parts == 0 for less in known):
+            return ()
+        return self._below_edge(farthest[0], farthest[0] - parts, farthest[0] + parts)
+
+    @cached_property
+    def _behind(self) -> tuple[int, ...]:
+        """By how many positions the edge may lie behind the first one of its step."""
+        return tuple(
+            behind
+            for behind in range(self.of.parts)
+            if (self._base(behind) - self.of.base) % (self.of.parts // self.walk.step) == 0
+            and all(
+                self._windows(behind, self._less(point)) == number
+                for point, number in self.walk.windows.items()
+            )
+        )
+
+    def _base(self, behind: int) -> int:
+        edge = edge_of(self.lengths)
+        values = {register.name: register.high for register in self.lengths}
+        windows = self.walk.windows[edge]
+        return self.of.parts * (windows - 1) + behind + 1 - Count(0, self.of.terms).at(values)
+
+    def _windows(self, behind: int, less: int) -> int:
+        """How many there are of so many positions less than at the edge."""
+        return self.walk.windows[edge_of(self.lengths)] + (behind - less) // self.of.parts
+
+    def _told(self, less: int) -> int:
+        """How many of `_behind` are out of the question, at least, once the windows of so many
+        positions less are known."""
+        seen = [self._windows(behind, less) for behind in self._behind]
+        return len(seen) - max(map(seen.count, seen), default=0)
+
+    def _less(self, point: Point) -> int:
+        return below(self.of.terms, self.lengths, values_at_point(self.lengths, point))
+
+    def _below_edge(self, *steps: int) -> tuple[Point, ...]:
+        """Points that lie so far below the edge, along one length."""
+        edge, at = edge_of(self.lengths), self._along
+        return tuple((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in steps)
+
+    @cached_property
+    def _along(self) -> int:
+        """Position of a length that the positions follow from."""
+        names = {name for name, _ in self.of.terms}
+        return next(i for i, r in enumerate(self.lengths) if r.name in names and r.low < r.high)
+
+    @cached_property
+    def _factor(self) -> int:
+        return dict(self.of.terms)[self.lengths[self._along].name]
