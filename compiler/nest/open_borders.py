@@ -44,7 +44,7 @@ class _Wanted:
     """The border of a tensor."""
 
     first: int
-    """Number of the first operator that reads it."""
+    """Number of the first operator that reads it, at any length."""
     before: dict[int, int] = field(default_factory=dict)
     """Rows, by axis."""
     after: dict[int, int] = field(default_factory=dict)
@@ -62,6 +62,7 @@ def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
                 for axis, before, after in _outside(step, access, graph, graphs):
                     key = (access.tensor, _raw(access, graph))
                     border = wanted.setdefault(key, _Wanted(number))
+                    border.first = min(border.first, number)
                     border.before[axis] = max(border.before.get(axis, 0), before)
                     border.after[axis] = max(border.after.get(axis, 0), after)
                     readers[number, position] = key

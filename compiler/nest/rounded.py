@@ -56,15 +56,39 @@ def with_shares(
         if isinstance(found, Register):
             made = (*made, found)
             continue
-        there = [point for point in found if point not in lost and min(point) > 0]
-        if there:
-            return Shares(made, tuple(sorted(there, key=lambda point: _short(point, lengths))))
-    return Shares(made)
+        if there := _there(found, lengths, lost):
+            return Shares(made, there)
+    return Shares(made, _there(_for_sums(graphs, made), lengths, lost))
 
 
-def _short(point: Point, lengths: Sequence[Register]) -> bool:
-    """Whether it lies below the range of a length, where there may be no such network."""
-    return any(value < length.low for value, length in zip(point, lengths, strict=True))
+def _there(
+    points: Sequence[Point], lengths: Sequence[Register], lost: Collection[Point]
+) -> tuple[Point, ...]:
+    """Those of `points` that there may be, below the range of a length last."""
+
+    def short(point: Point) -> bool:
+        return any(value < length.low for value, length in zip(point, lengths, strict=True))
+
+    return tuple(sorted((p for p in points if p not in lost and min(p) > 0), key=short))
+
+
+def _for_sums(
+    graphs: Mapping[Point, NestGraph], registers: Sequence[Register]
+) -> tuple[Point, ...]:
+    """Points that would tell more of an extent that may be a sum of shares, and of lengths."""
+    edge = edge_of(registers)
+    first = next((r for r in registers if r.terms), None)
+    enough = len(registers) if len(graphs) > len(registers) + 1 else None
+    known = (
+        {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
+        for name, tensor in graphs[edge].tensors.items()
+        for axis in range(len(tensor.shape))
+    )
+    if first is None or enough or all(counted(each, registers) is not None for each in known):
+        return ()
+    at = [register.name for register in registers].index(first.terms[0][0])
+    made = ((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in range(1, 4 * len(registers)))
+    return tuple(point for point in made if point not in graphs)
 
 
 def _share_of(walk: Walk, registers: tuple[Register, ...]) -> Register | tuple[Point, ...]:
