@@ -77,9 +77,12 @@ def _at(make: Make, registers: Sequence[Register], point: Point) -> NestGraph:
     values = dict(zip(names, point, strict=True))
     made = make(values)
     if made is None:
-        shown = ", ".join(f"{name}={value}" for name, value in values.items())
-        raise UnsupportedModel(f"the network has no {shown}")
+        raise UnsupportedModel(f"the network has no {_shown(values)}")
     return made
+
+
+def _shown(values: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _near(
@@ -133,36 +136,37 @@ def _with_shares(
 ) -> tuple[Register, ...]:
     """`registers` and the shares of them that there are of windows. Adds to `graphs` what tells
     these."""
-    lost: set[Point] = set()
-    while True:
-        found = with_shares(graphs, registers, lost)
-        if not found.asked:
-            return found.registers
+    edge = graphs[edge_of(registers)]
+    lost: dict[Point, str] = {}
+    while (found := with_shares(graphs, registers, lost)).asked:
         point = found.asked[0]
-        graph = make(dict(zip((r.name for r in registers), point, strict=True)))
-        if graph is None or other_structure(graphs[edge_of(registers)], graph) is not None:
-            lost.add(point)
+        values = dict(zip((r.name for r in registers), point, strict=True))
+        graph = make(values)
+        other = "there is no such network" if graph is None else other_structure(edge, graph)
+        if graph is None or other is not None:
+            lost[point] = f"at {_shown(values)} {other}"
         else:
             graphs[point] = graph
+    if found.untold:
+        raise refusal(edge.name, registers, [lost[point] for point in found.untold])
+    return found.registers
 
 
 def _checked(registers: Sequence[Register]) -> Iterator[Point]:
-    """The lower end of all ranges, and where windows go in steps a point above it at which the last
-    one ends elsewhere than at the edge."""
+    """The lower end of all ranges, and where windows go in steps a point above it for which the
+    last one ends elsewhere than at the edge."""
     lengths = lengths_among(registers)
     yield tuple(register.low for register in lengths)
     steps = {name: each.parts for each in registers for name, _ in each.terms}
-    above = []
-    for register in lengths:
-        step = steps.get(register.name, 0)
-        value = register.low + step + 1
-        above.append(
-            min(value + ((register.high - value) % step == 0), register.high)
-            if step
-            else register.low
-        )
     if steps:
-        yield tuple(above)
+        yield tuple(_above_low(register, steps.get(register.name)) for register in lengths)
+
+
+def _above_low(register: Register, step: int | None) -> int:
+    if step is None:
+        return register.low
+    value = register.low + step + 1
+    return min(value + ((register.high - value) % step == 0), register.high)
 
 
 def _check(made: NestGraph, make: Make, host: Host, point: Point) -> None:
@@ -173,7 +177,7 @@ def _check(made: NestGraph, make: Make, host: Host, point: Point) -> None:
     cut = at_length(made, values)
     inputs = _some(own)
     right = run(own, inputs, host)
-    shown = ", ".join(f"{name}={value}" for name, value in values.items())
+    shown = _shown(values)
     try:
         ours = run(cut, inputs, host)
     except ValueError as why:

@@ -45,6 +45,8 @@ class _Wanted:
 
     first: int
     """Number of the first operator that reads it, at any length."""
+    order: tuple[int, ...]
+    """Of the tensor's axes, slowest first, where all are as long as they get."""
     before: dict[int, int] = field(default_factory=dict)
     """Rows, by axis."""
     after: dict[int, int] = field(default_factory=dict)
@@ -61,7 +63,11 @@ def with_borders(graphs: Mapping[Point, NestGraph]) -> dict[Point, NestGraph]:
             for position, access in enumerate(step.operands):
                 for axis, before, after in _outside(step, access, graph, graphs):
                     key = (access.tensor, _raw(access, graph))
-                    border = wanted.setdefault(key, _Wanted(number))
+                    longest = max(
+                        (g.tensors[key[0]] for g in graphs.values()), key=lambda t: t.elements
+                    )
+                    order = order_of(longest.shape, longest.storage.strides)
+                    border = wanted.setdefault(key, _Wanted(number, order))
                     border.first = min(border.first, number)
                     border.before[axis] = max(border.before.get(axis, 0), before)
                     border.after[axis] = max(border.after.get(axis, 0), after)
@@ -140,7 +146,7 @@ def _concatenation(
         before + extent + border.after.get(axis, 0)
         for axis, (before, extent) in enumerate(zip(starts, inner.shape, strict=True))
     )
-    strides = dense(shape, order_of(inner.shape, inner.storage.strides))
+    strides = dense(shape, border.order)
     whole = Tensor(name, shape, inner.dtype, Storage(name, 0, strides))
     boxes = {"inside": (tuple(starts), inner.shape)}
     done = [(start, extent) for start, extent in zip(starts, inner.shape, strict=True)]

@@ -38,6 +38,8 @@ class Shares:
     asked: tuple[Point, ...] = ()
     """Points of which any one would tell more, the likeliest first; none: nothing is open that they
     could tell."""
+    untold: tuple[Point, ...] = ()
+    """Points without which a share stays open."""
 
 
 def with_shares(
@@ -50,15 +52,20 @@ def with_shares(
         lengths: the registers of the points.
         lost: points at which there is no such graph.
     """
-    made = lengths
+    made, untold = lengths, []
     for walk in walks(graphs, edge_of(lengths)):
-        found = _share_of(walk, made)
-        if isinstance(found, Register):
-            made = (*made, found)
+        division = _division(walk, made)
+        if division is None:
             continue
-        if there := _there(found, lengths, lost):
+        points = division.points()
+        if there := _there(points, lengths, lost):
             return Shares(made, there)
-    return Shares(made, _there(_for_sums(graphs, made), lengths, lost))
+        found = None if division.known else division.register()
+        if found is not None:
+            made = (*made, found)
+        elif not division.known:
+            untold += [point for point in points if point in lost][:1]
+    return Shares(made, _there(_for_sums(graphs, made), lengths, lost), tuple(untold))
 
 
 def _there(
@@ -75,35 +82,34 @@ def _there(
 def _for_sums(
     graphs: Mapping[Point, NestGraph], registers: Sequence[Register]
 ) -> tuple[Point, ...]:
-    """Points that would tell more of an extent that may be a sum of shares, and of lengths."""
+    """Points that would tell of which shares, and lengths, an extent is the sum."""
     edge = edge_of(registers)
-    first = next((r for r in registers if r.terms), None)
-    enough = len(registers) if len(graphs) > len(registers) + 1 else None
-    known = (
+    shares = registers[len(edge) :]
+    if not shares or len(graphs) > len(registers) + 1:
+        return ()
+    extents = (
         {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
         for name, tensor in graphs[edge].tensors.items()
         for axis in range(len(tensor.shape))
     )
-    if first is None or enough or all(counted(each, registers) is not None for each in known):
+    if all(counted(known, registers) is not None for known in extents):
         return ()
-    at = [register.name for register in registers].index(first.terms[0][0])
-    made = ((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in range(1, 4 * len(registers)))
-    return tuple(point for point in made if point not in graphs)
+    at = [register.name for register in registers].index(shares[0].terms[0][0])
+    steps = range(1, 4 * len(registers))
+    points = ((*edge[:at], edge[at] - step, *edge[at + 1 :]) for step in steps)
+    return tuple(point for point in points if point not in graphs)
 
 
-def _share_of(walk: Walk, registers: tuple[Register, ...]) -> Register | tuple[Point, ...]:
-    """A register of which one more is one window more; or points that would tell more, none where
-    `registers` say all of it already, or nothing that is a share would."""
+def _division(walk: Walk, registers: tuple[Register, ...]) -> _Division | None:
+    """How windows follow from positions; None where they are in step, or no share says so."""
     positions = counted(walk.positions, registers)
     windows = counted(walk.windows, registers)
     if positions is None or (windows is not None and _in_step(windows, positions, walk.step)):
-        return ()
+        return None
     of = share(positions, walk.step, registers)
-    if of is None:
-        return ()
-    found = _Division(walk, of, lengths_among(registers))
-    asked = found.points()
-    return asked if asked or windows is not None else found.register() or ()
+    if of is None or any(factor < 1 for _, factor in of.terms):
+        return None
+    return _Division(walk, of, lengths_among(registers), known=windows is not None)
 
 
 def _in_step(windows: Count, positions: Count, step: int) -> bool:
@@ -119,33 +125,31 @@ class _Division:
     of: Register
     """What there are of steps; where in a step the edge lies is open."""
     lengths: tuple[Register, ...]
+    known: bool
+    """Whether registers say the windows already."""
 
     def register(self) -> Register | None:
-        """The register; None: no division says what is known. Where several do, they are one at
-        all lengths."""
-        if not self._behind:
+        """A register of which one more is one window more; None: no division says what is known, or
+        several that are not one."""
+        if not self._behind or self._apart:
             return None
         return share(Count(self._base(self._behind[0]), self.of.terms), self.of.parts, self.lengths)
 
     def points(self) -> tuple[Point, ...]:
         """Points of which any one would tell more."""
         parts, factor = self.of.parts, self._factor
-        if factor < 1:
-            return ()
-        known = {self._less(point) for point in self.walk.windows}
-        span = min(parts, self._less(tuple(register.low for register in self.lengths)))
-        far = -(-span // factor)
-        if max(map(abs, known)) < span:
+        seen = {self._less(point) for point in self.walk.windows}
+        far = self._far
+        if max(map(abs, seen)) < min(parts, far * factor):
             return self._below_edge(far, -far, 2 * far, -2 * far)
-        apart = max(range(1, far + 1), key=lambda step: self._told(step * factor))
-        if self._told(apart * factor):
-            return self._below_edge(apart, apart - parts, apart + parts)
+        if self._apart:
+            return self._below_edge(self._apart, self._apart - parts, self._apart + parts)
         if not self.walk.bordered or not self._behind:
             return ()
         # There windows reach farthest, and so does their border.
         first = self._behind[0]
         farthest = [step for step in range(far + 1) if (step * factor - first) % parts == 0]
-        if not farthest or any((less - first) % parts == 0 for less in known):
+        if not farthest or any((less - first) % parts == 0 for less in seen):
             return ()
         return self._below_edge(farthest[0], farthest[0] - parts, farthest[0] + parts)
 
@@ -172,11 +176,21 @@ class _Division:
         """How many there are of so many positions less than at the edge."""
         return self.walk.windows[edge_of(self.lengths)] + (behind - less) // self.of.parts
 
-    def _told(self, less: int) -> int:
-        """How many of `_behind` are out of the question, at least, once the windows of so many
-        positions less are known."""
-        seen = [self._windows(behind, less) for behind in self._behind]
-        return len(seen) - max(map(seen.count, seen), default=0)
+    @cached_property
+    def _far(self) -> int:
+        """How far below the edge all steps begin anew, or the range ends."""
+        low = tuple(register.low for register in self.lengths)
+        return -(-min(self.of.parts, self._less(low)) // self._factor)
+
+    @cached_property
+    def _apart(self) -> int:
+        """How far below the edge windows tell most of `_behind` from each other; 0: nowhere."""
+
+        def told(step: int) -> int:
+            seen = [self._windows(behind, step * self._factor) for behind in self._behind]
+            return len(seen) - max(map(seen.count, seen), default=0)
+
+        return max(range(self._far + 1), key=told)
 
     def _less(self, point: Point) -> int:
         return below(self.of.terms, self.lengths, values_at_point(self.lengths, point))

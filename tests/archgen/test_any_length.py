@@ -97,6 +97,66 @@ def features(folder: Path) -> str:
     )  # fmt: skip
 
 
+def listening(folder: Path) -> str:
+    """The front end of a network that listens: every second frame, and a product."""
+    return written(
+        folder / "listening.onnx",
+        "a = Conv <pads=[1, 1]> (x, u) b = Relu (a) c = Conv <pads=[1, 1], strides=[2]> (b, v)"
+        " d = Relu (c) e = Transpose <perm=[0, 2, 1]> (d) y = MatMul (e, w)",
+        "float[1,5,rows] x) => (float[1,frames,6] y",
+        u=(8, 5, 3), v=(8, 8, 3), w=(8, 6),
+    )  # fmt: skip
+
+
+def raw(folder: Path) -> str:
+    """Three convolutions in steps, without borders and with gaps, and one with both."""
+    return written(
+        folder / "raw.onnx",
+        "a = Conv <pads=[2, 2], strides=[3]> (x, u) b = Relu (a)"
+        " c = Conv <pads=[2, 2], strides=[2], dilations=[2]> (b, v)"
+        " d = MaxPool <kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1> (c)"
+        " y = Conv <pads=[1, 1]> (d, w)",
+        "float[1,2,rows] x) => (float[1,6,frames] y",
+        u=(6, 2, 5), v=(6, 6, 3), w=(6, 6, 3),
+    )  # fmt: skip
+
+
+def halved(folder: Path) -> str:
+    """Branches that both go in steps over an image of any width, depthwise and pools."""
+    return written(
+        folder / "halved.onnx",
+        "a = Conv <pads=[1, 1, 1, 1], strides=[2, 2]> (x, u) b = Relu (a)"
+        " c = Conv <pads=[1, 1, 1, 1], strides=[2, 2], group=4> (b, v) d = Conv (c, w)"
+        " e = Conv <strides=[2, 2]> (b, k) f = Add (d, e)"
+        " y = MaxPool <kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]> (f)",
+        "float[1,3,8,rows] x) => (float[1,4,1,columns] y",
+        u=(4, 3, 3, 3), v=(4, 1, 3, 3), w=(4, 4, 1, 1), k=(4, 4, 1, 1),
+    )  # fmt: skip
+
+
+def patches(folder: Path) -> str:
+    """Windows side by side, of which cores have a share each, and their means by twos."""
+    return written(
+        folder / "patches.onnx",
+        "a = Conv <strides=[2, 2]> (x, u) b = Relu (a)"
+        " c = AveragePool <kernel_shape=[2, 2], strides=[2, 2]> (b) y = Conv (c, v)",
+        "float[1,3,8,rows] x) => (float[1,8,2,columns] y",
+        u=(16, 3, 2, 2), v=(8, 16, 1, 1),
+    )  # fmt: skip
+
+
+def levels(folder: Path) -> str:
+    """What there is of a sequence at three rates, one behind the other."""
+    return written(
+        folder / "levels.onnx",
+        "r = Relu (x) a = MaxPool <kernel_shape=[2], strides=[2], ceil_mode=1> (r)"
+        " b = MaxPool <kernel_shape=[4], strides=[4], ceil_mode=1> (r)"
+        " c = Concat <axis=2> (r, a, b) d = Transpose <perm=[0, 2, 1]> (c) y = MatMul (d, w)",
+        "float[1,7,rows] x) => (float[1,every,6] y",
+        w=(7, 6),
+    )  # fmt: skip
+
+
 def angles(folder: Path) -> str:
     """Factors that follow from the length, and a product."""
     return written(
@@ -146,6 +206,36 @@ def test_a_network_for_a_range_is_right_at_any_length(
         check(model, arch, dtype, "rows", length, Range(1, 30))
 
     at()
+
+
+@pytest.mark.parametrize(
+    ("net", "arch", "dtype", "low"),
+    [
+        pytest.param(listening, "stcp920", "fp16", 1, id="every second frame"),
+        pytest.param(listening, "gemmini-16", "int8", 1, id="the same as products of integers"),
+        pytest.param(raw, "soma-edge", "int8", 1, id="twelve steps, rounded once"),
+        pytest.param(raw, "cocco-simba-2c", "int8", 1, id="in parts by cores"),
+        pytest.param(raw, "ascend-310-like", "fp16", 1, id="windows as products"),
+        pytest.param(halved, "soma-edge", "int8", 1, id="branches of an image"),
+        pytest.param(halved, "gemmini-16", "int8", 1, id="pools that the host computes"),
+        pytest.param(halved, "cocco-simba-2c", "int8", 1, id="branches in parts by cores"),
+        pytest.param(halved, "ascend-310-like", "fp16", 1, id="depthwise in real numbers"),
+        pytest.param(patches, "cocco-simba-2c", "int8", 4, id="shares of shares"),
+        pytest.param(levels, "soma-edge", "int8", 1, id="sums of shares"),
+    ],
+)
+def test_windows_in_steps_are_right_at_all_lengths(
+    net: Callable[[Path], str], arch: str, dtype: str, low: int, tmp_path: Path
+) -> None:
+    model = net(tmp_path)
+    for length in range(low, 14):
+        check(model, arch, dtype, "rows", length, Range(low, 13))
+
+
+def test_windows_in_steps_whose_share_many_cores_have(tmp_path: Path) -> None:
+    model = patches(tmp_path)
+    for length in (4, 7, 33, 63, 64):
+        check(model, "stcp920", "fp16", "rows", length, Range(4, 64))
 
 
 @settings(max_examples=3, deadline=None)

@@ -10,6 +10,7 @@ import pytest
 from test_united import node, one, value
 
 from archgen.check.reference import run_node
+from compiler.errors import UnsupportedModel
 from compiler.nest.at_length import at_length
 from compiler.nest.for_lengths import for_lengths
 from compiler.nest.interp import run
@@ -119,6 +120,27 @@ def test_windows_of_two_lengths_one_behind_the_other() -> None:
     given = {"past": data[:, :, :4], "new": data[:, :, 4:]}
     made = run(at_length(graph, {"n": 4, "m": 3}), given)["y"]
     assert made.tolist() == [[[1, 3, 5], [8, 10, 12]]]
+
+
+def test_what_else_is_read_in_steps_is_refused_in_words() -> None:
+    pool = node("MaxPool", "part", kernel_shape=[2], strides=[2])
+    less = one(
+        lambda n: [node("Slice", "x from end axes", "part"), pool],
+        lambda n: [value("x", 1, 2, 60)],
+        lambda n: {"from": np.array([n]), "end": np.array([60]), "axes": np.array([2])},
+    )
+    with pytest.raises(UnsupportedModel, match="along axis 2 becomes less where n becomes more"):
+        for_lengths(less, (Register("n", 1, 30),), run_node)
+
+
+def test_a_network_that_is_not_there_at_the_lengths_that_tell_is_refused() -> None:
+    make = pools({"kernel_shape": [2], "strides": [4]})
+
+    def near(values: Mapping[str, int]) -> NestGraph | None:
+        return make(values) if values["n"] in (30, 29, 28) else None
+
+    with pytest.raises(UnsupportedModel, match="at n=26 there is no such network"):
+        for_lengths(near, (Register("n", 2, 30),), run_node)
 
 
 def test_a_share_of_a_share_is_one_of_the_length() -> None:
