@@ -7,19 +7,17 @@ holds.
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from simmodel.arch import Arch, Memory
 from simmodel.area_terms import own_field, parts, terms
 from simmodel.dtype import accumulator_of
-from simmodel.isa import INSTRUCTIONS
+from simmodel.encoding_rules import encoding_problems
 from simmodel.isa.forms import NEEDED, forms
+from simmodel.problem import Path, Problem, near
 from simmodel.units import show_bytes
 
-Path = tuple[str | int, ...]
 _MEMORIES: Path = ("memories",)
 _COPY: Path = ("copy",)
 _READS: Path = ("vector", "reads")
@@ -27,21 +25,12 @@ _OUTPUT: Path = ("matrix", "output")
 _RESERVED = ("matrix", "vector", "scalar")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A field (by its path in files) that contradicts others, and which others."""
-
-    path: Path
-    message: str
-    about: tuple[Path, ...] = ()
-
-
 def problems(arch: Arch) -> list[Problem]:
     """Everything that contradicts itself in `arch`; empty when it is a machine."""
     rules = (
         _banks, _ports, _array, _rates, _vector_types, _queues, _copy_names, _peers, _roles,
         _operands, _results, _accumulators, _idle_memories,
-        _forms_lacking, _forms_limited, _encoding, _energies, _areas,
+        _forms_lacking, _forms_limited, encoding_problems, _energies, _areas,
     )  # fmt: skip
     return [problem for rule in rules for problem in rule(arch)]
 
@@ -117,13 +106,8 @@ def _queues(arch: Arch) -> Iterator[Problem]:
     for name in depth:
         if name not in arch.engines():
             message = f"no engine is called {name!r}; engines: {', '.join(arch.engines())}"
-            near = _near(name, arch.engines())
-            yield Problem(("front_end", "queue_depth", name), message + near, (_COPY,))
-
-
-def _near(word: str, known: tuple[str, ...]) -> str:
-    found = difflib.get_close_matches(word, known, n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+            message += near(name, arch.engines())
+            yield Problem(("front_end", "queue_depth", name), message, (_COPY,))
 
 
 def _copy_names(arch: Arch) -> Iterator[Problem]:
@@ -286,8 +270,8 @@ def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
     """Forms that nothing is called, or of engines whose own fields say what they are told."""
     if not meant:
         ends = [name for name in forms() if name.rpartition(".")[2] == pattern.lower()]
-        near = f"; did you mean {ends[0]!r}?" if ends else _near(pattern, tuple(forms()))
-        yield Problem(at, f"no form is called {pattern!r}{near} (archgen isa lists all)")
+        meant_by = f"; did you mean {ends[0]!r}?" if ends else near(pattern, forms())
+        yield Problem(at, f"no form is called {pattern!r}{meant_by} (archgen isa lists all)")
     of_elements = ("vector", "scalar")
     if meant and not any(f.engine in of_elements for n, f in forms().items() if n in meant):
         message = (
@@ -295,24 +279,6 @@ def _of_vector(at: Path, pattern: str, meant: list[str]) -> Iterator[Problem]:
             "matrix.depthwise, vector.window and copy say what other engines are told"
         )
         yield Problem(at, message)
-
-
-def _encoding(arch: Arch) -> Iterator[Problem]:
-    packing = arch.encoding
-    if packing is None:
-        return
-    known = ("loop", "end", *INSTRUCTIONS)
-    for part in ("opcodes", "order"):
-        for name in getattr(packing, part):
-            if name not in known:
-                near = _near(name, known)
-                yield Problem(("encoding", part, name), f"there is no instruction {name!r}{near}")
-    numbers = list(packing.opcodes.values())
-    for name, number in packing.opcodes.items():
-        if numbers.count(number) > 1:
-            others = [each for each, n in packing.opcodes.items() if n == number and each != name]
-            message = f"{number} is the number of {others[0]} as well"
-            yield Problem(("encoding", "opcodes", name), message)
 
 
 def _energies(arch: Arch) -> Iterator[Problem]:
@@ -326,7 +292,7 @@ def _energies(arch: Arch) -> Iterator[Problem]:
     for name in given.links:
         if name not in arch.links:
             links = ", ".join(arch.links) or "none"
-            message = f"no link is called {name!r}; links: {links}{_near(name, tuple(arch.links))}"
+            message = f"no link is called {name!r}; links: {links}{near(name, arch.links)}"
             yield Problem(("energy", "links", name), message, (("links",),))
     for name in given.mac:
         if arch.matrix.present and arch.matrix.peak(name) == 0:
@@ -361,4 +327,4 @@ def _part_meant(arch: Arch, name: str) -> str:
     if name == "other":
         return "; it is arch.energy.area.other"
     known = (*parts(arch), *terms(arch))
-    return _near(name, known) or f"; parts: {', '.join(parts(arch))}; own terms go under extra"
+    return near(name, known) or f"; parts: {', '.join(parts(arch))}; own terms go under extra"

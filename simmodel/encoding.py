@@ -27,13 +27,13 @@ from simmodel.expand import Site
 from simmodel.isa import HOST, INSTRUCTIONS, Instruction, Item, Loop
 from simmodel.isa.forms import Form, forms
 from simmodel.loadable.kinds import Code, End, Kind, commands, fields_of, fits
+from simmodel.packed_fields import OPCODE
 from simmodel.program import Program
 from simmodel.region import Address, Operand
 from simmodel.words import words
 
 FIXED = 16
 """Bytes of an instruction of which nothing is said."""
-OPCODE = "opcode"
 _FUNCTION = "function"
 WIDTHS = {
     OPCODE: 8, "engine": 8, "origin": 0, "tile": 0, "*.count": 8, "*.base": 40, "*.memory": 4,
@@ -42,14 +42,32 @@ WIDTHS = {
 }  # fmt: skip
 """Bits of fields where a machine says nothing: the first pattern that matches counts."""
 ROLES = ("dram", "shared", "local", "weights", "accumulators")
-_SHOWN = 10
 
 
 Command = Instruction | Loop | End
 
 
+@dataclasses.dataclass(frozen=True)
+class Misfit:
+    """A value that its field does not hold."""
+
+    field: str
+    """Mnemonic and path."""
+    reason: str
+    amount: float = math.inf
+    """How much there is of it: of one field the largest is said."""
+
+
 class EncodingError(ValueError):
-    """Values that the fields of a machine's format do not hold, one line each."""
+    """Values that the fields of a machine's format do not hold, one line for each field."""
+
+    def __init__(self, misfits: Iterable[Misfit]) -> None:
+        self.misfits = tuple(misfits)
+        worst: dict[str, Misfit] = {}
+        for each in self.misfits:
+            if each.field not in worst or worst[each.field].amount < each.amount:
+                worst[each.field] = each
+        super().__init__("\n".join(f"{each.field}: {each.reason}" for each in worst.values()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,15 +91,12 @@ class Format:
         others = [name for name in ("loop", "end", *INSTRUCTIONS) if name not in packing.opcodes]
         free = (number for number in count() if number not in packing.opcodes.values())
         self._opcodes = {**packing.opcodes, **dict(zip(others, free, strict=False))}
-        functions = sorted(
-            {name.rpartition(".")[2] for name, form in forms().items() if _FUNCTION in _own(form)}
-        )
         self._numbers: dict[str, Mapping[str, int]] = {
             **packing.numbers,
             "engine": _numbered((*arch.engines(), HOST)),
             "*.memory": _numbered(ROLES),
             "*.dtype": _numbered(NUMPY),
-            _FUNCTION: _numbered(functions),
+            _FUNCTION: _numbered(functions()),
             **packing.numbers,
         }
 
@@ -147,26 +162,38 @@ class Format:
         Raises:
             EncodingError: a value that its field does not hold.
         """
-        whole, at, wrong = 0, 0, []
+        whole, at, wrong = 0, 0, list[Misfit]()
         for each in self.packed(command):
             if not each.bits and not (each.value and each.path.endswith(".count")):
                 continue  # left out
+            field = f"{_mnemonic(command)} {each.path}"
             try:
                 whole |= self._number(each, names) << at
-            except (OverflowError, KeyError, struct.error):
-                wrong.append(f"{_mnemonic(command)} {each.path}: {each.value} in {each.bits} bits")
+            except KeyError:
+                there = ", ".join(self._table(each.path) or ())
+                wrong.append(
+                    Misfit(field, f"{each.value} has no number; those of {there} are stated")
+                )
+            except (OverflowError, struct.error):
+                amount, said = math.inf, str(each.value)
+                if isinstance(each.value, str):
+                    said += f", which is {self._named(each, names)},"
+                else:
+                    amount = abs(each.value)
+                wrong.append(Misfit(field, f"{said} in {each.bits} bits", amount))
             at += each.bits
         if wrong:
-            raise EncodingError("\n".join(dict.fromkeys(wrong)))
+            raise EncodingError(wrong)
         return whole.to_bytes(math.ceil(at / (8 * self._word)) * self._word, "little")
 
     def _number(self, field: Packed, names: dict[str, int]) -> int:
-        """The bits of a field. Raises OverflowError or KeyError: there are none for its value."""
+        """The bits of a field. Raises OverflowError or struct.error: they do not hold its value;
+        KeyError: it is a name without a number."""
         value, bits = field.value, field.bits
         if isinstance(value, float):
-            if bits not in _FLOATS:
+            if bits not in FLOATS:
                 raise OverflowError
-            return int.from_bytes(struct.pack(_FLOATS[bits], value), "little")
+            return int.from_bytes(struct.pack(FLOATS[bits], value), "little")
         if isinstance(value, str):
             number, signed = self._named(field, names), False
         else:
@@ -177,15 +204,25 @@ class Format:
         return number & (1 << bits) - 1
 
     def _named(self, field: Packed, names: dict[str, int]) -> int:
-        if field.path == OPCODE:
-            return self._opcodes[field.value]
-        for pattern, table in self._numbers.items():
-            if fnmatchcase(field.path, pattern):
-                return table[field.value]
-        return names.setdefault(field.value, len(names))
+        table = self._table(field.path)
+        return names.setdefault(field.value, len(names)) if table is None else table[field.value]
+
+    def _table(self, path: str) -> Mapping[str, int] | None:
+        """Numbers of the names in a field; None: each has one as it is met."""
+        if path == OPCODE:
+            return self._opcodes
+        tables = self._numbers.items()
+        return next((table for pattern, table in tables if fnmatchcase(path, pattern)), None)
 
 
-_FLOATS = {16: "<e", 32: "<f", 64: "<d"}
+FLOATS = {16: "<e", 32: "<f", 64: "<d"}
+"""How floats are packed, by their bits."""
+
+
+def functions() -> tuple[str, ...]:
+    """Functions of the vector and scalar engines, by name."""
+    found = {name.rpartition(".")[2] for name, form in forms().items() if _FUNCTION in _own(form)}
+    return tuple(sorted(found))
 
 
 def _own(form: Form) -> Mapping[str, Any]:
@@ -291,6 +328,16 @@ def codes(arch: Arch) -> dict[str, dict[str, int]]:
     return _made(_Same(arch)).codes
 
 
+def check_held(program: Program, arch: Arch) -> None:
+    """Nothing, where the fields of the format that `arch` states hold `program`.
+
+    Raises:
+        EncodingError: some do not.
+    """
+    if arch.encoding is not None:
+        control_words(program, arch)
+
+
 def control_words(
     program: Program, arch: Arch
 ) -> tuple[list[list[tuple[Command, bytes]]], dict[str, int]]:
@@ -301,16 +348,14 @@ def control_words(
         EncodingError: fields that do not hold what the program needs.
     """
     own, names = _made(_Same(arch)), dict[str, int]()
-    found, wrong = list[list[tuple[Command, bytes]]](), list[str]()
+    found, wrong = list[list[tuple[Command, bytes]]](), list[Misfit]()
     for stream in program.cores:
         found.append([])
         for command in commands(stream):
             try:
                 found[-1].append((command, own.bytes(command, names)))
             except EncodingError as mistake:
-                wrong += str(mistake).splitlines()
+                wrong += mistake.misfits
     if wrong:
-        distinct = list(dict.fromkeys(wrong))
-        more = [f"and {len(distinct) - _SHOWN} more"] if len(distinct) > _SHOWN else []
-        raise EncodingError("\n".join([*distinct[:_SHOWN], *more]))
+        raise EncodingError(wrong)
     return found, names

@@ -68,6 +68,7 @@ from compiler.api import (
 )
 from simmodel.arch import Arch
 from simmodel.asm import print_program
+from simmodel.encoding import EncodingError, check_held
 from simmodel.program import Program
 from simmodel.simulate import traced
 from simmodel.trace import Trace
@@ -309,6 +310,10 @@ def _answer(network: SourceModel | SourceFamily, point: Point, shown: _Shown) ->
     except CompilerError as answer:
         click.echo(f"no program: {answer}", err=True)
         sys.exit(1)
+    except EncodingError as narrow:
+        said = f"no program: the encoding of {point.arch.name} does not hold it"
+        click.echo("\n".join((said, *(f"  {line}" for line in str(narrow).splitlines()))), err=True)
+        sys.exit(1)
     except TreeError as wrong:
         raise OptionError(f"{shown.tree}: {said}" for said in wrong.mistakes) from None
 
@@ -326,6 +331,7 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
         return
     best = compile_best(request)
     program = best.result.program
+    check_held(program, machine)
     text = print_program(program)
     if shown.loadable is not None:
         _write_loadable(shown.loadable, best, point, prepared.edge)

@@ -17,7 +17,8 @@ from archgen.schema.record import Reader, distinct, existing
 from archgen.schema.tree import Node, Plain, Table, broken_paths, plain, without
 from archgen.schema.view import Schema
 from simmodel.arch import Arch
-from simmodel.arch_rules import Problem, problems
+from simmodel.arch_rules import problems
+from simmodel.problem import Problem
 
 _ROUNDS = 3
 """Repairs before the rules are given up: a list in place of a mapping hides what is below."""

@@ -205,3 +205,16 @@ def test_a_position_moves_through_one_file(
     np.savez(tmp_path / "flat.npz", x=tokens[0], keys=np.ones(4, np.float32))
     flat = said(invoke("run", file, "--input", tmp_path / "flat.npz"), capsys)
     assert "keys has shape [4], expected 2 dimensions" in flat
+
+
+def test_a_machine_whose_words_do_not_hold_the_program_is_told_all_fields(tmp_path: Path) -> None:
+    net, narrow = small_model(tmp_path / "net.onnx"), tmp_path / "narrow.yaml"
+    narrow.write_text(
+        "extends: mcu-npu\nname: narrow\nencoding:\n  widths: {'*.base': 3, '*.shape.count': 1}\n"
+    )
+    made = invoke("compile", narrow, "-m", net, "--effort", 0, "-o", tmp_path / "net.npu")
+    assert made.exit_code == 1 and not (tmp_path / "net.npu").exists()
+    lines = made.output.splitlines()
+    assert lines[0] == "no program: the encoding of narrow does not hold it"
+    assert any(line.startswith("  copy src.address.base: ") for line in lines)
+    assert any(line.startswith("  copy src.shape.count: 2 in 1 bits") for line in lines)

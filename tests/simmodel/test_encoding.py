@@ -48,10 +48,9 @@ def test_what_a_field_does_not_hold_is_listed() -> None:
     with pytest.raises(EncodingError) as caught:
         control_words(program((nop(7), nop(8), ScalarNop(count=9, waits=(("a", 1),)))), arch)
     assert str(caught.value).splitlines() == [
-        "scalar.nop engine: scalar in 8 bits",
-        "scalar.nop count: 8 in 4 bits",
-        "scalar.nop waits.count: 1 in 0 bits",
+        "scalar.nop engine: scalar has no number; those of vector are stated",
         "scalar.nop count: 9 in 4 bits",
+        "scalar.nop waits.count: 1 in 0 bits",
     ]
 
 
@@ -72,9 +71,77 @@ def test_fetching_takes_the_bytes_of_each_instruction() -> None:
     assert measure(simulate(stream, slow), stream, slow).program_bytes == 2 * small + large
 
 
+def said_of(**encoding: Any) -> dict[str, str]:
+    """Messages about an encoding by the fields that they are about."""
+    found = problems(packing(**encoding))
+    return {".".join(map(str, each.path[1:])): each.message for each in found}
+
+
 def test_an_encoding_of_unknown_instructions_is_refused() -> None:
-    arch = packing(opcodes={"copi": 1, "copy": 2, "sync": 2}, order={"matrix": ["dst"]})
-    said = {".".join(map(str, each.path)): each.message for each in problems(arch)}
-    assert said["encoding.opcodes.copi"] == "there is no instruction 'copi'; did you mean 'copy'?"
-    assert said["encoding.opcodes.copy"] == "2 is the number of sync as well"
-    assert said["encoding.order.matrix"].startswith("there is no instruction 'matrix'")
+    said = said_of(
+        opcodes={"copi": 1, "copy": 2, "sync": 2, "fill": 300}, order={"matrix": ["dst"]}
+    )
+    assert said["opcodes.copi"] == "there is no instruction 'copi'; did you mean 'copy'?"
+    assert said["opcodes.copy"] == "2 is the number of sync as well"
+    assert said["opcodes.fill"] == "300 is more than the 8 bits of opcode hold"
+    assert said["order.matrix"].startswith("there is no instruction 'matrix'")
+    assert not said_of(opcodes={"copy": 300}, widths={"opcode": 9})
+
+
+@pytest.mark.parametrize("word", [3, 48, 2048, 2**30])
+def test_words_are_powers_of_two_that_can_be_printed(word: int) -> None:
+    said = f"a word of {word} bytes, expected a power of two up to 1024"
+    assert said_of(word=word) == {"word": said}
+    assert not said_of(word=1) and not said_of(word=1024)
+
+
+@pytest.mark.parametrize(
+    ("part", "pattern", "value", "said"),
+    [
+        ("widths", "*.bsae", 3, "commands have no field '*.bsae'; did you mean '*.base'?"),
+        ("widths", "[", 3, "commands have no field '['"),
+        ("widths", "src", 3, "commands have no field 'src'; its parts are src.*"),
+        ("widths", "opcode", 0, "every command has an opcode, expected at least 1 bit"),
+        ("widths", "dst.scale", 17, "dst.scale is a float, expected 16, 32, 64 bits or 0"),
+        ("widths", "*.base", 65, "65 bits, expected at most 64"),
+        ("numbers", "zzz.*", {"dram": 1}, "commands have no field 'zzz.*'"),
+        ("numbers", "*.zero", {"a": 1}, "dst.zero (and 11 more) is a number, no name"),
+        ("numbers", "opcode", {"copy": 1}, "numbers of opcodes are stated in encoding.opcodes"),
+        ("numbers", "*.memory", {"dram": 0, "local": 1},
+         "shared, accumulators of the machine without a number, expected one for each memory"),
+    ],
+)  # fmt: skip
+def test_fields_that_there_are_not_are_said(
+    part: str, pattern: str, value: object, said: str
+) -> None:
+    assert said_of(**{part: {pattern: value}}) == {f"{part}.{pattern}": said}
+
+
+def test_names_and_their_numbers_belong_to_their_field() -> None:
+    said = said_of(
+        numbers={
+            "*.memory": {"dram": 0, "local": 0, "acumulators": 2, "accumulators": 99},
+            "function": {"rleu": 1}, "waits.0": {"any": 70000},
+        }
+    )  # fmt: skip
+    assert said == {
+        "numbers.*.memory":
+            "shared of the machine without a number, expected one for each memory",
+        "numbers.*.memory.dram": "0 is the number of local as well",
+        "numbers.*.memory.local": "0 is the number of dram as well",
+        "numbers.*.memory.acumulators":
+            "nothing that is packed there is called 'acumulators'; did you mean 'accumulators'?",
+        "numbers.*.memory.accumulators": "99 is more than the 4 bits of dst.memory hold",
+        "numbers.function.rleu":
+            "nothing that is packed there is called 'rleu'; did you mean 'relu'?",
+        "numbers.waits.0.any": "70000 is more than the 16 bits of waits.0 hold",
+    }  # fmt: skip
+
+
+def test_an_order_names_each_field_once() -> None:
+    order = {"copy": ["src.adress.*", "src.address.*", "src.address.base", "dst", "opcode"]}
+    assert said_of(order=order) == {
+        "order.copy.0": "copy has no field 'src.adress.*'; did you mean 'src.address.*'?",
+        "order.copy.2": "'src.address.base' stands here already",
+        "order.copy.3": "copy has no field 'dst'; its parts are dst.*",
+    }
