@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from simmodel.errors import NotRunnable, TooLong
 from simmodel.isa import Instruction, Item, Loop, MatrixInstruction, Product
+from simmodel.isa.contract import WALKED
 from simmodel.region import Address, Operand, Ring, Terms
 
 Turns = tuple[tuple[str, int], ...]
@@ -100,6 +101,7 @@ def _walk(items: tuple[Item, ...], loops: Turns, sites: list[Site]) -> NDArray[n
         if burst is not None:
             instruction, outer, repeats, wide = burst
             _listable(times := math.prod(c for _, c in outer))
+            _walkable(instruction, repeats, wide)
             parts.append(np.full(times, len(sites), np.int32))
             sites.append(Site(instruction, (*loops, *outer), repeats, wide))
         elif isinstance(item, Loop):
@@ -122,6 +124,13 @@ def _check(items: tuple[Item, ...]) -> None:
 def _listable(count: int) -> None:
     if count >= LISTED:
         raise TooLong(f"a loop stands for {count} instructions, expected fewer than {LISTED}")
+
+
+def _walkable(instruction: Instruction, repeats: Turns, wide: Instruction) -> None:
+    if repeats and any(o.bytes >= WALKED for o in (*wide.reads(), *wide.writes())):
+        turns = math.prod(count for _, count in repeats)
+        said = f"{instruction.MNEMONIC} on {instruction.engine} in {turns} turns"
+        raise TooLong(f"{said} walks {WALKED} bytes or more")
 
 
 def _burst(item: Item, loops: Turns) -> tuple[Instruction, Turns, Turns, Instruction] | None:

@@ -1,5 +1,6 @@
 """The verifier: proves before anything runs that a program means the same in every legal order.
 
+    open      registers, and what names them, mean something for every length
     static    every instruction exists on this machine, and what it names is declared
     bounds    every operand, for all iterations, is inside its memory and aligned
     sync      tokens have one giver and one taker and balance; barriers get their arrivals
@@ -21,10 +22,11 @@ from simmodel.program import Program
 from simmodel.verify.bounds import operand_bounds, storage_bounds
 from simmodel.verify.finding import Finding, Report, VerifyError
 from simmodel.verify.hazards import guarded, race_findings, written_findings
+from simmodel.verify.open import open_findings
 from simmodel.verify.static import static_findings
 from simmodel.verify.sync import barrier_findings, token_findings
 
-__all__ = ["Finding", "Report", "VerifyError", "findings", "verify"]
+__all__ = ["Finding", "Report", "VerifyError", "check_open", "findings", "verify"]
 
 
 def verify(program: Program, arch: Arch) -> Report:
@@ -42,12 +44,26 @@ def verify(program: Program, arch: Arch) -> Report:
     return report
 
 
+def check_open(program: Program) -> None:
+    """Nothing, where `program` can be settled for each of its lengths.
+
+    Raises:
+        VerifyError: its registers, or what names them, make no sense.
+    """
+    found = open_findings(program)
+    if found:
+        raise VerifyError(program.name, tuple(found))
+
+
 def findings(program: Program, arch: Arch) -> tuple[Finding, ...]:
     """What `verify` would complain about; empty for a valid program."""
     return _inspect(program, arch)[1]
 
 
 def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding, ...]]:
+    found = open_findings(program)
+    if found:
+        return None, tuple(found)
     program = longest(program)
     found = static_findings(program, arch)
     if found:

@@ -24,6 +24,7 @@ from simmodel.isa.contract import LIMIT, RANK, reach
 from simmodel.program import Program
 from simmodel.region import Operand, Terms
 from simmodel.verify.finding import Finding, found_at
+from simmodel.verify.open import unknown
 from simmodel.verify.sync import COUNT
 
 ROLES = ("dram", "shared", "local", "weights", "accumulators")
@@ -89,7 +90,9 @@ def _looped(instruction: Instruction, loops: Terms) -> Checked:
         ring = operand.address.ring
         for name, _ in (*operand.address.terms, *(ring.terms if ring else ())):
             if name not in counted:
-                yield "loop", f"no loop around it counts {name!r}, and no register is called so"
+                yield "loop", unknown(name)
+        if operand.limits:
+            yield "limit", "it has limits, which only programs with registers have"
         if reach(operand.address, loops) >= LIMIT:
             yield "range", f"an address in {operand.memory} comes up to {LIMIT} or more"
 
