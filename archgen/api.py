@@ -51,7 +51,7 @@ from simmodel.metrics import Metrics, measure
 from simmodel.program import Program
 from simmodel.simulate import simulate, traced
 from simmodel.trace import Trace
-from simmodel.verify import verify
+from simmodel.verify import check_open, verify
 
 __all__ = [
     "Arch",
@@ -261,6 +261,7 @@ def commands(
             `dims` (`simmodel.lengths.LengthError`).
     """
     whole = program
+    check_open(program)
     if dims:
         program = settled(program, dims)
     elif expand:
@@ -285,6 +286,7 @@ def execute(program: Program, inputs: Mapping[str, Array], arch: Arch) -> Mappin
     """
     if program.registers:
         shapes = {name: np.shape(values) for name, values in inputs.items()}
+        check_open(program)
         program = settled(program, lengths_of(program, shapes))
         verify(program, arch)
     return STANDARD.execute(program, inputs, arch, run_node, ()).outputs

@@ -39,6 +39,20 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def unwritable(option: str, path: Path | None) -> list[str]:
+    """Why the file that `option` names cannot be written, found out without touching it."""
+    if path is None:
+        return []
+    folder = path.parent
+    if path.is_dir():
+        return [f"{option} {path}: is a folder"]
+    if not folder.is_dir():
+        return [f"{option} {path}: there is no folder {folder}"]
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        return [f"{option} {path}: may not be written"]
+    return []
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """`content` as the file `path`."""
     write_atomically(path, lambda target: target.write_bytes(content))

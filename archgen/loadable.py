@@ -6,7 +6,7 @@ comes of it is a program and a machine like any others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from os import PathLike, fspath
@@ -26,6 +26,7 @@ from simmodel.dtype import NAMES, NUMPY
 from simmodel.loadable import Loadable, LoadableError, from_bytes, to_bytes
 from simmodel.loadable.container import MAGIC
 from simmodel.program import Port, Program
+from simmodel.region import Register
 from simmodel.relocation import PlaceError, PortBytes, placed, ports_of
 from simmodel.verify import VerifyError, verify
 
@@ -75,7 +76,24 @@ def encoded(program: Program, arch: Arch, states: Mapping[str, str] | None = Non
 def save(
     path: str | PathLike[str], program: Program, arch: Arch, states: Mapping[str, str] | None = None
 ) -> None:
-    """Write a program as a file that runs alone; arguments as `encoded`. Raises OSError."""
+    """Write a program as a file that runs alone; arguments as `encoded`.
+
+    Raises:
+        LoadableError: the verifier refuses it on `arch`, or states are none of its inputs and
+            outputs.
+        OSError: the file cannot be written.
+    """
+    try:
+        _verified(Loaded(program, arch, dict(states or {}), ""), fspath(path))
+    except LoadableError as wrong:
+        raise LoadableError(None, f"not written for {arch.name}: {wrong.reason}") from None
+    write(path, program, arch, states)
+
+
+def write(
+    path: str | PathLike[str], program: Program, arch: Arch, states: Mapping[str, str] | None = None
+) -> None:
+    """The same for a program that has been verified for `arch`. Raises OSError."""
     write_bytes(Path(path), encoded(program, arch, states))
 
 
@@ -110,10 +128,28 @@ def load(path: str | PathLike[str], place: Mapping[str, int] | None = None) -> L
 
 def _verified(loaded: Loaded, name: str) -> None:
     try:
-        if not loaded.program.registers:  # else it is verified for lengths
-            verify(loaded.program, loaded.arch)
+        verify(loaded.program, loaded.arch)
     except VerifyError as wrong:
         raise LoadableError(None, f"{name}: {wrong}") from None
+    strange = list(_wrong_states(loaded.program, loaded.states))
+    if strange:
+        raise LoadableError(None, "\n".join(f"{name}: states: {said}" for said in strange))
+
+
+def _wrong_states(program: Program, states: Mapping[str, str]) -> Iterator[str]:
+    """Pairs that are no input and the output that it is in the next inference."""
+    inputs, outputs = ({p.name: p for p in of} for of in (program.inputs, program.outputs))
+    for given, made in states.items():
+        for what, name, there in (("input", given, inputs), ("output", made, outputs)):
+            if name not in there:
+                near = guess(name, there) or f"; there are {', '.join(there) or 'none'}"
+                yield f"there is no {what} {name!r}{near}"
+        if given not in inputs or made not in outputs:
+            continue
+        before, after = inputs[given], outputs[made]
+        if (before.dtype, len(before.shape)) != (after.dtype, len(after.shape)):
+            pair = f"{shown(before.dtype, before.shape)} and {shown(after.dtype, after.shape)}"
+            yield f"{given!r} cannot be {made!r} in the next inference: they are {pair}"
 
 
 def read(path: str | PathLike[str]) -> Loaded:
@@ -130,20 +166,32 @@ def read(path: str | PathLike[str]) -> Loaded:
 def is_loadable(path: str | PathLike[str]) -> bool:
     """Whether a file is a loadable, by its first bytes or its name. Raises OSError."""
     with Path(path).open("rb") as file:
-        return file.read(len(MAGIC)) == MAGIC or Path(path).suffix == SUFFIX
+        return file.read(len(MAGIC)) == MAGIC or named_loadable(path)
 
 
-def assembled(program: Program, arch: Arch, name: str) -> Loaded:
-    """What assembly in the file `name` holds, as a loadable for `arch`; it knows of no states.
+def named_loadable(path: str | PathLike[str]) -> bool:
+    """Whether a file is called as loadables are, in whatever case."""
+    return Path(path).suffix.lower() == SUFFIX
+
+
+def assembled(
+    program: Program, arch: Arch, name: str, place: Mapping[str, int] | None = None
+) -> Loaded:
+    """What assembly in the file `name` holds, as a loadable for `arch`, with ports placed as by
+    `load`; it knows of no states.
 
     Raises:
         AssemblyError: the verifier refuses it.
+        PlaceError: a port cannot lie where it is asked to.
     """
+    other = "" if program.arch == arch.name else f", but the text is for {program.arch}"
     try:
-        if not program.registers:  # else it is verified for lengths
+        verify(program, arch)
+        if place:
+            program = placed(program, place)
             verify(program, arch)
     except VerifyError as wrong:
-        raise AssemblyError(f"{name}: on {arch.name}: {wrong}") from None
+        raise AssemblyError(f"{name}: on {arch.name}{other}: {wrong}") from None
     return Loaded(program, arch, {}, Loadable(program, _stated(arch)).fingerprint)
 
 
@@ -226,3 +274,17 @@ def _typed(array: Array, port: Port) -> Array:
 def shown(dtype: str, shape: tuple[int, ...]) -> str:
     """`fp32[1,3,224,224]`."""
     return f"{dtype}[{','.join(map(str, shape))}]"
+
+
+def ranged(port: Port, registers: Iterable[Register]) -> str:
+    """`fp32[batch 1..4, sequence 1..8, 64]`: where it is open from what to what each dimension."""
+    known = {register.name: register for register in registers}
+    shape = list(map(str, port.shape))
+    for limit in reversed(port.operand.limits):
+        if limit.axis is None or not limit.terms or len(shape) != len(port.operand.shape):
+            continue
+        least = limit.base + sum(f * (known[n].low - known[n].high) for n, f in limit.terms)
+        name, factor = limit.terms[0]
+        alone = limit.terms[1:] == () and (factor, known[name].high) == (1, limit.base)
+        shape[limit.axis] = (f"{name} " if alone else "") + f"{least}..{limit.base}"
+    return f"{port.dtype}[{', '.join(shape)}]" if known else shown(port.dtype, port.shape)

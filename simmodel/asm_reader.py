@@ -199,6 +199,7 @@ class _ProgramReader:
         names = "registers cores tokens constants buffers inputs outputs origins tiles payloads"
         self.lists: dict[str, list[Any]] = {name: [] for name in names.split()}
         self.barriers: dict[str, int] = {}
+        self.seen: set[str] = set()
 
     def read(self) -> Program:
         line = self.reader.next
@@ -231,16 +232,18 @@ class _ProgramReader:
             built = _build(line, kinds[word], _fields(line, kinds[word]))
             self.lists[f"{word}s"].append(built)
         elif word == "demand":
+            self.once(line, word)
             self.values["demand"] = _build(line, Demand, _fields(line, Demand))
         elif word == "barrier":
-            self.barriers |= [(line.name("a barrier"), line.integer("a count"))]
+            self.barriers |= [_new(line, "a barrier", self.barriers)]
         elif word == "token":
             if not self.lists["tokens"]:
                 raise line.error("a core before its tokens, so not")
-            self.lists["tokens"][-1] |= [(line.name("a token"), line.integer("a count"))]
+            self.lists["tokens"][-1] |= [_new(line, "a token", self.lists["tokens"][-1])]
         elif word == "payload":
             self.lists["payloads"].append(_payload(line))
         elif word == "constants":
+            self.once(line, word)
             name = line.string("the name of a file in quotes")
             self.data = self.data if self.opened is None else self.opened(name)
         elif word == "constant":
@@ -254,6 +257,12 @@ class _ProgramReader:
             )
         line.finish()
 
+    def once(self, line: Line, word: str) -> None:
+        if word in self.seen:
+            line.at -= 1
+            raise line.error(f"one line of {word}, there is one before")
+        self.seen.add(word)
+
     def core(self, line: Line) -> None:
         number = line.integer("a core")
         if number != len(self.lists["cores"]):
@@ -263,6 +272,15 @@ class _ProgramReader:
         while (record := self.reader.next) is not None and record.next.text == "token":
             self.record(record)
         self.lists["cores"].append(self.reader.block(line.indent + 1))
+
+
+def _new(line: Line, what: str, known: Mapping[str, int]) -> tuple[str, int]:
+    """A name that is none of the `known`, with a count."""
+    name = line.name(what)
+    if name in known:
+        line.at -= 1
+        raise line.error(f"{what} that is not there yet")
+    return name, line.integer("a count")
 
 
 def _payload(line: Line) -> bytes:

@@ -33,3 +33,7 @@ class NoSuchRow(ValueError):
 
 class HostFailed(ValueError):
     """A payload gave other results than the host call has places for, or none."""
+
+
+class NoPayload(HostFailed):
+    """A payload is no model that the host could run."""

@@ -34,7 +34,7 @@ from archgen.process.steps import step
 from archgen.roles import Role, Told, tell
 from archgen.zoo.shapes import without_initializers
 from compiler.api import evaluated, evaluator, lacks_kernel
-from simmodel.errors import HostFailed
+from simmodel.errors import HostFailed, NoPayload
 
 Array = NDArray[Any]
 
@@ -349,12 +349,16 @@ def _node_runner(model: bytes) -> Callable[[Sequence[Array]], list[Array]]:
             model, _options(), providers=["CPUExecutionProvider"]
         )
     except ORT_ERRORS as why:
-        if not lacks_kernel(why):
+        if is_refusal(why):
             raise
+        if not lacks_kernel(why):
+            raise NoPayload(f"a payload is no model for ONNX Runtime: {why}") from why
         return _node_evaluator(onnx.load_model_from_string(model))
     ports = session.get_inputs()
 
     def run(inputs: Sequence[Array]) -> list[Array]:
+        if len(inputs) != len(ports):
+            raise NoPayload(f"a payload of {len(ports)} inputs is given {len(inputs)}")
         feeds = {
             port.name: np.asarray(array, _NUMPY_TYPES.get(port.type, array.dtype))
             for port, array in zip(ports, inputs, strict=True)

@@ -9,7 +9,6 @@ because the model does not fit or is not supported, is an answer: its sum or lis
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +36,8 @@ from archgen.cli.options import (
 )
 from archgen.explanation import explanation
 from archgen.extensions import activate, blaming, extension
-from archgen.loadable import SUFFIX, save
+from archgen.files import unwritable
+from archgen.loadable import named_loadable, write
 from archgen.models.extents import Extents, Range
 from archgen.models.family import SourceFamily, open_family
 from archgen.models.load import ModelError, SourceModel
@@ -92,7 +92,7 @@ class _Shown:
     @property
     def loadable(self) -> Path | None:
         """The file for the program as bytes, where its name asks for these."""
-        asked = self.output is not None and self.output.suffix == SUFFIX
+        asked = self.output is not None and named_loadable(self.output)
         return self.output if asked and self.after is None and not self.as_json else None
 
     @property
@@ -241,7 +241,7 @@ def _wrong(arch: str | None, model: str | None, shown: _Shown) -> list[str]:
     if shown.after is not None and shown.commands is not None:
         found.append("--after and --commands: one of them at a time")
     files = {"--output": shown.output, "--trace": shown.trace, "--commands": shown.commands}
-    found += [line for option, path in files.items() for line in _unwritable(option, path)]
+    found += [line for option, path in files.items() for line in unwritable(option, path)]
     return found
 
 
@@ -249,20 +249,6 @@ def _unknown_type(dtype: str | None, machine: Arch | None) -> list[str]:
     if machine is None or dtype is None or dtype in machine.types:
         return []
     return [f"dtype {dtype}: {machine.name} runs networks of {', '.join(machine.types)}"]
-
-
-def _unwritable(option: str, path: Path | None) -> list[str]:
-    """Why the file that `option` names cannot be written, found out without touching it."""
-    if path is None:
-        return []
-    folder = path.parent
-    if path.is_dir():
-        return [f"{option} {path}: is a folder"]
-    if not folder.is_dir():
-        return [f"{option} {path}: there is no folder {folder}"]
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        return [f"{option} {path}: may not be written"]
-    return []
 
 
 def _tried(make: Callable[[], Value], mistakes: list[str]) -> Value | None:
@@ -374,7 +360,7 @@ def _show_run(best: Best, point: Point, shown: _Shown) -> None:
 def _write_loadable(path: Path, best: Best, point: Point, model: Prepared) -> None:
     handed = states_of(model.proto)
     try:
-        save(path, best.result.program, point.arch, handed)
+        write(path, best.result.program, point.arch, handed)
     except OSError as mistake:
         raise click.BadParameter(f"{path}: {mistake.strerror}", param_hint="--output") from None
 

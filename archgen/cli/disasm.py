@@ -84,7 +84,7 @@ def disasm(
         if level == "tiles":
             _tiles(load(file, dict(places)), output, expand, lengths)
             return
-        loaded = load(file, dict(places)) if places else read(file)
+        loaded = load(file, dict(places)) if places or lengths else read(file)
         if lengths:
             loaded = replace(loaded, program=settled(loaded.program, lengths))
         text = (

@@ -7,6 +7,7 @@ chain of inferences, in which each state is what the one before made.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -22,7 +23,7 @@ from archgen.assembly import read_assembly
 from archgen.cli.guarded import bounds_options, printed
 from archgen.cli.options import as_dims, dim_option, extension_option, place_option
 from archgen.extensions import activate, extension
-from archgen.files import write_atomically
+from archgen.files import unwritable, write_atomically
 from archgen.loadable import (
     Loaded,
     WrongInputs,
@@ -30,6 +31,7 @@ from archgen.loadable import (
     is_loadable,
     load,
     matched,
+    ranged,
     same_machine,
     shown,
 )
@@ -40,11 +42,10 @@ from archgen.scheduling import OptionError
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch import Arch
 from simmodel.dtype import NAMES, NUMPY
-from simmodel.errors import HostFailed, NoSuchRow
-from simmodel.lengths import LengthError, lengths_of, settled
+from simmodel.errors import HostFailed, NoPayload, NoSuchRow
+from simmodel.lengths import LengthError, lengths_of, most, settled
 from simmodel.loadable import LoadableError
 from simmodel.program import Program
-from simmodel.relocation import placed
 from simmodel.verify import VerifyError, verify
 
 Array = NDArray[Any]
@@ -97,6 +98,12 @@ def run(
     """
     if len(outputs) not in (0, 1, len(inputs)):
         raise click.UsageError(f"{len(outputs)} times --output for {len(inputs)} times --input")
+    wrong = [line for path in outputs for line in unwritable("--output", path)]
+    for path, times in Counter(path.resolve() for path in outputs).items():
+        if times > 1:
+            wrong.append(f"--output {path}: {times} times, expected a file for each inference")
+    if wrong:
+        raise OptionError(wrong)
     lengths = as_dims(dims)
 
     def work() -> None:
@@ -118,7 +125,12 @@ def _loaded(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
     try:
         if not is_loadable(file):
             program = read_assembly(file)
-            return assembled(placed(program, places), _machine_of(program, arch), str(file))
+            machine = _machine_of(program, arch)
+            loaded = assembled(program, machine, str(file), places)
+            if program.arch != machine.name:
+                said = f"the text is for {program.arch}, it runs on {machine.name}"
+                click.echo(f"warning: {file}: {said}", err=True)
+            return loaded
         loaded = load(file, places)
     except OSError as mistake:
         raise OptionError([f"{file}: {mistake.strerror}"]) from None
@@ -129,9 +141,22 @@ def _loaded(file: Path, arch: str | None, places: Mapping[str, int]) -> Loaded:
 
 def _wanted(loaded: Loaded) -> str:
     """What a file of inputs has to hold."""
-    ports = (p for p in loaded.program.inputs if p.name not in loaded.states)
-    arrays = ", ".join(f"{p.name} {shown(p.dtype, p.shape)}" for p in ports)
-    return f"expected an .npz file with {arrays}"
+    program, states = loaded.program, []
+    given, there = list[str](), set[str]()
+    for port in program.inputs:
+        text = f"{port.name} {ranged(port, program.registers)}"
+        if port.name in loaded.states:
+            states.append(text)
+        else:
+            given.append(text)
+            there |= {name for limit in port.operand.limits for name, _ in limit.terms}
+    parts = [", ".join(given)] if given else []
+    unsaid = [name for name in most(program.registers) if name not in there]
+    if states and unsaid:
+        parts.append(f"for {', '.join(unsaid)} at least one of the states {', '.join(states)}")
+    elif states:
+        parts.append(f"the states {', '.join(states)}, or zeros for them where it has none")
+    return f"expected an .npz file with {'; '.join(parts)}"
 
 
 def _machine_of(program: Program, arch: str | None) -> Arch:
@@ -195,6 +220,8 @@ def _chain(
         }
         try:
             made = execute(program, matched(program, {**zeros, **state, **given}), loaded.arch)
+        except NoPayload as broken:
+            raise OptionError([f"{programs.file}: {broken}"]) from None
         except (WrongInputs, NoSuchRow, HostFailed) as wrong:
             raise OptionError(f"{path}: {line}" for line in str(wrong).splitlines()) from None
         state = {name: made[after] for name, after in loaded.states.items()}

@@ -25,10 +25,15 @@ def arrays_in(path: str | Path, what: str) -> dict[str, NDArray[Any]]:
             said = "one array (.npy), expected arrays by name, as np.savez(path, name=array) writes"
             raise ModelError(f"{what} {path}: {said}")
         with stored:
-            return {name: stored[name] for name in stored.files}
+            return {name: _native(stored[name]) for name in stored.files}
     except FileNotFoundError:
         raise ModelError(f"{what} {path}: no such file") from None
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as wrong:
         # What numpy says of files that are none of its own is how to load them unsafely.
         reason = "" if "pickle" in str(wrong) else f": {wrong}"
         raise ModelError(f"{what} {path}: not an .npz file of arrays{reason}") from None
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """`array` with its bytes in the order of this machine."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

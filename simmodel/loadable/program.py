@@ -23,6 +23,7 @@ from simmodel.program import Program
 from simmodel.relocation import PortBytes
 
 CODE, PROGRAM, MACHINE, ABOUT, PORTS = "code", "program", "machine", "about", "ports"
+TOKENS = "tokens"
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,12 @@ def from_bytes(data: bytes) -> Loadable:
         if name != STREAMS:
             raise LoadableError(None, f"expected a section {name}, there is none")
     commands = file.bounds([*INSTRUCTIONS.values(), Loop, End])
-    cores = sum(name == CODE for name, _ in file.sections)
+    cores = len(values[TOKENS])
     values[STREAMS] = tuple(file.stream((CODE, core), commands) for core in range(cores))
+    beyond = sorted(core for name, core in file.sections if name == CODE and core >= cores)
+    if beyond:
+        said = f"section code {beyond[0]}: expected {cores}, as there are lists of tokens"
+        raise LoadableError(file.sections[CODE, beyond[0]][0], said)
     about = file.one(ABOUT, About)
     ports = tuple(file.rows((PORTS, 0), file.bounds([PortBytes])))
     found = Loadable(Program(**values), file.text(MACHINE), about.states, about.maker, ports)
