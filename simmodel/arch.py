@@ -411,7 +411,7 @@ class Encoding(Part):
     """
 
     word: Bytes = 4
-    """Commands are whole control words of this size."""
+    """Commands are whole control words of this size, a power of two up to 1 KiB."""
     opcodes: dict[str, NonNegativeInt] = {}
     """Number of an instruction by its mnemonic, and of `loop` and `end`; default: their order."""
     numbers: dict[str, dict[str, NonNegativeInt]] = {}
