@@ -43,6 +43,8 @@ def terms(arch: Arch) -> Iterator[str]:
     yield from (f"link {name}" for name in arch.links)
     last = "tokens" if arch.front_end.sync == "tokens" else "interlock"
     yield from (f"front_end {name}" for name in ("issue", "fetch", "queues", last))
+    if arch.front_end.loop_buffer is not None:
+        yield "front_end loop buffer"
     own = arch.energy.interface == "own" and arch.energy.dram != "sram"
     yield from (f"dram {name}" for name in (("PHY", "controllers") if own else ("port",)))
     yield "dram bursts"

@@ -83,8 +83,8 @@ BY_HAND: list[tuple[str, dict[str, Any], str, Any]] = [
 UNSEEN: list[tuple[str, dict[str, Any], str, Any]] = [
     ("soma-edge", {}, "description", "another"),
     ("soma-edge", _PACKED, "encoding.opcodes", {"copy": 99}),
-    ("soma-edge", _PACKED, "encoding.numbers", {"*.memory": {"dram": 5}}),
-    ("soma-edge", _PACKED, "encoding.order", {"copy": ["dst"]}),
+    ("soma-edge", _PACKED, "encoding.numbers", {"*.memory": {"dram": 5, "local": 1}}),
+    ("soma-edge", _PACKED, "encoding.order", {"copy": ["dst.*"]}),
 ]
 
 

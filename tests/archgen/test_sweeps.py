@@ -272,7 +272,7 @@ def test_of_many_fields_moved_one_at_a_time_points_are_called_by_what_moved() ->
     ]
     frame, archs = typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines}
     figure = pareto_figure(frame, archs=archs)
-    swept = on_machines(axes(frame, archs))
+    swept = on_machines(axes(frame, archs), records(frame))
     assert names_by(records(frame), swept) == [
         "base", "matrix.cols 32", "local.size 512 KiB", "dram.bandwidth 8 GB/s",
         "dram.bandwidth 2 GB/s,\nvector.lanes 8",
