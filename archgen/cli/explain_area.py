@@ -21,6 +21,8 @@ from archgen.energy import costs_of
 from archgen.energy.interface import has_own
 from archgen.energy.ranges import Range
 from archgen.energy.sensitivity import effects
+from archgen.energy.speed import area_of_speed, easy_clock, energy_of_speed
+from archgen.energy.table import shipped_table
 from archgen.schema import load_archs
 from simmodel.arch import Arch
 from simmodel.units import show_bytes
@@ -84,6 +86,7 @@ def _sums_lines(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     own = "its own" if has_own(arch) else "a port of the system's"
     yield f"{arch.name}, {arch.energy.node:g} nm: {_sized(area.core)} without interface to DRAM"
     yield f"{' ' * len(arch.name)}  with it: {_sized(area.total)}; it is {own}"
+    yield from _speed(arch)
     for part, whole in area.parts.items():
         share = whole.value / area.total.value if area.total.value else 0.0
         yield f"\n{part:{_NAMES}} {share:6.1%}  {_sized(whole)}"
@@ -92,6 +95,18 @@ def _sums_lines(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
                 yield f"  {row['what']:{_NAMES}} {row['mm2']:9.4g}  {row['formula']}"
                 said = ", ".join(_joined(row["fields"])) or "no field"
                 yield from textwrap.wrap(said, _WIDTH, initial_indent=_IN, subsequent_indent=_IN)
+
+
+def _speed(arch: Arch) -> Iterator[str]:
+    """What the clock asks for, where the node does not give it easily."""
+    figures = shipped_table()
+    more = [grown(arch, figures).value - 1 for grown in (area_of_speed, energy_of_speed)]
+    if more[0]:
+        yield (
+            f"at {arch.clock / 1e9:.3g} GHz logic takes {more[0]:.0%} more area, and operations "
+            f"{more[1]:.0%} more energy, than up to "
+            f"{easy_clock(arch.energy.node, figures) / 1e9:.3g} GHz"
+        )
 
 
 _NAMES, _WIDTH = 22, 100

@@ -18,6 +18,7 @@ from archgen.energy.memories import memory_terms
 from archgen.energy.movers import copy_terms, link_terms
 from archgen.energy.ranges import Range, total
 from archgen.energy.sources import Source
+from archgen.energy.speed import area_of_speed
 from archgen.energy.stated import as_stated, extra_terms
 from archgen.energy.table import Figures
 from archgen.energy.terms import Logic, Term
@@ -56,13 +57,14 @@ def area_of(arch: Arch, figures: Figures, source: Source) -> Area:
     share = Range.given(stated, lambda: Range.within(other.share * listed, other.low, other.high))
     text = f"{other.share:.0%} of {listed:.4g} mm2" if stated is None else "energy.area.other"
     terms.append(Term("other", "clock, wires, space", (), text, share))
-    logic = Logic(figures.area, arch.energy.node)
-    interface = as_stated(arch, interface_terms(arch, figures, logic))
+    # Its clock is DRAM's, or the system's.
+    slow = Logic(figures.area, arch.energy.node)
+    interface = as_stated(arch, interface_terms(arch, figures, slow))
     return Area((*terms, *extra_terms(arch), *interface))
 
 
 def _listed(arch: Arch, figures: Figures, source: Source) -> Iterator[Term]:
-    logic = Logic(figures.area, arch.energy.node)
+    logic = Logic(figures.area, arch.energy.node, area_of_speed(arch, figures))
     if arch.matrix.present:
         yield from matrix_terms(arch, figures, logic)
     yield from vector_terms(arch, figures, logic)

@@ -15,6 +15,7 @@ from archgen.energy.front_end import instruction_bytes
 from archgen.energy.ranges import Range
 from archgen.energy.scaling import at_node, of_voltage
 from archgen.energy.sources import Source, source_of
+from archgen.energy.speed import energy_of_speed
 from archgen.energy.sram import Sram
 from archgen.energy.table import Figures, Operation, Sum, shipped_table
 from simmodel.arch import Arch
@@ -82,7 +83,7 @@ def _mac(arch: Arch, dtype: Operation, figures: Figures) -> Range:
         kind: Sum = "fp32" if accumulator_of(dtype) == "fp32" else "int32"
         bare = _multiply(figures, dtype, node) + _add(figures, kind, node)
         scaled = bare * around.factor * _supply(arch, figures)
-        return Range.within(scaled, around.low, around.high)
+        return Range.within(scaled, around.low, around.high).by(energy_of_speed(arch, figures))
 
     stated = next((energy for name, energy in arch.energy.mac.items() if name == dtype), None)
     return Range.given(stated, from_table)
@@ -93,7 +94,8 @@ def _vector(arch: Arch, kind: str, figures: Figures) -> Range:
         node, own, mix = arch.energy.node, vector_type(arch), getattr(figures.vector, kind)
         bare = mix.multiply * _multiply(figures, own, node) + mix.add * _add(figures, own, node)
         scaled = bare * figures.datapath.factor * _supply(arch, figures)
-        return Range.within(scaled, figures.vector.low, figures.vector.high)
+        usual = Range.within(scaled, figures.vector.low, figures.vector.high)
+        return usual.by(energy_of_speed(arch, figures))
 
     return Range.given(getattr(arch.energy.vector, kind), from_table)
 
@@ -143,7 +145,7 @@ def _instruction(arch: Arch, figures: Figures) -> Range:
         smaller = _add(figures, "int32", arch.energy.node) / _add(figures, "int32", known.node)
         fetch = known.fetch * math.sqrt(instruction_bytes(arch) / 4)
         scaled = (known.control + fetch) * smaller * _supply(arch, figures)
-        return Range.within(scaled, known.low, known.high)
+        return Range.within(scaled, known.low, known.high).by(energy_of_speed(arch, figures))
 
     return Range.given(arch.energy.instruction, from_table)
 

@@ -14,10 +14,11 @@ from archgen.energy.terms import Logic, Term, operation, sum_of
 from simmodel.arch import Arch, ScalarCost, VectorCost
 from simmodel.dtype import is_float, size_of
 
+_WHERE = ("clock", "cores", "clusters")
 _STATIONARY, _MOVING = 2, 1
 """Registers of an operand that waits for its turn while another is in use, and of one that goes
 through."""
-_SHAPE = ("matrix.rows", "matrix.cols", "matrix.depth", "matrix.units", "cores", "clusters")
+_SHAPE = ("matrix.rows", "matrix.cols", "matrix.depth", "matrix.units", *_WHERE)
 
 
 def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
@@ -46,7 +47,8 @@ def matrix_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     for name in matrix.writeback:
         one = logic.datapath(applied[name])
         yield Term(
-            "mac", f"write-back: {name}", ("matrix.writeback", "matrix.cols", "matrix.units"),
+            "mac", f"write-back: {name}",
+            ("matrix.writeback", "matrix.cols", "matrix.units", *_WHERE),
             f"{lanes} columns x {1e6 * one.value:.4g} um2", one.times(lanes),
         )  # fmt: skip
 
@@ -75,7 +77,7 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     vector = arch.vector
     units = vector.units * arch.core_count
     count, wide = vector.lanes * units, min(vector.lanes, vector.wide_lanes or vector.lanes) * units
-    fields = ("vector.lanes", "vector.units", "vector.types", "cores", "clusters")
+    fields = ("vector.lanes", "vector.units", "vector.types", *_WHERE)
     if (stated := arch.energy.area.lane) is not None:
         one = Range(stated, stated, stated, stated=True)
         text = f"{count} lanes x {1e6 * stated:.4g} um2 (energy.area.lane)"
@@ -90,10 +92,12 @@ def vector_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         bits = 32 * vector.product_rows * count
         text = f"{count} lanes x {vector.product_rows} rows x 32 bits"
         registers = logic.control(logic.registers(bits))
-        yield Term("vector", "sums", ("vector.product_rows", "vector.lanes"), text, registers)
+        yield Term(
+            "vector", "sums", ("vector.product_rows", "vector.lanes", *_WHERE), text, registers
+        )
     walked = 3 * vector.rank + (2 if vector.window else 0)
     yield Term(
-        "vector", "addresses", ("vector.rank", "vector.window", "vector.units"),
+        "vector", "addresses", ("vector.rank", "vector.window", "vector.units", *_WHERE),
         f"{units} engines x {walked} dimensions of three operands and of windows",
         logic.control(logic.walkers(walked * units)),
     )  # fmt: skip
@@ -113,7 +117,7 @@ def _lanes(
         own, text = _lane(vector.types, vector.cost, kinds, full, figures)
         one = logic.datapath(own)
         yield Term(
-            "vector", "lanes" if full else "narrow lanes", (*fields, "cores", "clusters"),
+            "vector", "lanes" if full else "narrow lanes", (*fields, *_WHERE),
             f"{count} lanes x {1e6 * one.value:.4g} um2 ({text})", one.times(count),
         )  # fmt: skip
 
@@ -168,7 +172,7 @@ def scalar_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     """The scalar unit: bookkeeping always, arithmetic where the file gives it types."""
     gates = figures.area.scalar.gates
     yield Term(
-        "scalar", "bookkeeping", ("cores", "clusters"),
+        "scalar", "bookkeeping", _WHERE,
         f"{arch.core_count} cores x {gates:g} gates",
         logic.control(logic.gates(gates * arch.core_count)),
     )  # fmt: skip
@@ -180,7 +184,7 @@ def scalar_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         own += logic.gates(figures.area.converter.gates * len(arch.scalar.types))
         one = logic.datapath(own)
         yield Term(
-            "scalar", "arithmetic", ("scalar.types", "scalar.cost.*", "cores", "clusters"),
+            "scalar", "arithmetic", ("scalar.types", "scalar.cost.*", *_WHERE),
             f"{arch.core_count} cores x {1e6 * one.value:.4g} um2 ({text}, "
             f"{len(arch.scalar.types)} types)",
             one.times(arch.core_count),

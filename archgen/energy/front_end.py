@@ -17,7 +17,7 @@ from simmodel.arch import Arch
 from simmodel.encoding import typical_bytes
 from simmodel.units import show_bytes
 
-_WHERE = ("cores", "clusters")
+_WHERE = ("clock", "cores", "clusters")
 _OPERANDS = 3
 
 

@@ -59,14 +59,14 @@ def _switch(arch: Arch, role: str, memory: Memory, count: int, logic: Logic) -> 
     yield Term(
         role, "switch",
         (*fields, "matrix.units", "vector.units", "vector.reads", "vector.writes", "copy.*.from",
-         "copy.*.to", "matrix.input", "matrix.weights", "matrix.output"),
+         "copy.*.to", "matrix.input", "matrix.weights", "matrix.output", "clock"),
         f"{bits} bits at ports x {chosen:.3g} two-way choices, {reaching} reach it",
         logic.control(logic.muxes(bits * chosen)),
     )  # fmt: skip
     steps = math.log2(max(1, memory.bank_width / min(memory.alignment, memory.bank_width)))
     if steps:
         yield Term(
-            role, "aligners", (f"{path}.alignment", f"{path}.bank_width", f"{path}.banks"),
+            role, "aligners", (f"{path}.alignment", f"{path}.bank_width", f"{path}.banks", "clock"),
             f"{bits} bits at ports x {steps:.3g} steps of a shifter",
             logic.control(logic.muxes(bits * steps)),
         )  # fmt: skip

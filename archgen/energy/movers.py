@@ -14,6 +14,8 @@ from archgen.energy.terms import Logic, Term
 from archgen.schema.peaks import instances
 from simmodel.arch import Arch, CopyEngine, Link
 
+_WHERE = ("clock", "cores", "clusters")
+
 
 def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
     """The copy engines of all cores."""
@@ -22,7 +24,7 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         path, wide = f"copy.{name}", engine.bandwidth.at(arch.clock)
         own = known.gates + known.entry * engine.outstanding
         yield Term(
-            "copy", f"{name}: requests", (f"{path}.outstanding", "cores", "clusters"),
+            "copy", f"{name}: requests", (f"{path}.outstanding", *_WHERE),
             f"{cores} x ({known.gates:g} + {engine.outstanding} in flight x {known.entry:g}) gates",
             logic.control(logic.gates(own * cores)),
         )  # fmt: skip
@@ -32,14 +34,14 @@ def copy_terms(arch: Arch, figures: Figures, logic: Logic) -> Iterator[Term]:
         data += logic.gates(figures.area.converter.gates * len(engine.widens) * wide)
         yield Term(
             "copy", f"{name}: data",
-            (f"{path}.bandwidth", f"{path}.pad", f"{path}.widens", "clock", "cores", "clusters"),
+            (f"{path}.bandwidth", f"{path}.pad", f"{path}.widens", *_WHERE),
             f"{cores} x {wide:.4g} B/cycle: a shifter of {steps:.3g} steps, two registers"
             f"{', padding' if engine.pad else ''}, {len(engine.widens)} types widened",
             logic.control(data * cores),
         )  # fmt: skip
         held = 8 * engine.request * known.latch
         yield Term(
-            "copy", f"{name}: buffer", (f"{path}.request", "cores", "clusters"),
+            "copy", f"{name}: buffer", (f"{path}.request", *_WHERE),
             f"{cores} x a request of {engine.request} B x {known.latch:g} of a register",
             logic.control(logic.registers(held * cores)),
         )  # fmt: skip
@@ -53,7 +55,7 @@ def _addresses(arch: Arch, name: str, engine: CopyEngine, logic: Logic) -> Term:
     bits = arch.core_count * engine.broadcast + 32 * engine.peer
     return Term(
         "copy", f"{name}: addresses",
-        (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", "cores"),
+        (f"{path}.rank", f"{path}.indirect", f"{path}.broadcast", f"{path}.peer", *_WHERE),
         f"{cores} x ({walked} dimensions, {bits} bits of targets)",
         logic.control((logic.walkers(walked) + logic.registers(bits)) * cores),
     )  # fmt: skip
@@ -68,7 +70,7 @@ def link_terms(arch: Arch, logic: Logic) -> Iterator[Term]:
         yield Term(
             "link", name,
             (f"{path}.bandwidth", f"{path}.duplex", f"{path}.scope", f"{path}.from", f"{path}.to",
-             "clock", "cores", "clusters"),
+             *_WHERE),
             f"{count} x {bits:.4g} bits x {ends} ends: a choice and two registers each",
             logic.control(area * count),
         )  # fmt: skip

@@ -34,6 +34,10 @@ class Range:
         """Every end times `factor`."""
         return Range(self.value * factor, self.low * factor, self.high * factor, self.stated)
 
+    def by(self, other: Range) -> Range:
+        """Every end times that of `other`."""
+        return Range(self.value * other.value, self.low * other.low, self.high * other.high)
+
 
 def total(ranges: Iterable[Range]) -> Range:
     """The sum, end by end."""

@@ -51,6 +51,22 @@ class Curve(Cited):
     points: Points
 
 
+class Speed(Cited):
+    """Logic and the clock: how fast gates are, and what a cycle of half the length asks for."""
+
+    gate: Positive
+    """ps that an inverter takes to drive four of its kind, for each nm of the technology."""
+    easy: Positive
+    """Of these delays in the shortest cycle that asks for nothing."""
+    area: Annotated[dict[str, Positive], Field(min_length=1)]
+    """How many times larger a unit is, by its name, where its cycle is half as long."""
+    energy: Annotated[dict[str, Positive], Field(min_length=1)]
+
+    def delays(self, clock: float, node: float) -> float:
+        """Gate delays in a cycle of `clock` Hz at `node` nm."""
+        return 1e12 / clock / (self.gate * node)
+
+
 class Arithmetic(Cited):
     """pJ of bare operations, by element type and node."""
 
@@ -237,6 +253,7 @@ class Figures(_Part):
     """The whole table."""
 
     voltage: Curve
+    speed: Speed
     arithmetic: Arithmetic
     datapath: Datapath
     vector: VectorMix

@@ -14,6 +14,8 @@ from archgen.energy.table import AreaFigures, Operation, Sum
 from simmodel.dtype import is_float
 
 _KNOWN: tuple[Operation, ...] = ("int8", "int16", "int32", "fp16", "bf16", "fp32")
+EASY = Range(1.0, 1.0, 1.0)
+"""Of a clock that is not the machine's, or asks for nothing."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,12 @@ class Term:
 
 @dataclass(frozen=True)
 class Logic:
-    """Logic at a node, from its area at 45 nm."""
+    """Logic at a node and a clock, from its area at 45 nm and a clock that asks for nothing."""
 
     area: AreaFigures
     node: float
+    faster: Range = EASY
+    """What its clock multiplies areas by."""
 
     def control(self, at_45: float) -> Range:
         """mm2 of `at_45` um2 of gates, registers and multiplexers."""
@@ -49,7 +53,7 @@ class Logic:
     def scaled(self, at_45: float, low: float, high: float) -> Range:
         """mm2 of `at_45` um2 at 45 nm, known within the factors `low` and `high`."""
         smaller = at_node(self.area.logic.points, self.node)
-        return Range.within(1e-6 * at_45 * smaller, low, high)
+        return Range.within(1e-6 * at_45 * smaller, low, high).by(self.faster)
 
     def registers(self, bits: float) -> float:
         """um2 at 45 nm of that many bits of registers."""

@@ -13,9 +13,6 @@ from archgen.lint.subject import Check, Sight, Subject
 from archgen.schema.mistakes import Path
 from simmodel.units import show_bytes
 
-_FANOUT = 0.36e-12
-"""Seconds that an inverter takes to drive four of its kind, for each nm of the technology."""
-
 
 def _area(seen: Subject, limit: float) -> Iterator[Sight]:
     area = seen.costs.area
@@ -58,10 +55,11 @@ def _clock_fast(seen: Subject, limit: float) -> Iterator[Sight]:
 
 def _clock_node(seen: Subject, limit: float) -> Iterator[Sight]:
     clock, node = seen.arch.clock, seen.arch.energy.node
-    delays = 1 / clock / (_FANOUT * node)
+    speed = shipped_table().speed
+    delays = speed.delays(clock, node)
     if delays < limit:
         figure = f"{clock / 1e9:g} GHz at {node:g} nm leaves a cycle {delays:.1f} gate delays"
-        most = 1 / (limit * _FANOUT * node) / 1e9
+        most = speed.delays(1e9, node) / limit
         yield Sight(("clock",), figure, f"{limit:g} at least, {most:.2g} GHz", _at_node(seen, node))
 
 

@@ -78,9 +78,11 @@ def nvdla(macs: int, node: float) -> Arch:
     return Arch.model_validate(plain)
 
 
-def at_node(name: str, **energy: object) -> tuple[Arch, Costs]:
-    """A shipped machine with another section `energy`, and what its events cost."""
-    arch = load_arch(name).model_copy(update={"energy": EnergyTable.model_validate(energy)})
+def at_node(name: str, clock: float | None = None, **energy: object) -> tuple[Arch, Costs]:
+    """A shipped machine with another section `energy` (and clock), and what its events cost."""
+    arch = load_arch(name)
+    other = {"energy": EnergyTable.model_validate(energy), "clock": clock or arch.clock}
+    arch = arch.model_copy(update=other)
     return arch, costs_of(arch)
 
 
@@ -132,7 +134,7 @@ def powers() -> Iterator[Line]:
 
 def _eyeriss() -> Range:
     """mJ of AlexNet's convolutions: multiplier, three scratchpads, and nothing around them."""
-    _, costs = at_node("tpu-v1", node=65)
+    _, costs = at_node("tpu-v1", clock=200e6, node=65)
     figures = shipped_table()
     filters, inputs, sums = (
         sram_cost(Sram(2 * words, 2, node=65.0), figures) for words in (224, 12, 24)

@@ -27,11 +27,12 @@ from sram_fit import (
 )
 
 from archgen.cli.check import check
-from archgen.energy import costs_of
+from archgen.energy import Costs, costs_of
 from archgen.energy.events import count_events
 from archgen.energy.model import energy_of
 from archgen.energy.ranges import Range, total
 from archgen.energy.scaling import at_node, of_voltage
+from archgen.energy.sensitivity import events_of
 from archgen.energy.sram import Sram, sram_cost
 from archgen.energy.table import SHIPPED, load_table, shipped_table
 from archgen.outcomes.rows import energy_row
@@ -153,7 +154,7 @@ def test_area_added_up_by_hand() -> None:
 
 def test_parts_of_the_table_added_up_by_hand() -> None:
     """um2 at 45 nm, where a register has 6.9 a bit, a choice 1.862, a gate 0.798, an adder 137."""
-    area = costs_of(machine(node=45)).area
+    area = costs_of(changed({"clock": "400 MHz"}, node=45)).area
     engine = (5000 + 16 * 400) * 0.798  # what it is, and 16 requests in flight
     engine += 128 * (4 + 1) * 1.862 + 2 * 128 * 6.9  # 16 bytes shifted and padded, two registers
     engine += 2048 * 0.5 * 6.9  # a request of 256 bytes, in cheaper registers
@@ -166,14 +167,43 @@ def test_parts_of_the_table_added_up_by_hand() -> None:
         "link": 2 * 2 * 128 * (1.862 + 2 * 6.9),  # two directions, two ends
         "front_end": front_end,
         "scalar": 9000 * 0.798,
-        # 16 GB/s: 30 data pins of 4.267 Gb/s, a controller, 4 bursts of 64 bytes
-        "dram": 16 * 8 / 4.267 * 35_600 + 372_000 * 0.798 + 4 * 64 * 8 * 0.5 * 6.9,
+        # 6.4 GB/s: 12 data pins of 4.267 Gb/s, a controller, 4 bursts of 64 bytes
+        "dram": 6.4 * 8 / 4.267 * 35_600 + 372_000 * 0.798 + 4 * 64 * 8 * 0.5 * 6.9,
     }
     assert {name: area.parts[name].value for name in by_hand} == pytest.approx(
         {name: 1e-6 * um2 for name, um2 in by_hand.items()}
     )
     listed = sum(part.value for name, part in area.parts.items() if name not in ("other", "dram"))
     assert area.parts["other"].value == pytest.approx(0.27 * listed)
+
+
+def test_a_clock_beyond_what_the_node_gives_costs_area_and_energy() -> None:
+    """At 40 nm a cycle of 2 ns asks for nothing; half of it for the mean of six units."""
+
+    def at(clock: str, **energy: Any) -> Costs:
+        wide = machine().model_dump(mode="json", by_alias=True, exclude_none=True)["memories"]
+        wide["dram"]["bandwidth"] = "1 GB/s"
+        return costs_of(changed({"clock": clock, "memories": wide}, node=40, **energy))
+
+    slow, easy, fast = at("100 MHz"), at("499 MHz"), at("999.2 MHz")
+    assert (easy.mac, easy.area) == (slow.mac, slow.area), "a slower clock saves nothing"
+    area, energy = 1.4157, 1.4861
+    for event in ("mac int8", "vector special", "instruction"):
+        assert events_of(fast)[event] == pytest.approx(energy * events_of(easy)[event], rel=1e-3)
+    assert (fast.read, fast.write) == (easy.read, easy.write), "memories have a latency to state"
+    before, after = easy.area.parts, fast.area.parts
+    for part in ("mac", "vector", "scalar", "copy", "front_end"):
+        assert after[part].value == pytest.approx(area * before[part].value, rel=1e-3)
+    assert after["dram"] == before["dram"], "its clock is another"
+    banks = [next(t.mm2 for t in costs.area.terms if (t.part, t.what) == ("local", "banks"))
+             for costs in (easy, fast)]  # fmt: skip
+    assert banks[0] == banks[1]
+    one, two = easy.mac["int8"], fast.mac["int8"]
+    assert two.low / one.low == pytest.approx(1.095, rel=1e-3), "the unit that took least"
+    assert two.high / one.high == pytest.approx(2.454, rel=1e-3), "and most"
+    stated = at("999.2 MHz", mac={"int8": "0.5 pJ"}, area={"mac": "600 um2"})
+    assert stated.mac["int8"].value == 0.5, "what is stated is of this clock"
+    assert stated.area.parts["mac"].value == pytest.approx(64 * 6e-4)
 
 
 def test_an_interface_that_others_share_is_a_port() -> None:

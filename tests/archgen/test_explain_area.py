@@ -24,6 +24,10 @@ def test_explain_area_adds_up_and_names_fields(tmp_path: Path) -> None:
     own = run(explain, ["area", "tpu-v1"]).output.splitlines()[1]
     assert own.endswith("it is its own")
     assert "memories.local.{size, banks, bank_width" in text
+    assert text.splitlines()[2] == (
+        "at 1 GHz logic takes 5% more area, and operations 6% more energy, than up to 0.908 GHz"
+    )
+    assert "than up to" not in run(explain, ["area", "mcu-npu"]).output
     rows = json.loads(run(explain, ["area", "gemmini-16", "--json"]).output)
     assert sum(row["mm2"] for row in rows) == pytest.approx(
         costs_of(load_archs(["gemmini-16"])[0]).area.total.value
