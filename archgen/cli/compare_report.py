@@ -16,6 +16,7 @@ from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.point import DIMENSION
 from archgen.report.words import plain
 from archgen.schema.mistakes import Position
+from archgen.studies.apart import separating
 from archgen.studies.comparison import Against, StudyComparison
 from archgen.studies.differences import Change, Pair
 from archgen.studies.gates import Judgement
@@ -29,6 +30,8 @@ _FIGURES = (
     ("peak_shared_bytes", "peak shared"),
     ("peak_local_bytes", "peak local"),
 )
+_USUAL = ("arch", "model", "batch")
+"""Columns by which points are called."""
 _IDLE = "nothing compared"
 _STYLES = {"better": "green", "gained": "green", "worse": "red", "lost": "red", "mixed": "yellow"}
 
@@ -39,10 +42,15 @@ def gate_lines(found: StudyComparison, said: Judgement) -> list[str]:
     many = len(found.against) > 1
     stopped = [
         f"worse: {f'{item.study}: ' if many else ''}{_name(item.pair.key, told)}: "
-        f"{item.gate.said(item.pair)}"
+        f"{item.gate.said(item.pair)}{_lent(item.pair)}"
         for item in said.stopped
     ]
     return [*stopped, *(f"{_IDLE}: {why}" for why in said.idle)]
+
+
+def _lent(pair: Pair) -> str:
+    """A word on schedules that are those of other machines, where the pair's reason is not told."""
+    return f"; {pair.lent}" if pair.lent and pair.verdict != "lost" else ""
 
 
 def gate_findings(
@@ -115,12 +123,16 @@ def pairs_table(found: StudyComparison) -> Table:
     for _, heading in shown:
         table.add_column(heading, justify="right")
     table.add_column("verdict")
+    lent = any(pair.lent for pair in found.pairs)
+    if lent:
+        table.add_column("schedule from", overflow="fold")
     for name, pair in _by_point(found):
         latency = pair.figures.get("latency_ms")
         cells = [_cell(pair.key[column]) for column in told] + ([name] if many else [])
         cells += [plain(latency.before), plain(latency.after)] if latency else ["", ""]
         cells += [_ratio(pair.figures.get(figure)) for figure, _ in shown]
-        table.add_row(*cells, pair.verdict, style=_STYLES.get(pair.verdict))
+        lenders = [_lenders(pair)] if lent else []
+        table.add_row(*cells, pair.verdict, *lenders, style=_STYLES.get(pair.verdict))
     table.add_section()
     for name, held in means.items():
         empty = [""] * (len(told) - 1)
@@ -129,6 +141,12 @@ def pairs_table(found: StudyComparison) -> Table:
         if held:
             table.add_row(*cells, "")
     return table
+
+
+def _lenders(pair: Pair) -> str:
+    """`edge`, or `own -> edge` where only one side runs the schedule of another machine."""
+    before, after = (name or "own" for name in pair.lenders)
+    return "" if not pair.lent else before if before == after else f"{before} -> {after}"
 
 
 def _by_point(found: StudyComparison) -> list[tuple[str, Pair]]:
@@ -152,7 +170,7 @@ def _telling(on: Sequence[str], against: Sequence[Against], every: bool = False)
     keys += alone if every else []
     lengths = dimensions(keys)
     named = [name for name in on if name in lengths or not name.startswith(DIMENSION)]
-    usual = [name for name in ("arch", "model", "batch") if name in on]
+    usual = [name for name in _USUAL if name in on]
     differ = [name for name in named if len({str(key[name]) for key in keys}) > 1]
     return [name for name in named if name in usual or name in differ] or [on[0]]
 
@@ -182,17 +200,26 @@ def lines(found: StudyComparison) -> list[str]:
         missing = f"{found.baseline}, not in {each.name}" if many else found.baseline
         said += _alone(each.only_before, every, missing)
         said += _alone(each.only_after, every, each.name)
-        said.append(_counted(each, found.on, f"{each.name}: " if many else ""))
+        start = f"{each.name}: " if many else ""
+        said.append(f"{start}{_counted(each) if each.pairs else _apart(found, each)}")
     return said
 
 
-def _counted(each: Against, on: Sequence[str], start: str) -> str:
-    if not each.pairs:
-        hint = "" if "arch" not in on else "; --on model,batch compares different machines"
-        return f"{start}no point is in both studies{hint}"
+def _apart(found: StudyComparison, each: Against) -> str:
+    """Why nothing was compared, and by which columns there would be something."""
+    sides = (each.only_before, each.only_after)
+    parting = separating(*sides)
+    columns = [name for name in _USUAL if name in found.on and name not in parting]
+    joined = [{tuple(map(_cell, map(key.get, columns))) for key in keys} for keys in sides]
+    helps = parting and columns and joined[0] & joined[1]
+    hint = f" (--on {','.join(columns)} compares them all the same)" if helps else ""
+    return f"no point is in both studies: {found.apart(each)}{hint}"
+
+
+def _counted(each: Against) -> str:
     counts = {v: sum(p.verdict == v for p in each.pairs) for v in (*_STYLES, "same", "neither")}
     shown = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{start}{len(each.pairs)} pairs: {shown}"
+    return f"{len(each.pairs)} pairs: {shown}"
 
 
 def _name(key: Record, told: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ def plain_table(show_footer: bool = False) -> PlainTable:
 
 def show(tables: Iterable[RenderableType], lines: Iterable[str]) -> None:
     """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup."""
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     width = console.width
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdecimal():
         console.width, width = _WIDE, _PIPE

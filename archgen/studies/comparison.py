@@ -19,6 +19,7 @@ from archgen.outcomes.frame import Record, records
 from archgen.outcomes.point import BUCKET, DIMENSION
 from archgen.scheduling import DEFAULT
 from archgen.schema.mistakes import guess
+from archgen.studies.apart import why_apart
 from archgen.studies.design import StudyError
 from archgen.studies.differences import Pair, pair
 from archgen.studies.made import machine_hash
@@ -88,6 +89,10 @@ class StudyComparison:
         """Those of all studies."""
         return tuple(pair for each in self.against for pair in each.pairs)
 
+    def apart(self, each: Against) -> str:
+        """Why a study has no point of the baseline: what is missing on each side."""
+        return why_apart(each.only_before, each.only_after, (self.baseline, each.name))
+
     def _repr_html_(self) -> str:
         html: str = self.frame.to_html(index=False)
         return html
@@ -104,6 +109,7 @@ def _row(name: str, pair: Pair) -> Record:
     for name, change in pair.figures.items():
         row |= {f"{name}_before": change.before, f"{name}_after": change.after}
         row[f"{name}_ratio"] = change.ratio
+    row |= dict(zip(("schedule_from_before", "schedule_from_after"), pair.lenders, strict=True))
     row["change_unit"] = pair.unit
     row |= {f"{name}_change": change.difference for name, change in pair.causes.items()}
     row["why"] = pair.why
@@ -132,7 +138,8 @@ def compare(
         raise StudyError(["give at least two studies: the first is what others are compared with"])
     first, *others = (side_of(given, number) for number, given in enumerate(studies, 1))
     chosen = _columns(on, [first, *others])
-    rows, nodes = _by_key(first, chosen, {}), _by_point(first.study, chosen, {})
+    rows = _by_key(first, chosen, {})
+    nodes = _by_point(first.study, chosen, {}, rows)
     return StudyComparison(
         chosen,
         first.name,
@@ -144,7 +151,8 @@ def _against(
     first: Side, rows: Rows, nodes: Nodes, side: Side, columns: Sequence[str], threshold: float
 ) -> Against:
     same = _same(first.study, side.study, columns)
-    others, layers = _by_key(side, columns, same), _by_point(side.study, columns, same)
+    others = _by_key(side, columns, same)
+    layers = _by_point(side.study, columns, same, others)
     pairs = tuple(
         pair(
             _key(row, columns),
@@ -176,7 +184,10 @@ def _same(first: Study, second: Study, columns: Sequence[str]) -> Same:
 
 
 def _other_names(ours: Contents, theirs: Contents) -> dict[str, str]:
-    free = {content: name for name, held in ours.items() if name not in theirs for content in held}
+    free: dict[str, str] = {}
+    for name, held in ours.items():
+        for content in held if name not in theirs else ():
+            free.setdefault(content, name)
     return {
         name: next(free[content] for content in held if content in free)
         for name, held in theirs.items()
@@ -221,12 +232,22 @@ def _hashed(row: Record, columns: Sequence[str]) -> tuple[Hashable, ...]:
 
 
 def _by_key(side: Side, columns: Sequence[str], same: Same) -> Rows:
+    """Each point once: of machines that are equal in all but their names the first stands for
+    all."""
     found: Rows = {}
     for row in records(side.study.frame):
         other = found.setdefault(_hashed(_renamed(row, same), columns), row)
-        if other is not row:
+        if other is not row and not _equal(side.study, other, row):
             raise StudyError([_ambiguous(other, row, columns, side.name)])
     return found
+
+
+def _equal(study: Study, one: Record, other: Record) -> bool:
+    """Whether two points are one, on machines that are equal in all but their names."""
+    machines = [study.by_name.get(str(row["arch"])) for row in (one, other)]
+    known = [machine_hash(machine) for machine in machines if machine is not None]
+    names = [name for name in _identifying(one) if not name.startswith("arch")]
+    return len(known) == 2 and known[0] == known[1] and not _differing(names, one, other)
 
 
 def _renamed(row: Record, same: Same) -> Record:
@@ -235,15 +256,26 @@ def _renamed(row: Record, same: Same) -> Record:
 
 
 def _ambiguous(one: Record, other: Record, columns: Sequence[str], study: str) -> str:
-    names = [n for n in one if n in IDENTITY or n.startswith((DIMENSION, BUCKET, "pass.", "arch."))]
-    differ = [name for name in names if str(one[name]) != str(other[name])]
+    differ = _differing(_identifying(one), one, other)
     same = ", ".join(f"{name}={one.get(name)}" for name in columns)
     more = f"; add {' or '.join(differ)} to the columns" if differ else ""
     return f"{study}: there are several points with {same}{more}"
 
 
-def _by_point(study: Study, columns: Sequence[str], same: Same) -> Nodes:
+def _identifying(row: Record) -> list[str]:
+    starts = (DIMENSION, BUCKET, "pass.", "arch.")
+    return [name for name in row if name in IDENTITY or name.startswith(starts)]
+
+
+def _differing(names: Sequence[str], one: Record, other: Record) -> list[str]:
+    return [name for name in names if str(one[name]) != str(other[name])]
+
+
+def _by_point(study: Study, columns: Sequence[str], same: Same, points: Rows) -> Nodes:
+    """The layers of `points`."""
     found: Nodes = {}
     for row in records(study.layers):
-        found.setdefault(_hashed(_renamed(row, same), columns), []).append(row)
+        key = _hashed(_renamed(row, same), columns)
+        if key in points and points[key]["arch"] == row["arch"]:
+            found.setdefault(key, []).append(row)
     return found

@@ -96,17 +96,40 @@ class Pair:
         return "worse" if change.ratio > 1 else "better"
 
     @property
+    def lenders(self) -> tuple[str, str]:
+        """The machines whose schedules the sides run, "" where it is a side's own."""
+        before, after = (row.get("schedule_from") for row in (self.before, self.after))
+        return "" if pd.isna(before) else str(before), "" if pd.isna(after) else str(after)
+
+    @property
+    def lent(self) -> str:
+        """Whether one schedule or two are behind a change, where one of them is lent; else ""."""
+        if not any(self.lenders):
+            return ""
+        rows = (self.before, self.after)
+        if any(row["status"] != "ok" for row in rows):
+            sides = zip(("before", "after"), self.lenders, strict=True)
+            return ", ".join(f"{when} by the schedule of {name}" for when, name in sides if name)
+        before, after = (name or row["arch"] for name, row in zip(self.lenders, rows, strict=True))
+        if before == after:
+            return f"both run the schedule of {before}"
+        old, new = (f"that of {name}" if name else "its own" for name in self.lenders)
+        return f"runs another schedule, {new}, not {old}: the machine alone may not be the cause"
+
+    @property
     def why(self) -> str:
-        """The causes and layers behind a change of latency, in a sentence or two."""
+        """The causes and layers behind a change of latency, in a sentence or two, after a word on
+        schedules that are those of other machines."""
         if self.verdict in ("lost", "gained", "neither"):
-            return _lost(self.before, self.after)
+            return "; ".join(filter(None, (_lost(self.before, self.after), self.lent)))
         total = self.figures["latency_ms"]
         if self.direction("latency_ms") == "same":
-            return ""
+            return "" if self.verdict == "same" else self.lent
         whole = sum(change.difference for change in self.causes.values())
         causes = [(n, c.difference) for n, c in self.causes.items() if c.difference * whole > 0]
         against = [(n, c.difference) for n, c in self.causes.items() if c.difference * whole < 0]
-        said = [_sum(_named(causes), self.unit)]
+        said = [self.lent] if self.lent else []
+        said.append(_sum(_named(causes), self.unit))
         if against and abs(min(d * math.copysign(1, whole) for _, d in against)) > 0.1 * abs(whole):
             said.append(f"against it {_sum(_named(against), self.unit)}")
         moved = [(each.node.split("+")[0], each.added.difference) for each in self.layers]

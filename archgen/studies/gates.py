@@ -124,7 +124,7 @@ def judged(found: StudyComparison, gates: Sequence[Gate], all_needed: bool) -> J
         for pair in each.pairs
         for gate in _stopping(pair, gates)
     )
-    idle = [why for each in found.against for why in _idle(each, gates, all_needed)]
+    idle = [why for each in found.against for why in _idle(found, each, gates, all_needed)]
     return Judgement(stopped, tuple(idle))
 
 
@@ -134,9 +134,11 @@ def _stopping(pair: Pair, gates: Sequence[Gate]) -> Sequence[Gate]:
     return found[:1] if pair.verdict == "lost" else found
 
 
-def _idle(each: Against, gates: Sequence[Gate], all_needed: bool) -> Iterable[str]:
+def _idle(
+    found: StudyComparison, each: Against, gates: Sequence[Gate], all_needed: bool
+) -> Iterable[str]:
     if not each.pairs:
-        return [f"{each.name}: no point of the baseline is in it"]
+        return [f"{each.name}: no point of the baseline is in it: {found.apart(each)}"]
     without = [gate.figure for gate in gates if not any(map(gate.judges, each.pairs))]
     if without and (all_needed or len(without) == len(gates)):
         return [f"{each.name}: no pair has {' or '.join(without)} on both sides"]

@@ -13,7 +13,7 @@ from host_only import HOST_ONLY, small_model
 import archgen
 from archgen.cli import compare as verb
 from archgen.cli.compare import Share, compare
-from archgen.cli.compare_report import gate_findings, gate_lines, lines
+from archgen.cli.compare_report import gate_findings, gate_lines, lines, pairs_table
 from archgen.cli.gates import Finding, annotation
 from archgen.cli.main import cli
 from archgen.outcomes.about import About
@@ -279,6 +279,93 @@ def test_machines_of_a_folder_are_sides_of_their_own(folders: tuple[str, str]) -
         compared(f"{whole}s:soma-edge", whole)
 
 
+def test_machines_that_are_equal_in_all_but_their_names_compare_as_one() -> None:
+    """A copy beside a machine is no second partner for it, in either study, nor are its layers
+    counted with those of the first."""
+    edge = load_arch("soma-edge")
+    copies = tuple(edge.model_copy(update={"name": name}) for name in ("a0", "b0"))
+    alone = Study((point("soma-edge"),), (edge,))
+    twice = Study((point("a0"), point("b0")), copies)
+    for first, second in ((alone, twice), (twice, alone)):
+        for on in (None, ["model", "batch"]):
+            found = compared(first, second, on=on)
+            assert [pair.verdict for pair in found.pairs] == ["same"]
+            assert [each.added.difference for each in found.pairs[0].layers] == [0, 0]
+            assert judged(found, usual_gates(0.0), True).stopped == ()
+    other = Study(twice.outcomes, (copies[0], copies[1].model_copy(update={"cores": 2})))
+    with pytest.raises(StudyError, match="study 2: there are several points with model=net"):
+        compared(alone, other, on=["model", "batch"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said", "shown"),
+    [
+        ({}, {"schedule_from": "s64"},
+         "runs another schedule, that of s64, not its own: the machine alone may not be the cause",
+         "own -> s64"),
+        ({"schedule_from": "s64"}, {"schedule_from": "s96"},
+         "runs another schedule, that of s96, not that of s64: the machine alone may not be the "
+         "cause", "s64 -> s96"),
+        ({"schedule_from": "s64"}, {"schedule_from": "s64"}, "both run the schedule of s64", "s64"),
+        ({"arch": "s64"}, {"schedule_from": "s64"}, "both run the schedule of s64", "own -> s64"),
+    ],
+)  # fmt: skip
+def test_a_schedule_that_was_lent_is_named(
+    before: dict[str, str], after: dict[str, str], said: str, shown: str
+) -> None:
+    """In the table, in the reason, in what a gate says and in the frame; also where a machine of
+    the same study has lent it."""
+    sides = (of(point(**before)), of(point(cycles=1500, **after)))  # type: ignore[arg-type]
+    found = compared(*sides, on=["model"])
+    [pair] = found.pairs
+    assert pair.lent == said
+    assert pair.why.startswith(f"{said}; computing +250 cycles")
+    table = pairs_table(found)
+    assert (table.columns[-1].header, next(iter(table.columns[-1].cells))) == (
+        "schedule from",
+        shown,
+    )
+    gates = judged(found, usual_gates(0.01), True)
+    assert gate_lines(found, gates)[0].endswith(f"(+50.00 %; allowed 1 %); {said}")
+    row = found.frame.iloc[0]
+    lenders = (before.get("schedule_from", ""), after.get("schedule_from", ""))
+    assert (row["schedule_from_before"], row["schedule_from_after"]) == lenders
+    lost = one(point(**before), point(status="does_not_fit", reason="needs 2"), on=["model"])  # type: ignore[arg-type]
+    assert lost.why.partition("; ")[2] == (
+        f"before by the schedule of {lenders[0]}" if lenders[0] else ""
+    )
+
+
+def test_own_schedules_are_not_spoken_of() -> None:
+    found = compared(of(point(schedule_from=None)), of(point(cycles=1500)))
+    assert found.pairs[0].why.startswith("computing +250 cycles")
+    assert [column.header for column in pairs_table(found).columns][-1] == "verdict"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ([point(fusion="none")], [point(fusion="line"), point(fusion="optimal")],
+         "fusion is none in study 1 and line, optimal in study 2 "
+         "(--on arch,model,batch compares them all the same)"),
+        ([point("edge", 1)], [point("server", 2)],
+         "arch is edge in study 1 and server in study 2; batch is 1 in study 1 and 2 in study 2 "
+         "(--on model compares them all the same)"),
+        ([point(batch=n) for n in range(1, 8)], [point(batch=16)],
+         "batch is 1, 2, 3, 4 and 3 more in study 1 and 16 in study 2 "
+         "(--on arch,model compares them all the same)"),
+        ([point("edge", 1), point("server", 2)], [point("edge", 2), point("server", 1)],
+         "each value is in both, but no point has all of them in both"),
+        ([point()], [], "study 2 has no points"),
+    ],
+)  # fmt: skip
+def test_studies_without_a_common_point_say_what_each_is_missing(
+    before: list[Outcome], after: list[Outcome], said: str
+) -> None:
+    found = compared(of(*before), of(*after))
+    assert lines(found)[-1] == f"no point is in both studies: {said}"
+
+
 def stopped(before: Outcome, after: Outcome, *words: str) -> list[str]:
     """What the gates `words` say of a pair."""
     found = compared(of(before), of(after))
@@ -309,7 +396,8 @@ def test_a_lost_result_is_stopped_once_by_any_gates() -> None:
 
 def test_gates_that_nothing_goes_through_say_so() -> None:
     assert stopped(point("edge"), point("server"), "latency") == [
-        "nothing compared: study 2: no point of the baseline is in it"
+        "nothing compared: study 2: no point of the baseline is in it: "
+        "arch is edge in study 1 and server in study 2"
     ]
     free = point(energy_mj=None)
     assert stopped(free, free, "latency", "energy") == [

@@ -259,9 +259,11 @@ def test_no_study_is_an_error_with_those_nearby(folder: Path) -> None:
         CliRunner().invoke(cli, ["results", str(folder.parent)], catch_exceptions=False)
 
 
-def test_brackets_in_a_reason_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brackets_and_colons_in_a_reason_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
     table = plain_table()
     table.add_column("reason")
     table.add_row("'y[n, c] = x[c]' is no window")
-    show([table], ["x[c]"])
-    assert "'y[n, c] = x[c]' is no window" in capsys.readouterr().out
+    show([table], ["x[c]", "only in out:a: a net"])
+    printed = capsys.readouterr().out
+    assert "'y[n, c] = x[c]' is no window" in printed
+    assert "only in out:a: a net" in printed
