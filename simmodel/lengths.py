@@ -143,6 +143,10 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
     open_ = [name for name in high if name not in found]
     if open_ and not wrong:
         wrong.append(f"no input says what {', '.join(open_)} is")
+        ports = [port.name for port in program.inputs]
+        strange = [f"{name!r}" for name in shapes if name not in ports]
+        if strange:
+            wrong.append(f"{', '.join(strange)} is no input, expected {', '.join(ports)}")
     if wrong:
         raise LengthError("; ".join(wrong))
     return {name: value for name, (value, _) in found.items()}

@@ -247,6 +247,10 @@ def test_lengths_follow_from_the_shapes_of_inputs() -> None:
             "dimension 0 of mask is 12, expected 19 less a multiple of 2",
         ),
         ({"x": (3, 4)}, "no input says what m is"),
+        (
+            {"x": (3, 4), "pst": (10, 4)},
+            "no input says what m is; 'pst' is no input, expected mask, x, past",
+        ),
     ],
 )
 def test_shapes_that_fit_no_lengths(shapes: dict[str, tuple[int, ...]], message: str) -> None:
