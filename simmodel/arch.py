@@ -381,8 +381,9 @@ class FrontEnd(Part):
     queue_depth: PositiveInt | dict[str, PositiveInt] = 8
     """Entries of each engine's queue: one number, or by engine name."""
     instruction_bytes: Bytes | None = None
-    """Size of one instruction, or of one word, for fetching and for the size of programs; default:
-    what `encoding` says, 16 B where there is none."""
+    """Size of one instruction, or with `bundle` of a word, however many are in it, for fetching
+    and for the size of programs; default: of each instruction what `encoding` says, 16 B where
+    there is none, and a word has the bytes of those in it."""
     fetch_bandwidth: Bandwidth | None = None
     """Default: never a limit."""
     loop_buffer: Bytes | None = None

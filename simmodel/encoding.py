@@ -5,7 +5,8 @@
 
 What is packed follows from the fields of the classes, how from the section `encoding` of a machine:
 widths, order, and numbers for names. Bits fill control words from the lowest on; bytes of a word
-lie lowest first. A machine without that section has instructions of one size, whatever they hold.
+lie lowest first. A machine without that section has instructions of one size, whatever they hold,
+or words of several (`instruction_bytes`); else a word has the bytes of all that are in it.
 This is the one owner of that size: fetching, metrics and the compiler's prices ask here.
 """
 
@@ -272,31 +273,35 @@ def _made(machine: _Same) -> Format:
 def fetched(arch: Arch, sites: Sequence[Site], beside: Sequence[bool]) -> list[int]:
     """Of each site, the bytes of its word up to and with it; `beside`: whether it is in the word of
     the one before."""
-    own = _format(arch)
-    if own is None:
-        return [arch.front_end.instruction_bytes or FIXED] * len(sites)
+    word, own = arch.front_end.instruction_bytes, _format(arch)
+    if word is not None:
+        return [word] * len(sites)
     found: list[int] = []
     for site, joins in zip(sites, beside, strict=True):
-        found.append(own.size(site.instruction) + (found[-1] if joins else 0))
+        size = FIXED if own is None else own.size(site.instruction)
+        found.append(size + (found[-1] if joins else 0))
     return found
 
 
 def program_bytes(program: Program, arch: Arch) -> int:
-    """Bytes of all instruction streams; each word of instructions and each loop counts once."""
+    """Bytes of all instruction streams; each loop counts once, and where words have a size of
+    their own, each word."""
     return sum(stream_bytes(stream, arch) for stream in program.cores)
 
 
 def stream_bytes(items: Sequence[Item], arch: Arch) -> int:
     """The same of one stream, or of the body of a loop."""
-    own = _format(arch)
+    word, own = arch.front_end.instruction_bytes, _format(arch)
+    if word is not None:
+        return word * words(items, arch.front_end.bundle)
     if own is None:
-        size = arch.front_end.instruction_bytes or FIXED
-        return size * words(items, arch.front_end.bundle)
+        return FIXED * words(items, 1)
     return sum(own.size(each) for each in commands(items))
 
 
 def typical_bytes(arch: Arch, form: str, rank: int) -> int:
-    """Bytes of an instruction of this form whose operands have `rank` dimensions."""
+    """Bytes of an instruction of this form whose operands have `rank` dimensions; of a word, where
+    these have a size of their own."""
     if _format(arch) is None:
         return arch.front_end.instruction_bytes or FIXED
     return _typical(_Same(arch), form, rank)

@@ -21,10 +21,12 @@ _WHERE = ("clock", "cores", "clusters")
 _OPERANDS = 3
 
 
-def instruction_bytes(arch: Arch) -> int:
-    """Bytes of one word of instructions, as fetched and as held in queues; of a packing with words
-    of several sizes, those of an addition in all dimensions that the vector engine walks."""
-    return typical_bytes(arch, "vector.binary.add", arch.vector.rank)
+def instruction_bytes(arch: Arch) -> float:
+    """Bytes of one instruction as fetched and as held in queues, its share of a full word where
+    words have a size of their own; of a packing with commands of several sizes, those of an
+    addition in all dimensions that the vector engine walks."""
+    size = typical_bytes(arch, "vector.binary.add", arch.vector.rank)
+    return size if arch.front_end.instruction_bytes is None else size / arch.front_end.bundle
 
 
 def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) -> Iterator[Term]:
@@ -37,22 +39,21 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
         logic.control(logic.gates(known.slot * slots * cores)),
     )  # fmt: skip
     size = instruction_bytes(arch)
-    rate = float(front.issue_width * size)
+    rate = slots * size
     if front.fetch_bandwidth is not None:
-        rate = max(size, front.fetch_bandwidth.at(arch.clock))
+        rate = max(size * front.bundle, front.fetch_bandwidth.at(arch.clock))
     bits = 8 * known.fetched * rate
     yield Term(
         "front_end", "fetch",
         ("front_end.fetch_bandwidth", "front_end.instruction_bytes", "front_end.issue_width",
-         *_WHERE),
+         "front_end.bundle", *_WHERE),
         f"{cores} cores x {known.fetched} x {rate:.4g} B",
         logic.control(logic.registers(bits * cores)),
     )  # fmt: skip
     if front.loop_buffer is not None:
         yield _loop_buffer(arch, front.loop_buffer, figures, source, logic)
     entries = sum(front.depth(engine) for engine in arch.engines())
-    # A word of several instructions has one of them for each queue.
-    each = 8 * size / front.bundle
+    each = 8 * size
     yield Term(
         "front_end", "queues",
         ("front_end.queue_depth", "front_end.instruction_bytes", "front_end.bundle", *_WHERE),
@@ -79,7 +80,8 @@ def front_end_terms(arch: Arch, figures: Figures, source: Source, logic: Logic) 
 
 def _loop_buffer(arch: Arch, size: int, figures: Figures, source: Source, logic: Logic) -> Term:
     """One memory a core, a word wide; registers with a choice where these are smaller."""
-    width, cores, fit = instruction_bytes(arch), arch.core_count, figures.area.sram
+    width = round(instruction_bytes(arch) * arch.front_end.bundle)
+    cores, fit = arch.core_count, figures.area.sram
     shape = Sram(max(size, width), width, node=arch.energy.node)
     memory = Range.within(source.sram(shape).area, fit.low, fit.high).times(cores)
     bits = 8 * size * cores
@@ -87,7 +89,7 @@ def _loop_buffer(arch: Arch, size: int, figures: Figures, source: Source, logic:
     small = registers.value < memory.value
     return Term(
         "front_end", "loop buffer",
-        ("front_end.loop_buffer", "front_end.instruction_bytes", *_WHERE),
+        ("front_end.loop_buffer", "front_end.instruction_bytes", "front_end.bundle", *_WHERE),
         f"{cores} cores x {show_bytes(size)} of {'registers' if small else 'memory'}",
         registers if small else memory,
     )  # fmt: skip

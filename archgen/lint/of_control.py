@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from archgen.energy.front_end import instruction_bytes
 from archgen.lint.product import Product
 from archgen.lint.subject import Check, Sight, Subject
 from simmodel.units import show_bytes
-
-_WORD = 16
-"""Bytes of an instruction where nothing else is said."""
 
 
 def _tokens_few(seen: Subject, limit: float) -> Iterator[Sight]:
@@ -36,13 +34,13 @@ def _fetch_slow(seen: Subject, limit: float) -> Iterator[Sight]:
     rate = arch.front_end.fetch_bandwidth
     if rate is None or not arch.matrix.present:
         return
-    size = arch.front_end.instruction_bytes or _WORD
+    size = instruction_bytes(arch)
     engines = len(arch.engines()) - 1  # the scalar unit has little to do
     fetched = engines * size / rate.at(arch.clock)
     cycles = Product.best(arch).cycles
     if fetched > limit * cycles:
         figure = (
-            f"{engines} instructions of {size} B, one for each engine, are fetched in "
+            f"{engines} instructions of {size:.4g} B, one for each engine, are fetched in "
             f"{fetched:,.0f} cycles; the array's longest takes {cycles:,}"
         )
         usual = f"{engines * size / cycles:,.3g} B/cycle at least"

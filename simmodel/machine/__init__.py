@@ -10,10 +10,10 @@ stands in tests/simmodel/test_laws.py.
     / fetch bandwidth). These bytes are instruction_bytes or, where a machine says instead how
     fields are packed (`encoding`), what the fields take. With `bundle` neighbours of different
     engines in straight-line code are one word: they are issued in one cycle, and intervals lie
-    between words. Where `loop_buffer` holds all bytes of a loop's body (words, and one command for
-    each loop inside), its turns but the first need no fetch. Fractions add up exactly; an
-    instruction is issued in the cycle that its time falls into (rounded down), and may start in
-    that cycle.
+    between words. A word has instruction_bytes, where stated, else the bytes of all in it. Where
+    `loop_buffer` holds all bytes of a loop's body (words, and one command for each loop inside),
+    its turns but the first need no fetch. Fractions add up exactly; an instruction is issued in
+    the cycle that its time falls into (rounded down), and may start in that cycle.
 3.  QUEUES. Each engine has a queue of `queue_depth` slots, the host one for the chip. An
     instruction takes a slot when it is issued and frees it when it starts. The front end waits for
     a slot with everything behind it; it goes on in the cycle in which the slot is freed, and

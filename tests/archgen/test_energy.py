@@ -177,6 +177,28 @@ def test_parts_of_the_table_added_up_by_hand() -> None:
     assert area.parts["other"].value == pytest.approx(0.27 * listed)
 
 
+def test_an_instruction_of_a_word_costs_its_slot() -> None:
+    """At 45 nm: 25 pJ for 4 bytes, as the root of their number; queues of 5 x 8 entries."""
+
+    def at(**front_end: Any) -> Costs:
+        slow = {"clock": "400 MHz", "front_end": {"sync": "interlock"} | front_end}
+        return costs_of(changed(slow, node=45))
+
+    alone, three, stated = at(), at(bundle=3), at(bundle=3, instruction_bytes=24)
+    assert alone.instruction.value == pytest.approx(45 + 25 * 2)
+    assert three.instruction == alone.instruction
+    assert stated.instruction.value == pytest.approx(45 + 25 * math.sqrt(2))
+    found = [{term.what: term.mm2.value for term in costs.area.terms if term.part == "front_end"}
+             for costs in (alone, three, stated)]  # fmt: skip
+    bit = 6.9e-6
+    assert [each["queues"] for each in found] == pytest.approx(
+        [40 * 128 * bit, 40 * 128 * bit, 40 * 64 * bit]
+    )
+    assert [each["fetch"] for each in found] == pytest.approx(
+        [2 * 16 * 8 * bit, 2 * 48 * 8 * bit, 2 * 24 * 8 * bit]
+    )
+
+
 def test_a_clock_beyond_what_the_node_gives_costs_area_and_energy() -> None:
     """At 40 nm a cycle of 2 ns asks for nothing; half of it for the mean of six units."""
 

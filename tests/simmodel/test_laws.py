@@ -37,10 +37,17 @@ def test_02_a_word_is_issued_as_one() -> None:
     stream = (load(160), relu(160), nop(10), store(160, at=KIB))
     three = machine(front_end={"bundle": 3})
     assert sorted(start for _, start, _ in spans(program(stream), three)) == [0, 0, 0, 1]
-    assert measured(stream, three) == 2 * 16
+    # Each has 16 bytes, or each word what is stated.
+    assert measured(stream, three) == 4 * 16
+    wide = machine(front_end={"bundle": 3, "instruction_bytes": 40})
+    assert measured(stream, wide) == 2 * 40
+    # 48 bytes of the first word at 6 B/cycle.
+    slow = machine(front_end={"bundle": 3, "fetch_bandwidth": "6 B/cycle"})
+    assert sorted(start for _, start, _ in spans(program(stream), slow)) == [0, 0, 0, 8]
     # An engine has one place in a word: [load] [load vector], and a loop begins another.
     twice = (load(16), load(16), relu(16), Loop("i", 2, (nop(1), store(16, at=KIB))), nop(1))
-    assert measured(twice, three) == (2 + 1 + 1 + 1) * 16
+    assert measured(twice, three) == (3 + 1 + 2 + 1) * 16
+    assert measured(twice, wide) == (2 + 1 + 1 + 1) * 40
     starts = {name: start for name, start, _ in spans(program(twice[:3]), three)}
     assert starts == {"load": 1, "vector": 1}
     # A full queue holds up the rest of its word: the queue of one is free at 10.
