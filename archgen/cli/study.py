@@ -236,6 +236,7 @@ def _changed(load: Workload, said: Mapping[str, Any]) -> Iterator[Workload]:
             ranges=shape.ranges,
             roles=tuple(sorted(roles.items())),
             calibration=said.get("calibration", load.calibration),
+            samples_place="" if "calibration" in said else load.samples_place,
         )
 
 

@@ -91,7 +91,7 @@ def load_exploration(given: Given) -> Exploration:
     file, maker = _opened(given)
     asked = file.explore
     if asked is None:
-        _refuse(maker, "explore", file.sensitivity is not None)
+        _refuse(maker, file, "explore")
     design, base, extends = _base(file, maker)
     reader = _Section(maker, base, design.machines[0].arch, "explore")
     parameters = [reader.parameter(name, value) for name, value in asked.parameters.items()]
@@ -109,7 +109,7 @@ def load_surroundings(given: Given) -> Surroundings:
     file, maker = _opened(given)
     asked = file.sensitivity
     if asked is None:
-        _refuse(maker, "sensitivity", file.explore is not None)
+        _refuse(maker, file, "sensitivity")
     design, base, _ = _base(file, maker)
     reader = _Section(maker, base, design.machines[0].arch, "sensitivity")
     around = [reader.around(name, value, asked) for name, value in asked.parameters.items()]
@@ -125,12 +125,14 @@ def _opened(given: Given) -> tuple[StudyFile, Maker]:
     return opened(given if isinstance(given, Mapping) else Path(given))
 
 
-def _refuse(maker: Maker, section: str, other: bool) -> NoReturn:
-    """There is no `section`; `other`: whether there is the one for the other verb."""
-    wrong = {"explore": "sensitivity", "sensitivity": "explore"}[section]
-    hint = f"; `archgen {wrong}` is what this file is for" if other else ""
-    maker.say((), [f"missing key {section!r}, expected a mapping with parameters{hint}"])
-    maker.refuse()
+def _refuse(maker: Maker, file: StudyFile, section: str) -> NoReturn:
+    """There is no `section`, or nothing of it can be read."""
+    if find(maker.tree, (section,)) is None:
+        other = {"explore": "sensitivity", "sensitivity": "explore"}[section]
+        known = getattr(file, other) is not None
+        hint = f"; `archgen {other}` is what this file is for" if known else ""
+        maker.say((), [f"missing key {section!r}, expected a mapping with parameters{hint}"])
+    maker.refuse(maker.design(file))
 
 
 def _base(file: StudyFile, maker: Maker) -> tuple[Design, Table, str]:

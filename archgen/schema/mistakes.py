@@ -6,11 +6,13 @@ Everything that reads files reports through these, so that one run shows every m
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 _START = 4
 """Letters by which words begin alike."""
+_PLACE = re.compile(r"(.+?):(\d+):(\d+): ")
 Path = tuple[str | int, ...]
 """Keys and list indices from the top of a file to one of its values."""
 
@@ -45,6 +47,16 @@ class ArchError(ValueError):
     def __init__(self, mistakes: Iterable[Mistake]) -> None:
         self.mistakes: list[Mistake] = sorted(set(mistakes))
         super().__init__("\n".join(map(str, self.mistakes)))
+
+
+def in_order(said: Iterable[str]) -> list[str]:
+    """Mistakes in words, each once: of each file by their places, those without a place last."""
+
+    def place(text: str) -> tuple[str, int, int]:
+        form = _PLACE.match(text)
+        return (form[1], int(form[2]), int(form[3])) if form else ("\U0010ffff", 0, 0)
+
+    return sorted(dict.fromkeys(said), key=place)
 
 
 def dotted(path: Path, root: str = "arch") -> str:

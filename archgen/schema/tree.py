@@ -133,13 +133,20 @@ def broken_paths(node: Node, path: Path = ()) -> Iterator[Path]:
             yield from broken_paths(item, (*path, index))
 
 
-def without(node: Node, path: Path) -> Node:
-    """`node` less what stands at `path` (list items stay; their list goes)."""
-    if not isinstance(node, Table) or not path or str(path[0]) not in node.entries:
+def without(node: Node, path: Path, into_lists: bool = False) -> Node:
+    """`node` less what stands at `path`. List items stay, as their indices count: the list goes
+    that one of them is in; without `into_lists` also where only a part of one is meant."""
+    below = child(node, path[0]) if path else None
+    if below is None:
         return node
-    key = str(path[0])
+    inside = len(path) > 2 if into_lists and isinstance(below, Row) else isinstance(below, Table)
+    left = without(below, path[1:], into_lists) if inside and len(path) > 1 else None
+    if isinstance(node, Row):
+        kept = left if left is not None else below
+        return Row(node.at, tuple(kept if item is below else item for item in node.items))
+    assert isinstance(node, Table)
     entries = dict(node.entries)
-    entry = entries.pop(key)
-    if len(path) > 1 and isinstance(entry.node, Table):
-        entries[key] = Entry(entry.key_at, without(entry.node, path[1:]))
+    entry = entries.pop(str(path[0]))
+    if left is not None:
+        entries[str(path[0])] = Entry(entry.key_at, left)
     return Table(node.at, entries)

@@ -25,7 +25,7 @@ from archgen.process.guard import Bounds, guarded
 from archgen.process.steps import step
 from archgen.scheduling import DEFAULT, Scheduling, choices
 from archgen.schema.load import Loaded, load_files
-from archgen.schema.mistakes import guess, listed
+from archgen.schema.mistakes import guess, in_order, listed
 from archgen.schema.variants import Variant
 from archgen.studies.options import Item, Named, Several, StudyOptions
 from archgen.studies.prepare import load_calibration
@@ -65,6 +65,8 @@ class Workload:
     """Dimensions that are known only when the program runs."""
     place: str = field(default="", compare=False)
     """Where it is asked for: `study.yaml:4:5: study.models[0]`; empty: in a call or command."""
+    samples_place: str = field(default="", compare=False)
+    """Where its calibration is, likewise."""
 
     def wrong(self, mistake: object) -> str:
         """What is wrong with it, and where."""
@@ -231,7 +233,10 @@ def _no_samples(workloads: Sequence[Workload]) -> list[str]:
         try:
             load_calibration(workload.calibration)
         except ModelError as mistake:
-            found[workload.wrong(mistake)] = None
+            said = (
+                f"{workload.samples_place}: {mistake}" if workload.samples_place else str(mistake)
+            )
+            found[said] = None
     return list(found)
 
 
@@ -264,7 +269,7 @@ def wrong_besides(design: Design) -> list[str]:
     """What is wrong with networks and options of a design whose machines or schedules are not
     what was asked for: what only those could tell is not said."""
     _, mistakes = _contents(design.workloads, design.timeout)
-    doubtful = ("arch.", "pass.")
+    doubtful = (FIELD, "pass.", DIMENSION, BUCKET)
     asked = {name: name.startswith(doubtful) for _, pattern in _filters(design) for name in pattern}
     known = _columns(design) | {name for name, doubted in asked.items() if doubted}
     samples = _no_samples(design.workloads)
@@ -281,7 +286,7 @@ def points(design: Design, contents: Contents | None = None) -> list[Point]:
     try:
         contents = contents_of(design) if contents is None else contents
     except StudyError as mistake:
-        raise StudyError([*mistake.mistakes, *unknown]) from None
+        raise StudyError(in_order([*mistake.mistakes, *unknown])) from None
     if unknown:
         raise StudyError(unknown)
     found = [

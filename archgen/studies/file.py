@@ -25,14 +25,16 @@ from pydantic_core import core_schema
 
 from archgen.models.extents import extents
 from archgen.schema.mistakes import Mistake
-from archgen.schema.record import Reader
+from archgen.schema.record import Reader, distinct, existing
 from archgen.schema.source import STUDY, read_tree
-from archgen.schema.tree import Table, plain
+from archgen.schema.tree import Table, plain, without
 from archgen.schema.view import View
 from archgen.studies.sections import Explore, Sensitivity
 from simmodel.part import ElementType, Part
 
 Item = TypeVar("Item")
+_ROUNDS = 4
+"""In which what is wrong with a file is left out: more where one part depends on another."""
 
 
 class _Several:
@@ -173,20 +175,43 @@ def reader() -> Reader[StudyFile]:
     return Reader(StudyFile, View(StudyFile.model_json_schema(by_alias=True)), STUDY.root, _MEANT)
 
 
+class _Rest(StudyFile):
+    """A study file less what is wrong with it, so that machines and networks may be gone."""
+
+    archs: Several[str | Machines] = ()
+    models: Several[str | Network] = ()
+
+
 def read_study(path: Path, shown: str) -> tuple[StudyFile | None, Table | None, list[Mistake]]:
-    """The study in the file `path`, its tree, and everything that is wrong with it."""
+    """The study in the file `path`, less everything that is wrong with it, its tree, and what that
+    is; no study where nothing can be read."""
     tree, mistakes = read_tree(path, shown, STUDY)
     if tree is None:
         return None, None, mistakes
     found, more = checked(tree)
-    mistakes += more
-    return (found if not mistakes else None), tree, mistakes
+    return found, tree, mistakes + more
 
 
-def checked(tree: Table) -> tuple[StudyFile | None, list[Mistake]]:
-    """The study in `tree`, or everything that is wrong with it."""
+def checked(tree: Table) -> tuple[StudyFile, list[Mistake]]:
+    """The study in `tree`, less everything that is wrong with it, and what that is."""
     found, errors = reader().attempt(plain(tree))
-    return found, ([] if found is not None else reader().said(tree, errors))
+    if found is not None:
+        return found, []
+    said = reader().said(tree, errors)
+    rest, left = Reader(_Rest, reader().view, STUDY.root), tree
+    for _ in range(_ROUNDS):
+        for error in distinct(left, errors):
+            kept = without(left, existing(left, error["loc"]), into_lists=True)
+            assert isinstance(kept, Table)
+            left = kept
+        found, errors = rest.attempt(plain(left))
+        if found is not None:
+            return found, said
+    return _Rest(), said
+
+
+_TELLING = {"models", "archs", "batches", "compiler", "explore", "sensitivity", "networks"}
+"""Keys by which a file is meant as a study, some of them by mistake."""
 
 
 def is_study(path: Path) -> bool:
@@ -195,4 +220,4 @@ def is_study(path: Path) -> bool:
         tree, _ = read_tree(path, str(path), STUDY)
     except OSError:
         return False
-    return tree is not None and bool({"models", "archs"} & set(tree.entries))
+    return tree is not None and not _TELLING.isdisjoint(tree.entries)

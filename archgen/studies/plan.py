@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -19,7 +19,7 @@ from archgen.knobs import combinations_of
 from archgen.models.extents import extents, shapes
 from archgen.scheduling import Scheduling, choices
 from archgen.schema.load import load_files
-from archgen.schema.mistakes import Mistake, dotted
+from archgen.schema.mistakes import Mistake, dotted, in_order
 from archgen.schema.mistakes import Path as TreePath
 from archgen.schema.shipped import locate
 from archgen.schema.source import STUDY
@@ -63,9 +63,10 @@ def load_study(path: Path) -> Design:
 
 
 def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
-    """A study file, or what one would hold, and who resolves what it names.
+    """A study file, or what one would hold, less what is wrong with it by itself, and who resolves
+    what it names and knows what that is.
 
-    Raises StudyError with every mistake of the file by itself.
+    Raises StudyError where nothing of it can be read.
     """
     if isinstance(given, Path):
         file, tree, mistakes = read_study(given, str(given))
@@ -75,16 +76,21 @@ def opened(given: Path | Mapping[str, Any]) -> tuple[StudyFile, Maker]:
         file, mistakes = checked(tree)
         text = json.dumps(plain(tree), indent=1)
     if file is None or tree is None:
-        raise StudyError(map(str, sorted(set(mistakes))))
-    return file, Maker(given if isinstance(given, Path) else Path("study"), tree, text)
+        raise StudyError(map(str, mistakes))
+    return file, Maker(given if isinstance(given, Path) else Path("study"), tree, text, mistakes)
 
 
 class Maker:
-    """Resolves the parts of one file and collects what is wrong with them."""
+    """Resolves the parts of one file and collects what is wrong with them.
 
-    def __init__(self, path: Path, tree: Table, text: str) -> None:
+    Where `mistakes` are known already, parts of the file are missing: what may follow from that is
+    no further mistake.
+    """
+
+    def __init__(self, path: Path, tree: Table, text: str, mistakes: Sequence[Mistake]) -> None:
         self.path, self.tree, self.text = path, tree, text
-        self.mistakes: list[Mistake] = []
+        self.mistakes = [*mistakes]
+        self.whole = not mistakes
 
     def check(self, design: Design) -> None:
         """Raises StudyError where anything is wrong."""
@@ -94,7 +100,7 @@ class Maker:
     def refuse(self, design: Design | None = None) -> NoReturn:
         """Raises StudyError with everything that is wrong, also with the rest of `design`."""
         besides = [] if design is None else wrong_besides(design)
-        raise StudyError([*map(str, sorted(set(self.mistakes))), *besides])
+        raise StudyError(in_order([*map(str, sorted(set(self.mistakes))), *besides]))
 
     def design(self, file: StudyFile) -> Design:
         """The machines, networks and options."""
@@ -155,6 +161,8 @@ class Maker:
 
     def _distinct(self, before: list[Variant], found: list[Variant], path: TreePath) -> None:
         """Names have to tell machines apart."""
+        if not self.whole:
+            return
         templated = find(self.tree, (*path, "name")) is not None
         hint = "; `name` has to tell them apart, by fields such as {cores}" if templated else ""
         known = set(twice(before))
@@ -192,6 +200,8 @@ class Maker:
 
     def base(self, file: StudyFile) -> tuple[Table, str] | None:
         """The tree of the only machine of a file, and the file that it extends."""
+        if not file.archs:
+            return None
         entry = file.archs[0]
         family = entry if isinstance(entry, Machines) else Machines(extends=entry)
         if len(file.archs) > 1 or family.sweep or family.cases:
@@ -233,7 +243,7 @@ class Maker:
             said = f"{size:,} machines are more than {MOST:,}; give fewer values"
             self.say((*path, "sweep"), [f"{said}, or search them with `archgen explore`"])
             return
-        whole = all(swept.values())  # otherwise what else is wrong is still found
+        whole = self.whole and all(swept.values())  # otherwise what else is wrong is still found
         template = entry.name if whole else None
         for choice in combinations({f: row for f, row in swept.items() if row}, cases):
             made, wrong = variant(base, choice, template, common)
@@ -287,6 +297,7 @@ class Maker:
                 os.path.normpath(self.path.parent / given) if given else None,
                 shape.ranges,
                 self._place(path),
+                self._place((*path, "calibration") if network.calibration else ("calibration",)),
             )
 
     def _extensions(self, file: StudyFile) -> Iterator[Extension]:
