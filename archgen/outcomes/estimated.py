@@ -2,7 +2,8 @@
 
 The one idea: estimates are off mostly one way, so an estimate is compared with estimates. Where a
 study has any, comparisons are of what was estimated of every point, also of those that were run
-since; what these runs gave stands beside it (`ran.latency_ms`).
+since; what these runs gave stands beside it (`ran.latency_ms`). Where estimates are equal, runs
+decide: a point that ran comes before one that did not, and of two that ran the better run.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _TIMES = ("latency_ms", "latency_cycles", "latency_area")
 _RATES = ("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
           "throughput_high_per_mm2")  # fmt: skip
 """What grows with the time of a point, and what falls."""
+_DIGITS = 12
 
 
 def has_figures(row: Record) -> bool:
@@ -36,6 +38,11 @@ def runs(frame: Frame) -> Frame:
     return frame[frame["status"] != ESTIMATED] if is_estimated(frame) else frame
 
 
+def runs_first(frame: Frame) -> Frame:
+    """`frame` with what was only estimated after all else."""
+    return frame.sort_values("status", key=lambda held: held.eq(ESTIMATED), kind="stable")
+
+
 def like_with_like(frame: Frame) -> Frame:
     """`frame` as its points are compared: where some are estimated, with the estimate of every
     point, and without figures that runs alone have. `run_of` says what a run gave."""
@@ -51,8 +58,26 @@ def like_with_like(frame: Frame) -> Frame:
     for name in (name for name in (*_TIMES, *_RATES) if name in made):
         given = frame[name].astype("float64")
         made[f"{_RAN}{name}"] = given.where(ran)
-        made[name] = given / longer if name in _TIMES else given * longer
+        scaled = given / longer if name in _TIMES else given * longer
+        made[name] = scaled.map(_rounded)
     return made
+
+
+def by_merit(frame: Frame, name: str, rising: bool = True) -> Frame:
+    """The rows of a frame of `like_with_like` in order of a column; where that is equal those that
+    ran first, by what their runs gave."""
+    keys = frame[["status", name]].set_axis(["status", "value"], axis=1)
+    keys["run"] = frame.get(f"{_RAN}{name}")
+    keys["guess"] = keys["status"].eq(ESTIMATED)
+    order = keys.sort_values(
+        ["value", "guess", "run"], ascending=[rising, True, rising], kind="stable"
+    )
+    return frame.loc[order.index]
+
+
+def _rounded(value: float) -> float:
+    """To as many digits as a quotient of estimates keeps, so that equal ones stay equal."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def run_of(row: Record) -> Record | None:

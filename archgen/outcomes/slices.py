@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from archgen.outcomes.axes import Axis, Value, workload
+from archgen.outcomes.estimated import ESTIMATED, has_figures
 from archgen.outcomes.frame import Record
 
 Place = tuple[Value | None, ...]
@@ -51,7 +52,8 @@ def moved(rows: Sequence[Record], axes: Sequence[Axis]) -> list[list[Axis]]:
 
 def slices(rows: Sequence[Record], axes: Sequence[Axis], along: Sequence[Axis]) -> list[Slice]:
     """The slices of `rows` along some of their `axes`, of two places and more; those with most
-    places first, and for as many in order of appearance. Of points at one place the first counts.
+    places first, and for as many in order of appearance. Of points at one place the first that has
+    figures counts, before one that was only estimated one that ran.
     """
     others = [axis for axis in axes if axis not in along]
     found: dict[Key, dict[Place, Record]] = {}
@@ -59,13 +61,19 @@ def slices(rows: Sequence[Record], axes: Sequence[Axis], along: Sequence[Axis]) 
         place = tuple(axis.value(row) for axis in along)
         if None not in place:
             key = (workload(row, axes), *(axis.value(row) for axis in others))
-            found.setdefault(key, {}).setdefault(place, row)
+            own = found.setdefault(key, {})
+            own[place] = max(own.get(place, row), row, key=_known)
     made = [
         Slice(str(key[0]), _fixed(others, key[1:]), _in_order(places, along))
         for key, places in found.items()
         if all(len({at[n] for at in places}) > 1 for n in range(len(along)))
     ]
     return sorted(made, key=lambda each: -len(each.rows))
+
+
+def _known(row: Record) -> tuple[bool, bool]:
+    """How well it is known what a point does."""
+    return has_figures(row), row["status"] != ESTIMATED
 
 
 def _fixed(others: Sequence[Axis], values: Place) -> tuple[tuple[Axis, Value], ...]:

@@ -18,7 +18,13 @@ from matplotlib.figure import Figure
 
 from archgen.files import write_atomically, write_text
 from archgen.outcomes.axes import FAMILY, MACHINE, Axis, axes, workload
-from archgen.outcomes.estimated import has_figures, is_estimated, like_with_like, runs
+from archgen.outcomes.estimated import (
+    by_merit,
+    has_figures,
+    is_estimated,
+    like_with_like,
+    runs,
+)
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.outcomes.point import DIMENSION
 from archgen.outcomes.slices import moved
@@ -104,19 +110,22 @@ def overview_figures(
 
 def _counted(figures: Named, shown: Frame, every: Frame) -> Named:
     """`figures` of the points in `shown`, whose titles say of how many these are the quickest."""
+    drawn, known = (sum(map(has_figures, records(own))) for own in (shown, every))
+    noun = " estimates" if is_estimated(every) else ""
     for name, figure in figures:
-        if len(shown) < len(every):
-            title(figure, f"{figure.get_suptitle()}: the {len(shown)} quickest of {len(every)}")
+        if drawn < known:
+            title(figure, f"{figure.get_suptitle()}: the {drawn} quickest of {known}{noun}")
         yield name, figure
 
 
 def quickest(frame: Frame) -> Frame:
     """As many points as a figure has rows for: of many those that are quickest among the points of
-    their network, in the order of the study."""
+    their network, of equals those that ran, in the order of the study."""
     if len(frame) <= MOST_ROWS:
         return frame
-    networks = [workload(row) for row in records(frame)]
-    place = frame.groupby(networks)["latency_ms"].rank(method="first")
+    ordered = by_merit(frame, "latency_ms")
+    networks = [workload(row) for row in records(ordered)]
+    place = ordered.groupby(networks).cumcount()
     kept = place.sort_values(kind="stable").index[:MOST_ROWS]
     return frame[frame.index.isin(kept)]
 

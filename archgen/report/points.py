@@ -123,10 +123,14 @@ def workloads(points: Iterable[PointView]) -> list[str]:
 
 
 def best_by_workload(points: Iterable[PointView]) -> dict[str, PointView]:
-    """The fastest result of each workload that has any."""
+    """The fastest result of each workload that has any; of equal estimates the best that ran."""
     found: dict[str, PointView] = {}
     for point in points:
         best = found.get(point.workload)
-        if point.done and (best is None or point.time < best.time):
+        if point.done and (best is None or _place(point) < _place(best)):
             found[point.workload] = point
     return found
+
+
+def _place(point: PointView) -> tuple[float, bool, float]:
+    return point.time, point.is_guess, point.get("latency_ms")

@@ -2,7 +2,7 @@
 
 The one idea: ratios are averaged geometrically over the workloads that both a machine and the
 baseline have results for, each at its best choice; a machine that lacks a workload comes after
-those that have it, whatever its speed.
+those that have it, whatever its speed. Of machines with equal estimates those that ran come first.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from archgen.report.points import PointView, best_by_workload
 from archgen.report.words import geometric_mean
 from simmodel.arch import Arch
+
+_DIGITS = 9
+"""Behind the point of a ratio, so that quotients of equal estimates are equal."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,11 @@ class Standing:
         """Of the machine."""
         return self.arch.name
 
+    @property
+    def has_run(self) -> bool:
+        """Whether its best of every workload was simulated."""
+        return all(point.has_run for point in self.best.values())
+
 
 @dataclass(frozen=True)
 class Ranking:
@@ -61,7 +69,7 @@ class Ranking:
         able = [standing for standing in self.ranked if math.isfinite(value(standing))]
         least = min((standing.missing for standing in able), default=0)
         full = [standing for standing in able if standing.missing == least]
-        return max(full, key=value, default=None)
+        return max(full, key=lambda each: (round(value(each), _DIGITS), each.has_run), default=None)
 
 
 def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
@@ -81,9 +89,11 @@ def rank(points: Sequence[PointView], archs: Iterable[Arch]) -> Ranking:
     return Ranking(tuple(standings), baseline, names)
 
 
-def _order(standing: Standing) -> tuple[int, float]:
+def _order(standing: Standing) -> tuple[int, float, bool, float]:
     # Means over fewer workloads are not comparable, so those come last however quick they are.
-    return standing.missing, -standing.speed if math.isfinite(standing.speed) else math.inf
+    speed = -round(standing.speed, _DIGITS) if math.isfinite(standing.speed) else math.inf
+    own = geometric_mean([point.get("latency_ms") for point in standing.best.values()])
+    return standing.missing, speed, not standing.has_run, own
 
 
 def _standing(

@@ -2,7 +2,7 @@
 
 The one idea: columns are named as in conditions (`archgen.studies.query`), and only results count:
 points that ran or were estimated, and whose outputs were not found wrong. They are chosen like with
-like (`archgen.outcomes.estimated`).
+like, and of equal ones those that ran (`archgen.outcomes.estimated`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 from archgen.outcomes import fronts
 from archgen.outcomes.axes import Axis, axes, workload
 from archgen.outcomes.columns import MORE_IS_BETTER
-from archgen.outcomes.estimated import ESTIMATED, has_figures, like_with_like, runs
+from archgen.outcomes.estimated import ESTIMATED, by_merit, has_figures, like_with_like, runs
 from archgen.outcomes.frame import Frame, is_wrong, number, records
 from archgen.studies.query import known_column, known_columns
 from simmodel.arch import Arch
@@ -34,9 +34,8 @@ def best(frame: Frame, by: str, count: int = 1) -> Frame:
     rows = _compared(frame, [name])
     loads = [workload(row) for row in records(rows)]
     places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
-    ordered = rows.assign(_load=[places[load] for load in loads]).sort_values(
-        name, ascending=name not in MORE_IS_BETTER, kind="stable"
-    )
+    placed = rows.assign(_load=[places[load] for load in loads])
+    ordered = by_merit(placed, name, rising=name not in MORE_IS_BETTER)
     found = ordered.groupby("_load", sort=False).head(count)
     return frame.loc[found.sort_values("_load", kind="stable").index]
 

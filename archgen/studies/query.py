@@ -16,7 +16,7 @@ import pandas as pd
 
 from archgen.outcomes.axes import axis_of
 from archgen.outcomes.conditions import ORDERS, amount, split_condition
-from archgen.outcomes.estimated import ESTIMATED
+from archgen.outcomes.estimated import runs_first
 from archgen.outcomes.figures import SHORT
 from archgen.schema.mistakes import guess, listed
 from archgen.studies.design import StudyError
@@ -94,8 +94,7 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     rising = [not name.startswith("-") for name in names]
     if not columns:
         return frame
-    found = frame.sort_values(columns, ascending=rising, kind="stable")
-    return found.sort_values("status", key=lambda held: held.eq(ESTIMATED), kind="stable")
+    return runs_first(frame.sort_values(columns, ascending=rising, kind="stable"))
 
 
 def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.Series:

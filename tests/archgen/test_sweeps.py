@@ -140,6 +140,16 @@ def test_of_many_points_the_quickest_of_each_network_have_rows() -> None:
     assert quickest(shown) is shown
 
 
+def test_what_has_no_result_is_not_counted_among_the_quickest() -> None:
+    frame, archs = study(SIZES, [1.0, 2.0, 4.0, 8.0, 16.0], [16], ("a", "b"))
+    frame.loc[[0, 5], ["status", "latency_ms"]] = ["does_not_fit", math.nan]
+    titles = {name: figure.get_suptitle() for name, figure in overview_figures(frame, archs)}
+    assert titles["energy"].endswith(": the 32 quickest of 38")
+    frame.loc[8:, ["status", "latency_ms"]] = ["does_not_fit", math.nan]
+    titles = {name: figure.get_suptitle() for name, figure in overview_figures(frame, archs)}
+    assert titles["energy"] == "Energy of one inference", "all six are there"
+
+
 def test_a_point_without_a_result_is_a_cross_and_no_part_of_the_line() -> None:
     frame, archs = study(SIZES, [4.0], [16])
     frame.loc[0, ["status", "latency_ms"]] = ["does_not_fit", math.nan]
