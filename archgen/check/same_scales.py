@@ -71,7 +71,9 @@ def _real(node: onnx.NodeProto, held: dict[str, onnx.TensorProto]) -> tuple[Arra
         return None
     data, scale, *zero = (numpy_helper.to_array(held[name]) for name in node.input)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    if scale.ndim == 1 and data.ndim:
+    if scale.size == 1:  # by tensor, also where it is a list of one, as of a single channel
+        scale, zero = scale.reshape(()), [each.reshape(()) for each in zero]
+    elif scale.ndim == 1 and data.ndim:
         if scale.size != data.shape[axis]:
             return None
         along = [1] * data.ndim

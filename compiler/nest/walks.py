@@ -1,7 +1,8 @@
 """Who walks positions of a tensor in steps of more than one, at several lengths.
 
-The one idea: between two windows lie as many positions as a loop's factor in an access says, and of
-what the host computes, as its operators' strides say.
+The one idea: between two windows lie as many positions as a loop's factor in an access says, as a
+view's strides say beside those of what it is a view of, and of what the host computes, as its
+operators' strides say.
 """
 
 from __future__ import annotations
@@ -31,9 +32,30 @@ def walks(graphs: Mapping[Point, NestGraph], edge: Point) -> Iterator[Walk]:
     """Those along dimensions that differ, in the order of operators."""
     for number, step in enumerate(graphs[edge].steps):
         if isinstance(step, Nest):
+            for access in step.operands:
+                yield from _of_view(graphs, edge, access.tensor)
             yield from _of_nest(graphs, edge, number)
         else:
+            for name in step.inputs:
+                yield from _of_view(graphs, edge, name)
             yield from _of_host(graphs, step)
+
+
+def _of_view(graphs: Mapping[Point, NestGraph], edge: Point, name: str) -> Iterator[Walk]:
+    """Of every so many positions of a tensor that are another one, as `Slice` with steps picks."""
+    view = graphs[edge].tensors[name]
+    for whole in graphs[edge].tensors.values():
+        if whole.storage.buffer != view.storage.buffer or len(whole.shape) != len(view.shape):
+            continue
+        apart = zip(whole.storage.strides, view.storage.strides, strict=True)
+        steps = [(a, v // w) for a, (w, v) in enumerate(apart) if w and v > w and v % w == 0]
+        for axis, step in steps:
+            windows = {point: graph.tensors[name].shape[axis] for point, graph in graphs.items()}
+            positions = {
+                point: graph.tensors[whole.name].shape[axis] for point, graph in graphs.items()
+            }
+            if len({*positions.values()}) > 1:
+                yield Walk(windows, positions, step, bordered=False)
 
 
 def _of_nest(graphs: Mapping[Point, NestGraph], edge: Point, number: int) -> Iterator[Walk]:

@@ -75,6 +75,15 @@ def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:
     assert with_scales_of(edge, differs) == differs
 
 
+def test_a_list_of_one_scale_is_of_the_whole_constant() -> None:
+    """As ONNX Runtime writes it for the bias of a single channel, beside the usual axis 1."""
+    held = {"c": np.array([16], np.int8), "c_scale": np.array([0.5], "f4")}
+    node = helper.make_node("DequantizeLinear", [*held], ["y"])
+    tensors = [numpy_helper.from_array(values, name) for name, values in held.items()]
+    net = helper.make_model(helper.make_graph([node], "g", [], [], tensors))
+    assert with_scales_of(net, net) == net
+
+
 def test_what_follows_from_a_length_is_known_at_each() -> None:
     family = open_family(GPT2, None, {}, {"past": Range(1, 12)}, {})
     table = next(t for t in family.edge.proto.graph.initializer if t.name == "wpe.weight")

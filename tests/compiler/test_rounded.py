@@ -104,6 +104,42 @@ def test_branches_that_meet_again_share_a_register() -> None:
     assert graph.tensors["y"].counts == (None, None, Count(0, (("n/2", 1),)))
 
 
+@pytest.mark.parametrize(
+    ("first", "step", "low", "shares"),
+    [(0, 2, 1, ["n/2"]), (1, 3, 2, ["n-1/3"]), (2, 2, 3, ["n-2/2"])],
+)
+def test_every_so_many_positions_are_a_share(
+    first: int, step: int, low: int, shares: list[str]
+) -> None:
+    nodes = [
+        node("Slice", "x from end axes steps", "part"),
+        node("MaxPool", "part", kernel_shape=[3], pads=[1, 1]),
+    ]
+    numbers = {"from": first, "end": 2**31, "axes": 2, "steps": step}
+    given = {name: np.array([number]) for name, number in numbers.items()}
+    make = one(lambda n: nodes, lambda n: [value("x", 1, 2, n)], lambda n: given)
+    graph = for_lengths(make, (Register("n", low, 30),), run_node)
+    assert [register.name for register in graph.registers[1:]] == shares
+    for n in range(low, 31):
+        x = np.random.default_rng(n).normal(size=(1, 2, n)).astype("f4")
+        ours = run(at_length(graph, {"n": n}), {"x": x})["y"]
+        np.testing.assert_array_equal(ours, run(make({"n": n}), {"x": x})["y"])
+
+
+def test_steps_through_what_windows_left_are_rounded_once() -> None:
+    pool = {"kernel_shape": [2], "strides": [2], "pads": [0, 1]}
+    nodes = [
+        node("MaxPool", "x", "half", **pool), node("Slice", "half from end axes steps", "sixth"),
+        node("Relu", "sixth"),
+    ]  # fmt: skip
+    numbers = {"from": 0, "end": 2**31, "axes": 2, "steps": 3}
+    given = {name: np.array([number]) for name, number in numbers.items()}
+    make = one(lambda n: nodes, lambda n: [value("x", 1, 2, n)], lambda n: given)
+    graph = for_lengths(make, (Register("n", 1, 30),), run_node)
+    assert [register.name for register in graph.registers[1:]] == ["n/2", "n/6"]
+    assert graph.tensors["y"].counts == (None, None, Count(0, (("n/6", 1),)))
+
+
 def test_windows_of_two_lengths_one_behind_the_other() -> None:
     def make(values: Mapping[str, int]) -> NestGraph:
         nodes: list[onnx.NodeProto] = [
