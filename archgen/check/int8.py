@@ -17,20 +17,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 import onnxruntime
 from numpy.typing import NDArray
-from onnx import numpy_helper, version_converter
-from onnxruntime.quantization import (
-    CalibrationDataReader,
-    QuantFormat,
-    QuantType,
-    quantize_static,
-)
+from onnx import version_converter
+from onnxruntime.quantization import QDQQuantizer, QuantType
+from onnxruntime.quantization.calibrate import TensorsData
 
+from archgen.check.folded import folded
 from archgen.check.no_scale import touched, without_scale
 from archgen.check.quantized_parts import (
     MOVEMENT,
@@ -38,22 +35,20 @@ from archgen.check.quantized_parts import (
     between_quantizations,
     constant_numbers,
     has_quantized_parts,
-    unpack_weights,
     without_second_rounding,
 )
+from archgen.check.ranges import observed, united
 from archgen.check.reference import ORT_ERRORS
 from archgen.check.state_scales import give_states_one_scale
 from archgen.models.load import ModelError
 from archgen.process.memory import is_refusal
 from archgen.zoo.shapes import known_shapes
-from compiler.api import Load, hides_products, in_standard_operators
+from compiler.api import Load
 
 Array = NDArray[Any]
 Sample = dict[str, Array]
-
-_PER_CHANNEL_OPSET = 13
-_FREE_INITIALIZERS = 4
-"""The first IR version whose initializers need not be inputs."""
+Calibrated: TypeAlias = tuple[onnx.ModelProto, Sequence[Sample]]
+"""A network at some length, and the samples that it is calibrated on."""
 
 _SUMS = ("Add", "Mul")
 _POOLING = ("MaxPool", "AveragePool", "GlobalAveragePool", "Clip", "Relu")
@@ -85,14 +80,18 @@ class LeftOut:
 
 
 def quantized_model(
-    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load
+    name: str,
+    proto: onnx.ModelProto,
+    samples: Sequence[Sample],
+    load: Load,
+    beside: Iterable[Calibrated] = (),
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     """``proto``, called ``name``, in int8, calibrated on ``samples``, and what it had to leave
-    out. What hides products is written out by ``load``. Raises ``ModelError`` where nothing can be
-    quantized."""
+    out. What hides products is written out by ``load``. Ranges are as wide as at other lengths
+    ``beside`` it. Raises ``ModelError`` where nothing can be quantized."""
     try:
         with _quietly(), tempfile.TemporaryDirectory() as directory:
-            return _by_recipe(name, proto, samples, load, Path(directory))
+            return _by_recipe(name, proto, samples, load, beside, Path(directory))
     except _QUANTIZER_ERRORS as mistake:
         raise_refusals(mistake)
         raise ModelError(f"{name} cannot be quantized: {_said(mistake)}") from mistake
@@ -129,32 +128,35 @@ def _said(mistake: BaseException) -> str:
 
 
 def _by_recipe(
-    name: str, proto: onnx.ModelProto, samples: Sequence[Sample], load: Load, directory: Path
+    name: str,
+    proto: onnx.ModelProto,
+    samples: Sequence[Sample],
+    load: Load,
+    beside: Iterable[Calibrated],
+    directory: Path,
 ) -> tuple[onnx.ModelProto, list[LeftOut]]:
     mixed = has_quantized_parts(proto)
-    given = _without_given_weights(proto)
-    written_out = None
-    if hides_products(proto) and not mixed:
-        written_out = in_standard_operators(given, name, load)
-    folded = _named(_folded(written_out or _modern(given), directory))
-    unpack_weights(folded)
-    _flatten_biases(folded)
-    names = {node.name for node in folded.graph.node}
-    kept = _kept_float(folded)
-    if written_out is not None:
-        kept += _kept_in_bodies(folded, proto)
+    before = folded(name, proto, load, directory)
+    names = {node.name for node in before.proto.graph.node}
+    kept = _kept_float(before.proto)
+    if before.written_out:
+        kept += _kept_in_bodies(before.proto, proto)
     if mixed:
-        kept += between_quantizations(folded)
+        kept += between_quantizations(before.proto)
 
-    unscaled = without_scale(folded, _TYPES, samples)
-    left_out = _unscaled_operators(folded, kept, unscaled)
+    unscaled = without_scale(before.proto, _TYPES, samples)
+    elsewhere = []
+    for other, given in beside:
+        there = folded(name, other, load, directory).proto
+        unscaled |= without_scale(there, _TYPES, given)
+        elsewhere.append(observed(there, given, _kinds(before.proto, {*kept})))
+    left_out = _unscaled_operators(before.proto, kept, unscaled)
     kept += [each.node for each in left_out]
 
     def attempt(samples: Sequence[Sample], excluded: Sequence[str]) -> onnx.ModelProto:
-        target = directory / "int8.onnx"
-        return _run(folded, samples, [*kept, *excluded], unscaled, target)
+        return _run(before.proto, samples, elsewhere, [*kept, *excluded], unscaled)
 
-    made, failed = _without_failures(folded, kept, samples, attempt)
+    made, failed = _without_failures(before.proto, kept, samples, attempt)
     if mixed:
         without_second_rounding(made, names)
     give_states_one_scale(made, proto)
@@ -179,26 +181,23 @@ def _unscaled_operators(
 def _run(
     proto: onnx.ModelProto,
     samples: Sequence[Sample],
+    elsewhere: Sequence[TensorsData],
     excluded: Sequence[str],
     unscaled: Iterable[str],
-    target: Path,
 ) -> onnx.ModelProto:
+    kinds = _kinds(proto, excluded)
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)  # the quantizer changes what it is given
-    barred = set(excluded)
-    wanted = {node.op_type for node in proto.graph.node if node.name not in barred}
-    quantize_static(
+    quantizer = QDQQuantizer(
         copy,
-        str(target),
-        _Samples(samples),
-        quant_format=QuantFormat.QDQ,
-        # Types of which all operators are excluded: those that a sequence consists of need no
-        # calibration, which takes time with the square of their number.
-        op_types_to_quantize=[kind for kind in _TYPES if kind in wanted] or list(_TYPES),
-        nodes_to_exclude=list(excluded),
         per_channel=True,
-        activation_type=QuantType.QInt8,
-        weight_type=QuantType.QInt8,
+        reduce_range=False,
+        weight_qType=QuantType.QInt8,
+        activation_qType=QuantType.QInt8,
+        tensors_range=united(observed(proto, samples, kinds), elsewhere),
+        nodes_to_quantize=[],
+        nodes_to_exclude=list(excluded),
+        op_types_to_quantize=kinds,
         extra_options={
             "WeightSymmetric": True,
             "OpTypesToExcludeOutputQuantization": ["MatMul"],
@@ -209,7 +208,17 @@ def _run(
             },
         },
     )
-    return onnx.load_model(str(target))
+    quantizer.quantize_model()
+    quantizer.model.topological_sort()
+    made: onnx.ModelProto = quantizer.model.model
+    return made
+
+
+def _kinds(proto: onnx.ModelProto, excluded: Collection[str]) -> list[str]:
+    """Types of which an operator is not ``excluded``: those that a sequence consists of need no
+    calibration, which takes time with the square of their number."""
+    wanted = {node.op_type for node in proto.graph.node if node.name not in excluded}
+    return [kind for kind in _TYPES if kind in wanted] or list(_TYPES)
 
 
 def _by_tensor(proto: onnx.ModelProto) -> list[str]:
@@ -237,16 +246,6 @@ def _channels_of_products(proto: onnx.ModelProto) -> dict[str, int]:
             if node.op_type == "MatMul" and axis >= 0 and axis != 1:
                 axes[name] = axis
     return axes
-
-
-class _Samples(CalibrationDataReader):  # type: ignore[misc]
-    """Hands samples to ONNX Runtime one by one."""
-
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self._left: Iterator[Sample] = iter(samples)
-
-    def get_next(self) -> Sample | None:
-        return next(self._left, None)
 
 
 # Operators that the quantizer fails on.
@@ -305,85 +304,7 @@ def _first_failing(
     return candidates[good]
 
 
-# What the quantizer is given.
-
-
-def _without_given_weights(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` without initializers among its inputs, where old files list them: what can be
-    computed from such an input is no constant to ONNX Runtime."""
-    initialized = {tensor.name for tensor in proto.graph.initializer}
-    if not any(value.name in initialized for value in proto.graph.input):
-        return proto
-    copy = onnx.ModelProto()
-    copy.CopyFrom(proto)
-    free = [value for value in proto.graph.input if value.name not in initialized]
-    del copy.graph.input[:]
-    copy.graph.input.extend(free)
-    copy.ir_version = max(copy.ir_version, _FREE_INITIALIZERS)
-    return copy
-
-
-def _modern(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` in an operator set that has quantization by channel."""
-    opsets = [opset.version for opset in proto.opset_import if opset.domain in ("", "ai.onnx")]
-    if opsets and opsets[0] < _PER_CHANNEL_OPSET:
-        given = onnx.ModelProto()
-        given.CopyFrom(proto)
-        given.ir_version = max(given.ir_version, _FREE_INITIALIZERS)  # or it takes inputs alone
-        return version_converter.convert_version(given, _PER_CHANNEL_OPSET)
-    return proto
-
-
-def _folded(proto: onnx.ModelProto, directory: Path) -> onnx.ModelProto:
-    """``proto`` after ONNX Runtime's basic rewriting: BatchNormalization folded into Conv, shape
-    arithmetic computed. MatMul and Add stay apart, as in the source, and it quantizes nothing in a
-    way of its own."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(directory / "folded.onnx")
-    options.log_severity_level = _FATAL
-    options.intra_op_num_threads = 1
-    onnxruntime.InferenceSession(
-        proto.SerializeToString(),
-        options,
-        providers=["CPUExecutionProvider"],
-        disabled_optimizers=["MatMulAddFusion", "WeightBiasQuantization"],
-    )
-    folded = onnx.load_model(options.optimized_model_filepath)
-    used = {node.domain for node in folded.graph.node} | {""}
-    kept = [opset for opset in folded.opset_import if opset.domain in used]
-    del folded.opset_import[:]
-    folded.opset_import.extend(kept)
-    return folded
-
-
-def _named(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Gives every node a name of its own: exclusion from quantization goes by name."""
-    seen: set[str] = set()
-    for index, node in enumerate(proto.graph.node):
-        if not node.name or node.name in seen:
-            node.name = f"{node.name or node.op_type}_{index}"
-        seen.add(node.name)
-    return proto
-
-
-def _flatten_biases(proto: onnx.ModelProto) -> None:
-    """Gives every constant bias of a Gemm one number per column, in place: the quantizer takes
-    no other shape."""
-    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
-    for node in proto.graph.node:
-        wide = node.op_type == "Gemm" and len(node.input) == 3
-        if not wide or not {*node.input[1:]} <= constants.keys():
-            continue
-        bias = numpy_helper.to_array(constants[node.input[2]])
-        transposed = any(a.name == "transB" and a.i for a in node.attribute)
-        columns = constants[node.input[1]].dims[0 if transposed else 1]
-        if bias.shape == (columns,) or bias.size != (bias.shape or (1,))[-1]:
-            continue
-        row = np.ascontiguousarray(np.broadcast_to(bias.reshape(-1), (columns,)))
-        name = f"{node.name}_bias_per_column"
-        proto.graph.initializer.append(numpy_helper.from_array(row, name))
-        node.input[2] = name
+# What stays float.
 
 
 def _kept_float(proto: onnx.ModelProto) -> list[str]:

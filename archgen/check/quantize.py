@@ -8,7 +8,7 @@ what had to stay float. The recipe itself is in ``int8``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from archgen.check.chains import calibration_sets
-from archgen.check.int8 import LeftOut, quantized_model
+from archgen.check.int8 import Calibrated, LeftOut, quantized_model
 from archgen.check.quantized_parts import has_quantized_parts, products
 from archgen.check.reference import content_key, sample_inputs
 from archgen.check.widen import widened
@@ -45,11 +45,23 @@ class Quantized:
     note: str
 
 
+@dataclass(frozen=True)
+class Shorter:
+    """A network at shorter lengths than one that is quantized, which shares its scales."""
+
+    lengths: str
+    """In words."""
+    key: str
+    """Of all but its weights, which are those of the longer one."""
+    opened: Callable[[], SourceModel] = field(repr=False)
+
+
 def quantize(
     source: SourceModel,
     calibration: Mapping[str, Array] | None,
     cache_dir: Path,
     load: Load | None = None,
+    shorter: Sequence[Shorter] = (),
 ) -> Quantized:
     """Quantizes ``source``, or reads what an earlier call stored in ``cache_dir``.
 
@@ -57,8 +69,9 @@ def quantize(
     or with a multiple of its first extent. Without it, seeded inputs stand in. 16-bit floats are
     made float32 first. What is quantized already stays as it is; a model whose products all are
     is returned without further ado. What hides products is written out first, as far as ``load``,
-    the pass of the compiler, unfolds it. Raises ``ModelError`` for samples that do not fit and for
-    models that ONNX Runtime cannot quantize.
+    the pass of the compiler, unfolds it. Scales are wide enough for what is ``shorter`` as well;
+    of samples that are given it has the beginning. Raises ``ModelError`` for samples that do not
+    fit and for models that ONNX Runtime cannot quantize.
     """
     proto = widened(source.proto)
     wide = source if proto is source.proto else SourceModel(source.name, proto)
@@ -71,26 +84,58 @@ def quantize(
         facts.append(f"what was quantized already stays so ({done} of {total} products)")
     if calibration is None:
         samples, origin = calibration_sets(proto, range(_SEEDED_SAMPLES))
-        origin += ", not real data"
     else:
         samples = _split(proto, calibration)
         origin = f"{len(samples)} given samples"
+    if shorter:
+        origin += f", also at {' and at '.join(each.lengths for each in shorter)}"
+    if calibration is None:
+        origin += ", not real data"
     facts.insert(0, f"int8 by ONNX Runtime (QDQ, weights by channel), calibrated on {origin}")
-    made = _cached(wide, samples, load or Load(), cache_dir)
+    beside = _Beside(shorter, None if calibration is None else samples)
+    made = _cached(wide, samples, load or Load(), beside, cache_dir)
     return Quantized(made, "; ".join([*facts, *_left_float(made)]))
 
 
+@dataclass(frozen=True)
+class _Beside:
+    """Networks at shorter lengths, and samples of the longest where some are given."""
+
+    networks: Sequence[Shorter]
+    given: Sequence[dict[str, Array]] | None
+
+    def calibrated(self) -> Iterator[Calibrated]:
+        """Each with samples of its own, opened one by one: each has all weights."""
+        for each in self.networks:
+            proto = widened(each.opened().proto)
+            if self.given is None:
+                yield proto, calibration_sets(proto, range(_SEEDED_SAMPLES))[0]
+            else:
+                shapes = {name: like.shape for name, like in sample_inputs(proto).items()}
+                yield proto, [_beginning(sample, shapes) for sample in self.given]
+
+
+def _beginning(sample: dict[str, Array], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    return {name: sample[name][tuple(map(slice, shape))] for name, shape in shapes.items()}
+
+
 def _cached(
-    source: SourceModel, samples: list[dict[str, Array]], load: Load, cache_dir: Path
+    source: SourceModel,
+    samples: list[dict[str, Array]],
+    load: Load,
+    beside: _Beside,
+    cache_dir: Path,
 ) -> onnx.ModelProto:
-    path = cache_dir / f"int8-{_cache_key(source, samples, load)}.onnx"
+    path = cache_dir / f"int8-{_cache_key(source, samples, load, beside)}.onnx"
     stored = _stored(path)
     if stored is not None:
         return stored
     with alone(path):
         proto = _stored(path)
         if proto is None:
-            proto, left_out = quantized_model(source.name, source.proto, samples, load)
+            proto, left_out = quantized_model(
+                source.name, source.proto, samples, load, beside.calibrated()
+            )
             _say_left_out(proto, left_out)
             write_sealed(path, proto.SerializeToString())
     return proto
@@ -108,12 +153,16 @@ def _left_float(proto: onnx.ModelProto) -> list[str]:
     return [f"left float, as it cannot be quantized: {value}" for value in said]
 
 
-def _cache_key(source: SourceModel, samples: list[dict[str, Array]], load: Load) -> str:
+def _cache_key(
+    source: SourceModel, samples: list[dict[str, Array]], load: Load, beside: _Beside
+) -> str:
     digest = hashlib.sha256(f"{_RECIPE} {onnxruntime.__version__} {source.content_key}".encode())
     if hides_products(source.proto):
         digest.update(repr(load).encode())
     for sample in samples:
         digest.update(content_key(sample).encode())
+    for each in beside.networks:
+        digest.update(f" {each.lengths} {each.key}".encode())
     return digest.hexdigest()[:32]
 
 

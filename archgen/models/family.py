@@ -69,8 +69,11 @@ class SourceFamily:
     ) -> dict[str, Array]:
         """Values that follow from constants and lengths alone; to the last bit as ``compute``
         says, where that is given."""
-        shapes = without_weights(self.spec, self.batch, {**self.dims, **lengths}, self.roles)
-        return constant_values(shapes, names, self._initializers.get, compute)
+        return constant_values(self.shapes(lengths), names, self._initializers.get, compute)
+
+    def shapes(self, lengths: Mapping[str, int]) -> onnx.ModelProto:
+        """The network at one length of each range; initializers may be without data."""
+        return without_weights(self.spec, self.batch, {**self.dims, **lengths}, self.roles)
 
     @cached_property
     def _initializers(self) -> dict[str, onnx.TensorProto]:

@@ -1,11 +1,12 @@
 """A network at all lengths of some ranges as it is compiled: prepared at each alike.
 
-The one idea: what samples decide, the scales of an int8 network, they decide at the upper edge; at
-any other length the network computes with the same numbers.
+The one idea: what samples decide, the scales of an int8 network, they decide once, at both edges of
+the ranges and between them; at every length the network computes with the same numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -13,14 +14,18 @@ import onnx
 import onnx_ir as ir
 
 from archgen.cache import content_hash
-from archgen.check.quantize import Array
+from archgen.check.quantize import Array, Shorter
 from archgen.check.reference import folded_by_reference, run_node, sample_inputs
 from archgen.check.same_scales import with_scales_of
 from archgen.check.widen import widened
 from archgen.models.errors import ModelError
 from archgen.models.family import SourceFamily
+from archgen.models.load import SourceModel
 from archgen.studies.prepare import Prepared, prepare
 from compiler.api import Family, Stages, prepared
+
+_FAR = 4
+"""How many times the lower edge the upper one is where there is something between them."""
 
 
 @dataclass(frozen=True)
@@ -80,5 +85,25 @@ def prepare_family(
     stages: Stages | None = None,
 ) -> PreparedFamily:
     """`source` for element type `dtype`; arguments and errors as of `prepare`."""
-    edge = prepare(source.edge, dtype, calibration, stages)
+    shorter = [_shorter(source, at) for at in _tried(source)] if dtype == "int8" else []
+    edge = prepare(source.edge, dtype, calibration, stages, shorter)
     return PreparedFamily(source, dtype, edge, stages)
+
+
+def _tried(source: SourceFamily) -> list[dict[str, int]]:
+    """Lengths below the upper edges at which values may be in other ranges: the lower edges, and
+    between both as many times more than the one as less than the other, where those are so far
+    apart that all together are at most as long as the upper edges."""
+    spans = source.ranges
+    low = {name: span.low for name, span in spans.items()}
+    if all(span.low == span.high for span in spans.values()):
+        return []
+    if all(span.high < _FAR * span.low for span in spans.values()):
+        return [low]
+    return [low, {name: round(math.sqrt(r.low * r.high)) for name, r in spans.items()}]
+
+
+def _shorter(source: SourceFamily, lengths: Mapping[str, int]) -> Shorter:
+    said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+    key = SourceModel(source.name, source.shapes(lengths)).content_key
+    return Shorter(said, key, lambda: source.at(lengths))

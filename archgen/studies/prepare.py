@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import onnx
 from numpy.typing import NDArray
 
 from archgen.cache import cache_dir, content_hash
-from archgen.check.quantize import Quantized, quantize
+from archgen.check.quantize import Quantized, Shorter, quantize
 from archgen.check.reference import content_key, lacks_kernels
 from archgen.check.widen import has_bfloat16, widened_but_for_casts
 from archgen.models.arrays import arrays_in
@@ -47,9 +47,11 @@ def prepare(
     dtype: str,
     calibration: Mapping[str, Array] | None = None,
     stages: Stages | None = None,
+    shorter: Sequence[Shorter] = (),
 ) -> Prepared:
     """`source` for element type `dtype`: quantized for int8, else as it is, or with wider numbers
     where ONNX Runtime has no kernels for bfloat16. How far sequences unfold is said by `stages`.
+    Networks at `shorter` lengths share its scales.
 
     Raises UnsupportedModel for operators that nobody knows, and ModelError where quantizing fails.
     """
@@ -62,8 +64,9 @@ def prepare(
         return Prepared(source.name, source.proto, source.content_key, "")
     with step(f"quantizing {source.name}"):
         load = (stages or Stages()).load
-        made: Quantized = quantize(source, calibration, cache_dir(), load)
+        made: Quantized = quantize(source, calibration, cache_dir(), load, shorter)
     given = content_key(calibration) if calibration else "seeded"
     parts = {"model": source.content_key, "calibration": given, "note": made.note}
-    key = content_hash(parts | {"load": asdict(load)})
+    lengths = {"shorter": [each.key for each in shorter]} if shorter else {}
+    key = content_hash(parts | lengths | {"load": asdict(load)})
     return Prepared(source.name, made.proto, key, made.note)

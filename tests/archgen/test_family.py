@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 import archgen
+from archgen.check.reference import run_reference, sample_inputs
 from archgen.check.same_scales import with_scales_of
 from archgen.models.errors import ModelError
 from archgen.models.extents import Extents, Range, extents
@@ -21,8 +22,9 @@ from archgen.models.family import open_family
 from archgen.models.load import open_model
 from archgen.outcomes.rows import host_calls
 from archgen.studies.design import StudyError
-from archgen.studies.family import prepare_family
+from archgen.studies.family import PreparedFamily, prepare_family
 from archgen.studies.plan import load_study
+from archgen.studies.prepare import prepare
 
 GPT2 = "gpt2:layers=1,hidden=8,heads=2,vocabulary=10,positions=16,sequence=1"
 
@@ -35,6 +37,15 @@ def product(path: Path) -> Path:
     graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path
+
+
+def test_an_int8_program_is_as_good_for_one_row_as_for_many(tmp_path: Path) -> None:
+    arch = archgen.load_arch("stcp920")
+    family = archgen.load_family(mean(tmp_path / "net.onnx"), dims={"rows": (1, 64)})
+    program = archgen.compile_model(family, arch, dtype="int8", effort=0)
+    x = np.array([[1.1, -0.9, 0.8, -0.5]], "f4")
+    found = archgen.execute(program, {"x": x}, arch)["y"]
+    np.testing.assert_allclose(found, x, atol=0.05)
 
 
 @pytest.mark.parametrize("dtype", ["fp16", "int8"])
@@ -57,6 +68,64 @@ def test_scales_of_any_length_are_those_of_the_edge(tmp_path: Path) -> None:
     )
     assert "r_scale" in other
     assert other == edge
+
+
+def mean(path: Path, width: int = 4) -> Path:
+    """`y = mean(x) w` over a free number of rows: of few normal numbers the mean is large."""
+    weights = {"w": np.eye(width, dtype="f4"), "axes": np.array([0])}
+    nodes = [
+        helper.make_node("ReduceMean", ["x", "axes"], ["m"]),
+        helper.make_node("MatMul", ["m", "w"], ["y"]),
+    ]
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, width])
+        for name, rows in (("x", "rows"), ("y", 1))
+    ]
+    held = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], held)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    return path
+
+
+def int8_error(family: PreparedFamily, rows: int) -> float:
+    """Of the values, as a share of them."""
+    source, made = (each.at({"rows": rows}).proto for each in (family.source, family))
+    sets = [sample_inputs(source, seed) for seed in range(100, 110)]
+    wanted, found = (
+        np.array([run_reference(proto, inputs)["y"] for inputs in sets]) for proto in (source, made)
+    )
+    return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
+
+
+def test_scales_of_a_range_suit_all_its_lengths(tmp_path: Path) -> None:
+    """The range of a mean shrinks with the rows: scales of the most rows cut off that of few."""
+    source = open_family(mean(tmp_path / "net.onnx", 32), None, {}, {"rows": Range(1, 64)}, {})
+    made = prepare_family(source, "int8")
+    at_the_edge = PreparedFamily(source, "int8", prepare(source.edge, "int8"))
+    assert "4 seeded random samples, also at rows 1 and at rows 8" in made.edge.note
+    assert max(int8_error(made, rows) for rows in (1, 2, 8)) < 0.05
+    assert min(int8_error(at_the_edge, rows) for rows in (1, 2)) > 0.3
+    assert made.edge.key != at_the_edge.edge.key
+
+
+def test_given_samples_are_cut_to_the_length(tmp_path: Path) -> None:
+    """Only the first row of both samples is large, and only alone its mean is."""
+    samples = np.concatenate([np.full((2, 1, 4), 50.0), np.zeros((2, 8, 4))], axis=1)
+    source = open_family(mean(tmp_path / "net.onnx"), None, {}, {"rows": Range(1, 9)}, {})
+    made = prepare_family(source, "int8", {"x": samples})
+    scales = {t.name: t for t in made.edge.proto.graph.initializer}
+    assert numpy_helper.to_array(scales["m_scale"]) == pytest.approx(50 / 255)
+    assert "on 2 given samples, also at rows 1 and at rows 3" in made.edge.note
+
+
+def test_a_narrow_range_has_no_middle(tmp_path: Path) -> None:
+    net = product(tmp_path / "net.onnx")
+    notes = [
+        prepare_family(open_family(net, None, {}, {"rows": span}, {}), "int8").edge.note
+        for span in (Range(3, 11), Range(7, 7))
+    ]
+    assert ["also at" in note for note in notes] == [True, False]
+    assert notes[0].endswith("samples, also at rows 3, not real data")
 
 
 def test_a_constant_with_other_numbers_keeps_its_own_scale() -> None:

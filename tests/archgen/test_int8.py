@@ -6,6 +6,7 @@ import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ import onnx
 import pytest
 from numpy.typing import ArrayLike
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_static
 
 from archgen.check import int8 as recipe
 from archgen.check.quantize import Quantized, quantize
 from archgen.check.quantized_parts import between_quantizations
-from archgen.check.reference import run_reference, sample_inputs
+from archgen.check.reference import run_reference, sample_inputs, sample_sets
 from archgen.models.load import ModelError, SourceModel
 from archgen.outcomes.point import Point
 from archgen.schema import load_arch
@@ -246,17 +248,43 @@ def test_an_operator_that_cannot_be_quantized_stays_float(tmp_path: Path) -> Non
     assert quantize(source, None, tmp_path).note == result.note  # from the cache
 
 
+def test_scales_are_those_of_static_quantization(tmp_path: Path) -> None:
+    """Ranges are observed first, and handed to the quantizer: in one step it finds the same."""
+    source = network(
+        [1, 4, 6, 6],
+        [
+            node("Conv", ["x", "w"], ["c"]),
+            node("Relu", ["c"], ["r"]),
+            node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2]),
+            node("Conv", ["p", "w"], ["y"]),
+        ],
+        {"w": reals(4, 4, 2, 2)},
+    )
+    path = tmp_path / "static.onnx"
+    samples = iter([*sample_sets(source.proto, range(4)), None])
+    quantize_static(
+        source.proto, path, SimpleNamespace(get_next=samples.__next__), per_channel=True,
+        activation_type=QuantType.QInt8, extra_options={"WeightSymmetric": True},
+    )  # fmt: skip
+    static, ours = (
+        {t.name: numpy_helper.to_array(t).tolist() for t in proto.graph.initializer}
+        for proto in (onnx.load(path), made(source, tmp_path).proto)
+    )
+    names = [name for name in static if name.endswith(("_scale", "_zero_point"))]
+    assert names and {name: ours.get(name) for name in names} == {n: static[n] for n in names}
+
+
 class Fragile:
     """Quantizes until it meets one of some nodes; counts its attempts."""
 
     def __init__(self, *bad: str) -> None:
-        self.bad, self.calls, self.real = set(bad), 0, recipe.quantize_static
+        self.bad, self.calls, self.real = set(bad), 0, recipe.QDQQuantizer
 
-    def __call__(self, proto: onnx.ModelProto, *args: Any, **more: Any) -> None:
+    def __call__(self, proto: onnx.ModelProto, **more: Any) -> Any:
         self.calls += 1
         names = {each.name for each in proto.graph.node}
         assert not (self.bad & names) - set(more["nodes_to_exclude"]), "Graph is not a DAG"
-        self.real(proto, *args, **more)
+        return self.real(proto, **more)
 
 
 def chain(length: int) -> SourceModel:
@@ -272,7 +300,7 @@ def test_failing_operators_are_found_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fragile = Fragile("n2", "n6")
-    monkeypatch.setattr(recipe, "quantize_static", fragile)
+    monkeypatch.setattr(recipe, "QDQQuantizer", fragile)
     note = quantize(chain(8), None, tmp_path).note
     reason = "(AssertionError: Graph is not a DAG)"
     assert note.endswith(f"MatMul 'n2' {reason}, MatMul 'n6' {reason}")
@@ -282,7 +310,7 @@ def test_failing_operators_are_found_one_by_one(
 def test_a_network_of_failures_is_refused_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recipe, "quantize_static", Fragile(*(f"n{i}" for i in range(12))))
+    monkeypatch.setattr(recipe, "QDQQuantizer", Fragile(*(f"n{i}" for i in range(12))))
     with pytest.raises(ModelError, match="net cannot be quantized: AssertionError: Graph is not"):
         quantize(chain(12), None, tmp_path)
 
@@ -372,7 +400,7 @@ def test_nothing_is_printed_or_left_behind(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quantize(source, None, tmp_path)
-        monkeypatch.setattr(recipe, "quantize_static", Fragile(*(f"n{i}" for i in range(12))))
+        monkeypatch.setattr(recipe, "QDQQuantizer", Fragile(*(f"n{i}" for i in range(12))))
         with pytest.raises(ModelError, match="Graph is not a DAG"):
             quantize(failing, None, tmp_path)
     assert not list(scratch.iterdir())
