@@ -59,6 +59,8 @@ class Comparison:
     """Of the output that comes nearest to its tolerance, in that output's unit."""
     tolerance: float | None = None
     """At the same element of the same output."""
+    quantization_error: float | None = None
+    """Of the outputs, as a share of those of the network before it was quantized."""
     note: str = ""
 
 

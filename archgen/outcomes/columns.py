@@ -266,6 +266,14 @@ COLUMNS = (
         "largest difference of an output from a run of the whole reference; not judged",
     ),
     Column(
+        "quantization_error",
+        "real",
+        "fraction",
+        "how far the outputs are from those of the network before it was quantized: the norm of "
+        "the difference over the norm, the largest of any output; missing: not int8, or given "
+        "quantized",
+    ),
+    Column(
         "tolerance",
         "real",
         "output units",

@@ -309,6 +309,8 @@ def checks_sheet(points: Sequence[PointView]) -> Sheet:
              lambda p: figure(p.get("max_step_error"))),
         Made(Heading("End to end", "", "largest difference of an output from one run of the "
                      "reference; not judged"), lambda p: figure(p.get("max_abs_error"))),
+        Made(Heading("Quantization", "of the outputs", "how far int8 is from the network before it "
+                     "was quantized"), lambda p: figure(p.get("quantization_error"))),
         Made(Heading("Compile", "s"), lambda p: figure(p.get("compile_s"))),
         Made(Heading("Verify", "s"), lambda p: figure(p.get("verify_s"))),
         Made(Heading("Simulate", "s"), lambda p: figure(p.get("simulate_s"))),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import onnx
@@ -30,6 +31,8 @@ class Kept:
 
     model: Prepared
     loaded: Any
+    opened: Callable[[], SourceModel]
+    """Opens the network again, as it was before it was prepared."""
 
 
 class Models:
@@ -44,7 +47,8 @@ class Models:
         """The model of `point`. Raises ModelError, or DoesNotFit for its inputs alone."""
         if point.ranges:
             family, loaded = self._family(point)
-            return Kept(family.at(point.lengths), loaded)
+            lengths = point.lengths
+            return Kept(family.at(lengths), loaded, lambda: family.source.at(lengths))
         integer = point.dtype == "int8"
         asked = (point.model, point.batch, point.dims, point.roles)
         stages = point.scheduling.stages
@@ -52,12 +56,15 @@ class Models:
         if wanted in self._kept:
             self._kept.move_to_end(wanted)
             return self._kept[wanted]
+        opened = partial(
+            open_model, point.model, point.batch, dict(point.dims), roles=dict(point.roles)
+        )
         with step(f"opening {point.model}"):
-            source = open_model(point.model, point.batch, dict(point.dims), roles=dict(point.roles))
+            source = opened()
             check_sizes(source, point.arch, point.dtype)
         made = self._prepared(source, point, load_calibration(point.calibration))
         with step(f"loading {made.name}"):
-            kept = Kept(made, self._load(made.proto, made.name, stages))
+            kept = Kept(made, self._load(made.proto, made.name, stages), opened)
         self._kept[wanted] = kept
         if len(self._kept) > _KEPT_MODELS:
             self._kept.popitem(last=False)

@@ -30,6 +30,7 @@ from archgen.check.reference import (
     sample_inputs,
 )
 from archgen.check.stagewise import as_named, cut, feedable, run_cut
+from archgen.check.unquantized import Unquantized, quantization_error
 from archgen.check.verify import Comparison, compare, end_to_end
 from archgen.energy import costs_of
 from archgen.energy.model import energy_of
@@ -56,7 +57,7 @@ from archgen.process.memory import refusal
 from archgen.process.steps import step
 from archgen.report.trying import Means, tried
 from archgen.scheduling import DEFAULT
-from archgen.studies.models import Models
+from archgen.studies.models import Kept, Models
 from archgen.studies.prepare import Prepared
 from archgen.studies.shelf import DecisionShelf
 from archgen.toolchain import Compiled, Request, Toolchain
@@ -110,6 +111,7 @@ class Workbench:
         self.tools = tools
         self._models = Models(tools.load)
         self._stagewise: tuple[str, dict[str, Array]] = ("", {})
+        self._unquantized = Unquantized()
         self._memo = Memo()
         self._bucket: tuple[Request, Compiled] | None = None
         self._decisions: dict[tuple[Extension, ...], Decisions] = {}
@@ -132,7 +134,7 @@ class Workbench:
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:
-            verdict, verify_s = _timed(lambda: self._verify(point, model, compiled))
+            verdict, verify_s = _timed(lambda: self._verify(point, kept, compiled))
             checked = _verdict_row(verdict)
             # What is wrong is read first.
             notes.insert(0 if verdict.verified is False else len(notes), verdict.note)
@@ -210,8 +212,9 @@ class Workbench:
             return compiled.trace, compiled.simulate_s
         return _timed(lambda: self.tools.simulate(compiled.program, arch))
 
-    def _verify(self, point: Point, model: Prepared, compiled: Compiled) -> Comparison:
+    def _verify(self, point: Point, kept: Kept, compiled: Compiled) -> Comparison:
         """The verdict on every value of the program; errors of outputs are end to end."""
+        model = kept.model
         inputs = sample_inputs(model.proto)
         with step(f"running {model.name} in ONNX Runtime"):
             whole = cached_reference(model.proto, model.key, inputs, cache_dir())
@@ -228,7 +231,12 @@ class Workbench:
         verdict = with_stored(verdict, made.stored)
         verdict = with_outputs(verdict, run.outputs, own)
         verdict = with_losses(verdict, made.losses, run.outputs, whole)
-        return replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
+        verdict = replace(verdict, max_abs_error=end_to_end(run.outputs, whole))
+        if point.dtype != "int8":
+            return verdict
+        with step(f"running {model.name} in ONNX Runtime as it was"):
+            exact = self._unquantized.outputs(model.key, kept.opened, inputs, cache_dir())
+        return replace(verdict, quantization_error=quantization_error(run.outputs, exact))
 
     def _recomputed(
         self,
@@ -290,6 +298,7 @@ def _verdict_row(verdict: Comparison) -> Row:
         "operator_error": _finite(verdict.excess),
         "max_step_error": _finite(verdict.max_step_error),
         "max_abs_error": _finite(verdict.max_abs_error),
+        "quantization_error": _finite(verdict.quantization_error),
         "tolerance": _finite(verdict.tolerance),
     }
 

@@ -232,6 +232,18 @@ def test_a_study_runs_one_program_of_a_range_at_several_sizes(tmp_path: Path) ->
     assert sorted(cycles[:4]) == cycles[:4]
 
 
+def test_a_study_says_how_far_int8_is_off_at_each_length(tmp_path: Path) -> None:
+    net = mean(tmp_path / "net.onnx", 32)
+    asked = {"dims": {"rows": "1..8"}, "dtype": "int8", "effort": 0, "plots": False}
+    found = archgen.study("stcp920", net, out=tmp_path / "out", **asked).frame
+    source = open_family(net, None, {}, {"rows": Range(1, 8)}, {})
+    inputs = [sample_inputs(source.at({"rows": rows}).proto)["x"] for rows in (1, 2, 4, 8)]
+    assert found["dim.rows"].tolist() == [1, 2, 4, 8]
+    assert ((found["quantization_error"] > 0) & (found["quantization_error"] < 0.05)).all()
+    steps = [np.linalg.norm(x.mean(0)) for x in inputs]
+    assert np.argmax(found["quantization_error"]) == np.argmin(steps)
+
+
 def test_a_cache_that_grows_is_verified_at_every_size(tmp_path: Path) -> None:
     net = "llama:sequence=1,layers=1,hidden=16,heads=2,groups=1,wide=16"
     found = archgen.study(

@@ -57,6 +57,7 @@ def test_a_float_model_is_run_checked_and_measured(tmp_path: Path) -> None:
     assert row["latency_ms"] == pytest.approx(row["latency_cycles"] / arch.clock * 1e3)
     assert row["host_ops"] == 1
     assert row["max_abs_error"] <= row["tolerance"]
+    assert pd.isna(row["quantization_error"])
     shares = [row[name] for name in row.index if name.startswith("stall_")]
     assert row["matrix_busy"] + sum(shares) == pytest.approx(1)
 
@@ -65,6 +66,7 @@ def test_int8_is_quantized_and_says_from_what(tmp_path: Path) -> None:
     row = study([INT8], [model(tmp_path)], tools=HOST_ONLY).frame.iloc[0]
     assert (row["dtype"], row["status"], row["verified"]) == ("int8", "ok", True)
     assert "seeded random samples" in row["note"]
+    assert 0.001 < row["quantization_error"] < 0.1
 
 
 def test_wrong_outputs_are_found(tmp_path: Path) -> None:
