@@ -22,7 +22,8 @@ from archgen.energy.ranges import Range
 from archgen.energy.sources import MissingSource
 from archgen.extensions import activate, extension
 from archgen.lint import brief, findings
-from archgen.schema import Mistake, load_all
+from archgen.schema import Mistake
+from archgen.schema.load import load_files
 from archgen.schema.mistakes import Position
 from archgen.schema.peaks import Peaks, peaks
 from simmodel.arch import Arch
@@ -52,7 +53,8 @@ def check(
     1: an error of `archgen lint`. 2: a file is wrong; every mistake of every file is reported.
     """
     activate(tuple(map(extension, extensions)))
-    archs, mistakes = load_all(files)
+    loaded, mistakes = load_files(files)
+    archs = [each.arch for each in loaded]
     costs: dict[str, Costs] = {}
     for arch in archs:
         try:
@@ -67,7 +69,7 @@ def check(
         for arch in priced if energy else ():
             console.print(costs_table(arch, costs[arch.name]))
     found = [each for arch in archs for each in findings(arch, ignored)]
-    for line in brief(found):
+    for line in brief(found, {each.arch.name: str(each.path) for each in loaded}):
         click.echo(line)
     for mistake in mistakes:
         click.echo(str(mistake), err=True)

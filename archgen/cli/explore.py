@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from archgen.cli.implausible import of_variants
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import shortened
 from archgen.cli.terminal import plain_table, show
@@ -93,12 +94,14 @@ def explore(
         save_answer(answer, folder)
         _report(answer.study, folder, TARGET_REPORT, given["plots"])
         best = () if answer.machine is None else (answer.machine,)
-        show([machines_table(plan, best)] if best else [], answer_lines(answer, folder))
+        lines = [*answer_lines(answer, folder), *of_variants(answer.study, plan.design)]
+        show([machines_table(plan, best)] if best else [], lines)
         sys.exit(0 if answer.machine is not None else 1)
     found = watched(lambda seen: search(plan, replace(means, observe=seen)), folder, at_most=True)
     save_found(found, folder, given["plots"])
     _report(found.study, folder, REPORT, given["plots"])
-    show([machines_table(plan, found.front)], found_lines(found, folder))
+    lines = [*found_lines(found, folder), *of_variants(found.study, plan.design)]
+    show([machines_table(plan, found.front)], lines)
     sys.exit(0 if found.front else 1)
 
 

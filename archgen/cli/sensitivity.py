@@ -12,6 +12,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from archgen.cli.implausible import of_variants
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import Means
@@ -55,7 +56,8 @@ def sensitivity(study: Path, out: Path | None, **given: Any) -> None:
     if given["plots"] and found.study.outcomes:
         with writing(folder):
             write_report(found.study, folder / REPORT, folder)
-    show([tornado_table(found)], lines(found, folder))
+    said = [*lines(found, folder), *of_variants(found.study, asked.design)]
+    show([tornado_table(found)], said)
     sys.exit(0 if found.study.good else 1)
 
 

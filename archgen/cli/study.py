@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import click
 
 from archgen.cli.codes import Code, first_of
 from archgen.cli.gates import budget_option, judge, pipeline_options
+from archgen.cli.implausible import of_design
 from archgen.cli.options import (
     Batches,
     as_efforts,
@@ -29,10 +29,7 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
 from archgen.cli.terminal import show
-from archgen.lint import brief, findings
-from archgen.lint.rules import Kind
 from archgen.models.extents import Shape, asked, shapes
-from archgen.models.traits import kinds_of
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
@@ -161,7 +158,7 @@ def study(
     _report(result, asked, folder)
     frame, plots = result.frame, asked.plots
     lines = [*host_lines(result.outcomes), *summary_lines(frame, result.reused, folder, plots)]
-    lines += _warnings(design)
+    lines += of_design(design)
     show([results_table(frame)], lines)
     codes = judge(result, budgets, junit, annotate)
     sys.exit(first_of(codes if result.good else {*codes, Code.BAD}))
@@ -245,7 +242,7 @@ def _list(design: Design, folder: Path) -> None:
     wanted = points(design)
     table, finished = points_table(wanted, folder)
     said = f"{len(wanted)} points, {finished} of them finished in {folder}"
-    show([table], [said, *_warnings(design)])
+    show([table], [said, *of_design(design)])
 
 
 def _report(result: Study, asked: Running, folder: Path) -> None:
@@ -253,18 +250,3 @@ def _report(result: Study, asked: Running, folder: Path) -> None:
     if asked.plots and result.outcomes:
         with writing(folder):
             write_report(result, folder / REPORT)
-
-
-def _warnings(design: Design) -> Iterator[str]:
-    """What is implausible about its machines, once each; notes where its networks are met by."""
-    found = (each for machine in design.machines for each in findings(machine.arch))
-
-    @cache
-    def kinds() -> set[Kind]:
-        return {
-            kind
-            for load in design.workloads
-            for kind in kinds_of(load.model, load.batches, dict(load.dims), dict(load.roles))
-        }
-
-    return brief(found, kinds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -534,7 +535,8 @@ def test_the_verbs_print_tables_and_leave_files(tmp_path: Path) -> None:
     small_model(tmp_path / "small.onnx")
     path, out = tmp_path / "both.yaml", tmp_path / "out"
     path.write_text(
-        "archs: cocco-simba-1c\nmodels: small.onnx\ncompiler: {effort: 0}\n"
+        "archs: [{extends: cocco-simba-1c, set: {front_end.tokens: 2}}]\n"
+        "models: small.onnx\ncompiler: {effort: 0}\n"
         "explore: {parameters: {memories.local.size: [64 KiB, 128 KiB], matrix.cols: [8, 16]}}\n"
         "sensitivity: {parameters: {matrix.cols: 2}}\n",
         encoding="utf-8",
@@ -543,6 +545,8 @@ def test_the_verbs_print_tables_and_leave_files(tmp_path: Path) -> None:
     explored = runner.invoke(cli, ["explore", str(path), *plain])
     assert explored.exit_code == 0, explored.output
     assert "on the front, of 4 looked at in a space of 4" in explored.output
+    warned = r"warning: cocco[^:]*: arch\.front_end\.tokens: 2 for \d engines; "
+    assert len(re.findall(warned, explored.output)) == 1
     assert list((out / "front").glob("*.yaml"))
     (out / "report.html").write_text("of what was explored", encoding="utf-8")
     aimed = ["explore", str(path), "--jobs", "1", "--out", str(out)]
@@ -556,6 +560,7 @@ def test_the_verbs_print_tables_and_leave_files(tmp_path: Path) -> None:
     assert "none of 4 machines" in none.output
     tornado = runner.invoke(cli, ["sensitivity", str(path), *plain])
     assert tornado.exit_code == 0, tornado.output
+    assert tornado.output.count("arch.front_end.tokens: 2 for ") == 1
     assert {"tornado.csv", "ladders.csv", "pairs.csv"} <= {p.name for p in out.iterdir()}
 
 

@@ -18,6 +18,7 @@ from archgen.lint.known import known
 from archgen.lint.product import Product
 from archgen.models.traits import kinds_of
 from archgen.schema import load_arch, shipped_names
+from archgen.schema.shipped import shipped_folder
 from simmodel.arch import Arch
 from simmodel.arch_rules import problems
 
@@ -344,9 +345,24 @@ def test_a_wrong_file_is_said_to_be_wrong(tmp_path: Path) -> None:
 
 def test_machines_of_a_sweep_are_told_once() -> None:
     archs = [changed(EDGE, {"name": f"m{n}", "front_end": {"tokens": 4}}) for n in range(5)]
-    (line,) = brief(found for arch in archs for found in findings(arch))
+    (line,) = brief((found for arch in archs for found in findings(arch)), {})
     assert line.startswith("warning: m0, m1, m2 and 2 more: arch.front_end.tokens: 4 for 5 engines")
-    assert not list(brief(findings(load_arch(EDGE))))
+    assert not list(brief(findings(load_arch(EDGE)), {}))
+
+
+def test_notes_that_are_not_said_are_counted() -> None:
+    archs = [load_arch(name) for name in ("gemmini-16", "tpu-v3-like")]
+    found = [each for arch in archs for each in findings(arch)]
+    files = {"tpu-v3-like": str(shipped_folder() / "tpu-v3-like.yaml"), "gemmini-16": "g.yaml"}
+    (line,) = brief(found, files)
+    rules = ", ".join(dict.fromkeys(each.name for each in found))
+    assert line == f"{len(found)} notes ({rules}): archgen lint g.yaml tpu-v3-like"
+    variants = [archs[0].model_copy(update={"name": f"v{n}"}) for n in range(5)]
+    sweep = [each for arch in variants for each in findings(arch)]
+    (line,) = brief(sweep, {f"v{n}": "g.yaml" for n in range(5)})
+    assert line == "1 note (vector-real): archgen lint g.yaml"
+    (line,) = brief(sweep, {})
+    assert line == "1 note (vector-real): archgen lint v0 v1 v2 ..."
 
 
 def test_every_type_of_networks_is_looked_at() -> None:
@@ -362,14 +378,16 @@ def test_a_note_about_layers_is_said_where_a_network_has_them() -> None:
 
     A DPU-like cube, 16 channels together, takes 21 168 cycles either way."""
     found = findings(load_arch("tpu-v1"))
-    (line,) = brief(found, lambda: {"depthwise"})
+    (line,) = brief(found, {}, lambda: {"depthwise"})
     assert line.startswith("note: tpu-v1: arch.matrix.depthwise: a depthwise layer of 96 channels")
     assert "int8, takes 28,224 cycles; with a depthwise mode the array would take 12,544" in line
-    assert not list(brief(found))
+    assert list(brief(found, {})) == ["1 note (depthwise-slow): archgen lint tpu-v1"]
     dpu = {"kind": "cube", "rows": 8, "cols": 16, "depth": 16, "im2col": False}
     over = {"name": "dpu", "clock": 0.281e9, "matrix": NO_DEPTHWISE | dpu, **INTEGERS}
     slow = changed(EDGE, over | {"memories": {"dram": {"bandwidth": "19.2 GB/s"}}})
-    assert not list(brief(findings(slow), lambda: {"depthwise"}))
+    assert list(brief(findings(slow), {}, lambda: {"depthwise"})) == [
+        "1 note (vector-real): archgen lint dpu"
+    ]
 
 
 NETS = {"mobilenet_v2": True, "resnet18": False, "shufflenet_v2": True, "bert_base": False}
