@@ -27,6 +27,7 @@ from archgen.outcomes.columns import column
 from archgen.outcomes.frame import Frame, Record, dimensions, records, sizes
 from archgen.outcomes.point import BUCKET, DIMENSION, FIELD, OPTION, SWITCH
 from archgen.scheduling import DEFAULT
+from archgen.schema.amounts import LESS, is_one_of
 from archgen.schema.json_schema import arch_view
 from archgen.schema.variants import field_of
 from simmodel.arch import Arch
@@ -78,6 +79,17 @@ class Axis:
     def ordered(self) -> bool:
         """Whether its values are numbers."""
         return self.scale != "nominal"
+
+    @property
+    def is_need(self) -> bool:
+        """Whether it is what a network asks for: its sizes and options, of which none is enough."""
+        return self.column.startswith((OPTION, DIMENSION, BUCKET))
+
+    @property
+    def less_is_more(self) -> bool:
+        """Whether it is the smaller value that does more: a delay, cycles of an operation."""
+        field = self.column.removeprefix(FIELD)
+        return self.column.startswith(FIELD) and is_one_of(field, LESS)
 
     def number(self, value: Value) -> float:
         """A value of an ordered axis in `unit`."""

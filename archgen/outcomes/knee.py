@@ -15,7 +15,8 @@ CLOSE = 0.05
 
 
 def knee(values: Sequence[float], more: bool = False, close: float = CLOSE) -> int | None:
-    """Index of the knee of a curve whose `values` belong to ascending amounts of something.
+    """Index of the knee of a curve whose `values` belong to ascending amounts of something, of a
+    delay to ever shorter ones.
 
     Args:
         values: positive; of less than three nothing can be said.

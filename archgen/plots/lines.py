@@ -61,8 +61,9 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     size of the network, an option of the compiler; its scale is logarithmic where its values grow
     by factors. A line is a network, or of one network each setting of the other axes, all else
     equal; it is dashed across values that were not run, as a search leaves them. A ring marks the
-    knee: the least value from which on no larger one is better by more than 5 %; a line with gaps
-    has none. A cross at the bottom is a point that does not fit, a star the run of a point that was
+    knee: the least value from which on no larger one is better by more than 5 %, of delays the
+    longest of which no shorter one is. Lines with gaps have none, nor those that end before the
+    axis does: what was not run may be better. A cross at the bottom is a point that does not fit, a star the run of a point that was
     estimated too. Over the size of the memory that holds what passes between layers, a dotted line
     is the network's part of `working_set_bytes` in it, and over that of any memory there are lines
     of what is alive at once. Raises KeyError for a column that is no such axis.
@@ -83,7 +84,7 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     signs: set[str] = set()
     for panel, each in zip(grid, metrics, strict=False):
         signs |= _draw(panel, axis, each, lines)
-    _legend(figure, lines, left, signs)
+    _legend(figure, axis, lines, left, signs)
     return figure
 
 
@@ -196,12 +197,26 @@ def _draw_line(
     if made:
         found.add("run")
         panel.plot(*_columns(made), **RUN, color=line.colour)
-    # Where larger values were left out nobody knows whether they are better.
-    index = knee([y for _, y in runs[0]], metric.more) if len(runs) == 1 and metric.buys else None
-    if index is not None:
+    enough = _knee(axis, metric, line.slice, runs)
+    if enough is not None:
         found.add("knee")
-        panel.plot(*_columns([runs[0][index]]), "o", ms=11, mfc="none", mec=line.colour, mew=1.4)
+        panel.plot(*_columns([enough]), "o", ms=11, mfc="none", mec=line.colour, mew=1.4)
     return found
+
+
+def _knee(
+    axis: Axis, metric: Metric, one: Slice, runs: Sequence[Points]
+) -> tuple[float, float] | None:
+    """The point of a line from which on the axis gives no more; None where that is not known."""
+    if len(runs) != 1 or not metric.buys or axis.is_need:
+        return None
+    # Where values beyond were left out nobody knows whether they are better.
+    most = axis.values[0 if axis.less_is_more else -1]
+    if all(axis.value(row) != most for row in one.rows):
+        return None
+    points = runs[0][::-1] if axis.less_is_more else runs[0]
+    index = knee([y for _, y in points], metric.more)
+    return None if index is None else points[index]
 
 
 def _runs(axis: Axis, one: Slice, metric: Metric) -> list[Points]:
@@ -255,7 +270,9 @@ def _columns(points: Points) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
 
 
-def _legend(figure: Figure, lines: Sequence[Line], left: int, signs: set[str]) -> None:
+def _legend(
+    figure: Figure, axis: Axis, lines: Sequence[Line], left: int, signs: set[str]
+) -> None:
     handles: list[Any] = [
         Line2D([], [], color=line.colour, marker=line.marker, ms=5, label=line.label)
         for line in lines
@@ -274,9 +291,10 @@ def _legend(figure: Figure, lines: Sequence[Line], left: int, signs: set[str]) -
             Line2D([], [], color=MUTED, lw=1.2, ls=":", label="the working set fits from here on")
         )
     if "knee" in signs:
+        beyond = "shorter" if axis.less_is_more else "larger"
         handles.append(
             Line2D([], [], ls="", marker="o", ms=10, mfc="none", color=INK,
-                   label=f"knee: nothing larger is better by more than {100 * CLOSE:g} %")
+                   label=f"knee: nothing {beyond} is better by more than {100 * CLOSE:g} %")
         )  # fmt: skip
     if "run" in signs:
         handles.append(Line2D([], [], **RUN, color=MUTED, label="run in full"))

@@ -1,33 +1,18 @@
 """Which machine can do whatever another one can: it has more of something, and nothing less.
 
-The one idea: of every field of the schema it is known whether more of it, or less, takes nothing
-away from what a program may do: `MORE` and `LESS`. In all other fields two machines have to agree,
-as more rows of an array or another granularity are other hardware, not more of the same.
+The one idea: it has more of fields of which more takes nothing away, less of those of which less
+does not (`archgen.schema.amounts`), and is the same in all others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
+from archgen.schema.amounts import LESS, MORE, is_one_of
 from simmodel.arch import Arch
 from simmodel.part import Part
 from simmodel.units import Bandwidth, Delay
 
-MORE = (
-    "clusters", "cores", "memories.*.size", "memories.*.banks", "memories.*.ports",
-    "memories.*.read_ports", "memories.*.write_ports", "memories.dram.bandwidth",
-    "memories.dram.channels", "copy.*.bandwidth", "copy.*.outstanding", "links.*.bandwidth",
-    "front_end.issue_width", "front_end.queue_depth", "front_end.queue_depth.*",
-    "front_end.tokens", "front_end.fetch_bandwidth", "front_end.loop_buffer", "host.compute",
-    "host.bandwidth", "vector.lanes", "vector.wide_lanes",
-)  # fmt: skip
-"""Fields of which more never takes anything away."""
-LESS = (
-    "*.latency", "*.startup", "memories.*.conflict_penalty", "front_end.signal", "copy.*.indirect",
-    "vector.cost.*", "scalar.cost.*",
-)  # fmt: skip
-"""Fields of which less never does: delays, and cycles of an operation."""
 _SILENT = ("name", "description", "energy", "energy.*")
 """Fields that no cycle depends on."""
 
@@ -38,7 +23,7 @@ Fields = dict[str, object]
 def fields_of(arch: Arch) -> Fields:
     """Every field of `arch` that a cycle may depend on."""
     found = _below(arch, "", arch.clock)
-    return {name: value for name, value in found if not _any(name, _SILENT)}
+    return {name: value for name, value in found if not is_one_of(name, _SILENT)}
 
 
 def at_least(more: Fields, less: Fields) -> bool:
@@ -51,11 +36,7 @@ def at_least(more: Fields, less: Fields) -> bool:
 def _covers(name: str, ours: object, theirs: object) -> bool:
     if not (isinstance(ours, int | float) and isinstance(theirs, int | float)):
         return False
-    return (_any(name, MORE) and ours > theirs) or (_any(name, LESS) and ours < theirs)
-
-
-def _any(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+    return (is_one_of(name, MORE) and ours > theirs) or (is_one_of(name, LESS) and ours < theirs)
 
 
 def _below(value: object, name: str, clock: float) -> Iterator[tuple[str, object]]:

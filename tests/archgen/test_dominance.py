@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from archgen.schema import load_arch, shipped_names
-from archgen.studies.dominance import LESS, MORE, _any, at_least, fields_of
+from archgen.schema.amounts import LESS, MORE, is_one_of
+from archgen.studies.dominance import at_least, fields_of
 from simmodel.arch import Arch
 
 OTHER_HARDWARE = (
@@ -88,4 +89,4 @@ def test_the_documentation_lists_the_fields() -> None:
 @pytest.mark.parametrize("name", shipped_names())
 def test_every_field_has_its_place(name: str) -> None:
     places = (*MORE, *LESS, *OTHER_HARDWARE)
-    assert [field for field in fields_of(load_arch(name)) if not _any(field, places)] == []
+    assert [field for field in fields_of(load_arch(name)) if not is_one_of(field, places)] == []

@@ -176,6 +176,50 @@ def test_a_line_is_dashed_across_what_a_search_left_out_and_has_no_knee() -> Non
     assert "nothing run between" in said
 
 
+def delayed(latencies: dict[float, float], field: str) -> tuple[Frame, Mapping[str, Arch]]:
+    """A machine with each value of `field`, and the milliseconds that it takes."""
+    made = [
+        machine(256, 4.0, 16).model_copy(update={"name": f"after{value:g}"}) for value in latencies
+    ]
+    rows = [
+        row(arch, "net", took) | {f"arch.{field}": value}
+        for arch, (value, took) in zip(made, latencies.items(), strict=True)
+    ]
+    return typed_frame(rows, COLUMNS), {arch.name: arch for arch in made}
+
+
+@pytest.mark.parametrize("field", ["memories.dram.latency", "matrix.startup", "vector.cost.exp"])
+def test_of_a_delay_the_longest_that_costs_nothing_is_the_knee(field: str) -> None:
+    """Up to 40 nothing shorter is better by more than 5 %; of what is worse at once there is none.
+    """
+    frame, archs = delayed({10: 8.0, 20: 8.1, 40: 8.2, 80: 9.0, 160: 12.0}, field)
+    figure = sweep_figure(frame, archs, f"arch.{field}")
+    ((place, took),) = rings(figure.axes[0])
+    assert (took, rings(figure.axes[1])[0][1]) == (8.2, pytest.approx(1000 / 8.2))
+    assert place == sorted(figure.axes[0].get_lines()[0].get_xdata())[2]
+    said = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert "knee: nothing shorter is better by more than 5 %" in said
+    frame, archs = delayed({10: 8.0, 20: 9.0, 40: 10.0}, field)
+    assert rings(sweep_figure(frame, archs, f"arch.{field}").axes[0]) == []
+
+
+def test_a_line_that_ends_before_its_axis_has_no_knee() -> None:
+    """At 4 GB/s a search has not run 512 KiB: nobody knows whether 256 KiB are enough there."""
+    frame, archs = study([64, 128, 256, 512], [4.0, 8.0], [16])
+    frame = frame.assign(latency_ms=frame["latency_ms"].clip(lower=6))
+    kept = frame[(frame[RATE] != 4e9) | (frame[SIZE] != 512 * KIB)]
+    assert [y for _, y in rings(sweep_figure(frame, archs, SIZE).axes[0])] == [8, 6]
+    assert [y for _, y in rings(sweep_figure(kept, archs, SIZE).axes[0])] == [6]
+
+
+def test_no_size_of_a_network_is_enough() -> None:
+    frame, archs = study([256], [4.0], [16], tuple(f"net:image={n}" for n in (64, 128, 256)))
+    frame["model.image"] = [64.0, 128.0, 256.0]
+    figure = sweep_figure(frame, archs, "model.image")
+    assert len(curves(figure.axes[0])[0][0]) == 3
+    assert not any(rings(panel) for panel in figure.axes)
+
+
 def test_two_fields_are_a_map_with_numbers_and_lines() -> None:
     frame, archs = study(SIZES, [2.0, 4.0, 8.0], [16])
     assert map_columns(frame, archs) == [(SIZE, RATE)]
