@@ -31,12 +31,13 @@ from archgen.plots.style import (
     RUN,
     SETTINGS,
     decades,
+    folded,
     legend_columns,
 )
 from simmodel.arch import Arch
 
 _MOST_NETWORKS, _MOST_LINES, _MOST_FAINT = 8, 8, 60
-_MOST_TICKS = 9
+_MOST_TICKS, _TITLE_LETTERS = 9, 35
 Points = list[tuple[float, float]]
 
 
@@ -154,7 +155,7 @@ def _place(one: Slice) -> list[float]:
 def _draw(panel: Axes, axis: Axis, metric: Metric, lines: Sequence[Line]) -> set[str]:
     """Draw one panel; gives what of the legend is in it: `knee`, `gap`, `need`, `run`."""
     found: set[str] = set()
-    panel.set_title(metric.title)
+    panel.set_title(folded(metric.title, _TITLE_LETTERS))
     panel.set_xlabel(axis.title)
     _over(panel, axis)
     for line in lines:
@@ -270,9 +271,7 @@ def _columns(points: Points) -> tuple[list[float], list[float]]:
     return [x for x, _ in points], [y for _, y in points]
 
 
-def _legend(
-    figure: Figure, axis: Axis, lines: Sequence[Line], left: int, signs: set[str]
-) -> None:
+def _legend(figure: Figure, axis: Axis, lines: Sequence[Line], left: int, signs: set[str]) -> None:
     handles: list[Any] = [
         Line2D([], [], color=line.colour, marker=line.marker, ms=5, label=line.label)
         for line in lines

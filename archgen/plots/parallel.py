@@ -18,11 +18,11 @@ from archgen.outcomes.axes import Axis, Value, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.metrics import AREA, ENERGY, LATENCY, Metric, known
 from archgen.plots.panels import TITLE_LETTERS
-from archgen.plots.style import GREY, INK, SETTINGS, colour_bar, folded, say, title
+from archgen.plots.style import GREY, INK, PAPER, SETTINGS, colour_bar, folded, say, title
 from simmodel.arch import Arch
 
 _MOST_NETWORKS, _MOST_FIELDS = 4, 10
-_MOST_TICKS = 8
+_MOST_TICKS, _TITLE_LETTERS = 8, 14
 _QUICKEST = 0.1
 """Share of points whose lines are thick and on top."""
 
@@ -101,14 +101,14 @@ def _draw(figure: Figure, panel: Axes, rows: Sequence[Record], shown: Sequence[A
             panel.annotate(
                 text, (place, height), (3, 0), textcoords="offset points", va="center",
                 fontsize=7, color=INK, zorder=4,
-                bbox={"fc": "white", "ec": "none", "alpha": 0.75, "pad": 0.6},
+                bbox={"fc": PAPER, "ec": "none", "alpha": 0.75, "pad": 0.6},
             )  # fmt: skip
     colour_bar(figure, colours, panel, LATENCY.title)
 
 
 def _folded(text: str) -> str:
-    """A title in two lines where it has a unit."""
-    return text.replace(" [", "\n[")
+    """A title in lines as wide as its axis has room for, the unit in one of its own."""
+    return "\n".join(folded(part, _TITLE_LETTERS) for part in text.replace(" [", "\n[").split("\n"))
 
 
 def _of_axis(axis: Axis, rows: Sequence[Record]) -> Scale:

@@ -15,11 +15,13 @@ from matplotlib.ticker import FixedFormatter, FixedLocator, LogLocator, NullLoca
 from archgen.outcomes.axes import Axis, axes, workload
 from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.metrics import AREA, ENERGY, LATENCY, Metric, known
-from archgen.plots.style import CYCLE, MARKERS, SETTINGS, legend_columns, title
+from archgen.plots.style import CYCLE, MARKERS, SETTINGS, folded, legend_columns, title
 from simmodel.arch import Arch
 
 _MOST_FIELDS, _MOST_NETWORKS = 8, 8
 _LOG_FROM = 8.0
+_LETTERS = 18
+"""Of a line of what an axis is."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ def scatter_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
                 grid[y, x].set_axis_off()
                 continue
             _draw(grid[y, x], other, side, [own[name] for name in networks])
-            grid[y, x].set_xlabel(other.title if y == len(along) - 1 else "")
-            grid[y, x].set_ylabel(side.title if x == 0 else "")
+            grid[y, x].set_xlabel(folded(other.title, _LETTERS) if y == len(along) - 1 else "")
+            grid[y, x].set_ylabel(folded(side.title, _LETTERS) if x == 0 else "")
     handles = [
         Line2D([], [], color=c, marker=m, ls="", ms=5, label=name)
         for name, c, m in zip(networks, CYCLE, MARKERS, strict=False)

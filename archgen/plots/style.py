@@ -69,8 +69,8 @@ SETTINGS: Any = {
 }  # fmt: skip
 RUN: Any = {"ls": "", "marker": "*", "ms": 10, "mec": "white", "mew": 0.6}
 """Mark of what a run gave, beside what was estimated."""
-LETTER = 0.085
-"""Inches, generously, of a letter."""
+LETTER, _BOLD = 0.085, 0.12
+"""Inches, generously, of a letter, and of one of a figure's title."""
 _ENDS = re.compile(r"(?<=[-_./,:])(?=[^\s])")
 """Where a word may be broken."""
 
@@ -127,8 +127,10 @@ def legend_columns(figure: Figure, labels: Sequence[str]) -> int:
 
 
 def title(figure: Figure, text: str) -> None:
-    """What the whole figure shows, at the top left."""
-    figure.suptitle(text, fontweight="bold", x=0.01, ha="left")
+    """What the whole figure shows, at the top left, in as many lines as its width asks for."""
+    letters = int(figure.get_figwidth() / _BOLD)
+    words = [folded(word, letters) if len(word) > letters else word for word in text.split(" ")]
+    figure.suptitle(" ".join(words), fontweight="bold", x=0.01, ha="left", wrap=True)
 
 
 def say(axes: Axes, text: str) -> None:

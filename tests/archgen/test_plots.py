@@ -27,7 +27,7 @@ from archgen.plots import (
     waterfall_figure,
 )
 from archgen.plots.style import CAUSES as COLOURS
-from archgen.plots.style import MEMORIES, MOVED, WORK
+from archgen.plots.style import MEMORIES, MOVED, WORK, title
 from archgen.schema import load_arch, shipped_names
 from simmodel.arch import Arch
 from simmodel.trace import CAUSES
@@ -99,6 +99,23 @@ def test_nothing_leaves_the_picture_or_covers_its_neighbours(size: tuple[int, in
             assert box.x1 <= figure.bbox.x1 + 2
             assert box.y1 <= figure.bbox.y1 + 2
             assert not any(overlap(box, other) > 2 for other in boxes[index + 1 :])
+
+
+@pytest.mark.parametrize(
+    "words", [["Sweep of local.size"], ["a field and its value,"] * 12, ["x" * 200, "quickest"]]
+)
+def test_a_title_of_any_length_stays_in_its_picture(words: list[str]) -> None:
+    figure = latency_figure(frame(2, 1))
+    before = figure.get_suptitle()
+    title(figure, f"{before}: {' '.join(words)}")
+    figure.draw_without_rendering()
+    (said,) = (text for text in figure.texts if text.get_text().startswith(before))
+    box = said.get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert box.y0 >= figure.axes[0].get_tightbbox().y1 - 1, "it covers no panel"
+    assert "".join(said.get_text().split()) == "".join([*before.split(), ":", *words]).replace(
+        " ", ""
+    )
 
 
 def overlap(one: BboxBase | None, other: BboxBase | None) -> float:

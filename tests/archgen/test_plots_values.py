@@ -318,6 +318,8 @@ def test_files_have_the_formats_asked_for(tmp_path: Path) -> None:
     first = {path: path.read_bytes() for path in paths if path.suffix == ".svg"}
     again = save_plots(frame, ARCHS, tmp_path, levels=levels(), details=True, formats=["svg"])
     assert first == {path: path.read_bytes() for path in again}, "the same bytes every time"
+    page = '<g id="patch_1">\n   <path d="[^"]*" style="fill: #ffffff"'
+    assert all(re.search(page, text.decode()) for text in first.values()), "dark ink on white"
     with pytest.raises(ValueError, match="gif"):
         save_plots(frame, ARCHS, tmp_path, formats=["gif"])
 

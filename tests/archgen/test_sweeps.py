@@ -190,8 +190,7 @@ def delayed(latencies: dict[float, float], field: str) -> tuple[Frame, Mapping[s
 
 @pytest.mark.parametrize("field", ["memories.dram.latency", "matrix.startup", "vector.cost.exp"])
 def test_of_a_delay_the_longest_that_costs_nothing_is_the_knee(field: str) -> None:
-    """Up to 40 nothing shorter is better by more than 5 %; of what is worse at once there is none.
-    """
+    """Up to 40 nothing shorter is better by more than 5 %; of what is worse at once there is none."""
     frame, archs = delayed({10: 8.0, 20: 8.1, 40: 8.2, 80: 9.0, 160: 12.0}, field)
     figure = sweep_figure(frame, archs, f"arch.{field}")
     ((place, took),) = rings(figure.axes[0])
@@ -352,6 +351,27 @@ def test_more_fields_are_lines_across_them_all_and_a_matrix() -> None:
     scatter = scatter_figure(frame, archs)
     # Three figures over three fields, and each against those before it.
     assert sum(each.axison for each in scatter.axes) == 9 + 3
+
+
+def test_long_names_of_fields_are_folded_where_they_stand_side_by_side() -> None:
+    frame, archs = study(SIZES, [2.0, 4.0], [8, 16])
+    names = {SIZE: "arch.front_end.queue_depth.matrix", LANES: "arch.copy.load.outstanding",
+             RATE: "arch.front_end.fetch_bandwidth", "peak_local_bytes": "peak_accumulators_bytes"}  # fmt: skip
+    frame = frame.rename(columns=names)
+    for figure in (
+        parallel_figure(frame, archs),
+        scatter_figure(frame, archs),
+        sweep_figure(frame, archs, names[SIZE]),
+    ):
+        figure.draw_without_rendering()
+        ticks = [label for panel in figure.axes for label in panel.get_xticklabels()]
+        words = [tick for tick in ticks if tick.get_rotation() == 0]
+        words += [panel.xaxis.label for panel in figure.axes if panel.axison]
+        words += [panel.yaxis.label for panel in figure.axes if panel.axison]
+        words += [panel._left_title for panel in figure.axes]  # type: ignore[attr-defined]
+        boxes = [word.get_window_extent() for word in words if word.get_text()]
+        assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+        assert max(box.x1 for box in boxes) <= figure.bbox.x1
 
 
 def test_machines_of_a_family_share_a_roofline() -> None:
