@@ -64,10 +64,12 @@ def sweep_figure(frame: Frame, archs: Mapping[str, Arch], column: str) -> Figure
     equal; it is dashed across values that were not run, as a search leaves them. A ring marks the
     knee: the least value from which on no larger one is better by more than 5 %, of delays the
     longest of which no shorter one is. Lines with gaps have none, nor those that end before the
-    axis does: what was not run may be better. A cross at the bottom is a point that does not fit, a star the run of a point that was
-    estimated too. Over the size of the memory that holds what passes between layers, a dotted line
-    is the network's part of `working_set_bytes` in it, and over that of any memory there are lines
-    of what is alive at once. Raises KeyError for a column that is no such axis.
+    axis does: what was not run may be better. A cross at the bottom is a point that does not fit, a
+    star the run of a point that was estimated too. Over the size of the memory that holds what
+    passes between layers, a dotted line is the network's part of `working_set_bytes` in it, and
+    over that of any memory there are lines of what is alive at once.
+
+    Raises KeyError for a column that is no such axis.
     """
     every = axes(frame, archs)
     axis = next((each for each in every if each.column == column and each.ordered), None)

@@ -76,8 +76,8 @@ _SAID: Mapping[str, tuple[str, str]] = {
 _OF_SWEPT: Mapping[str, tuple[str, str]] = {
     "sweep": ("Over", "A line goes through points that differ in this alone, dashed across what "
               "was not run. A ring is the least value from which on no larger one is better by "
-              "more than 5 %, of delays the longest that is no worse. Over the size of a memory, a dotted line is where all results "
-              "that are alive at once fit."),
+              "more than 5 %, of delays the longest that is no worse. Over the size of a memory, a "
+              "dotted line is where all results that are alive at once fit."),
     "map": ("Over", "Each cell is a point, all else equal. On one side of a line all cells are "
             "below its level. Cells of one shade are alike: shades span a quarter at least."),
 }  # fmt: skip

@@ -111,7 +111,7 @@ def test_a_title_of_any_length_stays_in_its_picture(words: list[str]) -> None:
     figure.draw_without_rendering()
     (said,) = (text for text in figure.texts if text.get_text().startswith(before))
     box = said.get_window_extent()
-    assert 0 <= box.x0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
+    assert box.x0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1
     assert box.y0 >= figure.axes[0].get_tightbbox().y1 - 1, "it covers no panel"
     assert "".join(said.get_text().split()) == "".join([*before.split(), ":", *words]).replace(
         " ", ""

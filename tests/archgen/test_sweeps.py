@@ -190,7 +190,7 @@ def delayed(latencies: dict[float, float], field: str) -> tuple[Frame, Mapping[s
 
 @pytest.mark.parametrize("field", ["memories.dram.latency", "matrix.startup", "vector.cost.exp"])
 def test_of_a_delay_the_longest_that_costs_nothing_is_the_knee(field: str) -> None:
-    """Up to 40 nothing shorter is better by more than 5 %; of what is worse at once there is none."""
+    """Up to 40 nothing shorter is better by more than 5 %; what is worse at once has none."""
     frame, archs = delayed({10: 8.0, 20: 8.1, 40: 8.2, 80: 9.0, 160: 12.0}, field)
     figure = sweep_figure(frame, archs, f"arch.{field}")
     ((place, took),) = rings(figure.axes[0])
@@ -356,7 +356,7 @@ def test_more_fields_are_lines_across_them_all_and_a_matrix() -> None:
 def test_long_names_of_fields_are_folded_where_they_stand_side_by_side() -> None:
     frame, archs = study(SIZES, [2.0, 4.0], [8, 16])
     names = {SIZE: "arch.front_end.queue_depth.matrix", LANES: "arch.copy.load.outstanding",
-             RATE: "arch.front_end.fetch_bandwidth", "peak_local_bytes": "peak_accumulators_bytes"}  # fmt: skip
+             RATE: "arch.front_end.fetch_bandwidth"}  # fmt: skip
     frame = frame.rename(columns=names)
     for figure in (
         parallel_figure(frame, archs),
