@@ -19,9 +19,10 @@ from archgen.outcomes.frame import (
     records,
     size_heading,
     sizes,
+    spans,
     varied,
 )
-from archgen.outcomes.point import Outcome, Point
+from archgen.outcomes.point import BUCKET, DIMENSION, Outcome, Point
 from archgen.report.words import plain
 from archgen.studies.store import Store
 
@@ -62,7 +63,7 @@ def results_table(frame: pd.DataFrame) -> PlainTable:
     table = plain_table()
     table.add_column("architecture", no_wrap=True)
     rows = records(frame)
-    chosen, dims = varied(rows), dimensions(rows)
+    chosen, dims = _chosen(rows), dimensions(rows)
     for heading in _headings(dims, chosen, "status"):
         table.add_column(heading, overflow="fold")
     cells = [c for c in _CELLS if c[0] in frame and (c is _CELLS[0] or frame[c[0]].notna().any())]
@@ -95,7 +96,7 @@ def points_table(points: Sequence[Point], folder: Path) -> tuple[Table, int]:
     rows: list[Record] = [{**point.identity()} for point in points]
     table = plain_table()
     table.add_column("architecture", no_wrap=True)
-    chosen, dims = varied(rows), dimensions(rows)
+    chosen, dims = _chosen(rows), dimensions(rows)
     for heading in _headings(dims, chosen, "finished"):
         table.add_column(heading, overflow="fold")
     for row, outcome in zip(rows, found, strict=True):
@@ -109,10 +110,17 @@ def _headings(dims: Sequence[str], chosen: Sequence[str], last: str) -> list[str
     return ["model", *map(size_heading, dims), "batch", "dtype", *chosen, last]
 
 
+def _chosen(rows: Sequence[Record]) -> list[str]:
+    """What tells `rows` apart but for sizes, which say the ranges that they are of."""
+    return [name for name in varied(rows) if not name.startswith(BUCKET)]
+
+
 def _told(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:
     """The cells of these columns, empty where a row has no such thing."""
-    cells = (row.get(name) for name in ("arch", "model", *dims, "batch", "dtype", *rest))
-    return ["" if pd.isna(cell) else str(cell) for cell in cells]
+    within = spans(row)
+    names = ("arch", "model", *dims, "batch", "dtype", *rest)
+    cells = ((row.get(name), within.get(name.removeprefix(DIMENSION))) for name in names)
+    return ["" if pd.isna(cell) else f"{cell}{_of(span)}" for cell, span in cells]
 
 
 def summary_lines(frame: pd.DataFrame, reused: int, out: Path, plots: bool = True) -> Iterator[str]:
@@ -156,14 +164,28 @@ def host_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
 def reasons(frame: pd.DataFrame) -> Iterator[str]:
     """Why points have no result, which outputs are wrong, and notes once each."""
     rows = records(frame)
-    chosen = varied(rows)
-    for row in (row for row in rows if not has_figures(row)):
-        yield f"{_name(row, chosen)}: {row['status']}: {shortened(str(row['reason']))}"
+    chosen = _chosen(rows)
+    whole = _refused_whole(rows, chosen)
+    refused = (row for row in rows if not has_figures(row))
+    yield from dict.fromkeys(
+        f"{_program(row, chosen) if _program(row, chosen) in whole else _name(row, chosen)}: "
+        f"{row['status']}: {shortened(str(row['reason']))}"
+        for row in refused
+    )
     for row in filter(is_wrong, rows):
         yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"
     notes = (row["note"] for row in rows if not is_wrong(row) and not pd.isna(row["note"]))
     for note in dict.fromkeys(notes):
         yield f"note: {note}"
+
+
+def _refused_whole(rows: Sequence[Record], chosen: list[str]) -> set[str]:
+    """Programs for ranges that there are not, at any length for one reason."""
+    reasons: dict[str, set[str]] = {}
+    for row in rows:
+        said = "" if has_figures(row) else f"{row['status']} {row['reason']}"
+        reasons.setdefault(_program(row, chosen), set()).add(said)
+    return {name for name, said in reasons.items() if len(said) == 1}
 
 
 def _verdict(row: Record) -> str:
@@ -189,6 +211,23 @@ def _error(row: Record) -> str:
 
 
 def _name(row: Record, chosen: list[str]) -> str:
-    given = (f"{name} {size}" for name, size in sizes(row).items())
-    words = [row["arch"], row["model"], *given, f"batch {row['batch']}", row["dtype"]]
-    return " ".join(map(str, [*words, *(row[name] for name in chosen)]))
+    within = spans(row)
+    given = {**sizes(row), "batch": row["batch"]}
+    said = [f"{name} {size}{_of(within.get(name))}" for name, size in given.items()]
+    words = [row["arch"], row["model"], *said, row["dtype"], *(row[name] for name in chosen)]
+    return " ".join(map(str, words))
+
+
+def _program(row: Record, chosen: list[str]) -> str:
+    """What the rows of one program have in common; where it is for ranges, the batch may follow
+    from lengths."""
+    within = spans(row)
+    if not within:
+        return _name(row, chosen)
+    said = [f"{name} {size}" for name, size in {**sizes(row), **within}.items()]
+    words = [row["arch"], row["model"], *said, row["dtype"], *(row[name] for name in chosen)]
+    return " ".join(map(str, words))
+
+
+def _of(span: str | None) -> str:
+    return "" if span is None else f" of {span}"

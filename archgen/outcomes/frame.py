@@ -153,6 +153,12 @@ def sizes(row: Record) -> dict[str, int]:
     return {n.removeprefix(DIMENSION): int(v) for n, v in held.items() if not pd.isna(v)}
 
 
+def spans(row: Record) -> dict[str, str]:
+    """The ranges that the row's program takes, by the name of the dimension."""
+    held = {name.removeprefix(BUCKET): row[name] for name in row if name.startswith(BUCKET)}
+    return {name: str(span) for name, span in held.items() if not pd.isna(span)}
+
+
 def varied(rows: Sequence[Record]) -> list[str]:
     """The columns about schedules in which `rows` differ."""
     names = dict.fromkeys(name for row in rows for name in row)

@@ -113,7 +113,7 @@ class Workbench:
         self._stagewise: tuple[str, dict[str, Array]] = ("", {})
         self._unquantized = Unquantized()
         self._memo = Memo()
-        self._bucket: tuple[Request, Compiled] | None = None
+        self._bucket: tuple[Request, Compiled | DoesNotFit | UnsupportedModel] | None = None
         self._decisions: dict[tuple[Extension, ...], Decisions] = {}
 
     def run(self, point: Point) -> Outcome:
@@ -186,12 +186,18 @@ class Workbench:
             return None
 
     def _compiled(self, request: Request, point: Point) -> Compiled:
-        """The program; one for all lengths of the point's ranges is made once."""
+        """The program; one for all lengths of the point's ranges is made once, and once refused."""
         if not point.ranges:
             return self.tools.compile(request)
         if self._bucket is None or self._bucket[0] != request:
-            self._bucket = request, self.tools.compile(request)
-        at = self._bucket[1].at
+            try:
+                self._bucket = request, self.tools.compile(request)
+            except (DoesNotFit, UnsupportedModel) as answer:
+                self._bucket = request, answer
+        made = self._bucket[1]
+        if isinstance(made, Exception):
+            raise made
+        at = made.at
         if at is None:
             raise UnsupportedModel("this toolchain has no programs for ranges of sizes")
         return at(point.lengths)

@@ -57,11 +57,11 @@ def refusal(name: str, registers: Sequence[Register], mistakes: Sequence[str]) -
     """That the network of this name is not one program for all lengths, with the reasons."""
     known = list(dict.fromkeys(mistakes))
     more = [f"and {len(known) - _SHOWN} more"] if len(known) > _SHOWN else []
-    ranges = ", ".join(f"{r.name}={r.low}..{r.high}" for r in lengths_among(registers))
-    return UnsupportedModel(
-        f"{name}: not one program for {ranges}: "
-        f"{'; '.join([*known[:_SHOWN], *more])}; compile each length by itself"
-    )
+    lengths = lengths_among(registers)
+    ranges = ", ".join(f"{r.name}={r.low}..{r.high}" for r in lengths)
+    alone = " ".join(f"--dim {r.name}={r.high}" for r in lengths)
+    head = f"{name}: not one program for {ranges}; compile each length by itself ({alone}):"
+    return UnsupportedModel("\n  ".join([head, *known[:_SHOWN], *more]))
 
 
 @dataclass

@@ -284,7 +284,9 @@ REFUSED = {
 def test_what_does_not_follow_from_the_length_is_named(reason: str) -> None:
     with pytest.raises(UnsupportedModel) as refused:
         for_lengths(REFUSED[reason], LENGTH, run_node)
-    assert str(refused.value).startswith("g: not one program for n=1..8: ")
+    assert str(refused.value).startswith(
+        "g: not one program for n=1..8; compile each length by itself (--dim n=8):\n  "
+    )
     assert reason in str(refused.value)
 
 
