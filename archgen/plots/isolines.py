@@ -9,7 +9,7 @@ cells meet, which is as far from their numbers as a place can be.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -69,36 +69,47 @@ def _edges(values: Values, level: float) -> Iterator[Edge]:
 
 
 def draw_isolines(panel: Axes, values: Values, at: Sequence[float]) -> None:
-    """The lines of the levels `at` on a map drawn by `imshow`, each with its level."""
-    taken: list[Place] = []
+    """The lines of the levels `at` on a map drawn by `imshow`, each with its level. Levels that no
+    cell lies between have one line and one label."""
+    lines: dict[tuple[Edge, ...], list[float]] = {}
     for level in at:
-        own = edges(values, level)
+        lines.setdefault(tuple(edges(values, level)), []).append(level)
+    labels: dict[Place, list[float]] = {}
+    for own, held in lines.items():
         if not own:
             continue
         # Dark in a light casing: to be seen on any shade.
         panel.add_collection(LineCollection(own, colors=LIGHT, linewidths=2.6, capstyle="round"))
         panel.add_collection(LineCollection(own, colors=DARK, linewidths=1.1, capstyle="round"))
-        place = _label_place(own, values.shape, taken)
+        place = _label_place(own, values, labels)
         if place is not None:
-            taken.append(place)
-            panel.text(
-                *place, shown(level), ha="center", va="center", fontsize=6.5, color=DARK,
-                bbox={"fc": LIGHT, "ec": DARK, "lw": 0.5, "boxstyle": "round,pad=0.15"},
-            )  # fmt: skip
+            labels.setdefault(place, []).extend(held)
+    for place, held in labels.items():
+        panel.text(
+            *place, ", ".join(map(shown, held)), ha="center", va="center", fontsize=6.5, color=DARK,
+            bbox={"fc": LIGHT, "ec": DARK, "lw": 0.5, "boxstyle": "round,pad=0.15"},
+        )  # fmt: skip
 
 
-def _label_place(own: Sequence[Edge], shape: Sequence[int], taken: list[Place]) -> Place | None:
-    """The inner corner of the line that is farthest from other labels, then from the border; None
-    where all are too near one."""
-    rows, columns = shape
+def _label_place(
+    own: Sequence[Edge], values: Values, labels: Mapping[Place, object]
+) -> Place | None:
+    """The inner corner of the line that is farthest from other labels, then between cells that all
+    have numbers, then farthest from the border. Where all are near labels one that has a label
+    already, of a line that meets this one there; None where there is no such."""
+    rows, columns = values.shape
     corners = dict.fromkeys(
         (x, y) for edge in own for x, y in edge if 0 < x < columns - 1 and 0 < y < rows - 1
     )
 
-    def room(place: Place) -> tuple[float, float]:
+    def room(place: Place) -> tuple[float, bool, float]:
         x, y = place
-        others = min((math.dist(place, each) for each in taken), default=math.inf)
-        return min(others, 2 * _APART), min(x, columns - 1 - x, y, rows - 1 - y)
+        others = min((math.dist(place, each) for each in labels), default=math.inf)
+        around = values[math.floor(y) : math.ceil(y) + 1, math.floor(x) : math.ceil(x) + 1]
+        border = min(x, columns - 1 - x, y, rows - 1 - y)
+        return min(others, 2 * _APART), bool(np.isfinite(around).all()), border
 
     best = max(corners, key=room, default=None)
-    return best if best is not None and room(best)[0] >= _APART else None
+    if best is None or room(best)[0] >= _APART:
+        return best
+    return next((place for place in corners if place in labels), None)

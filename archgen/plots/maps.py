@@ -37,6 +37,8 @@ _SPAN, _ALIKE = 1.25, 1.05
 """Ratio that shades span at least; ratio up to which there are no lines."""
 _CELL = (0.4, 0.29)
 """Inches of a numbered cell, at least."""
+_RUN = 0.16
+"""Inches of a second number in a cell."""
 _FAR = 2.0
 """Ratio from which on it is told as a factor."""
 _TITLE_LETTERS, _MOST_TICKS = 44, 16
@@ -69,7 +71,8 @@ def map_figure(frame: Frame, archs: Mapping[str, Arch], columns: tuple[str, str]
     numbered = [size for size in sizes if _is_numbered(*size)]
     cells = [max((size[n] for size in numbered), default=1) for n in (0, 1)]
     width = max(4.2, 1.6 + _CELL[0] * cells[0]) * len(metrics)
-    height = max(3.2, 1.2 + _CELL[1] * cells[1]) * max(1, len(maps))
+    two = any(run_of(row) for one in maps for row in one.rows)
+    height = max(3.2, 1.2 + (_CELL[1] + _RUN * two) * cells[1]) * max(1, len(maps))
     figure.set_size_inches(max(6.4, width), 0.9 + height)
     pairs = [(one, metric) for one in maps for metric in metrics]
     for panel, (one, metric) in zip(grid, pairs, strict=False):

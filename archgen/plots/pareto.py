@@ -16,15 +16,14 @@ from archgen.outcomes import fronts
 from archgen.outcomes.axes import Axis, workload
 from archgen.outcomes.axes import axes as axes_of
 from archgen.outcomes.columns import COLUMNS, MORE_IS_BETTER, column
-from archgen.outcomes.estimated import run_of
+from archgen.outcomes.estimated import has_figures, run_of
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.labels import Wanted, place_labels
 from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
-from archgen.plots.panels import TITLE_LETTERS, square_figure
+from archgen.plots.panels import TITLE_LETTERS, refusal, square_figure
 from archgen.plots.style import (
     BLUE,
     GREY,
-    MUTED,
     RUN,
     SETTINGS,
     decades,
@@ -42,6 +41,8 @@ _MOST_LABELS = 40
 _MOST_NAMES, _LETTERS = 6, 8
 """Points of a front, and letters of the longest of their names, beyond both of which names are
 numbers with a key below: those of neighbours would stand off in a fan of lines."""
+_MOST_LEFT_OUT, _SAID = 4, 52
+"""Points without values that are named, and letters of a line of that."""
 _LINE = 0.2
 """Inches of a line of the key."""
 Place = tuple[float, float]
@@ -61,7 +62,8 @@ def pareto_figure(
     was swept where `archs` (machines by name) tells that, else by machine; those that another one
     dominates are grey, and named where there is room. Names of a crowded front are numbers, the
     quickest first, with a key below; then what is dominated has none. What runs gave stands beside
-    estimates, as stars. Points without both values are counted. Raises KeyError for a column that
+    estimates, as stars. Points without both values are named below their panel, with what became
+    of them. Raises KeyError for a column that
     the frame does not have.
     """
     rows = records(frame)
@@ -152,16 +154,13 @@ def _draw(
     swept: Sequence[Axis],
 ) -> list[Wanted]:
     """Draw one panel; gives the labels that it wants: where, what and in which colour."""
-    drawn = [row for row in rows if not any(math.isnan(number(row, name)) for name in names)]
-    if len(drawn) < len(rows):
-        count = len(rows) - len(drawn)
-        axes.text(
-            0.98, 0.98, f"{count} without a result", transform=axes.transAxes, ha="right",
-            va="top", color=MUTED, style="italic", fontsize=7.5,
-        )  # fmt: skip
+    drawn = [row for row in rows if _is_known(row, names)]
+    left_out = _left_out(rows, names, swept)
     if not drawn:
-        say(axes, "no point has a result")
+        say(axes, folded(f"no point has a result: {left_out}", _SAID))
         return []
+    if left_out:
+        axes.set_xlabel(f"{axes.get_xlabel()}\n{folded(f'not shown: {left_out}', _SAID)}")
     points = [(number(row, names[0]), number(row, names[1])) for row in drawn]
     best = front(points, more)
     _scales(axes, points)
@@ -181,6 +180,25 @@ def _draw(
     return [
         (points[index], labels[index], "front" if index in best else "other") for index in order
     ]
+
+
+def _is_known(row: Record, names: tuple[str, str]) -> bool:
+    return not any(math.isnan(number(row, name)) for name in names)
+
+
+def _left_out(rows: Sequence[Record], names: tuple[str, str], swept: Sequence[Axis]) -> str:
+    """Points without both values by what became of them: `edge-32, edge-64 (does not fit)`."""
+    found: dict[str, list[str]] = {}
+    for row, label in zip(rows, names_of(rows, swept), strict=True):
+        if not _is_known(row, names):
+            why = "no value" if has_figures(row) else refusal(row)
+            found.setdefault(why, []).append(" ".join(label.split("\n")))
+    return "; ".join(f"{_few(labels)} ({why})" for why, labels in found.items())
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
+    return ", ".join(names[:_MOST_LEFT_OUT]) + more
 
 
 def _steps(ordered: Sequence[Place], more: tuple[bool, bool]) -> list[Place]:

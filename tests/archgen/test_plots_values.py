@@ -160,6 +160,25 @@ def test_the_front_is_labelled_and_the_rest_grey() -> None:
         pareto_figure(results(*rows), "speed")
 
 
+def test_what_stands_on_no_front_for_want_of_a_result_is_named() -> None:
+    rows: list[Row] = [
+        {"arch": f"edge-{n}", "latency_ms": 1.0 + n, "area_mm2": 9.0 - n} for n in range(3)
+    ]
+    refused: list[Row] = [
+        {"arch": f"small-{n}", "latency_ms": math.nan, "area_mm2": 1.0, "status": "does_not_fit"}
+        for n in range(6)
+    ]
+    broken: Row = {"arch": "odd", "latency_ms": math.nan, "area_mm2": 1.0, "status": "failed"}
+    axes = pareto_figure(results(*rows, *refused, broken)).axes[0]
+    first, said = axes.get_xlabel().split("\n", 1)
+    assert first == "latency [ms], less is better"
+    assert " ".join(said.split()) == (
+        "not shown: small-0, small-1, small-2, small-3 and 2 more (does not fit); odd (failed)"
+    )
+    none = texts(pareto_figure(results(*refused[:2])))
+    assert "small-0, small-1 (does not fit)" in " ".join(none.split())
+
+
 def test_labels_cover_no_point_and_no_label() -> None:
     rows: list[Row] = [
         {"arch": f"machine-{i}", "latency_ms": 1 + i % 5 / 9, "area_mm2": 2.0 - i / 40}

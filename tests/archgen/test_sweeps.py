@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import combinations, product
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from matplotlib.text import Annotation
 
 from archgen.outcomes.axes import axes
 from archgen.outcomes.columns import COLUMNS
+from archgen.outcomes.estimated import like_with_like
 from archgen.outcomes.frame import Frame, records, typed_frame
 from archgen.outcomes.knee import knee
 from archgen.outcomes.point import Row
@@ -31,7 +33,7 @@ from archgen.plots import (
     scatter_figure,
     sweep_figure,
 )
-from archgen.plots.isolines import edges, levels
+from archgen.plots.isolines import draw_isolines, edges, levels
 from archgen.plots.lines import sweep_columns
 from archgen.plots.maps import map_columns
 from archgen.plots.names import names_of as names_by
@@ -243,6 +245,35 @@ def test_labels_of_lines_stand_clear_of_the_numbers() -> None:
     boxes = [text.get_window_extent() for text in panel.texts]
     assert len(boxes) > 64
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+def test_numbers_of_runs_stand_clear_of_the_labels_of_lines() -> None:
+    frame, archs = study([32 * 2**n for n in range(8)], [2.0 + n for n in range(8)], [16])
+    frame = frame.assign(estimated_ms=frame["latency_ms"], latency_ms=frame["latency_ms"] * 1.1)
+    frame.loc[3, ["status", "estimated_ms", "latency_ms"]] = ["estimated", pd.NA, 20.0]
+    figure = map_figure(like_with_like(frame), archs, (SIZE, RATE))
+    figure.draw_without_rendering()
+    texts = figure.axes[0].texts
+    assert sum(text.get_text().startswith("run ") for text in texts) == 63
+    boxes = [text.get_window_extent() for text in texts]
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+
+
+@given(
+    st.integers(2, 5).flatmap(
+        lambda width: st.lists(
+            st.lists(st.floats(1, 1000), min_size=width, max_size=width), min_size=2, max_size=5
+        )
+    )
+)
+def test_every_line_has_its_level(cells: list[list[float]]) -> None:
+    panel, values = Figure().subplots(), np.array(cells)
+    at = levels(float(values.min()), float(values.max()))
+    draw_isolines(panel, values, at)
+    said = sorted(float(word) for text in panel.texts for word in text.get_text().split(", "))
+    assert said == at
+    places = [text.get_position() for text in panel.texts]
+    assert all(math.dist(a, b) >= 1 for a, b in combinations(places, 2))
 
 
 def test_points_that_are_all_alike_look_alike() -> None:
