@@ -22,6 +22,7 @@ from archgen.report.words import plain
 from archgen.schema.mistakes import guess
 from archgen.studies.design import StudyError
 from archgen.studies.history import CAUSES, Run, Step, runs_of, steps
+from archgen.studies.revisions import committed
 from archgen.studies.store import writing
 
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -33,7 +34,8 @@ _HASH = 8
 
 
 class Since(click.ParamType[datetime]):
-    """`2026-11-16`, `2026-11-16T12:00`, or a day of the last week by its name."""
+    """`2026-11-16`, `2026-11-16T12:00`, a day of the last week by its name, or a revision of git:
+    `@main~3`."""
 
     name = "date"
 
@@ -42,6 +44,11 @@ class Since(click.ParamType[datetime]):
     ) -> datetime:
         """The time, in the zone of this machine."""
         word = str(value).strip().lower()
+        if word.startswith("@"):
+            try:
+                return committed(str(value).strip()[1:]).astimezone()
+            except StudyError as mistake:
+                self.fail(str(mistake), param, ctx)
         if word in _WORDS:
             today = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
             if word in _DAYS:
@@ -50,7 +57,9 @@ class Since(click.ParamType[datetime]):
         try:
             return datetime.fromisoformat(str(value).strip()).astimezone()
         except ValueError:
-            ways = "a date such as 2026-11-16, or today, yesterday, monday, ..."
+            ways = (
+                "a date such as 2026-11-16, today, yesterday, monday, ..., or a revision: @main~3"
+            )
             self.fail(f"{value!r}: expected {ways}{guess(word, _WORDS)}", param, ctx)
 
 
@@ -58,7 +67,12 @@ class Since(click.ParamType[datetime]):
 @click.argument(
     "folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="DIR..."
 )
-@click.option("--since", type=Since(), metavar="DATE", help="Only what was made since then.")
+@click.option(
+    "--since",
+    type=Since(),
+    metavar="DATE",
+    help="Only what was made since then; @REVISION of git: since it was committed.",
+)
 @click.option("--machine", metavar="NAME", help="Only machines of this name or pattern.")
 @click.option("--model", metavar="NAME", help="Only networks of this name or pattern.")
 @click.option("--all", "everything", is_flag=True, help="Also first results and unchanged ones.")
@@ -97,7 +111,9 @@ def history(
     archgen history archgen-out
     archgen history out nightly --since monday --machine "edge*"
     archgen history out --since 2026-11-16 --model resnet50 --all
+    archgen history out --since @main~3
     """
+    _refuse_files(folders)
     found = runs_of(folders, index or cache_dir() / _INDEX)
     chosen = _named(found, machine, model)
     taken = steps(chosen, since)
@@ -110,6 +126,24 @@ def history(
         click.echo(json.dumps(plain_rows(pd.DataFrame(rows)), indent=1))
     else:
         show([_table(shown)] if shown else [], _lines(shown, taken, since))
+
+
+def _refuse_files(folders: Sequence[Path]) -> None:
+    """Raises StudyError for what is no folder of results but is written as other verbs read it."""
+    wrong = []
+    for folder in folders:
+        file, at, revision = str(folder).partition("@")
+        since = f"; since then: --since @{revision}" if at else ""
+        if folder.exists() and not folder.is_file():
+            continue
+        if Path(file).suffix in (".yaml", ".yml"):
+            now = f"archgen compare {file}@{revision or 'HEAD~1'} {file} --model NAME"
+            said = f"history is of results, in folders (--machine {Path(file).stem}{since})"
+            wrong.append(f"{folder}: {said}; machines as they were: {now}")
+        elif at and Path(file).is_dir():
+            wrong.append(f"{folder}: results have dates, not revisions{since}")
+    if wrong:
+        raise StudyError(wrong)
 
 
 def _named(runs: Sequence[Run], machine: str | None, model: str | None) -> list[Run]:

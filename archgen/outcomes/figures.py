@@ -26,6 +26,8 @@ SHORT: Mapping[str, str] = {
 }
 """Short name -> figure."""
 _KINDS = ("real", "whole")
+_WHOLE = 1e15
+"""Below it whole numbers are written in full."""
 _INPUTS = frozenset({"batch", "dim.<dimension>", "effort", "pass.<option>", "arch.<field>"})
 
 
@@ -66,6 +68,17 @@ def unit_of(name: str) -> str:
     """The unit of a figure."""
     known = column(name)
     return "bytes" if known is None else known.unit
+
+
+def is_of_machine(name: str) -> bool:
+    """Whether a figure is one of the machine alone, which says nothing about outputs: an area."""
+    return unit_of(name) == "mm2"
+
+
+def with_unit(value: float, name: str) -> str:
+    """A value of a figure with its unit: `9.427 mm2`, `262,144 bytes`."""
+    amount = f"{value:,.0f}" if value.is_integer() and abs(value) < _WHOLE else f"{value:.4g}"
+    return f"{amount} {unit_of(name)}".strip()
 
 
 def more_is_better(name: str) -> bool:

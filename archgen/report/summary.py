@@ -18,6 +18,8 @@ from archgen.report.words import counted, listed, percent, short, times
 from simmodel.units import show_bytes
 
 _CLOSE = 0.01
+_EQUAL = 0.0005
+"""Leads below it would read as 1.00."""
 LEAST_SHARE = 0.0005
 _VERBS = {
     "does_not_fit": ("does not fit", "do not fit"),
@@ -93,13 +95,21 @@ def _fastest(ranking: Ranking) -> Iterator[str]:
     if len(ranked) == 1:
         yield f"Only {ranked[0].name} has results."
         return
-    first, second = ranked[0], ranked[1]
+    first = ranked[0]
+    leads = {
+        other.name: first.speed / other.speed
+        for other in ranked[1:]
+        if other.missing == first.missing and other.speed > 0
+    }
+    equal = [name for name, lead in leads.items() if lead - 1 < _EQUAL]
     over = counted(first.common, "workload")
-    text = f"{first.name} is fastest"
-    if second.missing == first.missing and second.speed > 0:
-        text += f", {_ahead(first.speed / second.speed, second.name)}"
-    if ranking.baseline not in (first.name, second.name):
-        text += f" and {times(first.speed)} as fast as the baseline {ranking.baseline}"
+    alike = f"{listed([first.name, *equal])} are equally fast"
+    text = alike if equal else f"{first.name} is fastest"
+    second = next((name for name in leads if name not in equal), None)
+    if second is not None:
+        text += f", {_ahead(leads[second], second)}"
+    if ranking.baseline not in (first.name, *equal, second):
+        text += f" and {_ahead(first.speed, f'the baseline {ranking.baseline}')}"
     mean = f"geometric mean over {over}" if first.common > 1 else f"on {ranking.workloads[0]}"
     yield f"{text}; {mean}."
     for standing in ranked:
@@ -141,7 +151,9 @@ def _costs(ranking: Ranking) -> Iterator[str]:
 def _best(what: str, who: Standing, value: float, ranking: Ranking, said: str) -> str:
     text = f"{who.name} {what}: {said}"
     if who.name != ranking.baseline:
-        text += f", {times(value)} of what {ranking.baseline} does"
+        equal = abs(value - 1) < _EQUAL
+        much = f"as much as {ranking.baseline}"
+        text += f", {much}" if equal else f", {times(value)} of what {ranking.baseline} does"
     return f"{text}."
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from archgen.outcomes.figures import figure_named, figure_of, more_is_better
+from archgen.outcomes.figures import figure_named, figure_of, more_is_better, with_unit
 from archgen.studies.comparison import Against, StudyComparison
 from archgen.studies.design import StudyError
 from archgen.studies.differences import Pair
@@ -56,7 +56,8 @@ class Gate:
             return pair.why
         before, after = self._values(pair)
         by = f"{100 * (after / before - 1):+.2f} %" if before else "from nothing"
-        return f"{self.figure} {before:.4g} -> {after:.4g} ({by}; allowed {100 * self.share:.4g} %)"
+        change = f"{with_unit(before, self.figure)} -> {with_unit(after, self.figure)}"
+        return f"{self.figure} {change} ({by}; allowed {100 * self.share:.4g} %)"
 
     def _values(self, pair: Pair) -> tuple[float, float]:
         return figure_of(pair.before, self.figure), figure_of(pair.after, self.figure)

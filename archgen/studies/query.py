@@ -18,6 +18,7 @@ from archgen.outcomes.axes import axis_of
 from archgen.outcomes.conditions import ORDERS, amount, split_condition
 from archgen.outcomes.estimated import runs_first
 from archgen.outcomes.figures import SHORT
+from archgen.outcomes.point import FIELD
 from archgen.schema.mistakes import guess, listed
 from archgen.studies.design import StudyError
 from simmodel.arch import Arch
@@ -43,8 +44,18 @@ def known_column(frame: pd.DataFrame, name: str) -> str:
         raise StudyError(
             [f"column {name!r}: {listed(sorted(varied or fields), 'and')} are called so"]
         )
-    hint = guess(name, _names(frame)) or "; `archgen explain columns` lists them"
-    raise StudyError([f"column {name!r}: no such column{hint}"])
+    raise StudyError([f"column {name!r}: no such column{_hint(frame, name)}"])
+
+
+def _hint(frame: pd.DataFrame, name: str) -> str:
+    """What `name` may be for: names with dots are only spelled like names with dots."""
+    dotted = "." in name
+    near = guess(name, [known for known in _names(frame) if dotted == ("." in known)])
+    if near or not dotted:
+        return near or "; `archgen explain columns` lists them"
+    swept = [str(known).removeprefix(FIELD) for known in frame if str(known).startswith(FIELD)]
+    there = f"which are {listed(swept, 'and')}" if swept else "and there are none"
+    return f"; fields are columns where the study sweeps them, {there}"
 
 
 def known_columns(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:

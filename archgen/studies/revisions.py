@@ -12,6 +12,7 @@ import re
 import tarfile
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -56,6 +57,16 @@ def laid_out(file: ArchFile, folder: Path) -> tuple[Path, str]:
         return _laid_out(file, file.revision, folder)
     except GitError as mistake:
         raise StudyError([f"{file.text}: {mistake}"]) from None
+
+
+def committed(revision: str) -> datetime:
+    """When `revision` of the repository here was committed. Raises StudyError."""
+    try:
+        commit = _commit(Path.cwd(), revision)
+        said = git(Path.cwd(), "show", "--no-patch", "--format=%cI", commit).decode()
+    except GitError as mistake:
+        raise StudyError([f"@{revision}: {mistake}"]) from None
+    return datetime.fromisoformat(said.strip())
 
 
 def _laid_out(file: ArchFile, revision: str, folder: Path) -> tuple[Path, str]:

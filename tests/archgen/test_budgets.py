@@ -77,6 +77,17 @@ def test_a_figure_counts_where_its_outputs_are_right(
     assert lax.verdict == ("kept" if verdict == "unverified" else verdict)
 
 
+@pytest.mark.parametrize("verified", [True, None, False])
+def test_an_area_is_kept_whatever_became_of_outputs(path: Path, verified: bool | None) -> None:
+    """It is one of the machine, about which outputs say nothing."""
+    text = "budgets: [area <= 20 mm2, core_mm2 <= 2 mm2]"
+    area = {"area_mm2": 9.4274, "core_mm2": 8.0}
+    assert [(c.verdict, c.said) for c in checks(path, text, point(verified=verified, **area))] == [
+        ("kept", "area_mm2 9.427 mm2, limit 20 mm2"),
+        ("broken", "core_mm2 8 mm2, limit 2 mm2: 300 % over"),
+    ]
+
+
 def test_a_budget_about_no_point_says_what_was_meant(path: Path) -> None:
     text = "budgets: [latency <= 5 on nat, latency <= 9 for edge-b*]"
     assert [check.said for check in checks(path, text, point())] == [

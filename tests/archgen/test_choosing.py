@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -74,6 +75,25 @@ def test_columns_may_be_named_in_short_or_by_the_last_words_of_a_field() -> None
     both.loc[0, "arch.memories.shared.banks"] = 4
     with pytest.raises(StudyError, match=r"'banks': .*local.banks' and .*shared.banks' are called"):
         known_column(both, "banks")
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("latncy<=2", "'latncy': no such column; did you mean 'latency_ms'?"),
+        ("arch.memories.local.bank=2", "did you mean 'arch.memories.local.banks'?"),
+        ("dram.bandwidth>=1",
+         "no such column; fields are columns where the study sweeps them, which are "
+         "'memories.local.banks'"),
+    ],
+)  # fmt: skip
+def test_an_unknown_column_says_what_it_is_near_to(condition: str, said: str) -> None:
+    with pytest.raises(StudyError, match=re.escape(said)):
+        STUDY.filter(condition)
+    if "dram" in condition:
+        frame = STUDY.frame.drop(columns=BANKS)
+        with pytest.raises(StudyError, match="sweeps them, and there are none"):
+            known_column(frame, "dram.bandwidth")
 
 
 def test_nothing_beats_what_pareto_gives() -> None:

@@ -73,7 +73,7 @@ def test_what_got_worse_is_annotated_at_the_field_of_the_machine_that_is_another
 
     assert (finding(plain, "edge.yaml").file, finding(plain, "edge.yaml").line) == ("edge.yaml", 5)
     assert annotation(finding(plain, "edge.yaml")).startswith(
-        "::error file=edge.yaml,line=5,title=got worse::edge net batch 1: latency_ms 0.001 -> 0.002"
+        "::error file=edge.yaml,line=5,title=got worse::edge net batch 1: latency_ms 0.001 ms -> "
     )
     assert finding(edge, "edge.yaml").line == 1
     assert {finding(plain, file).file for file in (shipped, "gone.yaml", "")} == {""}
@@ -378,12 +378,14 @@ def test_gates_stop_what_got_worse_by_more_than_allowed() -> None:
     after = point(cycles=1025, throughput_ips=97.5)
     assert stopped(before, after, "LATENCY:3%", "energy:0.03", "throughput:3%") == []
     assert stopped(before, after, "latency:2%") == [
-        "worse: edge net batch 1: latency_ms 0.001 -> 0.001025 (+2.50 %; allowed 2 %)"
+        "worse: edge net batch 1: latency_ms 0.001 ms -> 0.001025 ms (+2.50 %; allowed 2 %)"
     ]
     assert stopped(before, after, "throughput_ips:2%", "energy")[0].startswith(
-        "worse: edge net batch 1: throughput_ips 100 -> 97.5 (-2.50 %"
+        "worse: edge net batch 1: throughput_ips 100 samples/s -> 97.5 samples/s (-2.50 %"
     )
     assert len(stopped(before, after, "energy")) == 1
+    larger = stopped(point(area_mm2=10.0), point(area_mm2=12.5), "area:10%")
+    assert larger[0].endswith(": area_mm2 10 mm2 -> 12.5 mm2 (+25.00 %; allowed 10 %)")
     assert stopped(before, before, "latency:0%") == []
 
 

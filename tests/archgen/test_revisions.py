@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from archgen.cli import compare_sides
+from archgen.cli.history import Since
 from archgen.cli.main import cli
 from archgen.process.git import revision
 from archgen.schema import load_arch
@@ -93,6 +94,25 @@ def test_without_a_repository_that_is_said(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(StudyError, match="not a git repository"):
         laid_out(file, tmp_path)
     assert arch_file("out:edge") is None
+
+
+def test_history_goes_back_to_a_revision_and_explains_others(repository: Path) -> None:
+    when = Since().convert("@main~1", None, None)
+    assert when.tzinfo is not None and when <= Since().convert("@HEAD", None, None)
+    (repository / "out").mkdir()
+    asked = ["out@main~1", "archs/edge.yaml", "archs/edge.yaml@main~1"]
+    told = str(CliRunner().invoke(cli, ["history", *asked]).exception).splitlines()
+    assert told == [
+        "out@main~1: results have dates, not revisions; since then: --since @main~1",
+        "archs/edge.yaml: history is of results, in folders (--machine edge); machines as they "
+        "were: archgen compare archs/edge.yaml@HEAD~1 archs/edge.yaml --model NAME",
+        "archs/edge.yaml@main~1: history is of results, in folders (--machine edge; since then: "
+        "--since @main~1); machines as they were: archgen compare archs/edge.yaml@main~1 "
+        "archs/edge.yaml --model NAME",
+    ]
+    unknown = CliRunner().invoke(cli, ["history", "out", "--since", "@mian"])
+    assert unknown.exit_code == 2
+    assert "there is no revision 'mian'; did you mean 'main'?" in unknown.output
 
 
 def test_a_revision_says_where_files_were_changed(repository: Path) -> None:
