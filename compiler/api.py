@@ -10,6 +10,7 @@ from __future__ import annotations
 from compiler.attainable import Attainable, bound_of
 from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.constant_values import constant_values
+from compiler.cost.handover import between_cores
 from compiler.decisions import Decisions, Shelf
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
@@ -105,7 +106,8 @@ __all__ = [  # noqa: RUF022
     "is_known",  # whether anybody defines an operator
     "refuse_unknown_operators",  # raises one for what no ONNX has
     "other_ports",  # inputs and outputs that are no tensors of numbers, in words
-    "at_node",  # how messages name a node
+    "at_node",
+    "between_cores",  # how messages name a node
     "operator_name",  # and its operator
     "PassFailed",  # no refusal: an error of the compiler's own
     # Why it is as it is.

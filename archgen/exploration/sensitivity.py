@@ -20,6 +20,7 @@ from archgen.exploration.measures import AREA
 from archgen.exploration.plan import Surroundings
 from archgen.exploration.space import Indices, Parameter
 from archgen.outcomes.frame import Frame
+from archgen.outcomes.merit import per_area
 from archgen.studies.results import Study
 from archgen.studies.store import StoreError
 
@@ -156,9 +157,8 @@ def gain(before: Rung, after: Rung) -> float:
 
 
 def by_area(before: Rung, after: Rung) -> float:
-    """Improvement of the metric, in its unit, for each further mm2; nan where there is none."""
-    more = after.area - before.area
-    return (before.cost - after.cost) / more if more > 0 else _NAN
+    """Improvement of the metric, in its unit, for each further mm2; nan for hardly any area."""
+    return per_area(before.cost - after.cost, after.area - before.area, before.area)
 
 
 def by_bandwidth(before: Rung, after: Rung) -> float:

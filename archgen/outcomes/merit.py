@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 from archgen.outcomes.point import Row
 
+_LEAST = 0.001
+"""Share of a machine's area below which more of it buys nothing: a quotient would be noise."""
 _TERA_PER_MS = 1e-9
 """Tera-operations per second of an operation per millisecond."""
 _PER_AREA: Mapping[str, str] = {
@@ -20,6 +22,11 @@ _PER_AREA: Mapping[str, str] = {
     "throughput_low_per_mm2": "area_high_mm2",
     "throughput_high_per_mm2": "area_low_mm2",
 }
+
+
+def per_area(gain: float, more: float, whole: float) -> float:
+    """What each of `more` mm2 gains, on a machine of `whole`; NaN where it takes hardly any."""
+    return gain / more if more > 0 and more >= _LEAST * whole else math.nan
 
 
 def merit_row(row: Row) -> Row:

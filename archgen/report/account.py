@@ -40,6 +40,8 @@ class Account:
     macs: float
     """The model's multiply-accumulates at the chip's peak rate."""
     layers: tuple[Record, ...] = field(repr=False)
+    tokens: float = math.nan
+    """Most that the program takes of one core; NaN where that is not known."""
     tried: Mapping[str, Tried] = field(default_factory=dict, repr=False)
     """What is known of changes of its machine, by `archgen.outcomes.tried.key_of`."""
 
@@ -116,6 +118,7 @@ def account(point: PointView, outcome: Outcome) -> Account:
         {role: _passing(arch, role, traffic) / cycles for role in arch.memories.on_chip()},
         _known(point.get("matrix_utilization")),
         tuple(records(layers_frame([outcome]))),
+        outcome.details.get("tokens", math.nan),
         known(outcome.details),
     )
 

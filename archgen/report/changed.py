@@ -60,7 +60,13 @@ def _ratios(before: Costs, after: Costs, dtype: str, longer: float) -> dict[str,
         pairs["mac"] = (before.mac[dtype].value, after.mac[dtype].value)
     pairs |= {
         "vector": (before.vector["simple"].value, after.vector["simple"].value),
+        "link": (_of_links(before), _of_links(after)),
         "instruction": (before.instruction.value, after.instruction.value),
         "leakage": (before.leakage.value, after.leakage.value * longer),
     }
     return {name: b / a if a > 0 else 1.0 for name, (a, b) in pairs.items()}
+
+
+def _of_links(costs: Costs) -> float:
+    """Of a byte on each link, as nobody counted their bytes apart."""
+    return sum(cost.value for cost in costs.links.values())

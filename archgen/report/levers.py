@@ -1,7 +1,8 @@
 """What to change about a machine first, by what is known of each change.
 
-The one idea: what was tried comes first, by its gain: simulated with the same program or with one
-that was made for the change, or estimated where that was not made. What has a bound alone comes
+The one idea: what was tried comes first, by its gain: measured where the study has the changed
+machine, simulated with the same program or with one that was made for the change, or estimated
+where that was not made. What has a bound alone comes
 after, because a bound of waits is seldom reached; a change that was tried and gains nothing is no
 lever, and is named as such.
 """
@@ -12,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from archgen.outcomes.merit import per_area
 from archgen.outcomes.tried import ANEW, AT_MOST, ESTIMATED, SIMULATED, Tried, key_of
 from archgen.report.account import Account
 from archgen.report.alike import Measured
@@ -24,8 +26,6 @@ from simmodel.arch import Arch
 
 LEAST = 0.01
 """Gains below this are not worth a line."""
-_LEAST_MM2 = 0.001
-"""Area below which a gain per area says nothing."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,19 @@ class Lever:
 
     @property
     def per_mm2(self) -> float:
-        """Share of the time that each square millimetre saves; NaN where it takes none."""
-        area = self.price.area
-        return self.gain / area if area >= _LEAST_MM2 else math.nan
+        """Share of the time that each square millimetre saves; NaN where it takes hardly any."""
+        more, share = self.price.area, self.price.area_share
+        return per_area(self.known, more, more / share) if share > 0 else math.nan
+
+    @property
+    def known(self) -> float:
+        """The share of the time that it saves where the study has measured it, else its gain."""
+        return self.gain if self.measured is None else self.measured.gain
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether nobody has tried it."""
+        return self.way == AT_MOST and self.measured is None
 
 
 def levers(
@@ -59,19 +69,27 @@ def levers(
     measure: Callable[[Fields], Measured | None] = lambda fields: None,
 ) -> list[Lever]:
     """What makes the runs in `accounts`, all on `arch`, faster; `measure` says what the study
-    has found of a change. What was tried comes first, each kind by its gain."""
+    has found of a change. What was tried comes first, each kind by what is known of its gain: a
+    measurement is of the compiler's own program at the study's effort, so it counts before all."""
+    found = (replace(lever, measured=measure(lever.fields)) for lever in _all(arch, accounts))
     kept = [
-        replace(lever, measured=measure(lever.fields))
-        for lever in _all(arch, accounts)
-        if lever.gain >= (WORTH if lever.way == AT_MOST else LEAST) and _lawful(arch, lever)
+        lever
+        for lever in found
+        if lever.known >= (WORTH if lever.is_bound else LEAST) and _lawful(arch, lever)
     ]
-    return sorted(kept, key=lambda lever: (lever.way == AT_MOST, -lever.gain))
+    return sorted(kept, key=lambda lever: (lever.is_bound, -lever.known))
 
 
-def without_gain(arch: Arch, accounts: Sequence[Account]) -> list[str]:
-    """What was simulated because its bound promised something, and gains nothing: in words."""
-    return [lever.title for lever in _all(arch, accounts)
-            if lever.gain < LEAST and lever.way in (SIMULATED, ANEW)]  # fmt: skip
+def without_gain(
+    arch: Arch,
+    accounts: Sequence[Account],
+    measure: Callable[[Fields], Measured | None] = lambda fields: None,
+) -> list[str]:
+    """What was tried, by the study itself or as its bound promised something, and gains nothing:
+    in words."""
+    found = (replace(lever, measured=measure(lever.fields)) for lever in _all(arch, accounts))
+    tried = [each for each in found if each.measured or each.way in (SIMULATED, ANEW)]
+    return [lever.title for lever in tried if lever.known < LEAST]
 
 
 def _all(arch: Arch, accounts: Sequence[Account]) -> list[Lever]:

@@ -22,7 +22,7 @@ from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
 from archgen.plots.saving import MOST_ROWS
 from archgen.report.account import Account, account
-from archgen.report.alike import alike, measured
+from archgen.report.alike import Measured, alike, measured
 from archgen.report.alike import content as machine_content
 from archgen.report.cost_tables import area_sheet, energy_sheet
 from archgen.report.explorer import explorer
@@ -58,7 +58,7 @@ from archgen.report.tables import (
 )  # fmt: skip
 from archgen.report.trial import trial_study
 from archgen.report.words import counted, listed, percent, short, signed, times
-from archgen.schema.rewritten import fields_of
+from archgen.schema.rewritten import Fields, fields_of
 
 REPORT = "report.html"
 MOST = 9_500_000
@@ -118,12 +118,11 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
     accounts = _accounts(ran[:MOST_ROWS], study.outcomes)
     groups = alike(ran)
     known = {machine_content(own[0].arch): own for own in groups}
+    measures = {
+        own[0].name: partial(measured, standing=own[0], known=known) for own in groups[:MACHINES]
+    }
     found = {
-        own[0].name: levers(
-            own[0].arch,
-            accounts[own[0].name],
-            partial(measured, standing=own[0], known=known),
-        )
+        own[0].name: levers(own[0].arch, accounts[own[0].name], measures[own[0].name])
         for own in groups[:MACHINES]
     }
     shown = chosen_details([own[0] for own in groups], ranking.workloads)
@@ -142,7 +141,10 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
         "refusals": refusals(points),
         "bounds": bounds_sheet([each for own in accounts.values() for each in own]),
         "waterfall": waterfall_sheet([points[i] for i in rows if points[i].has_run]),
-        "reviews": [_review(own, points, accounts, found, study) for own in groups[:MACHINES]],
+        "reviews": [
+            _review(own, points, accounts[own[0].name], found[own[0].name], measures, study)
+            for own in groups[:MACHINES]
+        ],
         "distinct": len(groups),
         "figures": [each for each in figures if _kind(each) not in COSTS],
         "cost_figures": [each for each in figures if _kind(each) in COSTS],
@@ -200,14 +202,13 @@ def _accounts(
 def _review(
     same: Sequence[Standing],
     points: Sequence[PointView],
-    accounts: Mapping[str, Sequence[Account]],
-    found: Mapping[str, Sequence[Lever]],
+    own: Sequence[Account],
+    changes: Sequence[Lever],
+    measures: Mapping[str, Callable[[Fields], Measured | None]],
     study: Subject,
 ) -> dict[str, Any]:
     """What bounds one machine, whatever it is called, and what could be changed about it."""
     standing, first = same[0], same[0].points[0]
-    own = accounts[standing.name]
-    changes = found[standing.name]
     less: list[Saver] = savers(standing.arch, own)
     return {
         "standing": standing,
@@ -216,7 +217,7 @@ def _review(
         "waits": _waits(own),
         "accounts": own,
         "levers": changes,
-        "without": without_gain(standing.arch, own),
+        "without": without_gain(standing.arch, own, measures[standing.name]),
         "savers": less,
         "trial": trial_study(standing, changes, less),
     }

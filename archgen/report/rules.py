@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from archgen.outcomes.stalls import STALLS
 from archgen.report.account import Account
 from archgen.report.words import listed, percent
-from archgen.schema.rewritten import Fields, scaled
+from archgen.schema.rewritten import Fields, changed, scaled
+from compiler.api import between_cores
 from simmodel.arch import Arch
 from simmodel.encoding import typical_bytes
 from simmodel.units import show_bytes
@@ -225,6 +226,26 @@ def _never(arch: Arch) -> bool:
     return False
 
 
+def _tokens(arch: Arch) -> Fields:
+    return _double("front_end.tokens")(arch) if arch.front_end.sync == "tokens" else {}
+
+
+def _semaphores(account: Account) -> Verdict:
+    """Of more of them, where most are taken, or cores have too few to hand each other results."""
+    arch = account.point.arch
+    have, other = arch.front_end.tokens, changed(arch, _tokens(arch))
+    apart = other is not None and between_cores(other) is not None and not between_cores(arch)
+    if not (account.tokens > _FULL * have or apart):
+        return 0.0, ""
+    waits = account.waiting("data", "store", "engine", "core")
+    taken = "so few that cores hand each other no results" if apart else (
+        f"{account.tokens:g} of {have} tokens of a core in use"
+    )  # fmt: skip
+    return min(waits, account.slack), (
+        f"{taken}; matrix engines wait {percent(waits)} for loads, stores, other engines and cores"
+    )
+
+
 def _made_apart(account: Account) -> Verdict:
     return 0.0, ""  # as it takes another program, there is no bound
 
@@ -242,6 +263,7 @@ def _types(arch: Arch) -> Fields:
 
 
 _WAITS = "those waits; DRAM and the busiest compute engine remain"
+_FEW = "those waits, as far as they lie above the roofline; judged where tokens are few"
 _PARTS = (("banks", "banks"), ("bank_width", "bank width"))
 _ROOM = "those waits, as far as they lie above the roofline; judged where more than half is in use"
 _BEYOND = "the time that matrix engines compute beyond what the MACs take at peak"
@@ -275,6 +297,7 @@ RULES = (
     Rule("twice the rate of fetching instructions", _double("front_end.fetch_bandwidth"),
          _front_end, _WAITS),
     Rule("a loop buffer, or twice as large a one", _loop_buffer, _front_end, _WAITS),
+    Rule("twice the tokens", _tokens, _semaphores, _FEW, _never),
     Rule("twice the cores", _double("cores"), _cores,
          "half of the time that the busiest compute engines work; DRAM remains", _never),
     Rule("half the cores, each twice as large", _joined, _alone, _WAITS, _never),

@@ -226,10 +226,12 @@ def _first_lever(ranking: Ranking, found: Mapping[str, Sequence[Lever]]) -> Iter
     first = next((standing.name for standing in ranking.ranked), "")
     chosen = next(iter(found.get(first, ())), None)
     if chosen is not None:
-        text = f"What to change first on {first}: {chosen.title}, which saves {_saved(chosen)}"
-        if chosen.measured is not None:
-            text += f"; {chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
-        yield f"{text}."
+        text = f"What to change first on {first}: {chosen.title}"
+        if chosen.measured is None:
+            yield f"{text}, which saves {_saved(chosen)}."
+        else:
+            said = f"{chosen.measured.machine} has it, and takes {_less(chosen.measured.gain)}"
+            yield f"{text}; {said}."
 
 
 def _saved(lever: Lever) -> str:

@@ -155,7 +155,11 @@ class Workbench:
         row |= checked
         row["note"] = "; ".join(filter(None, notes)) or None
         layers = [point.identity() | layer for layer in layer_rows(trace, energy.layers)]
-        details = {"report": compiled.report, "traffic": dict(trace.traffic)}
+        details = {
+            "report": compiled.report,
+            "traffic": dict(trace.traffic),
+            "tokens": max(map(len, program.tokens), default=0),
+        }
         made = tables(trace, program, arch, point.identity())
         if point.trace and made:
             made["trace"] = compressed(trace_bytes(trace, program, arch))

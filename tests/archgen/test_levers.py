@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from archgen.outcomes.tried import (
     known,
 )
 from archgen.report.account import Account, account
+from archgen.report.alike import Measured
 from archgen.report.levers import LEAST, Lever, levers, without_gain
 from archgen.report.points import PointView, views
 from archgen.report.ranking import rank
@@ -102,9 +105,66 @@ def test_what_was_tried_overrules_a_bound(slow: tuple[Study, list[Lever], Accoun
 
 def test_a_gain_is_beside_its_area(slow: tuple[Study, list[Lever], Account]) -> None:
     first = slow[1][0]
-    assert replace(first, price=replace(first.price, area=0.5)).per_mm2 == first.gain / 0.5
-    free = replace(first, price=replace(first.price, area=0.0)).per_mm2
-    assert free != free, "nothing to divide by"
+
+    def per_mm2(area: float, share: float) -> float:
+        return replace(first, price=replace(first.price, area=area, area_share=share)).per_mm2
+
+    assert per_mm2(0.5, 0.1) == pytest.approx(first.gain / 0.5)
+    for area, share in ((0.0, 0.0), (0.01, 0.0005), (-0.5, -0.1)):
+        assert math.isnan(per_mm2(area, share)), "hardly any area to divide by"
+
+
+def test_a_measurement_counts_before_what_was_tried(
+    slow: tuple[Study, list[Lever], Account],
+) -> None:
+    _, changes, own = slow
+    arch, first, second = own.point.arch, *changes[:2]
+    bound = next(lever for lever in changes if lever.way == AT_MOST and lever.fields)
+
+    def measure(found: Mapping[str, float]) -> Callable[[Fields], Measured | None]:
+        known = {key_of(lever.fields): found[lever.title] for lever in changes
+                 if lever.title in found}  # fmt: skip
+        return lambda fields: (
+            Measured("other", known[key_of(fields)], 1) if key_of(fields) in known else None
+        )
+
+    turned = measure({first.title: 0.02, second.title: 0.6})
+    assert levers(arch, [own], turned)[0].title == second.title
+    sure = measure({bound.title: 0.9})
+    best = levers(arch, [own], sure)[0]
+    assert (best.title, best.known, best.way) == (bound.title, 0.9, AT_MOST)
+    worse = measure({first.title: -0.05})
+    assert first.title not in [lever.title for lever in levers(arch, [own], worse)]
+    assert first.title in without_gain(arch, [own], worse)
+    points, made = views(slow[0]), slow[0]
+    said = sentences(points, rank(points, made.archs), {arch.name: levers(arch, [own], turned)}, 1)
+    assert any(f"{second.title}; other has it, and takes 60" in each for each in said)
+
+
+def test_where_dram_bounds_bandwidth_comes_before_multipliers(tmp_path: Path) -> None:
+    slow = {"memories.dram.bandwidth": "1 B/cycle", "name": "narrow"}
+    _, changes, own = found(variant(slow), conv_net(tmp_path / "net.onnx"))
+    assert own.point.text("bound") == "bandwidth"
+    assert changes[0].title == "twice the DRAM bandwidth"
+    shapes = [lever for lever in changes if "of the array" in lever.title]
+    assert all(lever.gain < changes[0].gain / 4 for lever in shapes)
+
+
+def test_few_tokens_are_a_lever() -> None:
+    arch = load_arch("cocco-simba-4c")
+    have = arch.front_end.tokens
+    own = judged(arch.name, waits={"core": 0.3, "data": 0.1}, tokens=have)
+    gain, said = verdict(own, "twice the tokens")
+    assert gain == pytest.approx(0.4)
+    assert said.startswith(f"{have} of {have} tokens of a core in use")
+    assert verdict(replace(own, tokens=have / 2), "twice the tokens") == (0.0, "")
+    # Four cores that hand each other results need eight tokens each.
+    few = changed(arch, {"front_end.tokens": 16})
+    assert few is not None
+    apart = replace(own, point=replace(own.point, arch=few), tokens=4)
+    gain, said = verdict(apart, "twice the tokens")
+    assert gain == pytest.approx(0.4) and "hand each other no results" in said
+    assert "twice the tokens" not in [r.title for r in rules_for(load_arch("gemmini-16"))]
 
 
 def test_what_takes_another_program_gets_one(tmp_path: Path) -> None:
