@@ -12,7 +12,13 @@ from compiler.choices import EFFORTS, HALOS, OBJECTIVES, stages_of
 from compiler.constant_values import constant_values
 from compiler.cost.handover import between_cores
 from compiler.decisions import Decisions, Shelf
-from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
+from compiler.driver import (
+    CompileOptions,
+    CompileResult,
+    compile_model,
+    following_lengths,
+    prepared,
+)
 from compiler.dump import CHOSEN, FORMS, form_after, form_of
 from compiler.elsewhere import Products, products_on
 from compiler.emit.kernels import Offer, Part, kernel
@@ -33,6 +39,7 @@ from compiler.graph.body import Body, Declined, Tensor
 from compiler.graph.by_definition import evaluated, evaluator
 from compiler.graph.defined import expression, rewrite
 from compiler.graph.no_numbers import other_ports
+from compiler.graph.open_axes import OpenAxes
 from compiler.graph.operators import OperatorFailed
 from compiler.graph.reference import compute_own, is_own
 from compiler.graph.rewrite import const, is_op, replace_value, static_shape
@@ -64,6 +71,8 @@ from compiler.working_set import working_set
 __all__ = [  # noqa: RUF022
     # A network for a machine.
     "at_lengths",  # what was compiled for all lengths, for one of each
+    "OpenAxes",  # which axes follow from lengths
+    "following_lengths",  # of a network at several lengths: which axes follow from these
     "prepared",  # an ONNX model after all that no machine matters for
     "compile_model",  # that or an ONNX model, and an architecture: to a program
     "Family",  # or such models for all lengths that are known only when a program runs

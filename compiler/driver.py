@@ -8,7 +8,7 @@ What is given up on the way is noted in the result.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -27,12 +27,14 @@ from compiler.emit.program import Step as ProgramStep
 from compiler.errors import DoesNotFit, UnsupportedModel, at_node
 from compiler.family import Family
 from compiler.fit import Fitter
-from compiler.graph.rewrite import names_of, origin_of
+from compiler.graph.open_axes import OpenAxes, mark_open, open_axes
+from compiler.graph.rewrite import names_of, origin_of, runs_of
 from compiler.graph.runtime import refusal
 from compiler.group import Group
 from compiler.judge_groups import Trial
 from compiler.layer import Layer
 from compiler.loops.cover import Cover, Work
+from compiler.named import Known, Named
 from compiler.nest.for_lengths import for_lengths
 from compiler.nest.ir import HostNode, Nest, NestGraph
 from compiler.nest.united import refusal as refusal_of
@@ -40,7 +42,7 @@ from compiler.ops.fallback import Fallback
 from compiler.passes import Pass, Result, run_passes
 from compiler.plan.ir import Plan
 from compiler.priced import added
-from compiler.recompute import Known, Named, Recipe
+from compiler.recompute import Recipe
 from compiler.repair import TOKENS, Emitted, Parts, Way, emitted, placed, ways
 from compiler.schedule import Schedule
 from compiler.seen import Seen
@@ -130,17 +132,27 @@ def prepared(
     name: str,
     stages: Stages | None = None,
     observe: Observer = unobserved,
+    following: OpenAxes | None = None,
 ) -> ir.Model:
     """The network after loading and all graph passes: independent of any machine, and of all
-    options but those of `Stages.shared`."""
+    options but those of `Stages.shared`. `following`: of one for a range of lengths, the axes that
+    follow from these."""
     stages = stages or Stages()
     model = stages.load.apply(proto, name)
+    mark_open(model, following or {})
     observe("load", model)
     model = run_passes(stages.graph, model, _named(observe)).ir
     model.meta[_SOURCE] = {
         name: number for number, node in enumerate(proto.graph.node) for name in node.output
     }
     return model
+
+
+def following_lengths(protos: Iterable[onnx.ModelProto], name: str, stages: Stages) -> OpenAxes:
+    """The axes of a network's values that follow from lengths, as `prepared` is told: `protos` are
+    the network at several of them, that at the upper edge first."""
+    edge, *others = (stages.load.apply(proto, name) for proto in protos)
+    return open_axes(edge, others)
 
 
 def compile_model(
@@ -230,7 +242,13 @@ def _known(model: ir.Model) -> Known:
     order = {name: position for position, name in enumerate(source)}
     return {
         str(value.name): [
-            Named(name, NAMES[value.dtype.numpy()], source[name], origin_of(node))
+            Named(
+                name,
+                NAMES[value.dtype.numpy()],
+                source[name],
+                origin_of(node),
+                runs_of(model.graph, name),
+            )
             for name in sorted(source.keys() & set(names_of(value)), key=order.__getitem__)
         ]
         for node in model.graph

@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import NamedTuple
 
 import ml_dtypes
 import numpy as np
 
 from compiler.host_error import host_error, moved_by, read_on, tied
 from compiler.lost_constants import lost_constants
+from compiler.named import Known
 from compiler.nest.error import Arithmetic, against_order, against_reference
 from compiler.nest.exact import function_of
 from compiler.nest.interp import Host, feed_one, rows_of, shown, views, with_rows
@@ -32,22 +32,6 @@ from compiler.nest.memo import Memo
 from compiler.nest.type_error import beyond_fp32, in_type
 from simmodel.dtype import FLOATS, NAMES, NUMPY
 from simmodel.isa.forms import elementwise_form
-
-
-class Named(NamedTuple):
-    """A value of the model."""
-
-    name: str
-    dtype: str
-    """Element type in the model."""
-    node: int
-    """Which of the model's nodes makes it: several values of one node may be the same bytes."""
-    origin: str
-    """That node as nests name where they come from."""
-
-
-Known = Mapping[str, Sequence[Named]]
-"""Tensor -> each value of the model that it holds, in the model's order."""
 
 
 @dataclass(frozen=True)
@@ -383,25 +367,28 @@ class _Recomputation:
         """What the model's values that a tensor holds are, and should be."""
         values, error = self.model.tensors[name], self.model.error_of(name)
         stored = self.recipe.graph.tensors[name].dtype
-        for known, dtype, node, _ in self.recipe.known[name]:
-            kind = NUMPY[dtype]
+        for held in self.recipe.known[name]:
+            known, kind = held.name, NUMPY[held.dtype]
+            off = in_type(values, error, kind)
+            made = held.shaped(values.astype(kind))
+            off = None if off is None else held.shaped(off)
             if name in self.bypassed:
-                self.made[known] = Made(values.astype(kind), in_type(values, error, kind))
+                self.made[known] = Made(made, off)
                 continue
-            self.observed[known] = self.machine.tensors[name].astype(kind)
-            if node != self._maker(name):  # made of the first by an operator that changes nothing
+            self.observed[known] = held.shaped(self.machine.tensors[name].astype(kind))
+            if held.node != self._maker(name):  # by an operator that changes nothing of the first
                 self.made[known] = Made(self.observed[known], None)
                 continue
             rounded = stored if as_stored else None
-            off, by = in_type(values, error, kind), self.forms.get(name, "")
-            self.made[known] = Made(values.astype(kind), off, rounded, by)
+            self.made[known] = Made(made, off, rounded, self.forms.get(name, ""))
 
     def _hand_on(self, name: str) -> None:
         """Readers of a value that the model names start from it as the reference's readers do:
         in the model's element type, and unsure by a cast that the machine has no use for."""
         values = self.model.tensors[name]
         names = (known.name for known in self.recipe.known[name])
-        given = [self.observed[known].astype(values.dtype) for known in names]
+        seen = (self.observed[known].astype(values.dtype) for known in names)
+        given = [each.reshape(values.shape) for each in seen]
         values[...] = given[0]
         self.model.set_error(name, None)
         with np.errstate(invalid="ignore"):

@@ -46,6 +46,7 @@ from compiler.graph.fuse_activations import FuseActivations
 from compiler.graph.group_heads import GroupHeads
 from compiler.graph.hoist_quantize import HoistQuantize
 from compiler.graph.integer_operators import IntegerOperators
+from compiler.graph.keep_axes_apart import KeepAxesApart
 from compiler.graph.normalize_axes import NormalizeAxes
 from compiler.graph.normalize_conv import NormalizeConv
 from compiler.graph.normalize_gemm import NormalizeGemm
@@ -69,7 +70,8 @@ from compiler.plan.make_plan import MakePlan
 from compiler.tile.choose_tiles import ChooseTiles
 
 GRAPH_PASSES: list[Pass[ir.Model]] = [
-    ExpandQlinear(),  # first: one form of quantized models for everything below
+    KeepAxesApart(),  # first: which axes are open is known of values by their names behind `load`
+    ExpandQlinear(),  # one form of quantized models for everything below
     DecomposeTransforms(),  # before convolutions are normalized, of which it makes some
     NormalizeConv(),  # padding must be explicit before any can be added to it
     DecomposeWindows(),  # behind its attributes, before padding and quantization look at windows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import onnx
 import onnx_ir as ir
@@ -22,7 +23,7 @@ from archgen.models.errors import ModelError
 from archgen.models.family import SourceFamily
 from archgen.models.load import SourceModel
 from archgen.studies.prepare import Prepared, prepare
-from compiler.api import Family, Stages, prepared
+from compiler.api import Family, OpenAxes, Stages, following_lengths, prepared
 
 _FAR = 4
 """How many times the lower edge the upper one is where there is something between them."""
@@ -59,15 +60,24 @@ class PreparedFamily:
 
     def loaded(self, stages: Stages) -> Family:
         """What the compiler makes of it."""
+        low = {register.name: register.low for register in self.source.registers}
+        waiting: list[onnx.ModelProto] = []
+
+        @cache
+        def following() -> OpenAxes:
+            """Told by the lower end, where the compiler will look too."""
+            waiting.append(self.at(low).proto)
+            return following_lengths([self.edge.proto, *waiting], self.name, stages)
 
         def at(lengths: Mapping[str, int]) -> ir.Model | None:
+            axes = following()
             try:
-                proto: onnx.ModelProto = self.at(lengths).proto
+                proto = waiting.pop() if waiting and lengths == low else self.at(lengths).proto
             except ModelError:
                 if self.source.inside(lengths):
                     raise
                 return None
-            return prepared(proto, self.name, stages)
+            return prepared(proto, self.name, stages, following=axes)
 
         return Family(self.source.registers, at, run_node, self._constants)
 

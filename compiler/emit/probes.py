@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from compiler.emit.kernels import Offer
 from compiler.emit.program import Placed, ProgramEmitter, Step
+from compiler.named import Known
 from compiler.nest.ir import NestGraph
-from compiler.recompute import Known, Recipe, Stage
+from compiler.recompute import Recipe, Stage
 from simmodel.program import Probe
 
 

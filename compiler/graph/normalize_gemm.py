@@ -36,17 +36,24 @@ class NormalizeGemm(GraphPass):
             return False
         make = Rewriter(node)
         left = _transposed(make, required(node, 0), bool(int_attr(node, "transA", 0)))
-        right = _transposed(make, required(node, 1), bool(int_attr(node, "transB", 0)))
-        alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
-        bias = input_of(node, 2)
-        if const(right) is not None:
-            made = make.op("MatMul", [left, _scaled(make, right, alpha)])
-        else:
-            made = _scaled(make, make.op("MatMul", [left, right]), alpha)
-        if bias is not None and beta != 0:
-            made = make.op("Add", [made, _scaled(make, bias, beta)])
-        make.replace(made)
+        make.replace(product_of(make, left))
         return True
+
+
+def product_of(make: Rewriter, left: ir.Value) -> ir.Value:
+    """The Gemm that `make` stands at as a MatMul and an Add, of `left` in the place of its first
+    operand, which may have more axes."""
+    node = make.anchor
+    right = _transposed(make, required(node, 1), bool(int_attr(node, "transB", 0)))
+    alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
+    bias = input_of(node, 2)
+    if const(right) is not None:
+        made = make.op("MatMul", [left, _scaled(make, right, alpha)])
+    else:
+        made = _scaled(make, make.op("MatMul", [left, right]), alpha)
+    if bias is not None and beta != 0:
+        made = make.op("Add", [made, _scaled(make, bias, beta)])
+    return made
 
 
 def _transposed(make: Rewriter, value: ir.Value, needed: bool) -> ir.Value:

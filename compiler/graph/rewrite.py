@@ -22,6 +22,7 @@ MICROSOFT = "com.microsoft"
 ORIGIN = "origin"
 COMPOSITE = "composite"
 _NAMES = "archgen.names"
+_RUNS = "archgen.runs"
 
 Array = npt.NDArray[Any]
 AttrValue = int | float | str | Sequence[int] | Sequence[float]
@@ -187,6 +188,24 @@ def names_of(value: ir.Value) -> tuple[str, ...]:
 def forget_names(value: ir.Value) -> None:
     """Say that `value` no longer holds what its name stood for."""
     value.meta[_NAMES] = ()
+
+
+def hand_names(old: ir.Value, new: ir.Value, runs: Sequence[int]) -> None:
+    """Say that `new`, not `old`, holds what the names of `old` stand for: each axis of that is made
+    of as many axes of `new` as `runs` say."""
+    if old.graph is None:
+        raise ValueError(f"{old.name} is in no graph")
+    kept: dict[str, tuple[int, ...]] = old.graph.meta.setdefault(_RUNS, {})
+    kept.update(dict.fromkeys(names_of(old), tuple(runs)))
+    new.meta[_NAMES] = (*names_of(new), *names_of(old))
+    forget_names(old)
+
+
+def runs_of(graph: ir.Graph, name: str) -> tuple[int, ...]:
+    """Of how many axes of the value that holds it each axis of what `name` stands for is made;
+    nothing where it has the same axes."""
+    kept: dict[str, tuple[int, ...]] = graph.meta.get(_RUNS, {})
+    return kept.get(name, ())
 
 
 class Rewriter:

@@ -179,6 +179,35 @@ def rotation(folder: Path) -> str:
     )  # fmt: skip
 
 
+def flat(folder: Path) -> str:
+    """Products, sums and a norm of all rows of a batch of sequences as rows of one matrix."""
+    return written(
+        folder / "flat.onnx",
+        "f = Constant <value_ints=[-1, 16]> () i = Constant <value_ints=[2, 6]> ()"
+        " m = Reshape (x, f) g = Gemm (m, w, b) r = Relu (g) t = Gemm <transB=1, alpha=0.5> (r, v)"
+        " s = Softmax (t) n = Shape <end=2> (x) o = Concat <axis=0> (n, i) y = Reshape (s, o)",
+        "float[batch,rows,16] x) => (float[batch,rows,2,6] y",
+        w=(16, 24), b=(24,), v=(12, 24),
+    )  # fmt: skip
+
+
+def attention(folder: Path) -> str:
+    """Attention with two heads and a norm, whose products are of matrices."""
+    return written(
+        folder / "attention.onnx",
+        "f = Constant <value_ints=[-1, 16]> () i = Constant <value_ints=[6, 8]> ()"
+        " j = Constant <value_ints=[16]> () m = Reshape (x, f) a = Gemm (m, w, b)"
+        " n = Shape <end=2> (x) o = Concat <axis=0> (n, i) h = Reshape (a, o)"
+        " t = Transpose <perm=[0, 2, 1, 3]> (h) q, k, v = Split <axis=1> (t)"
+        " l = Transpose <perm=[0, 1, 3, 2]> (k) s = MatMul (q, l) p = Softmax (s)"
+        " c = MatMul (p, v) d = Transpose <perm=[0, 2, 1, 3]> (c) e = Reshape (d, f)"
+        " z = Gemm (e, u, g) r = Concat <axis=0> (n, j) zz = Reshape (z, r) yy = Add (zz, x)"
+        " y = LayerNormalization (yy, g)",
+        "float[batch,rows,16] x) => (float[batch,rows,16] y",
+        w=(16, 48), b=(48,), u=(16, 16), g=(16,),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("net", "arch", "dtype"),
     [
@@ -295,6 +324,76 @@ def test_several_lengths_at_once(net: str, arch: str, dtype: str, ranges: dict[s
         assert row.get("verified") is True, row
 
     at()
+
+
+@pytest.mark.parametrize(
+    ("net", "arch", "dtype"),
+    [
+        pytest.param(flat, "soma-edge", "int8", id="one matrix of integers"),
+        pytest.param(flat, "stcp920", "fp16", id="one matrix, in parts by cores"),
+        pytest.param(attention, "soma-edge", "int8", id="heads of integers"),
+        pytest.param(attention, "ascend-310-like", "fp16", id="heads"),
+        pytest.param(flat, "gemmini-16", "int8", id="rows that the host normalizes"),
+    ],
+)
+def test_open_dimensions_that_a_network_merges(
+    net: Callable[[Path], str], arch: str, dtype: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = net(tmp_path_factory.mktemp("merged"))
+    most = {"batch": 4, "rows": 20}
+    spans = tuple((name, Range(1, size)) for name, size in most.items())
+
+    @settings(max_examples=3, deadline=None)
+    @given(st.tuples(*(st.integers(1, size) for size in most.values())))
+    @example((1, 20))
+    def at(lengths: tuple[int, ...]) -> None:
+        dims = tuple(zip(most, lengths, strict=True))
+        point = Point(
+            key="", arch=load_arch(arch), model=model, batch=lengths[0], dtype=dtype,
+            dims=dims, ranges=spans, scheduling=Scheduling(effort=0),
+        )  # fmt: skip
+        row = bench(model, arch).run(point).row
+        assert row.get("verified") is True, row
+
+    at()
+
+
+def test_open_rows_of_a_fixed_batch_that_a_network_merges(tmp_path: Path) -> None:
+    model = flat(tmp_path)
+    point = Point(
+        key="", arch=load_arch("stcp920"), model=model, batch=3, dtype="fp16",
+        dims=(("batch", 3), ("rows", 5)), ranges=(("rows", Range(1, 9)),),
+        scheduling=Scheduling(effort=0),
+    )  # fmt: skip
+    row = bench(model, "stcp920").run(point).row
+    assert row.get("verified") is True, row
+
+
+@pytest.mark.parametrize(
+    ("nodes", "last"),
+    [
+        ("y = Relu (m)", "Relu_4"),
+        ("c = CumSum (m, zero) y = Reshape (c, o)", "CumSum_4"),
+    ],
+)
+def test_merged_dimensions_that_stay_merged_are_refused(
+    tmp_path: Path, nodes: str, last: str
+) -> None:
+    path = written(
+        tmp_path / "net.onnx",
+        "f = Constant <value_ints=[-1, 4]> () zero = Constant <value_int=0> ()"
+        f" o = Shape (x) m = Reshape (x, f) {nodes}",
+        "float[batch,rows,4] x) => (float[a,b,c] y" if "CumSum" in nodes
+        else "float[batch,rows,4] x) => (float[a,b] y",
+    )  # fmt: skip
+    point = Point(
+        key="", arch=load_arch("stcp920"), model=path, batch=3, dtype="fp16",
+        dims=(("batch", 3), ("rows", 5)),
+        ranges=(("batch", Range(1, 3)), ("rows", Range(1, 9))), scheduling=Scheduling(effort=0),
+    )  # fmt: skip
+    row = bench(path, "stcp920").run(point).row
+    assert row["status"] == "unsupported"
+    assert last in str(row["reason"])
 
 
 def test_a_mask_that_hides_something_from_a_single_token_is_found() -> None:

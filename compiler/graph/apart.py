@@ -1,0 +1,357 @@
+"""Operators on values whose merged axes are kept apart: one rule for each kind of them.
+
+    MatMul(a, b)      a of [(batch, seq), 16]     =>     MatMul(a', b)     a' of [batch, seq, 16]
+    Softmax <axis=1>                              =>     Softmax <axis=2>
+
+The one idea: what an operator does along other axes it does for each position of a merged one, so
+it may as well have several axes there. What combines positions along a merged axis has no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import onnx_ir as ir
+
+from compiler.graph.fold import POINTWISE
+from compiler.graph.merged_axes import Pieces, extents, pieces_of
+from compiler.graph.normalize_gemm import product_of
+from compiler.graph.rewrite import (
+    MICROSOFT,
+    AttrValue,
+    Rewriter,
+    const,
+    input_of,
+    int_attr,
+    ints_attr,
+    required,
+    static_shape,
+)
+from compiler.graph.upgrade import REDUCTIONS
+
+Axes = tuple[Pieces, ...]
+"""What each axis of a value is made of."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input of an operator: `value` has an axis for each piece of `axes`."""
+
+    value: ir.Value
+    axes: Axes
+
+    @property
+    def merged(self) -> bool:
+        """Whether several of the axes of `value` are one to the operator."""
+        return any(len(pieces) > 1 for pieces in self.axes)
+
+    def places(self, axis: int) -> range:
+        """Which axes of `value` one axis is made of."""
+        first = sum(map(len, self.axes[:axis]))
+        return range(first, first + len(self.axes[axis]))
+
+    def at(self, axis: int) -> int | None:
+        """Where an axis is in `value`; None where it is merged."""
+        found = self.places(axis % len(self.axes))
+        return None if len(found) > 1 else found[0]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A node that reads merged axes, and what it reads."""
+
+    make: Rewriter
+    operands: Sequence[Operand | None]
+    """By position; None for an input that is absent."""
+
+    @property
+    def node(self) -> ir.Node:
+        """What is computed."""
+        return self.make.anchor
+
+    @property
+    def first(self) -> Operand:
+        """The first operand, which is never absent."""
+        found = self.operands[0]
+        assert found is not None
+        return found
+
+    def again(self, inputs: Sequence[ir.Value | None], **changed: AttrValue) -> Sequence[ir.Value]:
+        """The outputs of the same operator on other inputs, with some attributes changed."""
+        own = {name: attribute.value for name, attribute in self.node.attributes.items()}
+        count = len(self.node.outputs)
+        made = self.make.node(
+            self.node.op_type, inputs, {**own, **changed}, self.node.domain, count
+        )
+        return made.outputs
+
+    def beside(self, count: int = 1) -> list[ir.Value | None] | None:
+        """The inputs behind the first `count` as they are; None where one has merged axes."""
+        rest = self.operands[count:]
+        return None if any(each and each.merged for each in rest) else [*self.node.inputs[count:]]
+
+
+Results = list[tuple[ir.Value, Axes]]
+"""Outputs of an operator, and what each axis that they had is made of. Of an axis that is not
+merged the extent is that of the value."""
+Rule = Callable[[Step], Results | None]
+"""None: the operator cannot be computed apart."""
+
+
+# Operands that are broadcast, or alike.
+
+
+def _broadcast(operands: Sequence[Axes]) -> Axes:
+    """What each axis is made of where `operands` are broadcast, or are no operands at all."""
+    found: list[Pieces] = []
+    for back in range(max(map(len, operands)), 0, -1):
+        along = [axes[-back] for axes in operands if len(axes) >= back]
+        moving = [pieces for pieces in along if _size(pieces) > 1]
+        found.append(max(moving or along, key=len))
+    return tuple(found)
+
+
+def _size(pieces: Pieces) -> int:
+    return prod(piece.extent for piece in pieces)
+
+
+def _fitting(operand: Operand, axes: Axes, own: int = 0) -> tuple[int, ...] | None:
+    """The shape in which `operand` is broadcast to `axes`, its last `own` axes aside; None where a
+    computed value would have to be split."""
+    shape: list[int] = []
+    count = len(operand.axes) - own
+    for pieces, wanted in zip(operand.axes[:count], axes[len(axes) - count :], strict=True):
+        given = extents([pieces])
+        if prod(given) == 1:
+            shape += [1] * len(wanted)
+        elif given == extents([wanted]) or const(operand.value) is not None:
+            shape += extents([wanted])
+        else:
+            return None
+    return (*shape, *extents(operand.axes[count:]))
+
+
+def _shaped(make: Rewriter, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    """`value` in a shape that broadcasts as `shape` does."""
+    own = static_shape(value)
+    more = len(shape) - len(own)
+    if more >= 0 and shape == (1,) * more + own:
+        return value
+    return make.op("Reshape", [value, make.axes(shape)])
+
+
+def _fitted(step: Step, axes: Axes) -> list[ir.Value | None] | None:
+    """All inputs, broadcast to `axes`."""
+    shapes = [None if each is None else _fitting(each, axes) for each in step.operands]
+    given = list(zip(step.operands, shapes, strict=True))
+    if any(each is not None and shape is None for each, shape in given):
+        return None
+    return [
+        None if each is None or shape is None else _shaped(step.make, each.value, shape)
+        for each, shape in given
+    ]
+
+
+# Functions of single elements.
+
+
+def _pointwise(step: Step) -> Results | None:
+    axes = _broadcast([each.axes for each in step.operands if each is not None])
+    inputs = _fitted(step, axes)
+    return None if inputs is None else [(step.again(inputs)[0], axes)]
+
+
+def _quantization(step: Step) -> Results | None:
+    """Per tensor, or per position of an axis that is not merged."""
+    parameters, scale = step.beside(), static_shape(required(step.node, 1))
+    if parameters is None or int_attr(step.node, "block_size", 0):
+        return None
+    axis = 0 if prod(scale) == 1 else step.first.at(int_attr(step.node, "axis", 1))
+    if axis is None:
+        return None
+    made = step.again([step.first.value, *parameters], axis=axis)
+    return [(made[0], step.first.axes)]
+
+
+# Products.
+
+
+def _matmul(step: Step) -> Results | None:
+    """Rows of the first operand may be merged, and matrices of both."""
+    left, right, *_ = step.operands
+    parameters = step.beside(2)
+    if left is None or right is None or parameters is None:
+        return None
+    if min(len(left.axes), len(right.axes)) < 2:
+        return None
+    *_, rows, inner = left.axes
+    if max(map(len, (inner, *right.axes[-2:]))) > 1:
+        return None
+    axes = _broadcast([left.axes[:-2], right.axes[:-2]])
+    matrices, others = _fitting(left, axes, own=2), _fitting(right, axes, own=2)
+    if matrices is None or others is None:
+        return None
+    if len(others) > 2:  # rows that are several axes are matrices themselves
+        others = (*others[:-2], *[1] * (len(rows) - 1), *others[-2:])
+    inputs = [
+        _shaped(step.make, left.value, matrices), _shaped(step.make, right.value, others)
+    ]  # fmt: skip
+    made = step.again([*inputs, *parameters])
+    return [(made[0], (*axes, rows, right.axes[-1]))]
+
+
+def _gemm(step: Step) -> Results | None:
+    """The first operand's rows may be merged."""
+    bias, others = input_of(step.node, 2), step.beside()
+    if step.first.at(1) is None or others is None or int_attr(step.node, "transA", 0):
+        return None
+    if bias is not None and len(static_shape(bias)) > 1 and static_shape(bias)[-2] > 1:
+        return None
+    made = product_of(step.make, step.first.value)
+    return [(made, (step.first.axes[0], pieces_of(static_shape(made)[-1:], ())))]
+
+
+def _rows(step: Step) -> Results | None:
+    """Vectors of the first operand, each multiplied by what comes behind it."""
+    others = step.beside()
+    if step.first.at(-1) is None or others is None:
+        return None
+    return [(step.again([step.first.value, *others])[0], step.first.axes)]
+
+
+# What works along some axes.
+
+
+def _along(default: int, count: int = 1) -> Rule:
+    """Along one axis of the first `count` inputs, 0 for all of them, which are alike otherwise."""
+
+    def rule(step: Step) -> Results | None:
+        rank = len(step.first.axes)
+        axis = int_attr(step.node, "axis", default) % rank
+        data = [each for each in step.operands[: count or None] if each is not None]
+        others = step.beside(len(data))
+        if others is None or any(each.at(axis) is None for each in data):
+            return None
+        axes = _broadcast([each.axes for each in data])
+        values = []
+        for each in data:
+            own = (*axes[:axis], each.axes[axis], *axes[axis + 1 :])
+            values.append((each.value, _fitting(each, own)))
+        inputs = [_shaped(step.make, v, shape) for v, shape in values if shape is not None]
+        if len(inputs) < len(data):
+            return None
+        made = step.again([*inputs, *others], axis=sum(map(len, axes[:axis])))
+        if len(static_shape(step.node.outputs[0])) < rank:  # of ArgMax without it
+            axes = (*axes[:axis], *axes[axis + 1 :])
+        return [(value, axes) for value in made]
+
+    return rule
+
+
+def _behind(step: Step) -> Results | None:
+    """Over all axes from one on."""
+    axis = int_attr(step.node, "axis", -1) % len(step.first.axes)
+    at, others = step.first.at(axis), step.beside()
+    if at is None or others is None or any(len(each) > 1 for each in step.first.axes[axis:]):
+        return None
+    made = step.again([step.first.value, *others], axis=at)
+    return [(value, step.first.axes) for value in made]
+
+
+def _reduction(step: Step) -> Results | None:
+    """Along all that a chosen axis is made of."""
+    chosen = const(input_of(step.node, 1))
+    if chosen is None or not chosen.size:
+        return None
+    rank = len(step.first.axes)
+    axes = {int(axis) % rank for axis in chosen.reshape(-1)}
+    at = [place for axis in sorted(axes) for place in step.first.places(axis)]
+    made = step.again([step.first.value, step.make.axes(at)])
+    keep = bool(int_attr(step.node, "keepdims", 1))
+    left = []
+    for axis, pieces in enumerate(step.first.axes):
+        if axis not in axes:
+            left.append(pieces)
+        elif keep:
+            left.append(pieces_of([1] * len(pieces), ()))
+    return [(made[0], tuple(left))]
+
+
+def _slice(step: Step) -> Results | None:
+    starts, chosen = const(input_of(step.node, 1)), const(input_of(step.node, 3))
+    others = step.beside()
+    if starts is None or others is None:
+        return None
+    axes = range(starts.size) if chosen is None else [int(axis) for axis in chosen.reshape(-1)]
+    at = [place for axis in axes if (place := step.first.at(axis)) is not None]
+    if len(at) < len(axes) or (len(others) > 2 and others[2] is not None and chosen is None):
+        return None
+    made = step.again([step.first.value, *others[:2], step.make.axes(at), *others[3:]])
+    return [(made[0], step.first.axes)]
+
+
+def _gather(step: Step) -> Results | None:
+    """Data or indices may have merged axes."""
+    indices = step.operands[1]
+    axis = int_attr(step.node, "axis", 0) % len(step.first.axes)
+    at = step.first.at(axis)
+    if at is None or indices is None:
+        return None
+    made = step.again([step.first.value, indices.value], axis=at)
+    axes = (*step.first.axes[:axis], *indices.axes, *step.first.axes[axis + 1 :])
+    return [(made[0], axes)]
+
+
+def _transpose(step: Step) -> Results | None:
+    axes = step.first.axes
+    perm = ints_attr(step.node, "perm") or list(reversed(range(len(axes))))
+    places = [place for axis in perm for place in step.first.places(axis)]
+    made = step.again([step.first.value], perm=places)
+    return [(made[0], tuple(axes[axis] for axis in perm))]
+
+
+def _expand(step: Step) -> Results | None:
+    shape = const(input_of(step.node, 1))
+    if shape is None:
+        return None
+    axes = _broadcast([step.first.axes, tuple((p,) for p in pieces_of(shape.tolist(), ()))])
+    wanted = _broadcast([axes, step.first.axes])
+    given = _fitting(step.first, wanted)
+    if given is None:
+        return None
+    inputs = [_shaped(step.make, step.first.value, given), step.make.axes(extents(wanted))]
+    return [(step.again(inputs)[0], wanted)]
+
+
+_ALONG: dict[str, Rule] = {
+    "Softmax": _along(-1), "LogSoftmax": _along(-1), "Hardmax": _along(-1), "TopK": _along(-1),
+    "LpNormalization": _along(-1), "Split": _along(0), "Concat": _along(0, 0),
+    "ArgMax": _along(0), "ArgMin": _along(0), "GatherElements": _along(0, 2),
+    "ScatterElements": _along(0, 3),
+}  # fmt: skip
+_ELEMENTWISE = POINTWISE | {
+    "Identity", "Cast", "Neg", "Abs", "Relu", "Min", "Max", "Clip", "Where", "Sign", "Floor",
+    "Ceil", "Round", "Add", "Sub", "Mul", "Div", "Sqrt", "Sum", "Mean", "Not", "And", "Or", "Xor",
+    "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "Swish",
+}  # fmt: skip
+RULES: dict[tuple[str, str], Rule] = {
+    **{("", name): rule for name, rule in _ALONG.items()},
+    **{("", name): _pointwise for name in _ELEMENTWISE},
+    **{("", name): _reduction for name in REDUCTIONS},
+    **{("", name): _quantization for name in ("QuantizeLinear", "DequantizeLinear")},
+    **{("", name): _matmul for name in ("MatMul", "MatMulInteger")},
+    **{
+        ("", name): _behind
+        for name in ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+    },
+    **{(MICROSOFT, name): _pointwise for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")},
+    ("", "Gemm"): _gemm,
+    ("", "Slice"): _slice,
+    ("", "Gather"): _gather,
+    ("", "Transpose"): _transpose,
+    ("", "Expand"): _expand,
+    (MICROSOFT, "MatMulNBits"): _rows,
+}
+"""By domain and operator."""
