@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from archgen.outcomes.axes import workload
 from archgen.outcomes.frame import Frame, Record, number, records
 from archgen.plots.panels import SQUARE_LETTERS, square_figure
+from archgen.plots.roof_names import Roofs, name_roofs
 from archgen.plots.roofline import GIGA, draw_roofs, label_outer, marks_of, span_of
 from archgen.plots.style import MUTED, SETTINGS, folded, legend_columns
 from archgen.plots.timeline import Stretch, split_points, stretches
@@ -92,9 +93,10 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     marks = marks_of(loads)
     intensities = [g.macs / g.moved for _, groups in runs for g in groups if g.macs and g.moved]
     span = span_of(intensities, [row for row, _ in runs], archs)
+    roofs = []
     for axes, name in zip(grid, names, strict=False):
         own = [(row, groups) for row, groups in runs if row["arch"] == name]
-        _draw(axes, own, archs[name], span, marks)
+        roofs.append((axes, _draw(axes, own, archs[name], span, marks)))
     label_outer(grid)
     handles = [
         Line2D([], [], color=c, marker=m, ls="", alpha=0.75, label=load)
@@ -103,6 +105,7 @@ def group_roofline_figure(layers: Frame, archs: Mapping[str, Arch]) -> Figure:
     if handles:
         columns = legend_columns(figure, loads)
         figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    name_roofs(figure, roofs)
     return figure
 
 
@@ -112,9 +115,10 @@ def _draw(
     arch: Arch,
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
-) -> None:
+) -> Roofs:
+    """Draw a panel; gives its roofs."""
     axes.set_title(folded(arch.name, SQUARE_LETTERS))
-    draw_roofs(axes, [arch], [row for row, _ in runs], span)
+    roofs = draw_roofs(axes, [arch], [row for row, _ in runs], span)
     silent = []
     for row, groups in runs:
         colour, marker = marks[workload(row)]
@@ -134,3 +138,4 @@ def _draw(
             0.97, 0.03, "\n".join(silent[:4]), transform=axes.transAxes, ha="right", va="bottom",
             color=MUTED, style="italic", fontsize=7,
         )  # fmt: skip
+    return roofs

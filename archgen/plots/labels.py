@@ -9,12 +9,15 @@ left to chance or to a clock would make another picture every time, so nothing i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from numpy.typing import NDArray
 
@@ -41,23 +44,27 @@ _GAP = 1.5
 """Pixels that stay free around a name."""
 
 
-def place_labels(figure: Figure, panels: Sequence[tuple[Axes, Sequence[Wanted]]]) -> None:
-    """Write the labels of each axes. The layout of `figure` must be final but for them."""
+def place_labels(
+    figure: Figure,
+    panels: Sequence[tuple[Axes, Sequence[Wanted]]],
+    taken: Mapping[Axes, Boxes] = MappingProxyType({}),
+) -> None:
+    """Write the labels of each axes. The layout of `figure` must be final but for them. `taken`:
+    what other texts of the axes cover, where these are aslant."""
     figure.draw_without_rendering()
     for axes, wanted in panels:
         if wanted:
-            _place(figure, axes, wanted)
+            _place(figure, axes, wanted, taken.get(axes, boxes_of(axes.texts)))
 
 
-def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted]) -> None:
+def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted], names: Boxes) -> None:
     spots = [axes.transData.transform(place) for place, _, _ in wanted]
-    marks = _around(np.asarray(spots), _MARK)
+    every = marks_in(axes)
     lines = _on_lines(axes)
     inner = axes.get_window_extent()
     pixel = figure.dpi / 72
     taken: list[Boxes] = []
-    names = np.empty((0, 4))
-    for index, ((a, b), (place, text, rank)) in enumerate(zip(spots, wanted, strict=True)):
+    for (a, b), (place, text, rank) in zip(spots, wanted, strict=True):
         front = rank == "front"
         note = axes.annotate(
             text, place, (0, 0), textcoords="offset points", ha="center", va="center",
@@ -70,11 +77,12 @@ def _place(figure: Figure, axes: Axes, wanted: Sequence[Wanted]) -> None:
             a + tried[:, 0] - size.width / 2 - _GAP, b + tried[:, 1] - size.height / 2 - _GAP,
             a + tried[:, 0] + size.width / 2 + _GAP, b + tried[:, 1] + size.height / 2 + _GAP,
         ])  # fmt: skip
-        others = np.vstack([marks[:index], marks[index + 1 :], lines, *taken])
+        own_mark = covered(every, around(np.array([a, b]), 1.0)) > 0
+        others = np.vstack([every[~own_mark], lines, *taken])
         # A name on a name, or on the next panel, can be read no more; one on a line can.
-        lost = _covered(boxes, names) + _outside(boxes, inner)
-        cost = 3.0 * _covered(boxes, others) + _LOST * lost
-        own = np.array([_covered(_lead((a, b), offset), others).sum() for offset in tried])
+        lost = covered(boxes, names) + _outside(boxes, inner)
+        cost = 3.0 * covered(boxes, others) + _LOST * lost
+        own = np.array([covered(_lead((a, b), offset), others).sum() for offset in tried])
         best = int(np.argmin(cost + own + 0.02 * np.arange(len(tried)) / _TURNS))
         if lost[best] or (cost[best] + own[best] > 0 and not front):
             note.remove()
@@ -120,10 +128,31 @@ def _lead(spot: tuple[float, float], offset: Boxes) -> Boxes:
     """Small boxes along the line from a point to its name, but for its ends."""
     count = max(2, int(math.hypot(offset[0], offset[1]) / _STEP))
     shares = np.linspace(0, 1, count + 1)[1:-1] * 0.6 + 0.15
-    return _around(np.asarray(spot) + shares[:, None] * offset, 1.0)
+    return around(np.asarray(spot) + shares[:, None] * offset, 1.0)
 
 
-def _around(places: Boxes, size: float) -> Boxes:
+def boxes_of(texts: Sequence[Text]) -> Boxes:
+    """What texts cover that stand upright."""
+    found = [text.get_window_extent() for text in texts if text.get_text()]
+    return np.array([box.extents for box in found]).reshape(-1, 4)
+
+
+def marks_in(axes: Axes) -> Boxes:
+    """What the marks of `axes` cover, those of areas too."""
+    lines = [line for line in axes.get_lines() if line.get_marker() not in ("None", "", None)]
+    found = [
+        around(np.asarray(axes.transData.transform(line.get_xydata())), _MARK) for line in lines
+    ]
+    for cloud in axes.collections:
+        places = np.asarray(cloud.get_offsets()).reshape(-1, 2)
+        if isinstance(cloud, PathCollection) and places.size:
+            pixels = np.sqrt(np.asarray(cloud.get_sizes())) * axes.figure.dpi / 72
+            found.append(around(np.asarray(axes.transData.transform(places)), pixels[:, None]))
+    return np.vstack([np.empty((0, 4)), *found])
+
+
+def around(places: Boxes, size: float | Boxes) -> Boxes:
+    """Boxes of a size with their middles at `places`."""
     places = places.reshape(-1, 2)
     return np.hstack([places - size / 2, places + size / 2])
 
@@ -136,11 +165,11 @@ def _on_lines(axes: Axes) -> Boxes:
             ends = np.asarray(axes.transData.transform(line.get_xydata()))
             for one, other in pairwise(ends):
                 steps = max(2, int(np.hypot(*(other - one)) / _STEP))
-                found.append(_around(np.linspace(one, other, steps), 1.0))
+                found.append(around(np.linspace(one, other, steps), 1.0))
     return np.vstack(found)
 
 
-def _covered(boxes: Boxes, others: Boxes) -> NDArray[np.float64]:
+def covered(boxes: Boxes, others: Boxes) -> NDArray[np.float64]:
     """How many of `others` each of `boxes` covers."""
     left, low, right, high = (boxes[:, n, None] for n in range(4))
     over = (left < others[:, 2]) & (others[:, 0] < right)

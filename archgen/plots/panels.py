@@ -121,6 +121,8 @@ def square_figure(
     flat = grid.ravel().tolist()
     for spare in flat[count:]:
         spare.set_axis_off()
+    for lowest in flat[max(0, count - columns) : count]:
+        lowest.tick_params(labelbottom=True)
     return figure, flat[:count]
 
 

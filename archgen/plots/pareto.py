@@ -40,7 +40,8 @@ _LOG_FROM = 30.0
 _MOST_LABELS = 40
 _MOST_NAMES, _LETTERS = 6, 8
 """Points of a front, and letters of the longest of their names, beyond both of which names are
-numbers with a key below: those of neighbours would stand off in a fan of lines."""
+numbers with a key below: those of neighbours would stand off in a fan of lines. So would any names
+of twice as many points."""
 _MOST_LEFT_OUT, _SAID = 4, 52
 """Points without values that are named, and letters of a line of that."""
 _LINE = 0.2
@@ -104,7 +105,8 @@ def pareto_figure(
 
 def _crowded(labels: Sequence[Wanted]) -> bool:
     names = [text for _, text, rank in labels if rank == "front"]
-    return len(names) > _MOST_NAMES and max(map(len, names)) > _LETTERS
+    longest = max(map(len, names), default=0)
+    return len(names) > _MOST_NAMES and (longest > _LETTERS or len(names) > 2 * _MOST_NAMES)
 
 
 def _numbered(panels: Sequence[Sequence[Wanted]]) -> tuple[list[list[Wanted]], dict[str, int]]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import pandas as pd
 from matplotlib import rc_context
@@ -18,6 +16,7 @@ from archgen.outcomes.frame import Frame, Record, records
 from archgen.plots.labels import Wanted, place_labels
 from archgen.plots.names import legend_with_names, names_of, on_machines, said_of
 from archgen.plots.panels import SQUARE_LETTERS, square_figure
+from archgen.plots.roof_names import Roofs, name_roofs
 from archgen.plots.style import (
     CYCLE,
     INK,
@@ -33,8 +32,6 @@ GIGA = 1e9
 _FEW = 24
 """Points of a panel whose marks may be large."""
 _MOST_LABELS = 40
-_ROOM = 1.25
-"""Factor between two bandwidths from which on both have their name."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +66,11 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
     span = _span(rows, archs)
     swept = [axis for axis in on_machines(every, rows) if axis.column != FAMILY]
     labels: list[tuple[Axes, list[Wanted]]] = []
+    roofs: list[tuple[Axes, Roofs]] = []
     for panel, (name, own) in zip(grid, families.items(), strict=True):
         count = len({row["arch"] for row in own})
-        wanted = _draw(panel, own, archs, span, marks, every)
+        wanted, above = _draw(panel, own, archs, span, marks, every)
+        roofs.append((panel, above))
         if count > 1 and swept:
             labels.append((panel, _wanted(wanted, swept)))
         text = f"{name}: {count} machines" if count > 1 else str(own[0]["arch"])
@@ -81,7 +80,7 @@ def roofline_figure(frame: Frame, archs: Mapping[str, Arch]) -> Figure:
         Line2D([], [], color=c, marker=m, ls="", label=load) for load, (c, m) in marks.items()
     ]
     legend_with_names(figure, handles, said_of(swept, rows) if labels else "")
-    place_labels(figure, labels)
+    place_labels(figure, labels, name_roofs(figure, roofs))
     return figure
 
 
@@ -119,10 +118,10 @@ def _draw(
     span: tuple[float, float],
     marks: Mapping[str, tuple[str, str]],
     every: Sequence[Axis],
-) -> dict[str, list[Point]]:
-    """Draw a panel; gives the points of each network."""
+) -> tuple[dict[str, list[Point]], Roofs]:
+    """Draw a panel; gives the points of each network, and the roofs."""
     machines = {str(row["arch"]): archs[str(row["arch"])] for row in rows}
-    draw_roofs(panel, list(machines.values()), rows, span)
+    roofs = draw_roofs(panel, list(machines.values()), rows, span)
     points: dict[str, list[Point]] = {}
     refused = []
     for row in rows:
@@ -148,7 +147,7 @@ def _draw(
             0.97, 0.04, "no result:\n" + "\n".join(shown), transform=panel.transAxes,
             ha="right", va="bottom", color=MUTED, style="italic", fontsize=7.5,
         )  # fmt: skip
-    return points
+    return points, roofs
 
 
 def marks_of(loads: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -160,11 +159,11 @@ def marks_of(loads: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 def label_outer(grid: Sequence[Axes]) -> None:
     """Name the axes of the panels that have no neighbour there."""
-    for panel in grid:
+    for index, panel in enumerate(grid):
         place = panel.get_subplotspec()
         if place is not None and place.is_first_col():
             panel.set_ylabel("rate [GMAC/s]")
-        if place is not None and place.is_last_row():
+        if place is not None and index + place.get_gridspec().ncols >= len(grid):
             panel.set_xlabel("intensity [MAC / DRAM byte]")
 
 
@@ -182,14 +181,15 @@ def span_of(
 
 def draw_roofs(
     panel: Axes, machines: Sequence[Arch], rows: Sequence[Record], span: tuple[float, float]
-) -> None:
+) -> Roofs:
     """The panel of `machines`, log-log, with each of their roofs for the element types of `rows`;
-    of many the lowest and the highest have numbers."""
+    gives the roofs, for `name_roofs`."""
     panel.set_xscale("log")
     panel.set_yscale("log")
     decades(panel.xaxis, panel.yaxis)
     panel.set_xlim(*span)
     panel.margins(y=0.12)
+    peaks: list[tuple[float, str]] = []
     for dtype in dict.fromkeys(str(row["dtype"]) for row in rows):
         rates = {(m.peak_macs(dtype), m.dram_bytes_per_cycle, m.clock) for m in machines}
         roofs = {
@@ -201,24 +201,6 @@ def draw_roofs(
                 [span[0], ridge, span[1]], [span[0] * slope, peak, peak], "-", color=INK,
                 lw=1.2 if len(roofs) == 1 else 0.8, zorder=1,
             )  # fmt: skip
-        peaks = sorted({peak for peak, _ in roofs})
-        for peak in dict.fromkeys(peaks if len(peaks) < 4 else [peaks[0], peaks[-1]]):
-            panel.annotate(
-                f"{peak:,.0f} {dtype}", (span[1], peak), (-2, 3), textcoords="offset points",
-                ha="right", fontsize=7.5,
-            )  # fmt: skip
-    if len(machines) > 1:
-        _name_slopes(panel, {m.dram_bytes_per_cycle * m.clock / GIGA for m in machines}, span[0])
-
-
-def _name_slopes(panel: Axes, slopes: Collection[float], left: float) -> None:
-    """Bandwidths along their lines, at the left end; of near ones the least and the most."""
-    ordered = sorted(slopes)
-    near = any(b < _ROOM * a for a, b in pairwise(ordered))
-    for slope in dict.fromkeys([ordered[0], ordered[-1]] if near else ordered):
-        x = 1.15 * left
-        panel.text(
-            x, x * slope, f"{slope:.4g} GB/s", rotation=math.degrees(math.atan(slope)),
-            transform_rotates_text=True, rotation_mode="anchor", ha="left", va="bottom",
-            fontsize=7.5,
-        )  # fmt: skip
+        peaks += [(peak, f"{peak:,.0f} {dtype}") for peak in {peak for peak, _ in roofs}]
+    slopes = {m.dram_bytes_per_cycle * m.clock / GIGA for m in machines}
+    return Roofs(peaks, sorted(slopes) if len(machines) > 1 else (), span)

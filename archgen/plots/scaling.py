@@ -28,6 +28,8 @@ from archgen.plots.style import CYCLE, INK, MARKERS, MUTED, SETTINGS, folded, le
 from simmodel.arch import Arch
 
 _MOST_PANELS = 12
+_APART = 0.12
+"""Of the length of an axis, between two of its numbers."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def _draw(axes: Axes, lines: Sequence[Line], loads: Sequence[str]) -> None:
             line.cores, line.speedups, "-", marker=MARKERS[index % len(MARKERS)], ms=6,
             color=CYCLE[index % len(CYCLE)], mec="white", mew=0.6, label=line.label,
         )  # fmt: skip
-    axes.xaxis.set_major_locator(FixedLocator(counts))
+    axes.xaxis.set_major_locator(FixedLocator(_ticks(counts)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -164,3 +166,16 @@ def _draw(axes: Axes, lines: Sequence[Line], loads: Sequence[str]) -> None:
     axes.set_xlabel("cores")
     axes.set_ylabel("speed-up")
     axes.axhline(1, color=INK, lw=0.6)
+
+
+def _ticks(counts: Sequence[int]) -> list[int]:
+    """The ascending `counts` that have room for their number on a logarithmic axis, the first and
+    the last always."""
+    if len(counts) < 2:
+        return list(counts)
+    factor = (counts[-1] / counts[0]) ** _APART
+    kept = [counts[0]]
+    for count in counts[1:-1]:
+        if count >= factor * kept[-1] and counts[-1] >= factor * count:
+            kept.append(count)
+    return [*kept, counts[-1]]

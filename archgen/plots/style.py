@@ -71,6 +71,8 @@ RUN: Any = {"ls": "", "marker": "*", "ms": 10, "mec": "white", "mew": 0.6}
 """Mark of what a run gave, beside what was estimated."""
 LETTER, _BOLD = 0.085, 0.12
 """Inches, generously, of a letter, and of one of a figure's title."""
+_NUMBERS = 1.1
+"""Inches of a decade from which on there is room for three numbers."""
 _ENDS = re.compile(r"(?<=[-_./,:])(?=[^\s])")
 """Where a word may be broken."""
 
@@ -140,12 +142,21 @@ def say(axes: Axes, text: str) -> None:
 
 
 class _Decades(LogLocator):
-    """Ticks at 1, 2 and 5 of each decade, over three and more at decades alone."""
+    """Ticks at 1, 2 and 5 of each decade, over three and more at decades alone, as where an axis
+    has no room for the numbers of all."""
 
     def tick_values(self, vmin: float, vmax: float) -> Sequence[float]:
         """Ticks between two ends, and one beyond each."""
-        self.set_params(subs=(1.0, 2.0, 5.0) if vmax < 1e3 * vmin else (1.0,))
+        few = vmax >= 1e3 * vmin or (vmin < vmax and self._inches(vmin, vmax) < _NUMBERS)
+        self.set_params(subs=(1.0,) if few else (1.0, 2.0, 5.0))
         return super().tick_values(vmin, vmax)
+
+    def _inches(self, vmin: float, vmax: float) -> float:
+        """Of a decade across the picture; infinite for upright axes, whose numbers are low."""
+        panel = getattr(self.axis, "axes", None)
+        if panel is None or self.axis is not panel.xaxis or vmin <= 0:
+            return math.inf
+        return float(panel.get_window_extent().width / panel.figure.dpi / math.log10(vmax / vmin))
 
 
 def decades(*found: Axis) -> None:
