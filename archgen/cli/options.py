@@ -69,28 +69,16 @@ class Size(click.ParamType[int]):
             self.fail(str(mistake), param, ctx)
 
 
-class Dimension(click.ParamType[tuple[str, Extents]]):
-    """`name=value` or `name=value,value`: sizes of a free input dimension; with `ranges` also
-    `name=low..high`."""
-
-    name = "name=value"
-
-    def __init__(self, ranges: bool = False) -> None:
-        self.ranges = ranges
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Extents]:
-        """Name and sizes."""
-        if isinstance(value, tuple):
-            return str(value[0]), extents(value[1])
-        name, equals, sizes = str(value).rpartition("=")
-        if not name or not equals:
-            self.fail(f"{value!r}: expected name=value, such as sequence=128", param, ctx)
-        try:
-            return name, extents(sizes, self.ranges)
-        except ValueError as mistake:
-            self.fail(f"{name}={mistake}", param, ctx)
+def _dimension(given: str, ranges: bool) -> tuple[str, Extents]:
+    """Name and sizes of `name=value` or `name=value,value`; with `ranges` also of
+    `name=low..high`. Raises ValueError."""
+    name, equals, sizes = given.rpartition("=")
+    if not name or not equals:
+        raise ValueError(f"{given!r}: expected name=value, such as sequence=128")
+    try:
+        return name, extents(sizes, ranges)
+    except ValueError as mistake:
+        raise ValueError(f"{name}={mistake}") from None
 
 
 def seconds_of(
@@ -105,11 +93,14 @@ def seconds_of(
 def as_extents(pairs: Sequence[tuple[str, Extents]]) -> dict[str, Extents]:
     """Sizes by name; ClickException for a name that is given twice, with different sizes."""
     dims: dict[str, Extents] = {}
+    mistakes = []
     for name, sizes in pairs:
         if dims.setdefault(name, sizes) != sizes:
             both = f"{dims[name]} and {sizes}"
             way = f"several sizes go by commas: --dim {name}={dims[name]},{sizes}"
-            raise click.UsageError(f"--dim {name} is given twice: {both}; {way}")
+            mistakes.append(f"--dim {name} is given twice: {both}; {way}")
+    if mistakes:
+        raise click.UsageError("\n".join(mistakes))
     return dims
 
 
@@ -138,7 +129,23 @@ def as_shape(pairs: Sequence[tuple[str, Extents]]) -> tuple[dict[str, int], dict
 def dim_option(several: str = "", ranges: bool = False) -> Callable[[Verb], Verb]:
     """--dim, with what the verb does with `several` sizes, and whether it takes `ranges`."""
     said = f"Size of a free input dimension{several}. May be repeated."
-    return click.option("--dim", "dims", multiple=True, type=Dimension(ranges), help=said)
+
+    def read(
+        context: click.Context, option: click.Parameter, values: Sequence[str]
+    ) -> tuple[tuple[str, Extents], ...]:
+        found, mistakes = [], []
+        for value in values:
+            try:
+                found.append(_dimension(value, ranges))
+            except ValueError as mistake:
+                mistakes.append(str(mistake))
+        if mistakes:
+            raise click.BadParameter("\n  ".join(mistakes), context, option)
+        return tuple(found)
+
+    return click.option(
+        "--dim", "dims", multiple=True, metavar="NAME=VALUE", callback=read, help=said
+    )
 
 
 class PortPlace(click.ParamType[tuple[str, int]]):

@@ -8,13 +8,14 @@ with sizes and roles is said at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import onnx
 from onnx import shape_inference
 
 from archgen.models.errors import BatchError, ModelError, option
+from archgen.models.expressions import derived
 from archgen.roles import Told, parse_roles, state_roles, tell
 from archgen.roles.net import ANONYMOUS
 from archgen.schema.mistakes import guess
@@ -57,25 +58,32 @@ def bind(
     roles: Mapping[str, str],
     label: str,
     options: Collection[str] = (),
+    ranges: Mapping[str, object] | None = None,
 ) -> None:
     """Binds the free input dimensions of ``given``, where they stand in it.
 
     ``batch`` goes to the batch axis of each input that has one (1 where a free one is not given);
-    ``dims`` are sizes by the name of a dimension or as ``input:axis``; ``roles`` say of inputs
-    what they are, and are kept in the model. ``label`` names it in messages, which know of
-    ``options`` that are sizes as well.
+    ``dims`` are sizes by the name of a dimension or as ``input:axis``, from which those follow that
+    the file calls by an expression; ``roles`` say of inputs what they are, and are kept in the
+    model. ``label`` names it in messages, which know of ``options`` that are sizes as well, and of
+    ``ranges`` that some of ``dims`` are in.
 
     Raises ``ModelError`` with every mistake, and ``BatchError`` where only this batch cannot be.
     """
     axes = list(_axes(given.graph, label))
-    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options))
+    wrong_dims = _wrong_dims(axes, dims, label, options, ranges or {})
+    told = checked_roles(given, roles, label, wrong_dims)
     carrying = [axis for axis in axes if told.roles[axis.owner].axis == axis.index]
     values = {axis.symbol: 1 for axis in axes if told.is_unread(axis.owner)}
     values |= dict.fromkeys((axis.symbol for axis in carrying if not axis.fixed), batch or 1)
-    values |= {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims}
-    values |= dims
+    values |= _said(axes, dims)
+    values = derived((axis.symbol for axis in axes), values) | values
     unbound = [axis for axis in axes if not axis.fixed and axis.symbol not in values]
     if unbound:
+        # What follows from others need not be said.
+        known = values | {axis.symbol: 1 for axis in unbound}
+        follows = derived((axis.symbol for axis in unbound), known)
+        unbound = [axis for axis in unbound if axis.symbol not in follows]
         raise ModelError(_unbound_message(unbound, told, label))
     none = [axis for axis in carrying if not axis.fixed and not values[axis.symbol]]
     if none:
@@ -105,8 +113,9 @@ def seen(
     """Inputs, outputs and roles of a model that stays free where ``dims`` bind nothing. Raises
     ``ModelError`` with every mistake."""
     axes = list(_axes(given.graph, label))
-    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options))
-    values = {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims} | dict(dims)
+    told = checked_roles(given, roles, label, _wrong_dims(axes, dims, label, options, {}))
+    values = _said(axes, dims)
+    values = derived((axis.symbol for axis in axes), values) | values
     for axis in axes:
         if not axis.fixed and axis.symbol in values:
             axis.dim.dim_value = values[axis.symbol]
@@ -158,9 +167,21 @@ def _axes(graph: onnx.GraphProto, label: str) -> Iterator[_Axis]:
             yield _Axis(name, index, dim)
 
 
+def _said(axes: Iterable[_Axis], dims: Mapping[str, int]) -> dict[str, int]:
+    """Sizes by the name of a dimension, however they are given."""
+    return {axis.symbol: dims[axis.place] for axis in axes if axis.place in dims} | dict(dims)
+
+
 def _wrong_dims(
-    axes: list[_Axis], dims: Mapping[str, int], label: str, options: Collection[str]
+    axes: list[_Axis],
+    dims: Mapping[str, int],
+    label: str,
+    options: Collection[str],
+    ranges: Mapping[str, object],
 ) -> list[str]:
+    asked = {
+        name: option("--dim", name, str(ranges.get(name, size))) for name, size in dims.items()
+    }
     free = {axis.symbol for axis in axes if not axis.fixed}
     places = {axis.place: axis for axis in axes}
     mistakes = []
@@ -168,17 +189,46 @@ def _wrong_dims(
         if not isinstance(value, int):
             mistakes.append(f"dims[{name!r}]: expected one whole number, got {value!r}")
         elif value < 0:
-            mistakes.append(f"--dim {name}={value}: must be 0 (empty) or positive")
+            mistakes.append(f"{asked[name]}: must be 0 (empty) or positive")
         elif name in places and places[name].fixed and name not in free:
             size = places[name].dim.dim_value
-            mistakes.append(f"--dim {name}={value}: {label} fixes this dimension at {size}")
+            mistakes.append(f"{asked[name]}: {label} fixes this dimension at {size}")
         elif name not in free and name not in places:
             known = sorted({*free, *options})
             mistakes.append(
-                f"--dim {name}={value}: {label} has no such free dimension{guess(name, known)} "
+                f"{asked[name]}: {label} has no such free dimension{guess(name, known)} "
                 f"(free: {', '.join(known) or 'none'})"
             )
-    return mistakes
+    return mistakes or [*_contradictions(axes, dims, label, asked, ranges)]
+
+
+def _contradictions(
+    axes: Iterable[_Axis],
+    dims: Mapping[str, int],
+    label: str,
+    asked: Mapping[str, str],
+    ranges: Mapping[str, object],
+) -> Iterator[str]:
+    """Sizes that cannot be together: several of one dimension, and such that others follow from,
+    which is no range of its own."""
+    ways: dict[str, dict[str, int]] = {}
+    for axis in axes:
+        for name in (axis.symbol, axis.place):
+            if name in dims and not axis.fixed:
+                ways.setdefault(axis.symbol, {})[name] = dims[name]
+    for symbol, sizes in ways.items():
+        if len(set(sizes.values())) > 1:
+            given = " and ".join(asked[name] for name in sizes)
+            yield f"{given}: {label} has one dimension there, {symbol!r}; give it one size"
+    sizes = _said(axes, dims)
+    for symbol, size in derived(ways, sizes).items():
+        open_ = not ranges.keys().isdisjoint(ways[symbol])
+        if size == sizes[symbol] and not open_:
+            continue
+        given = " ".join(asked[name] for name in ways[symbol])
+        used = [f"{n}={ranges.get(n, v)}" for n, v in sizes.items() if n in symbol.split()]
+        makes = "" if open_ else f", which make it {size}"
+        yield f"{given}: in {label} it follows from {', '.join(used)}{makes}; leave it out"
 
 
 def _unbound_message(unbound: list[_Axis], told: Told, label: str) -> str:

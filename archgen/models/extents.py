@@ -66,7 +66,7 @@ def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) ->
         values = given if isinstance(given, Sequence) else (given,)
     whole = [v for v in values if isinstance(v, int) and not isinstance(v, bool)]
     if not (whole or spans) or len(whole) < len(values):
-        more = f", or a range from 1 on such as {_rising(given)}" if ranges else ""
+        more = f", or a rising range from 1 on such as {_mended(given)}" if ranges else ""
         raise ValueError(
             f"{given!r}: expected a size such as 128, or several such as 128,512{more}"
         )
@@ -74,11 +74,17 @@ def extents(given: Extents | int | str | Sequence[int], ranges: bool = False) ->
     return Extents(tuple(dict.fromkeys(whole)), tuple(dict.fromkeys(spans)))
 
 
-def _rising(given: object) -> str:
-    """An example of a range: `given` from its lower end to its higher, where that is what is wrong
-    with it."""
-    turned = "..".join(reversed(given.split(".."))) if isinstance(given, str) else ""
-    return str(_range(turned) or "1..512")
+def _mended(given: object) -> str:
+    """An example of ranges: those of `given`, each rising, and from 1 on."""
+    parts = given.split(",") if isinstance(given, str) else ()
+    found = [str(span) for span in map(_risen, parts) if span is not None]
+    return ",".join(found) or "1..512"
+
+
+def _risen(part: str) -> Range | None:
+    ends = [_whole(end.strip()) for end in part.split("..")]
+    known = sorted(max(1, end) for end in ends if end is not None)
+    return Range(*known) if len(known) == len(ends) == 2 else None
 
 
 def _check_overlaps(spans: Sequence[Range]) -> None:

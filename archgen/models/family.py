@@ -55,7 +55,8 @@ class SourceFamily:
         return self.edge if edge else self._open(lengths)
 
     def _open(self, lengths: Mapping[str, int]) -> SourceModel:
-        return open_model(self.spec, self.batch, {**self.dims, **lengths}, roles=self.roles)
+        dims = {**self.dims, **lengths}
+        return open_model(self.spec, self.batch, dims, roles=self.roles, ranges=self.ranges)
 
     def inside(self, lengths: Mapping[str, int]) -> bool:
         """Whether all lengths are within their ranges."""

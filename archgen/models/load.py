@@ -77,6 +77,7 @@ def open_model(
     dims: Mapping[str, int] | None = None,
     options: Mapping[str, Option] | None = None,
     roles: Mapping[str, str] | None = None,
+    ranges: Mapping[str, object] | None = None,
 ) -> SourceModel:
     """Opens ``spec``: a network of the zoo (``resnet50`` or ``resnet50:image=160,classes=10``) or
     the path of an ONNX file.
@@ -85,13 +86,14 @@ def open_model(
     of a zoo network are its options and ``batch``. The axes of inputs that carry the batch are
     ``batch`` (where free, 1 unless it is given). ``roles``
     say of inputs what they are, such as ``state`` or ``batch:1`` (`archgen.roles`). ``options`` are
-    options of a zoo network beside those in ``spec``. Raises ``ModelError``, and nothing else, for
+    options of a zoo network beside those in ``spec``. Messages name ``ranges`` that some of
+    ``dims`` are in. Raises ``ModelError``, and nothing else, for
     any mistake; it is a ``BatchError`` where the model runs, but not at this batch.
     """
     if batch is not None and batch < 1:
         raise ModelError(f"batch {batch} must be positive")
     name, proto, free, known = _given(spec, batch, dims or {}, options or {})
-    bind(proto, batch, free, roles or {}, str(spec), known)
+    bind(proto, batch, free, roles or {}, str(spec), known, ranges)
     return SourceModel(name, proto)
 
 

@@ -396,12 +396,12 @@ def _content(workload: Workload, batch: int | None, timeout: float | None) -> Co
 def _opened(workload: Workload, batch: int | None) -> Content:
     """A network at a batch. Where only the batch is refused it is the network as it is: the points
     there say why, and the others go on."""
-    dims, roles = dict(workload.dims), dict(workload.roles)
+    dims, roles, ranges = dict(workload.dims), dict(workload.roles), dict(workload.ranges)
     with step(f"opening {workload.model}"):
         try:
-            model = open_model(workload.model, batch, dims, roles=roles)
+            model = open_model(workload.model, batch, dims, roles=roles, ranges=ranges)
         except BatchError:
-            model = open_model(workload.model, None, dims, roles=roles)
+            model = open_model(workload.model, None, dims, roles=roles, ranges=ranges)
         return Content(model.content_key, model.batch if batch is None else batch)
 
 

@@ -8,7 +8,7 @@ about.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain
 
 from simmodel.isa import Instruction, Item, Loop
@@ -35,8 +35,10 @@ def open_findings(program: Program) -> list[Finding]:
     if found:  # what they are says what their names mean
         return found
     known = {register.name: register for register in program.registers}
+    whole = _whole(program.inputs, known)
     for kind, ports in (("input", program.inputs), ("output", program.outputs)):
-        found += [Finding("port", said) for port in ports for said in _port(kind, port, known)]
+        said = chain.from_iterable(_port(kind, port, known, whole) for port in ports)
+        found += [Finding("port", each) for each in said]
     for core, stream in enumerate(program.cores):
         found += _stream(stream, {}, known, program, core)
     return found
@@ -68,7 +70,19 @@ def _registers(registers: Iterable[Register]) -> Iterator[str]:
             yield f"{what} has high={register.high}, {said}"
 
 
-def _port(kind: str, port: Port, known: Mapping[str, Register]) -> Iterator[str]:
+def _whole(ports: Iterable[Port], known: Mapping[str, Register]) -> set[str]:
+    """Registers that are the extent of some of `ports`, and not only part of a sum."""
+    return {
+        limit.terms[0][0]
+        for port in ports
+        for limit in port.operand.limits
+        if len(limit.terms) == 1 and limit.terms[0][0] in known
+        if limit.axis is not None and limit.axis < len(port.operand.shape)
+        if known[limit.terms[0][0]].high == port.operand.shape[limit.axis]
+    }
+
+
+def _port(kind: str, port: Port, known: Mapping[str, Register], whole: Set[str]) -> Iterator[str]:
     operand, name = port.operand, f"{kind} {port.name!r}"
     if 0 in operand.shape and 0 in port.shape and not operand.limits:
         return  # nothing of it is ever there
@@ -84,11 +98,17 @@ def _port(kind: str, port: Port, known: Mapping[str, Register]) -> Iterator[str]
         summed = sum(factor * known[n].high for n, factor in limit.terms)
         if limit.base != extent:
             yield f"{where} has {extent} positions, its limit says {limit.base} at the most"
-        elif kind == "input" and summed != extent:
+        elif kind == "input" and summed != extent and not _more(limit, summed, extent, whole):
             high = ", ".join(f"{n} has high={known[n].high}" for n, _ in limit.terms)
             yield f"{where} has {extent} positions at the most, but register {high}"
         elif least < 1:
             yield f"{where} has {least} positions where {_at_low(limit, known)}, expected 1 or more"
+
+
+def _more(limit: Limit, summed: int, extent: int, whole: Set[str]) -> bool:
+    """Whether there are always some positions besides, as in a mask over a cache and what is new:
+    of lengths that another input says by itself."""
+    return summed < extent and whole >= {name for name, _ in limit.terms}
 
 
 def _at_low(limit: Limit, known: Mapping[str, Register]) -> str:

@@ -107,6 +107,21 @@ def test_what_is_no_size_in_a_call_is_a_mistake_of_the_study(tmp_path: Path) -> 
         study("mcu-npu", net, dims={"seq": []})
 
 
+def test_every_size_that_is_none_is_said() -> None:
+    given = ["n=8..4", "n", "m=x", "m=0..2,4"]
+    words = ["compile", "mcu-npu", "-m", "n.onnx", *(w for g in given for w in ("--dim", g))]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    *_, first, second, third, fourth = result.output.splitlines()
+    assert "n='8..4': expected a size" in first and first.endswith("from 1 on such as 4..8")
+    assert second == "  'n': expected name=value, such as sequence=128"
+    assert third.startswith("  m='x': expected a size") and fourth.endswith("such as 1..2")
+    twice = ["--dim", "n=1", "--dim", "n=2", "--dim", "m=1..2", "--dim", "m=3"]
+    said = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "n.onnx", *twice]).output
+    assert "--dim n is given twice: 1 and 2; several sizes go by commas: --dim n=1,2" in said
+    assert "--dim m is given twice: 1..2 and 3" in said
+
+
 def test_a_program_has_one_size() -> None:
     result = CliRunner().invoke(cli, ["compile", "mcu-npu", "-m", "n.onnx", "--dim", "n=1,2"])
     assert result.exit_code == 2
