@@ -53,9 +53,9 @@ _SAID: Mapping[str, tuple[str, str]] = {
                   "moved. Left of the tick is what any schedule takes on this machine."),
     "energy": ("Energy", "By component. The line spans the result with every figure at the low "
                "and at the high end of its range."),
-    "area": ("Area", "By part, without pins and DRAM."),
-    "pareto_area": ("Latency against area", "Points on the line are beaten by no other in both."),
-    "pareto_energy": ("Latency against energy", "Points on the line are beaten by no other in "
+    "area": ("Area", "By part, with the interface to DRAM; pins and DRAM itself are not counted."),
+    "pareto_area": ("Area against latency", "Points on the line are beaten by no other in both."),
+    "pareto_energy": ("Energy against latency", "Points on the line are beaten by no other in "
                       "both."),
     "scaling": ("Scaling", "What more of a resource brings."),
     "tornado": ("What each field is worth", "One field changed at a time; the field that matters "

@@ -18,6 +18,8 @@ from simmodel.units import Bandwidth, Delay
 
 _KIB, _NANO = 1024, 1e9
 _SIZES = ("size", "loop_buffer")
+_BY_BILLIONS = {"compute": "GOPS", "clock": "GHz"}
+"""Units of rates that nobody writes in ones."""
 Fields = Mapping[str, Any]
 """Dotted field -> its new value, as a file spells it."""
 
@@ -53,7 +55,8 @@ def scaled(arch: Arch, field: str, factor: float) -> Fields:
 
 def _times(value: object, name: str, factor: float) -> str | int | float | None:
     if isinstance(value, float):
-        return value * factor
+        unit = _BY_BILLIONS.get(name)
+        return f"{value * factor / _NANO:.12g} {unit}" if unit else value * factor
     if isinstance(value, int):
         made = max(1, round(value * factor))
         return f"{made // _KIB} KiB" if name in _SIZES and made % _KIB == 0 else made

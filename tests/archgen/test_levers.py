@@ -34,7 +34,7 @@ from archgen.report.summary import sentences
 from archgen.report.trying import COMPILED, POINTS, WORTH
 from archgen.report.words import percent
 from archgen.schema import load_arch
-from archgen.schema.rewritten import Fields, changed
+from archgen.schema.rewritten import Fields, changed, scaled
 from archgen.standard import STANDARD
 from archgen.studies.results import Study
 from archgen.studies.sweep import study
@@ -332,3 +332,12 @@ def test_depthwise_layers_on_lanes_have_a_bound(tmp_path: Path) -> None:
     (depthwise,) = [lever for lever in changes if lever.fields == {"matrix.depthwise": True}]
     assert depthwise.way == AT_MOST
     assert depthwise.gain < own.share("vector"), "less what the array would take"
+
+
+def test_a_changed_rate_is_written_as_people_write_it() -> None:
+    arch = load_arch("gemmini-16")
+    assert scaled(arch, "host.compute", 2) == {"host.compute": "20 GOPS"}
+    assert scaled(arch, "clock", 0.5) == {"clock": "0.5 GHz"}
+    other = changed(arch, {"host.compute": "20 GOPS", "clock": "0.5 GHz"})
+    assert other is not None
+    assert (other.host.compute, other.clock) == (20e9, 0.5e9)

@@ -85,6 +85,16 @@ def test_nothing_is_wider_than_the_window(page: Page, file: Path, width: int) ->
     assert page.run(outside) == 0
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_rows_take_whole_pixels(page: Page, file: Path, width: int) -> None:
+    """Else the lines below the first cell, which stays in view, are drawn beside the others."""
+    page.open(file, width)
+    heights = """[...document.querySelectorAll(".sheet tbody tr")]
+        .filter((row) => row.checkVisibility()).map((row) => row.getBoundingClientRect().height)"""
+    found = page.run(heights)
+    assert found and {height % 1 for height in found} == {0}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read(page: Page, file: Path, scheme: str) -> None:
     page.open(file, scheme=scheme)
