@@ -15,7 +15,8 @@ from archgen.outcomes.axes import Axis, axes, workload
 from archgen.outcomes.columns import MORE_IS_BETTER
 from archgen.outcomes.estimated import ESTIMATED, by_merit, has_figures, like_with_like, runs
 from archgen.outcomes.frame import Frame, is_wrong, number, records
-from archgen.studies.query import known_column, known_columns
+from archgen.studies.design import StudyError
+from archgen.studies.query import known_columns, known_numbers
 from simmodel.arch import Arch
 
 _SHOWN = 4
@@ -28,14 +29,18 @@ def results(frame: Frame) -> Frame:
     return frame[good]
 
 
-def best(frame: Frame, by: str, count: int = 1) -> Frame:
-    """The best results of each network by a column, the best first."""
-    name = known_column(frame, by)
+def best(frame: Frame, by: str, count: int = 1, ascending: bool | None = None) -> Frame:
+    """The best results of each network by a column, the best first; `ascending`: whether that is
+    the least, where not as its column says."""
+    (name,) = known_numbers(frame, [by])
+    if count < 1:
+        raise StudyError([f"n: expected at least 1, not {count}"])
+    rising = name not in MORE_IS_BETTER if ascending is None else ascending
     rows = _compared(frame, [name])
     loads = [workload(row) for row in records(rows)]
     places = {load: place for place, load in enumerate(dict.fromkeys(loads))}
     placed = rows.assign(_load=[places[load] for load in loads])
-    ordered = by_merit(placed, name, rising=name not in MORE_IS_BETTER)
+    ordered = by_merit(placed, name, rising)
     found = ordered.groupby("_load", sort=False).head(count)
     return frame.loc[found.sort_values("_load", kind="stable").index]
 
@@ -49,7 +54,7 @@ def _compared(frame: Frame, names: Sequence[str]) -> Frame:
 
 def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
     """The results of each network that no other beats in one column without losing in another."""
-    names = known_columns(frame, columns)
+    names = known_numbers(frame, columns)
     rows = _compared(frame, names)
     signs = [-1.0 if name in MORE_IS_BETTER else 1.0 for name in names]
     own: dict[str, list[tuple[int, list[float]]]] = {}
@@ -67,7 +72,9 @@ def pareto(frame: Frame, columns: Sequence[str]) -> Frame:
 def pivot(frame: Frame, index: str, columns: str, values: str) -> Frame:
     """`values`, as results are compared, with a row for each value of `index` and a column for each
     of `columns`; the best where several results share a place."""
-    names = known_columns(frame, (index, columns, values))
+    names = [*known_columns(frame, (index, columns)), *known_numbers(frame, [values])]
+    if len({*names}) < len(names):
+        raise StudyError([f"index, columns and values: three columns, not {', '.join(names)}"])
     how: Literal["max", "min"] = "max" if names[2] in MORE_IS_BETTER else "min"
     rows = _compared(frame, names)
     return rows.pivot_table(index=names[0], columns=names[1], values=names[2], aggfunc=how)

@@ -7,6 +7,7 @@ alternatives.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -24,6 +25,7 @@ from archgen.studies.design import StudyError
 from simmodel.arch import Arch
 
 _Made = TypeVar("_Made")
+_QUOTED = re.compile("'[^']+'")
 _TRUTH = {"true": True, "yes": True, "false": False, "no": False}
 
 
@@ -32,6 +34,8 @@ def known_column(frame: pd.DataFrame, name: str) -> str:
     the last words of a field (`local.size`), of several fields the one that differs among rows.
 
     Raises StudyError."""
+    if not isinstance(name, str):
+        raise StudyError([f"{name!r}: expected the name of a column"])
     if name in frame:
         return name
     if SHORT.get(name) in frame:
@@ -61,6 +65,45 @@ def _hint(frame: pd.DataFrame, name: str) -> str:
 def known_columns(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
     """The columns of `frame` that `names` mean. Raises StudyError with all that mean none."""
     return every(lambda name: known_column(frame, name), names)
+
+
+def known_numbers(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """The same of columns that hold numbers. Raises StudyError also with those that do not."""
+
+    def numeric(name: str) -> str:
+        found = known_column(frame, name)
+        if not _is_number(frame[found]):
+            raise StudyError([f"column {name!r}: holds no numbers"])
+        return found
+
+    return every(numeric, names)
+
+
+def _is_number(values: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(values) and values.dtype != "boolean"
+
+
+def queried(frame: pd.DataFrame, expression: str, level: int) -> pd.DataFrame:
+    """Rows by an expression of pandas, in which columns may be named as in conditions; `level`: how
+    many calls up its `@names` are. Raises StudyError where pandas would not understand it."""
+    parts = expression.split("`")
+    # Every second part stands between backquotes.
+    parts[1::2] = every(lambda name: known_column(frame, name), parts[1::2])
+    try:
+        return frame.query("`".join(parts), level=level + 1)
+    except pd.errors.UndefinedVariableError as wrong:
+        found = _QUOTED.search(str(wrong))
+        name = found[0].strip("'") if found else ""
+        if not name or f"@{name}" in expression:
+            raise StudyError([f"{expression!r}: {wrong}"]) from None
+        full = known_column(frame, name)  # or says what it may have been
+        raise StudyError([f"{expression!r}: in expressions {name} is `{full}`"]) from None
+    except AttributeError:
+        said = "names with dots stand between backquotes: `arch.memories.local.size`"
+        raise StudyError([f"{expression!r}: {said}"]) from None
+    except (SyntaxError, KeyError, ValueError, TypeError) as wrong:
+        said = "expected an expression such as \"latency_ms < 5 and model == 'resnet50'\""
+        raise StudyError([f"{expression!r}: {said} ({type(wrong).__name__})"]) from None
 
 
 def every(make: Callable[[str], _Made], given: Iterable[str]) -> list[_Made]:
@@ -109,7 +152,7 @@ def by_order(frame: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
 
 
 def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.Series:
-    parts = split_condition(condition)
+    parts = split_condition(condition) if isinstance(condition, str) else None
     if parts is None:
         example = "a column, a comparison and a value, such as 'latency_ms<=5' or 'arch=tpu*'"
         raise StudyError([f"{condition!r}: expected {example}"])
@@ -120,7 +163,7 @@ def _met(frame: pd.DataFrame, condition: str, archs: Mapping[str, Arch]) -> pd.S
         return _number(condition, values, word, archs)
 
     if comparison in ORDERS:
-        if not pd.api.types.is_numeric_dtype(values) or values.dtype == "boolean":
+        if not _is_number(values):
             said = f"{condition!r}: {name} is no number; compare it with = or !="
             raise StudyError([said])
         found = ORDERS[comparison](values, number(text))

@@ -43,7 +43,7 @@ from archgen.report import card_html
 from archgen.studies.choosing import best, described, pareto, pivot
 from archgen.studies.design import Design, StudyError
 from archgen.studies.lending import Loan, settled
-from archgen.studies.query import where
+from archgen.studies.query import queried, where
 from archgen.studies.store import Store
 from simmodel.arch import Arch
 
@@ -109,24 +109,28 @@ class Study:
 
     def query(self, expression: str) -> pd.DataFrame:
         """Rows of the frame by an expression of pandas, as `DataFrame.query` reads it: names with
-        dots between backquotes."""
-        return self.frame.query(expression)
+        dots between backquotes, which may be the last words of a field: "`local.size` > 65536".
+        Raises StudyError for what pandas does not understand."""
+        return queried(self.frame, expression, level=1)
 
-    def best(self, by: str = "latency_ms", n: int = 1) -> pd.DataFrame:
-        """The best `n` results of each network by a column, the best first: the least, or of
-        throughputs and the like the most; of estimates and runs by what was estimated.
-        Raises StudyError for a column that there is not."""
-        return best(self.frame, by, n)
+    def best(
+        self, by: str = "latency_ms", n: int = 1, ascending: bool | None = None
+    ) -> pd.DataFrame:
+        """Rows of the best `n` results of each network by a column, the best first: the least, or
+        of throughputs and the like the most, or as `ascending` says; of estimates and runs by what
+        was estimated, among equals those that ran. Raises StudyError for a column that there is
+        not, or that holds no numbers."""
+        return best(self.frame, by, n, ascending)
 
     def pareto(self, *columns: str) -> pd.DataFrame:
-        """The results of each network that no other beats in one of `columns` (latency_ms and
-        area_mm2 where none is named) without losing in another."""
+        """Rows of the results of each network that no other beats in one of `columns` (latency_ms
+        and area_mm2 where none is named) without losing in another. Raises StudyError."""
         return pareto(self.frame, columns or ("latency_ms", "area_mm2"))
 
     def pivot(self, index: str, columns: str, values: str = "latency_ms") -> pd.DataFrame:
         """`values` as a table over two columns, which may be named by the last words of a swept
         field: `study.pivot("local.size", "dram.bandwidth")`. Where results share a place, the best
-        of them; keep one network (`filter`), or have `"model"` for a side."""
+        of them; keep one network (`filter`), or have `"model"` for a side. Raises StudyError."""
         return pivot(self.frame, index, columns, values)
 
     def __repr__(self) -> str:

@@ -118,6 +118,59 @@ def test_a_pivot_names_fields_by_their_last_words() -> None:
     assert table.loc[4].isna().to_dict() == {"large": True, "small": False}
 
 
+def test_a_query_names_columns_as_pandas_does_and_fields_by_their_last_words() -> None:
+    limit = 2
+    found = STUDY.query("`local.banks` >= @limit and latency_ms < 3")[BANKS].tolist()
+    assert found == [banks for banks in (2, 4, 4) if banks >= limit]
+    assert STUDY.query(f"`{BANKS}` == 1")["model"].tolist() == ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("latncy_ms < 3", "did you mean 'latency_ms'"),
+        ("`local.bank` < 3", "did you mean 'local.banks'"),
+        ("banks < 3", "in expressions banks is `arch.memories.local.banks`"),
+        (f"{BANKS} < 3", "between backquotes"),
+        ("latency_ms <", "expected an expression such as"),
+        ("latency_ms", "expected an expression such as"),
+        ("latency_ms < @none", "none"),
+    ],
+)
+def test_a_query_that_pandas_does_not_understand_is_refused_in_words(
+    expression: str, said: str
+) -> None:
+    with pytest.raises(StudyError, match=re.escape(said)):
+        STUDY.query(expression)
+
+
+def test_the_best_may_be_the_most() -> None:
+    assert STUDY.best("latency", ascending=False)["latency_ms"].tolist() == [4.0, 9.0]
+    assert STUDY.best("throughput", ascending=True)["latency_ms"].tolist() == [4.0, 9.0]
+
+
+def test_choosing_by_what_is_no_number_is_refused_in_words() -> None:
+    for choose, said in (
+        (lambda: STUDY.best("arch"), "'arch': holds no numbers"),
+        (lambda: STUDY.best(n=0), "n: expected at least 1, not 0"),
+        (lambda: STUDY.best(["latency_ms"]), "expected the name of a column"),  # type: ignore[arg-type]
+        (lambda: STUDY.pareto("arch", "latency"), "'arch': holds no numbers"),
+        (lambda: STUDY.pareto("latency", "aera_mm2"), "did you mean 'area_mm2'"),
+        (lambda: STUDY.pivot("banks", "banks"), "three columns"),
+        (lambda: STUDY.pivot("banks", "latency"), "three columns"),
+        (lambda: STUDY.pivot("banks", "model", "verified"), "holds no numbers"),
+        (lambda: STUDY.filter(["banks=1"]), "expected a column, a comparison and a value"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(StudyError, match=re.escape(said)):
+            choose()
+
+
+def test_a_pivot_has_every_value_that_there_is() -> None:
+    table = STUDY.pivot("banks", "model", "throughput_ips")
+    there = STUDY.frame[STUDY.frame["verified"]]
+    assert table.notna().to_numpy().sum() == len(there.drop_duplicates([BANKS, "model"]))
+
+
 @pytest.mark.parametrize("width", [60, 80, 200])
 def test_a_table_fits_the_terminal_and_cuts_no_name(width: int) -> None:
     table = results_table(STUDY.frame)
