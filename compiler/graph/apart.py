@@ -133,25 +133,39 @@ def _fitting(operand: Operand, axes: Axes, own: int = 0) -> tuple[int, ...] | No
     return (*shape, *extents(operand.axes[count:]))
 
 
+def _all_shaped(
+    make: Rewriter, given: Sequence[tuple[ir.Value, tuple[int, ...]]]
+) -> list[ir.Value]:
+    """Values in shapes that broadcast as those beside them do: one of them has all axes."""
+    made = [_shaped(make, value, shape) for value, shape in given]
+    longest = max(range(len(given)), key=lambda number: len(given[number][1]))
+    if max(len(static_shape(value)) for value in made) < len(given[longest][1]):
+        made[longest] = _reshaped(make, *given[longest])
+    return made
+
+
 def _shaped(make: Rewriter, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
     """`value` in a shape that broadcasts as `shape` does."""
     own = static_shape(value)
     more = len(shape) - len(own)
-    if more >= 0 and shape == (1,) * more + own:
-        return value
-    return make.op("Reshape", [value, make.axes(shape)])
+    return value if more >= 0 and shape == (1,) * more + own else _reshaped(make, value, shape)
+
+
+def _reshaped(make: Rewriter, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+    return value if shape == static_shape(value) else make.op("Reshape", [value, make.axes(shape)])
 
 
 def _fitted(step: Step, axes: Axes) -> list[ir.Value | None] | None:
     """All inputs, broadcast to `axes`."""
-    shapes = [None if each is None else _fitting(each, axes) for each in step.operands]
-    given = list(zip(step.operands, shapes, strict=True))
-    if any(each is not None and shape is None for each, shape in given):
-        return None
-    return [
-        None if each is None or shape is None else _shaped(step.make, each.value, shape)
-        for each, shape in given
+    present = [each for each in step.operands if each is not None]
+    shapes = [_fitting(each, axes) for each in present]
+    given = [
+        (e.value, shape) for e, shape in zip(present, shapes, strict=True) if shape is not None
     ]
+    if len(given) < len(present):
+        return None
+    made = iter(_all_shaped(step.make, given))
+    return [None if each is None else next(made) for each in step.operands]
 
 
 # Functions of single elements.
@@ -195,9 +209,7 @@ def _matmul(step: Step) -> Results | None:
         return None
     if len(others) > 2:  # rows that are several axes are matrices themselves
         others = (*others[:-2], *[1] * (len(rows) - 1), *others[-2:])
-    inputs = [
-        _shaped(step.make, left.value, matrices), _shaped(step.make, right.value, others)
-    ]  # fmt: skip
+    inputs = _all_shaped(step.make, [(left.value, matrices), (right.value, others)])
     made = step.again([*inputs, *parameters])
     return [(made[0], (*axes, rows, right.axes[-1]))]
 
@@ -239,7 +251,7 @@ def _along(default: int, count: int = 1) -> Rule:
         for each in data:
             own = (*axes[:axis], each.axes[axis], *axes[axis + 1 :])
             values.append((each.value, _fitting(each, own)))
-        inputs = [_shaped(step.make, v, shape) for v, shape in values if shape is not None]
+        inputs = [_reshaped(step.make, v, shape) for v, shape in values if shape is not None]
         if len(inputs) < len(data):
             return None
         made = step.again([*inputs, *others], axis=sum(map(len, axes[:axis])))

@@ -307,6 +307,10 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
             LLAMA.replace("sequence=1,", ""), "soma-edge", "int8",
             {"batch": 4, "past": 5, "sequence": 5}, id="other functions next to the edge",
         ),
+        pytest.param(
+            "moe:hidden=16,wide=16,experts=4,active=2,gathered=1", "soma-edge", "int8",
+            {"batch": 3, "sequence": 5}, id="tokens of all sequences, for experts",
+        ),
     ],
 )  # fmt: skip
 def test_several_lengths_at_once(net: str, arch: str, dtype: str, ranges: dict[str, int]) -> None:
