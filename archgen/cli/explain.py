@@ -51,9 +51,9 @@ def explain(
 
     TOPIC is one of: architecture (every field of architecture files), study (of study files),
     columns, plots, stalls, passes (every option of the compiler), lint (what machines are held
-    against), codes (exit codes), laws (the rules of the machine's time), cli (every verb); or one
-    word: a column, a field of a file, a stall, an option or a rule; or the name of a pass, which
-    shows what it does to a network.
+    against), words (terms, and headings of tables), codes (exit codes), laws (the rules of the
+    machine's time), cli (every verb); or one word: a column, a field of a file, a heading, a stall,
+    an option or a rule; or the name of a pass, which shows what it does to a network.
 
     `area ARCH...` adds up the silicon of machines (files or names of shipped ones), each term with
     its formula in figures and the fields behind it; with --sensitivity each field is changed alone,
@@ -62,6 +62,7 @@ def explain(
     \b
     archgen explain columns
     archgen explain stall_data
+    archgen explain "of roofline"
     archgen explain memories.local.size
     archgen explain fold-batch-norm
     archgen explain area soma-edge --sensitivity

@@ -17,6 +17,7 @@ from itertools import pairwise
 
 from archgen.cli.codes import Code
 from archgen.cli.fields import Field, Part, parts
+from archgen.cli.vocabulary import HEADINGS, TERMS
 from archgen.knobs import Option, held, options
 from archgen.lint import RULES
 from archgen.lint.known import Chip, known
@@ -36,6 +37,7 @@ from archgen.schema.view import View
 from archgen.studies.file import StudyFile
 from compiler.api import Stages, pass_name
 from simmodel import machine
+from simmodel.waterfall import MOVED, WORK
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,21 @@ def _codes() -> list[Section]:
     return [Section(title, "", ("code", "", "meaning"), tuple(found))]
 
 
+def _words() -> list[Section]:
+    terms = tuple(Entry(name, "", meaning) for name, meaning in TERMS.items())
+    headings = tuple(Entry(name, where, said) for name, (where, said) in HEADINGS.items())
+    parts = {f"waits: {cause}": stall.meaning for cause, stall in STALLS.items()}
+    parts |= {**WORK, **{f"DRAM: {what}": said for what, said in MOVED.items()}}
+    accounts = tuple(Entry(name, "", said) for name, said in parts.items())
+    return [
+        Section("Terms", "", ("term", "", "meaning"), terms),
+        Section("Headings of tables", "Those of frames are columns, those of sweeps fields of "
+                "architecture files.", ("heading", "where", "meaning"), headings),
+        Section("What the cycles of matrix engines and of DRAM went to, as in the waterfall", "",
+                ("part", "", "meaning"), accounts),
+    ]  # fmt: skip
+
+
 SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "architecture": _architecture,
     "study": _study,
@@ -233,5 +250,6 @@ SECTIONS: dict[str, Callable[[], list[Section]]] = {
     "passes": _passes,
     "codes": _codes,
     "lint": _lint,
+    "words": _words,
 }
 """Topic -> its sections."""

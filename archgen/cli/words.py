@@ -73,16 +73,19 @@ def _listed() -> Iterator[Word]:
 
 
 def _names(word: Word) -> Iterator[str]:
-    """How a word may be written: fields of machines also as columns of frames have them."""
-    yield word.name
+    """How a word may be written: fields of machines also as columns of frames have them, what has
+    two spellings in either."""
+    yield from word.name.split(" / ") if word.topic == "words" else (word.name,)
     if word.topic == "architecture":
         yield _FIELD + word.name
 
 
 def _fits(asked: str, name: str) -> bool:
-    """Whether `asked` is `name`, in which `<word>` stands for one part and `<field>` for more."""
+    """Whether `asked` is `name`, in which `<word>` stands for one part and `<field>` for more;
+    headings begin with capitals in places, and may be broken into lines."""
     spelled = re.escape(name).replace("<field>", ".+")
-    return re.fullmatch(_HOLE.sub("[^.]+", spelled), asked) is not None
+    one_line = " ".join(asked.split())
+    return re.fullmatch(_HOLE.sub("[^.]+", spelled), one_line, re.IGNORECASE) is not None
 
 
 def _closest(found: list[Word]) -> list[Word]:

@@ -1,0 +1,107 @@
+"""Every heading of a table, printed or in a page, and every column can be looked up."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import archgen
+from archgen.cli.check import _LEVELS
+from archgen.cli.compare_report import _FIGURES
+from archgen.cli.fields import parts
+from archgen.cli.summary import _CELLS
+from archgen.cli.vocabulary import HEADINGS
+from archgen.cli.words import meant
+from archgen.outcomes.columns import COLUMNS, LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
+from archgen.outcomes.stalls import STALLS
+from archgen.schema.json_schema import arch_view
+from simmodel.waterfall import MOVED, WORK
+
+HERE = Path(archgen.__file__).parent
+FILES = [*sorted((HERE / "cli").glob("*.py")), *sorted((HERE / "report").glob("*.py"))]
+PAGE = HERE / "report/templates/report.html.j2"
+MAKERS = ("add_column", "Heading", "_table")
+
+
+def headings(tree: ast.Module) -> Iterator[str]:
+    """Texts that are given to what makes columns: at once, in a loop, or by a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in MAKERS:
+            yield from (text for given in node.args for text in _texts(given))
+        elif isinstance(node, ast.For) and any(
+            isinstance(each, ast.Call) and _called(each) == "add_column"
+            for below in node.body for each in ast.walk(below)
+        ):  # fmt: skip
+            yield from _texts(node.iter)
+        elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "left":
+            yield from _texts(node.value)
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def _texts(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.Tuple | ast.List):
+        yield from (text for each in node.elts for text in _texts(each))
+    elif isinstance(node, ast.BinOp):
+        yield from (text for each in (node.left, node.right) for text in _texts(each))
+
+
+def of_a_heading(tree: ast.Module) -> Iterator[str]:
+    """As `headings`; of `Heading` its text alone, not its unit and meaning."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) == "Heading":
+            node.args = node.args[:1]
+    yield from headings(tree)
+
+
+def shown() -> list[str]:
+    """Every heading that is written anywhere, and those from tables of their own."""
+    found = [text for file in FILES for text in of_a_heading(ast.parse(file.read_text("utf-8")))]
+    found += [text for cell in PAGE.read_text("utf-8").split('<th scope="col"')[1:]
+              for text in [cell.split(">")[1].split("<")[0]]]  # fmt: skip
+    found += [*_LEVELS.values(), *(heading for _, heading in _FIGURES)]
+    found += [heading for _, heading, _ in _CELLS]
+    found += [f"waits: {cause}" for cause in STALLS] + [f"DRAM: {what}" for what in MOVED]
+    return [text for text in dict.fromkeys(" ".join(t.split()) for t in (*found, *WORK)) if text]
+
+
+def test_every_heading_is_explained() -> None:
+    known = shown()
+    assert len(known) > 150
+    assert [text for text in known if not meant(text)] == []
+
+
+def test_no_heading_is_explained_that_is_not_shown() -> None:
+    known = {text.lower() for text in shown()} | {"finished"}
+    stale = [name for name in HEADINGS if not known & set(name.split(" / "))]
+    assert stale == []
+
+
+@pytest.mark.parametrize("frame", [COLUMNS, LAYER_COLUMNS, SPAN_COLUMNS, LEVEL_COLUMNS])
+def test_every_column_is_explained(frame: tuple[archgen.outcomes.columns.Column, ...]) -> None:
+    for column in frame:
+        found = [each.meaning for part in meant(column.name) for each in part.entries]
+        assert column.meaning in found, column.name
+
+
+def test_every_field_is_explained() -> None:
+    for part in parts(arch_view()):
+        for path in part.title.split(", "):
+            for field in part.fields:
+                name = f"{path}.{field.name}".removeprefix("top level.").lstrip(".")
+                found = [each.meaning for made in meant(name) for each in made.entries]
+                assert field.meaning in found, name
+
+
+@pytest.mark.parametrize(
+    "word", ["knee", "pareto", "levers", "lever", "traffic", "roofline", "bound", "Of roofline"]
+)
+def test_words_of_reports_are_explained(word: str) -> None:
+    assert any(section.title.startswith("words: ") for section in meant(word))
