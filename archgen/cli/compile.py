@@ -44,6 +44,7 @@ from archgen.models.load import ModelError, SourceModel
 from archgen.models.sizes import check_sizes
 from archgen.outcomes.command_text import save_commands
 from archgen.outcomes.commands import commands_frame
+from archgen.outcomes.idle import idle_note
 from archgen.outcomes.point import Point
 from archgen.outcomes.rows import host_calls
 from archgen.perfetto import write_trace
@@ -326,6 +327,9 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
     if shown.run:
         _show_run(best, point, shown)
     click.echo(_summary(machine, network.name, program, text), err=True)
+    idle = idle_note(program, machine)
+    if idle:
+        click.echo(f"note: {idle}", err=True)
 
 
 def _form(stage: str, request: Request, model: Prepared) -> str:

@@ -39,6 +39,7 @@ from archgen.extensions import Extension, ExtensionError, activate, blaming
 from archgen.internal import said, written
 from archgen.models.load import ModelError
 from archgen.outcomes.holding import holding_row
+from archgen.outcomes.idle import idle_note
 from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Point, Row
 from archgen.outcomes.rows import (
@@ -114,6 +115,7 @@ class Workbench:
         self._unquantized = Unquantized()
         self._memo = Memo()
         self._bucket: tuple[Request, Compiled | DoesNotFit | UnsupportedModel] | None = None
+        self._idle = ""
         self._decisions: dict[tuple[Extension, ...], Decisions] = {}
 
     def run(self, point: Point) -> Outcome:
@@ -130,7 +132,7 @@ class Workbench:
         )  # fmt: skip
         compiled, compile_s = _timed(lambda: self._compiled(request, point))
         program = compiled.program
-        notes = [model.note, _products_elsewhere(compiled)]
+        notes = [model.note, self._idle if point.ranges else "", _products_elsewhere(compiled)]
         verify_s: float | None = None
         checked: Row = {}
         if point.verify:
@@ -195,13 +197,14 @@ class Workbench:
             return self.tools.compile(request)
         if self._bucket is None or self._bucket[0] != request:
             try:
-                self._bucket = request, self.tools.compile(request)
+                made = self.tools.compile(request)
+                self._bucket, self._idle = (request, made), idle_note(made.program, request.arch)
             except (DoesNotFit, UnsupportedModel) as answer:
                 self._bucket = request, answer
-        made = self._bucket[1]
-        if isinstance(made, Exception):
-            raise made
-        at = made.at
+        known = self._bucket[1]
+        if isinstance(known, Exception):
+            raise known
+        at = known.at
         if at is None:
             raise UnsupportedModel("this toolchain has no programs for ranges of sizes")
         return at(point.lengths)

@@ -1,0 +1,62 @@
+"""Where a program for a range leaves cores without work, it says so once, and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+import archgen
+from archgen.cli.main import cli
+from archgen.cli.summary import reasons
+from archgen.outcomes.idle import idle_note
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+ROWS = "at rows=1 7 of the 8 cores that share a layer have no work, as the program for rows=1..64"
+LEVERS = "one for short inputs (--dim rows=1..8), or --pass tile.short_inputs=1, may be quicker"
+
+
+def product(path: Path) -> Path:
+    """`y = x w`, of so few columns that cores share rows."""
+    weight = numpy_helper.from_array(np.eye(8, dtype="f4"), "w")
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["rows", 8]) for n in "xy"]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def note_of(path: Path, arch: str, low: int, high: int) -> str:
+    machine = archgen.load_arch(arch)
+    family = archgen.load_family(product(path / "net.onnx"), dims={"rows": (low, high)})
+    return idle_note(archgen.compile_model(family, machine, effort=0), machine)
+
+
+def test_a_row_leaves_all_cores_but_one_idle(tmp_path: Path) -> None:
+    note = note_of(tmp_path, "stcp920", 1, 64)
+    assert note.startswith(f"stcp920 net: {ROWS}")
+    assert LEVERS in note
+
+
+def test_nothing_is_said_where_cores_have_work(tmp_path: Path) -> None:
+    assert not note_of(tmp_path, "stcp920", 33, 64)
+    assert not note_of(tmp_path, "mcu-npu", 1, 64)
+    arch = archgen.load_arch("stcp920")
+    fixed = archgen.load_model(product(tmp_path / "net.onnx"), dims={"rows": 1})
+    assert not idle_note(archgen.compile_model(fixed, arch, effort=0), arch)
+
+
+def test_compile_and_a_study_say_it_once(tmp_path: Path) -> None:
+    net = str(product(tmp_path / "net.onnx"))
+    asked = ["compile", "stcp920", "-m", net, "--dim", "rows=1..64", "--effort", "0"]
+    said = CliRunner().invoke(cli, [*asked, "-o", str(tmp_path / "net.npu")])
+    assert said.output.count(ROWS) == 1
+    found = archgen.study(
+        "stcp920", net, dims={"rows": "1..64, 2"}, effort=0, plots=False, out=tmp_path / "out",
+        verify=False,
+    )  # fmt: skip
+    assert sum(ROWS in line for line in reasons(found.frame)) == 1
