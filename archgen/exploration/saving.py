@@ -24,6 +24,7 @@ from archgen.exploration.target import Answer
 from archgen.files import write_atomically, write_text
 from archgen.outcomes.frame import Frame, records
 from archgen.plots import pareto_figure, tornado_figure
+from archgen.plots.kept import EXPLORE, keep_only
 from archgen.report.found import ANSWER, LADDERS, PAIRS, TORNADO
 from archgen.report.found import FRONT as FRONT_TABLE
 from archgen.studies.store import writing
@@ -36,12 +37,15 @@ _DPI = 130
 
 
 def save_found(found: Found, folder: Path, plots: bool = True) -> None:
-    """`front.csv`, `front/*.yaml`, and a plot of each two objectives."""
+    """`front.csv`, `front/*.yaml`, and a plot of each two objectives; those of objectives that
+    it no longer has are removed."""
     with writing(folder):
         _save_frame(found.frame, folder / FRONT_TABLE)
         _save_machines(found.exploration, found.front, folder / FRONT)
-        for one, other in combinations(found.exploration.objectives, 2) if plots else ():
-            _save_pareto(found, one, other, folder)
+        if plots:
+            pairs = combinations(found.exploration.objectives, 2)
+            drawn = [_save_pareto(found, one, other, folder) for one, other in pairs]
+            keep_only(folder, (path for path in drawn if path is not None), EXPLORE)
 
 
 def save_answer(answer: Answer, folder: Path) -> None:
@@ -70,14 +74,14 @@ def _save_figure(figure: Figure, path: Path) -> None:
     write_atomically(path, lambda target: figure.savefig(target, format="png", dpi=_DPI))
 
 
-def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -> None:
-    """Machines that keep to the constraints, by two objectives."""
+def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -> Path | None:
+    """Machines that keep to the constraints, by two objectives; None where there are none."""
     constraints = found.exploration.constraints
     good = [j.machine.arch.name for j in found.full if j.answered and j.meets(constraints)]
     frame = found.study.frame
     frame = frame[frame["arch"].isin(good)].reset_index(drop=True)
     if frame.empty:
-        return
+        return None
     for objective in (one, other):
         if objective.measure not in frame:
             values = [measured(row, objective.measure) for row in records(frame)]
@@ -87,6 +91,7 @@ def _save_pareto(found: Found, one: Objective, other: Objective, folder: Path) -
     many = len(found.exploration.objectives) > 2
     name = f"pareto_{one.measure}_{other.measure}.png" if many else "pareto.png"
     _save_figure(figure, folder / name)
+    return folder / name
 
 
 def _save_machines(exploration: Exploration, found: Sequence[Judged], folder: Path) -> None:

@@ -26,7 +26,6 @@ from archgen.exploration.evaluate import Means
 from archgen.exploration.measures import is_estimable, measured, upwards
 from archgen.exploration.plan import load_exploration, load_surroundings
 from archgen.exploration.ranges import values_of
-from archgen.exploration.saving import save_found
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import smallest
@@ -398,25 +397,6 @@ def test_more_trials_go_on_from_the_journal(tmp_path: Path) -> None:
     assert len((tmp_path / "log").read_text().splitlines()) == before
     assert names(first) == names(again)
     assert found(tmp_path, means(out), trials=16, batch=4).looked == 16
-
-
-def test_machines_of_the_front_are_files_to_go_on_with(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    study = asked(tmp_path, trials=100)
-    study["archs"] = {"extends": BASE, "set": {"memories.dram.bandwidth": "20 GB/s"}}
-    result = search(load_exploration(study), means(out))
-    (out / "front").mkdir(parents=True)
-    (out / "front" / "old.yaml").write_text("name: old")
-    save_found(result, out)
-    files = {path.stem: load_arch(path) for path in (out / "front").glob("*.yaml")}
-    assert set(files) == names(result)
-    for judged in result.front:
-        arch = judged.machine.arch
-        assert files[arch.name].model_copy(update={"description": arch.description}) == arch
-    frame = pd.read_csv(out / "front.csv")
-    assert list(frame["arch"]) == [judged.machine.arch.name for judged in result.front]
-    assert list(frame["latency_ms"]) == sorted(frame["latency_ms"])
-    assert (out / "pareto.png").stat().st_size > 1000
 
 
 def test_without_optuna_the_error_says_what_to_install(

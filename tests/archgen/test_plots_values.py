@@ -37,7 +37,7 @@ from archgen.plots import (
     utilization_figure,
 )
 from archgen.plots.group_roofline import group_points
-from archgen.plots.kept import DRAWN, keep_only
+from archgen.plots.kept import DRAWN, EXPLORE, keep_only
 from archgen.plots.pareto import front
 from archgen.plots.saving import OVERVIEWS, detail_figures, overview_figures
 from archgen.plots.scaling import scaling_lines
@@ -356,6 +356,10 @@ def test_pictures_of_an_earlier_shape_go_and_others_stay(tmp_path: Path) -> None
     assert draw("latency.png", "stalls.png") == [tmp_path / "sweep_size.png"]
     left = {path.name for path in tmp_path.iterdir()} - {DRAWN}
     assert left == {"mine.png", "latency.png", "stalls.png", "map_a_b.png"}
+    (tmp_path / "pareto.png").write_text("of a search in the same folder")
+    assert keep_only(tmp_path, [tmp_path / "pareto.png"], EXPLORE) == []
+    assert draw("latency.png") == [tmp_path / "stalls.png"]
+    assert keep_only(tmp_path, [], EXPLORE) == [tmp_path / "pareto.png"]
     (tmp_path / DRAWN).write_text("{}")
     with pytest.warns(DamagedFile, match="not used"):
         assert draw("latency.png") == []
