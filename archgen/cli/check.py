@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import click
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
 from archgen.cli.codes import Code
 from archgen.cli.options import extension_option
 from archgen.cli.rules import ignore_option
+from archgen.cli.terminal import NARROW, PlainTable, show
 from archgen.energy import Costs, costs_of
 from archgen.energy.ranges import Range
 from archgen.energy.sources import MissingSource
@@ -31,7 +31,8 @@ from simmodel.units import show_bytes
 
 _LEVELS = {"dram": "DRAM", "shared": "shared", "local": "local", "weights": "weights",
            "accumulators": "accum."}  # fmt: skip
-_LEAST_WIDTH = 118
+_SPARE = ("nm", "accum.", "weights", "cores", "ridge\nMAC/B", "on chip")
+"""What may be left out where all has no room; what is missed least comes first."""
 
 
 @click.command()
@@ -63,11 +64,8 @@ def check(
             mistakes.append(Mistake(Position(arch.name), "arch.energy.source", str(missing)))
     priced = [arch for arch in archs if arch.name in costs]
     if priced:
-        console = Console()
-        console.width = max(console.width, _LEAST_WIDTH)
-        console.print(peaks_table(priced, costs))
-        for arch in priced if energy else ():
-            console.print(costs_table(arch, costs[arch.name]))
+        told = [costs_table(arch, costs[arch.name]) for arch in priced if energy]
+        show([peaks_table(priced, costs), *told], (), pipe=NARROW)
     found = [each for arch in archs for each in findings(arch, ignored)]
     for line in brief(found, {each.arch.name: str(each.path) for each in loaded}):
         click.echo(line)
@@ -78,17 +76,18 @@ def check(
     sys.exit(Code.BAD if any(each.rule.severity == "error" for each in found) else Code.GOOD)
 
 
-def peaks_table(archs: list[Arch], costs: dict[str, Costs]) -> Table:
+def peaks_table(archs: list[Arch], costs: dict[str, Costs]) -> PlainTable:
     """A table with one row of derived peaks for each architecture; `costs` by its name."""
     derived = [(arch, peaks(arch)) for arch in archs]
     levels = [role for role in _LEVELS if any(role in p.bytes_per_cycle for _, p in derived)]
-    table = Table(
+    table = PlainTable(
         box=SIMPLE_HEAD,
         padding=(0, 0, 0, 1),
         pad_edge=False,
         caption="memory levels: bytes per core cycle; +DRAM: its interface",
     )
-    table.add_column("architecture", no_wrap=True)
+    table.spare = _SPARE
+    table.add_column("architecture", overflow="fold")
     for heading in ("cores", "GHz", "TOPS", *(_LEVELS[role] for role in levels)):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("on chip", justify="right", no_wrap=True)

@@ -16,7 +16,7 @@ from archgen.cli.compare_report import as_plain, gate_findings, gate_lines, line
 from archgen.cli.compare_sides import Runs, sides, sides_options
 from archgen.cli.gates import pipeline_options, publish
 from archgen.cli.options import Words
-from archgen.cli.terminal import show
+from archgen.cli.terminal import NARROW, show
 from archgen.outcomes.columns import COLUMNS
 from archgen.outcomes.figures import SHORT, is_figure
 from archgen.studies.comparison import StudyComparison
@@ -143,7 +143,7 @@ def compare(
     if as_json:
         click.echo(json.dumps(as_plain(found), indent=1))
     else:
-        show([pairs_table(found)] if found.pairs else [], lines(found))
+        show([pairs_table(found)] if found.pairs else [], lines(found), pipe=NARROW)
     for line in gate_lines(found, said):
         click.echo(line, err=True)
     publish(gate_findings(found, said, [side.study for side in given_sides]), junit, annotate)

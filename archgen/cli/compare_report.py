@@ -7,11 +7,10 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from rich.table import Table
 
 from archgen.cli.gates import Finding
 from archgen.cli.results import plain_rows
-from archgen.cli.terminal import plain_table
+from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.frame import Record, dimensions, size_heading
 from archgen.outcomes.point import DIMENSION
 from archgen.report.words import plain
@@ -107,10 +106,13 @@ def as_plain(found: StudyComparison) -> dict[str, Any]:
     }
 
 
-def pairs_table(found: StudyComparison) -> Table:
+def pairs_table(found: StudyComparison) -> PlainTable:
     """One row for each pair, and the geometric means of each study."""
     table = plain_table()
     told = _telling(found.on, found.against)
+    batches = {str(pair.key.get("batch")) for _, pair in _by_point(found)}
+    alike = ["batch"] if len(batches) == 1 and told[0] != "batch" else []
+    table.spare = ("peak shared", "peak local", "DRAM bytes", *alike, "energy", "schedule from")
     many = len(found.against) > 1
     for name in told:
         table.add_column(size_heading(name), overflow="fold")

@@ -22,6 +22,8 @@ _ALL = 400
 """A width that has room for all columns of most tables."""
 _PIPE = 100
 """Columns of output of a pipe that does not say how wide its reader is."""
+NARROW = 80
+"""The same of tables whose first columns say most: what a mail or a log of a pipeline shows."""
 
 
 class PlainTable(Table):
@@ -53,19 +55,21 @@ def plain_table(show_footer: bool = False) -> PlainTable:
     return PlainTable(box=SIMPLE_HEAD, pad_edge=False, show_footer=show_footer)
 
 
-def show(tables: Iterable[RenderableType], lines: Iterable[str]) -> None:
-    """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup."""
+def show(tables: Iterable[RenderableType], lines: Iterable[str], pipe: int = _PIPE) -> None:
+    """Print `tables`, then `lines`, each as it stands: what is in brackets is no markup. `pipe`:
+    the width of one that does not say how wide its reader is."""
     console = Console(highlight=False, markup=False, emoji=False)
     width = console.width
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdecimal():
-        console.width, width = _WIDE, _PIPE
+        console.width, width = _WIDE, pipe
     left_out: list[str] = []
     for table in tables:
         if isinstance(table, PlainTable):
             left_out += table.fit(console, width)
         console.print(table)
     if left_out:
-        said = f"left out to fit {width} columns: {', '.join(dict.fromkeys(left_out))}"
+        names = ", ".join(dict.fromkeys(" ".join(name.split()) for name in left_out))
+        said = f"left out to fit {width} columns: {names}"
         console.print(f"{said} (a wider terminal has all, and COLUMNS={_ALL})", soft_wrap=True)
     for line in lines:
         console.print(line, soft_wrap=True)

@@ -219,3 +219,21 @@ def test_the_stub_names_what_the_package_exports() -> None:
     stub = Path(archgen.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
     named = [line.rsplit(" ", 1)[-1] for line in stub.splitlines() if line.startswith("from")]
     assert named == archgen.__all__
+
+
+@pytest.mark.parametrize("columns", ["", "80", "70", "200"])
+def test_a_check_fits_the_reader_and_cuts_no_word(
+    columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe that says nothing has 80 columns; what is left out is said."""
+    monkeypatch.setenv("COLUMNS", columns)
+    found = invoke("check", "tpu-v1", "neuroncore-v2-like", "stcp920", "--energy").stdout
+    tables = found.partition("\nleft out to fit")[0].split("\nneuroncore-v2-like: ")[0]
+    width = int(columns or 80)
+    assert max(len(line) for line in tables.splitlines() if "vector" not in line) <= width
+    assert "…" not in found
+    assert all(name in tables for name in ("neuroncore-v2-like", "tpu-v1", "TOPS", "mm2"))
+    if width < 100:
+        assert f"left out to fit {width} columns: nm, accum., weights" in found
+    else:
+        assert "left out" not in found and "ridge" in found

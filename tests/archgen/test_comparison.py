@@ -16,6 +16,7 @@ from archgen.cli.compare import Share, compare
 from archgen.cli.compare_report import gate_findings, gate_lines, lines, pairs_table
 from archgen.cli.gates import Finding, annotation
 from archgen.cli.main import cli
+from archgen.cli.terminal import NARROW, show
 from archgen.outcomes.about import About
 from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
@@ -334,6 +335,30 @@ def test_a_schedule_that_was_lent_is_named(
     assert lost.why.partition("; ")[2] == (
         f"before by the schedule of {lenders[0]}" if lenders[0] else ""
     )
+
+
+def test_a_pipe_gets_80_columns_with_every_word_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left out is said; what tells points apart stays, as do latencies and verdicts."""
+    model = "a_network_of:image=224"
+    changes = {"model": model, "peak_shared_bytes": 9, "status": "ok"}
+    sides = [
+        [point(arch, cycles=cycles, **changes) for arch in ("edge-wide", "server")]
+        for cycles in (1000, 1234567)
+    ]
+    found = compared(*(of(*own) for own in sides))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    show([pairs_table(found)], [], pipe=NARROW)
+    table, _, said = capsys.readouterr().out.partition("left out to fit 80 columns: ")
+    assert max(map(len, table.splitlines())) <= 80
+    assert said.startswith("peak shared, peak local, DRAM bytes, batch")
+    assert all(word in table for word in ("edge-wide", model, "x 1234.567", "worse", "-> ms"))
+    monkeypatch.setenv("COLUMNS", "200")
+    show([pairs_table(found)], [], pipe=NARROW)
+    assert "peak shared" in capsys.readouterr().out
+    both = [[*own, point("edge-wide", batch=4, **changes)] for own in sides]  # type: ignore[arg-type]
+    assert "batch" not in pairs_table(compared(*(of(*own) for own in both))).spare
 
 
 def test_own_schedules_are_not_spoken_of() -> None:
