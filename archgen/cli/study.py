@@ -29,7 +29,7 @@ from archgen.cli.options import (
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.summary import host_lines, points_table, results_table, summary_lines
 from archgen.cli.terminal import show
-from archgen.models.extents import Shape, asked, shapes
+from archgen.models.extents import Range, Shape, asked, left_out, shapes
 from archgen.report import REPORT, write_report
 from archgen.schema.load import load_all
 from archgen.schema.variants import Variant
@@ -158,7 +158,7 @@ def study(
     _report(result, asked, folder)
     frame, plots = result.frame, asked.plots
     lines = [*host_lines(result.outcomes), *summary_lines(frame, result.reused, folder, plots)]
-    lines += of_design(design)
+    lines += [*_between(design), *of_design(design)]
     show([results_table(frame)], lines)
     codes = judge(result, budgets, junit, annotate)
     sys.exit(first_of(codes if result.good else {*codes, Code.BAD}))
@@ -242,7 +242,19 @@ def _list(design: Design, folder: Path) -> None:
     wanted = points(design)
     table, finished = points_table(wanted, folder)
     said = f"{len(wanted)} points, {finished} of them finished in {folder}"
-    show([table], [said, *of_design(design)])
+    show([table], [said, *_between(design), *of_design(design)])
+
+
+def _between(design: Design) -> Iterator[str]:
+    """Lengths between ranges, for which there is no program."""
+    spans: dict[str, set[Range]] = {}
+    for load in design.workloads:
+        for name, span in load.ranges:
+            spans.setdefault(f"{load.model}: {name}", set()).add(span)
+    for name, held in spans.items():
+        gaps = ", ".join(map(str, left_out(held)))
+        if gaps:
+            yield f"note: {name} of {gaps} is in none of the ranges, so no program takes it"
 
 
 def _report(result: Study, asked: Running, folder: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
@@ -16,8 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 import archgen
 from archgen.check.reference import run_reference, sample_inputs
 from archgen.check.same_scales import with_scales_of
+from archgen.cli.main import cli
 from archgen.models.errors import ModelError
-from archgen.models.extents import Extents, Range, extents
+from archgen.models.extents import Extents, Range, extents, left_out
 from archgen.models.family import open_family
 from archgen.models.load import open_model
 from archgen.outcomes.rows import host_calls
@@ -196,6 +198,16 @@ def test_ranges_that_share_a_part_of_each_are_refused() -> None:
     with pytest.raises(ValueError, match=re.escape("1..4 and 3..9 overlap in 3..4")) as found:
         extents("3..9, 12, 1..4", ranges=True)
     assert str(found.value).endswith("side by side they are 1..4,5..9, and as one 1..9")
+
+
+def test_what_lies_between_ranges_is_told(tmp_path: Path) -> None:
+    assert left_out([Range(6, 8), Range(1, 4), Range(2, 3), Range(9, 9)]) == [Range(5, 5)]
+    assert not left_out([Range(1, 9), Range(2, 3)])
+    net = str(product(tmp_path / "net.onnx"))
+    asked = ["study", "mcu-npu", "-m", net, "--dry-run", "--dim"]
+    said = CliRunner().invoke(cli, [*asked, "rows=1..4,7..8"]).output
+    assert "net.onnx: rows of 5..6 is in none of the ranges, so no program takes it" in said
+    assert "none of the ranges" not in CliRunner().invoke(cli, [*asked, "rows=1..4,5..8"]).output
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 9)), min_size=1, max_size=4))
