@@ -16,7 +16,7 @@ from simmodel.dtype import accumulator_of
 from simmodel.encoding_rules import encoding_problems
 from simmodel.isa.forms import NEEDED, forms
 from simmodel.problem import Path, Problem, near
-from simmodel.units import show_bytes
+from simmodel.units import exact_bytes, show_bytes
 
 _MEMORIES: Path = ("memories",)
 _COPY: Path = ("copy",)
@@ -40,7 +40,7 @@ def _banks(arch: Arch) -> Iterator[Problem]:
         at: Path = ("memories", role)
         size, width = (*at, "size"), (*at, "bank_width")
         if memory.size % memory.banks:
-            message = f"{memory.banks} banks do not divide {show_bytes(memory.size)} evenly"
+            message = f"{memory.banks} banks do not divide {exact_bytes(memory.size)} evenly"
             yield Problem((*at, "banks"), message, (size,))
         elif memory.bank_size % memory.bank_width:
             message = (

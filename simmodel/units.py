@@ -299,9 +299,20 @@ Voltage = Annotated[float, BeforeValidator(parse_voltage), _quantity_schema("0.8
 Operations = Annotated[float, BeforeValidator(parse_operations), _quantity_schema("10 GOPS")]
 
 
+_BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+def exact_bytes(amount: int) -> str:
+    """`amount` bytes in the largest binary unit of which they are a whole number: `1000000 B`."""
+    for unit, size in _BINARY:
+        if amount and amount % size == 0:
+            return f"{amount // size} {unit}"
+    return f"{amount} B"
+
+
 def show_bytes(amount: float) -> str:
     """`amount` bytes with the largest binary unit that keeps it readable."""
-    for unit, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+    for unit, size in _BINARY:
         if amount >= size:
             return f"{amount / size:.4g} {unit}"
     return f"{amount:.4g} B"

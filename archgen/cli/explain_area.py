@@ -23,9 +23,9 @@ from archgen.energy.ranges import Range
 from archgen.energy.sensitivity import effects
 from archgen.energy.speed import area_of_speed, easy_clock, energy_of_speed
 from archgen.energy.table import shipped_table
+from archgen.outcomes.axes import field_text
 from archgen.schema import load_archs
 from simmodel.arch import Arch
-from simmodel.units import show_bytes
 
 
 def explain_area(
@@ -36,6 +36,7 @@ def explain_area(
     rows = [row for arch in archs for row in (_changes(arch) if sensitivity else _sums(arch))]
     if csv is not None:
         _write(csv, rows)
+        click.echo(f"{len(rows)} rows are in {csv}")
     elif as_json:
         click.echo(json.dumps(rows, indent=1))
     else:
@@ -139,16 +140,17 @@ def area_line(area: Range) -> str:
 def _changes_table(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Table:
     table = plain_table()
     table.spare = ("energy of an event", "leakage", "from")
-    table.title, table.title_justify = f"{arch.name}: one field changed at a time", "left"
+    table.title = f"{arch.name}: one field changed at a time; area with the interface to DRAM"
+    table.title_justify = "left"
     for heading in ("field", "from", "to"):
         table.add_column(heading, no_wrap=True)
     for heading in ("mm2", "area", "leakage"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("energy of an event", no_wrap=True)
-    for row in rows:
+    for row in sorted(rows, key=lambda row: (-abs(row["area"]), -abs(row["leakage"]))):
         events = ", ".join(f"{name} {_signed(share)}" for name, share in row["energy"].items())
         table.add_row(
-            row["field"], *(_shown(row["field"], row[at]) for at in ("before", "after")),
+            row["field"], *(field_text(row["field"], row[at]) for at in ("before", "after")),
             f"{row['mm2']:+.3g}",
             _signed(row["area"]), _signed(row["leakage"]), events,
         )  # fmt: skip
@@ -162,10 +164,6 @@ def _cell(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
-
-
-def _shown(field: str, value: Any) -> str:
-    return show_bytes(value) if field.endswith(".size") else str(_plain(value))
 
 
 def _signed(share: float) -> str:

@@ -69,7 +69,9 @@ def _vector_slow(seen: Subject, limit: float) -> Iterator[Sight]:
     elements = vector.units * vector.lanes / vector.cost.simple
     if cells > limit * elements:
         figure = f"{elements:,.4g} elements in a cycle beside {cells:,.4g} MACs"
-        usual = f"{cells / limit:,.0f} at least: each result of a product passes once or more"
+        usual = (
+            f"{math.ceil(cells / limit):,} at least: each result of a product passes once or more"
+        )
         chip = "NVDLA: 16 beside 2048 MACs; Google TPU v1: 256 beside 65536"
         yield Sight(("vector", "lanes"), figure, usual, chip)
 

@@ -210,6 +210,14 @@ def _table(text: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def field_text(field: str, value: Any) -> str:
+    """The value of a machine's field as people read it: `1 MiB`, `0.8 GHz`; words as they are."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    name = FIELD + field
+    return axis_of(name, [{name: value}], {}).shown(value)
+
+
 def _unit(name: str, values: Sequence[Value], archs: Mapping[str, Arch]) -> tuple[str, float]:
     """The unit in which these values are read, and what one of it is in the column."""
     if not name.startswith(FIELD):

@@ -112,7 +112,7 @@ def others(field: str, value: Any) -> Iterator[Any]:
             yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
 
 
-_QUANTITY = re.compile(r"([0-9.e+-]+)( ?[A-Za-z].*)")
+_QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)( ?[A-Za-z].*)")
 
 
 def another(arch: Arch, field: str, value: Any) -> tuple[Any, Arch] | None:

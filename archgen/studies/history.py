@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from archgen.files import read_sealed
+from archgen.outcomes.axes import field_text
 from archgen.outcomes.figures import figure_of
 from archgen.outcomes.frame import Record
 from archgen.outcomes.point import BUCKET, DIMENSION
@@ -103,11 +104,14 @@ class Step:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Fields of the machine that differ: `memories.local.size 65536 -> 131072`."""
+        """Fields of the machine that differ: `memories.local.size 64 KiB -> 128 KiB`."""
         if self.before is None or "machine" not in self.causes:
             return ()
         changed = changed_leaves(self.before.fields, self.run.fields)
-        return tuple(f"{name} {_said(old)} -> {_said(new)}" for name, (old, new) in changed.items())
+        return tuple(
+            f"{name} {_said(name, old)} -> {_said(name, new)}"
+            for name, (old, new) in changed.items()
+        )
 
 
 def _ratio(before: Run, after: Run) -> float | None:
@@ -271,5 +275,5 @@ def _identity(row: Mapping[str, Any]) -> str:
     return json.dumps({name: row.get(name) for name in (*names, *sorted(more))})
 
 
-def _said(value: Any) -> Any:
-    return "none" if value is None else value
+def _said(field: str, value: Any) -> str:
+    return "none" if value is None else field_text(field, value)

@@ -49,4 +49,14 @@ def test_sensitivity_says_what_each_field_does() -> None:
     assert found["memories.dram.bandwidth"].leakage == 0, "its interface is not in leakage"
     assert "memories.local.latency" not in found
     shown = CliRunner().invoke(explain, ["area", "gemmini-16", "--sensitivity"]).output
-    assert "memories.local.banks" in shown
+    sizes = {field: abs(effect.area) for field, effect in found.items()}
+    fields = [word for line in shown.splitlines() for word in line.split()[:1] if word in sizes]
+    assert [sizes[field] for field in fields] == sorted(sizes.values(), reverse=True)
+    assert " 1 GHz " in shown and " 2 GHz " in shown and "256 KiB" in shown
+
+
+def test_a_description_that_begins_with_a_number_is_no_amount() -> None:
+    arch = load_archs(["mcu-npu"])[0]
+    for text in ("2-core camera NPU", "4 cores", "1.2.3 of it", "8 MiB of SRAM"):
+        described = arch.model_copy(update={"description": text})
+        assert [*effects(described)] == [*effects(arch)]

@@ -48,7 +48,7 @@ def test_a_result_stands_beside_the_one_before_it() -> None:
         (5, ("network",), 1.25),
         (9, ("machine", "archgen"), 1.2),
     ]
-    assert found[2].fields == ("memories.local.size 64 -> 128",)
+    assert found[2].fields == ("memories.local.size 64 B -> 128 B",)
     late = steps(line, datetime.fromisoformat("2026-11-04T00:00:00+00:00"))
     assert [step.before.when.day for step in late if step.before is not None] == [3, 5]
 
@@ -126,7 +126,7 @@ def test_folders_are_read_once_and_say_which_field_changed(folder: Path) -> None
     [first, second] = steps(runs)
     assert first.before is None
     assert second.causes == ("machine",)
-    assert second.fields == ("memories.local.size 1048576 -> 2097152",)
+    assert second.fields == ("memories.local.size 1 MiB -> 2 MiB",)
     assert second.run.git == revision(Path.cwd()) == ""
     for path in (folder / "edge" / "runs").glob("*.json"):
         kept = path.stat()
@@ -151,7 +151,7 @@ def test_files_of_older_versions_are_read_as_far_as_they_say(folder: Path) -> No
 def test_the_verb_says_what_it_was(folder: Path) -> None:
     result = CliRunner().invoke(cli, ["history", str(folder), "--all", "--csv", "all.csv"])
     assert result.exit_code == 0, result.output
-    assert "memories.local.size 1048576 -> 2097152" in result.output
+    assert "memories.local.size 1 MiB -> 2 MiB" in result.output
     assert "2 results of 1 points; 1 changes: 1 by the machine" in result.output
     assert "machine" in Path("all.csv").read_text()
     assert "no result" in str(

@@ -18,6 +18,7 @@ from simmodel.units import (
     Hertz,
     Operations,
     Power,
+    exact_bytes,
     parse_bytes,
     parse_hertz,
     parse_operations,
@@ -137,3 +138,11 @@ def test_bare_numbers_are_in_the_base_unit() -> None:
 def test_wrong_quantities_say_what_is_right(parse, value, said) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(ValueError, match=said):
         parse(value)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(1000, "1000 B"), (1536, "1536 B"), (3 * 2**20, "3 MiB")]
+)
+def test_exact_bytes_lose_none(amount: int, text: str) -> None:
+    assert exact_bytes(amount) == text
+    assert parse_bytes(text) == amount
