@@ -42,6 +42,8 @@ _RUN = 0.16
 _FAR = 2.0
 """Ratio from which on it is told as a factor."""
 _TITLE_LETTERS, _MOST_TICKS = 44, 16
+_MOST_LETTERS = 48
+"""Of all numbers below a map, with a space behind each."""
 _COLOURS = "cividis_r"
 """Of even lightness, so that a print in grey says the same; dark is much."""
 
@@ -136,8 +138,10 @@ def _draw(figure: Figure, panel: Axes, one: Slice, metric: Metric, pair: tuple[A
     lines = [folded(each, _TITLE_LETTERS) for each in words if each]
     panel.set_title("\n".join(lines), fontsize=9)
     for axis, own, side in zip(pair, held, (panel.xaxis, panel.yaxis), strict=True):
-        step = math.ceil(len(own) / _MOST_TICKS)
-        side.set_ticks(range(0, len(own), step), [_tick(axis, value) for value in own[::step]])
+        words = [_tick(axis, value) for value in own]
+        room = _MOST_LETTERS // (1 + max(map(len, words))) if side is panel.xaxis else _MOST_TICKS
+        step = math.ceil(len(own) / max(1, min(room, _MOST_TICKS)))
+        side.set_ticks(range(0, len(own), step), words[::step])
         side.set_label_text(axis.title)
     panel.grid(visible=False)
     shades = _shade(figure, panel, values, numbered)

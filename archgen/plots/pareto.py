@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
@@ -62,10 +63,10 @@ def pareto_figure(
     Less is better, but in the columns of `better` more. Points on the front are named, by what
     was swept where `archs` (machines by name) tells that, else by machine; those that another one
     dominates are grey, and named where there is room. Names of a crowded front are numbers, the
-    quickest first, with a key below; then what is dominated has none. What runs gave stands beside
-    estimates, as stars. Points without both values are named below their panel, with what became
-    of them. Raises KeyError for a column that
-    the frame does not have.
+    quickest first, with a key below; then what is dominated has none. Of equal points
+    one is named. What runs gave stands beside estimates, as stars. Points without both values are
+    named below their panel, with what became of them. Raises KeyError for a column that the frame
+    does not have.
     """
     rows = records(frame)
     for name in (x, y):
@@ -178,7 +179,13 @@ def _draw(
             axes.plot(*_columns([made]), **RUN, color=BLUE)
     _margins(axes, points)
     labels = names_of(drawn, swept)
-    order = [*best, *(index for index in range(len(drawn)) if index not in best)][:_MOST_LABELS]
+    firsts: dict[Place, int] = {}
+    for index in best:
+        firsts.setdefault(points[index], index)
+    for point, count in Counter(ordered).items():
+        labels[firsts[point]] += f"\nand {count - 1} equal" if count > 1 else ""
+    order = list(firsts.values())
+    order = [*order, *(index for index in range(len(drawn)) if index not in best)][:_MOST_LABELS]
     return [
         (points[index], labels[index], "front" if index in best else "other") for index in order
     ]

@@ -160,6 +160,16 @@ def test_the_front_is_labelled_and_the_rest_grey() -> None:
         pareto_figure(results(*rows), "speed")
 
 
+def test_equal_points_of_a_front_have_one_name() -> None:
+    rows: list[Row] = [
+        {"arch": name, "latency_ms": x, "area_mm2": y}
+        for name, x, y in [("a", 1.0, 9.0), ("b", 1.0, 9.0), ("c", 1.0, 9.0), ("small", 5.0, 2.0)]
+    ]
+    axes = pareto_figure(results(*rows)).axes[0]
+    named = {text.get_text() for text in axes.texts} & {"a\nand 2 equal", "b", "c", "small"}
+    assert named == {"a\nand 2 equal", "small"}
+
+
 def test_what_stands_on_no_front_for_want_of_a_result_is_named() -> None:
     rows: list[Row] = [
         {"arch": f"edge-{n}", "latency_ms": 1.0 + n, "area_mm2": 9.0 - n} for n in range(3)
