@@ -15,6 +15,8 @@ import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
 from compiler.graph.decompose_positions import INDEX, marked, pick, reduced
+from compiler.graph.merged_axes import Pieces, has_gaps, pieces_of
+from compiler.graph.open_axes import open_of
 from compiler.graph.rewrite import (
     Rewriter,
     const,
@@ -66,8 +68,9 @@ class DecomposeScatters(GraphPass):
         make = Rewriter(node, composite=node.name)
         index = _filled(make, index, shape, axis, shape[axis])  # a place that there is not
         updates = _filled(make, updates, shape, axis, 0)
-        before, behind = prod(shape[:axis]), prod(shape[axis + 1 :])
-        rows = make.axes([before, 1, count, behind])
+        pieces = pieces_of(shape, open_of(node.outputs[0]))
+        before, behind = _together(pieces[:axis]), _together(pieces[axis + 1 :])
+        rows = make.axes([*before, 1, count, *behind])
         return _scattered(
             node, make, (before, shape[axis], behind),
             make.op("Reshape", [index, rows]), make.op("Reshape", [updates, rows]),
@@ -83,7 +86,7 @@ class DecomposeScatters(GraphPass):
         make = Rewriter(node, composite=node.name)
         flat = _flat(make, index, shape[:depth])
         return _scattered(
-            node, make, (1, extent, behind),
+            node, make, ((1,), extent, (behind,)),
             make.op("Reshape", [flat, make.axes([1, 1, count, 1])]),
             make.op("Reshape", [updates, make.axes([1, 1, count, behind])]),
         )  # fmt: skip
@@ -116,6 +119,12 @@ class DecomposeScatters(GraphPass):
         return result
 
 
+def _together(pieces: Pieces) -> tuple[int, ...]:
+    """The extents of axes, as one where a buffer has one for all of them."""
+    extents = [piece.extent for piece in pieces]
+    return tuple(extents) if has_gaps(pieces) else (prod(extents),)
+
+
 def _filled(make: Rewriter, x: ir.Value, shape: tuple[int, ...], axis: int, fill: int) -> ir.Value:
     """`x` as large as `shape` along every axis but `axis`."""
     own = static_shape(x)
@@ -145,22 +154,26 @@ JOINED = {"none": "Sum", "add": "Sum", "mul": "Prod", "max": "Max", "min": "Min"
 
 
 def _scattered(
-    node: ir.Node, make: Rewriter, shape: tuple[int, int, int], index: ir.Value, updates: ir.Value
-) -> ir.Value:
-    """Updates [before, 1, count, behind] at their places in the data, seen as `shape`."""
+    node: ir.Node, make: Rewriter, shape: tuple[tuple[int, ...], int, tuple[int, ...]],
+    index: ir.Value, updates: ir.Value,
+) -> ir.Value:  # fmt: skip
+    """Updates [*before, 1, count, *behind] at their places in the data, seen as `shape`: of the
+    axes before, the places and the axes behind them."""
+    before, extent, behind = shape
+    axis = len(before)
     data, how = required(node, 0), str_attr(node, "reduction", "none")
     if data.dtype is None:
         raise ValueError(f"{data.name} has no element type")
-    mask = marked(make, index, shape[1], 1)
+    mask = marked(make, index, extent, axis)
     neutral = NEUTRAL[how]
     if np.isinf(neutral) and not data.dtype.is_floating_point():
         neutral = float(data.dtype.min if neutral < 0 else data.dtype.max)
     chosen = make.op("Where", [mask, updates, make.constant(np.asarray(neutral), data.dtype)])
-    joined = reduced(make, f"Reduce{JOINED[how]}", chosen, 2, keep=0)
-    own = make.op("Reshape", [data, make.axes(shape)])
+    joined = reduced(make, f"Reduce{JOINED[how]}", chosen, axis + 1, keep=0)
+    own = make.op("Reshape", [data, make.axes([*before, extent, *behind])])
     if how == "none":
         one, zero = (make.constant(np.asarray(number), INDEX) for number in (1, 0))
-        met = reduced(make, "ReduceMax", make.op("Where", [mask, one, zero]), 2, keep=0)
+        met = reduced(make, "ReduceMax", make.op("Where", [mask, one, zero]), axis + 1, keep=0)
         made = make.op("Where", [make.op("Equal", [met, one]), joined, own])
     else:
         made = make.op({"Sum": "Add", "Prod": "Mul"}.get(JOINED[how], JOINED[how]), [own, joined])

@@ -264,6 +264,16 @@ def test_a_cache_that_grows_is_verified_at_every_size(tmp_path: Path) -> None:
     assert found.frame["verified"].all()
 
 
+def test_gates_that_are_spread_over_experts_are_verified_at_every_size(tmp_path: Path) -> None:
+    net = "moe:hidden=16,wide=16,experts=4,active=2"
+    found = archgen.study(
+        "stcp920", net, dims={"batch": "1..2", "sequence": "1..2"}, effort=0, plots=False,
+        out=tmp_path / "out",
+    )  # fmt: skip
+    assert len(found.frame) == 4
+    assert found.frame["verified"].all()
+
+
 def test_ranges_stand_in_study_files_too(tmp_path: Path) -> None:
     product(tmp_path / "net.onnx")
     path = tmp_path / "s.yaml"
