@@ -17,7 +17,7 @@ from archgen.report.words import plain
 from archgen.schema.mistakes import Position
 from archgen.studies.apart import separating
 from archgen.studies.comparison import Against, StudyComparison
-from archgen.studies.differences import Change, Pair
+from archgen.studies.differences import AREA, Change, Pair
 from archgen.studies.gates import Judgement
 from archgen.studies.places import place_of
 from archgen.studies.results import Study
@@ -25,6 +25,7 @@ from archgen.studies.results import Study
 _FIGURES = (
     ("latency_ms", "latency"),
     ("energy_mj", "energy"),
+    (AREA, "area"),
     ("dram_bytes", "DRAM bytes"),
     ("peak_shared_bytes", "peak shared"),
     ("peak_local_bytes", "peak local"),
@@ -112,7 +113,15 @@ def pairs_table(found: StudyComparison) -> PlainTable:
     told = _telling(found.on, found.against)
     batches = {str(pair.key.get("batch")) for _, pair in _by_point(found)}
     alike = ["batch"] if len(batches) == 1 and told[0] != "batch" else []
-    table.spare = ("peak shared", "peak local", "DRAM bytes", *alike, "energy", "schedule from")
+    table.spare = (
+        "peak shared",
+        "peak local",
+        "DRAM bytes",
+        *alike,
+        "energy",
+        "area",
+        "schedule from",
+    )
     many = len(found.against) > 1
     for name in told:
         table.add_column(size_heading(name), overflow="fold")
@@ -121,7 +130,9 @@ def pairs_table(found: StudyComparison) -> PlainTable:
     table.add_column("ms", justify="right")
     table.add_column("-> ms", justify="right")
     means = {each.name: each.means for each in found.against}
-    shown = [pair for pair in _FIGURES if any(pair[0] in each for each in means.values())]
+    same = {AREA} if all(each.get(AREA, 1.0) == 1.0 for each in means.values()) else set()
+    known = {name for each in means.values() for name in each} - same
+    shown = [pair for pair in _FIGURES if pair[0] in known]
     for _, heading in shown:
         table.add_column(heading, justify="right")
     table.add_column("verdict")
@@ -204,6 +215,8 @@ def lines(found: StudyComparison) -> list[str]:
         said += _alone(each.only_after, every, each.name)
         start = f"{each.name}: " if many else ""
         said.append(f"{start}{_counted(each) if each.pairs else _apart(found, each)}")
+    if any(pair.verdict == "mixed" for pair in found.pairs):
+        said.append("mixed: of latency and energy one is better and one is worse")
     return said
 
 

@@ -102,12 +102,14 @@ def _speed(arch: Arch) -> Iterator[str]:
     """What the clock asks for, where the node does not give it easily."""
     figures = shipped_table()
     more = [grown(arch, figures).value - 1 for grown in (area_of_speed, energy_of_speed)]
-    if more[0]:
-        yield (
-            f"at {arch.clock / 1e9:.3g} GHz logic takes {more[0]:.0%} more area, and operations "
-            f"{more[1]:.0%} more energy, than up to "
-            f"{easy_clock(arch.energy.node, figures) / 1e9:.3g} GHz"
-        )
+    easy = f"{easy_clock(arch.energy.node, figures) / 1e9:.3g} GHz"
+    if not more[0]:
+        yield f"up to {easy}, which {arch.energy.node:g} nm gives easily, the clock costs no area"
+        return
+    yield (
+        f"at {arch.clock / 1e9:.3g} GHz logic takes {more[0]:.0%} more area, and operations "
+        f"{more[1]:.0%} more energy, than up to {easy}"
+    )
 
 
 _NAMES, _WIDTH = 22, 100

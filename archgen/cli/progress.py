@@ -44,6 +44,8 @@ class Progress:
     def observe(self, outcome: Outcome, done: int, total: int) -> None:
         """Count one more point."""
         now = time.monotonic()
+        if done <= self.done:  # what is run behind estimates takes times of its own
+            self._pace, self._started = Pace(at_most=self._pace.at_most), self._last
         self._pace.add(outcome, now - self._last)
         self._last = now
         self.done, self.total = done, total

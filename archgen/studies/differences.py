@@ -18,6 +18,7 @@ from archgen.outcomes.figures import DRAM, figure_of
 from archgen.outcomes.frame import Record, is_wrong, number
 
 _BUSY = "busy"
+AREA = "area_mm2"
 _JUDGED = ("latency_ms", "energy_mj")
 """What makes a point better or worse; traffic and peaks are told beside it."""
 _PEAK = re.compile(r"peak_\w+_bytes")
@@ -69,7 +70,7 @@ class Pair:
     threshold: float
     """Relative changes up to this are none."""
     figures: Mapping[str, Change]
-    """Latency, energy, DRAM bytes and peaks of memories, where both have them."""
+    """Latency, energy, area, DRAM bytes and peaks of memories, where both have them."""
     unit: str
     """Of causes and layers: cycles, or ms where the clocks of the machines differ."""
     causes: Mapping[str, Change] = field(default_factory=dict)
@@ -191,7 +192,8 @@ def _cycle(row: Record) -> float:
 
 
 def _figures(before: Record, after: Record) -> dict[str, Change]:
-    names = [name for name in before if name in _JUDGED or _PEAK.fullmatch(name)]
+    told = (*_JUDGED, AREA)
+    names = [name for name in before if name in told or _PEAK.fullmatch(name)]
     both = {name: Change(number(before, name), number(after, name)) for name in names}
     found = {name: change for name, change in both.items() if not math.isnan(change.difference)}
     return found | {DRAM: Change(_amount(before, DRAM), _amount(after, DRAM))}

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
+import pytest
+from rich.console import Console
+
+from archgen.cli import progress
 from archgen.cli.pace import Pace, span
 from archgen.outcomes.point import Outcome
 
@@ -47,6 +53,20 @@ def test_a_search_says_at_most() -> None:
     pace.add(point("net", "estimated"), 1.0)
     pace.add(point("net"), 9.0)
     assert pace.said(10.0, 280) == "12 points/min, at most 23 min left"
+
+
+def test_runs_behind_estimates_have_a_pace_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four estimates of a second each, then a run of 40 s: two more runs are 80 s."""
+    times = accumulate([0.0, 1, 1, 1, 1, 40, 0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(times))
+    followed = progress.Progress(Console(quiet=True), Pace({"net": 4}))
+    monkeypatch.setattr(followed, "pace", lambda: "")
+    for done in range(1, 5):
+        followed.observe(point("net", "estimated"), done, 4)
+    monkeypatch.undo()
+    monkeypatch.setattr(progress.time, "monotonic", lambda: 44.0)
+    followed.observe(point("net"), 1, 3)
+    assert followed.pace() == "1.5 points/min, 80 s left"
 
 
 def test_units_of_time() -> None:
