@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
 
 from archgen.outcomes.axes import axes
 from archgen.outcomes.columns import COLUMNS
@@ -517,45 +516,6 @@ def test_a_family_is_not_called_after_one_of_its_members() -> None:
     rows = [row(arch, "net", 8 / arch.cores) | {"family": None} for arch in machines]
     figure = scaling_figure(typed_frame(rows, COLUMNS), {arch.name: arch for arch in machines})
     assert figure.axes[0].get_title("left") == "edge"
-
-
-def names_of(figure: Figure) -> list[Annotation]:
-    notes = [text for text in figure.axes[0].texts if isinstance(text, Annotation)]
-    return [note for note in notes if note.get_text() and "result" not in note.get_text()]
-
-
-def test_every_point_of_the_front_has_a_name_and_names_do_not_overlap() -> None:
-    frame, archs = study([64, 96, 128, 192, 256], [3.9, 4.0, 4.1, 4.2], [16, 17])
-    figure = pareto_figure(frame, archs=archs)
-    figure.draw_without_rendering()
-    notes = names_of(figure)
-    best = {note.get_text() for note in notes if note.get_fontsize() == 8}
-    assert best == {"64, 4.2, 16", "96, 4.2, 16", "128, 4.2, 16", "192, 4.2, 16", "256, 4.2, 16"}
-    boxes = [note.get_window_extent() for note in notes]
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-    assert len(notes) > len(best)  # dominated points are named where there is room
-
-
-def test_names_of_a_crowded_front_stay_in_their_panel_and_apart() -> None:
-    sizes = [32 * n for n in range(1, 21)]
-    frame, archs = study(sizes, [4.0, 4.001], [16])
-    figure = pareto_figure(frame.assign(latency_ms=8 - frame[SIZE] / 1e9), archs=archs)
-    figure.draw_without_rendering()
-    inner = figure.axes[0].get_window_extent().padded(5)
-    boxes = [note.get_window_extent() for note in names_of(figure)]
-    assert len(boxes) > 10
-    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
-    assert all(inner.contains(box.x0, box.y0) and inner.contains(box.x1, box.y1) for box in boxes)
-
-
-def test_long_names_of_a_crowded_front_are_numbers_with_a_key() -> None:
-    """Eight machines, the quickest first, each with a number; what is dominated has none."""
-    frame, archs = study([32 * n for n in range(1, 9)], [4.0, 4.1], [16, 17])
-    figure = pareto_figure(frame.assign(latency_ms=8 - frame[SIZE] / 1e9), archs=archs)
-    assert {note.get_text() for note in names_of(figure)} <= {str(n) for n in range(1, 17)}
-    key = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert key[:3] == ["Pareto front", "dominated", "1  256, 4, 16 and 1 equal"]
-    assert key[3] == "2  224, 4, 16 and 1 equal"
 
 
 def test_rows_of_machines_with_long_names_are_called_by_what_was_swept() -> None:
