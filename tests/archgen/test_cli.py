@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from importlib import import_module
 from pathlib import Path
 
@@ -71,10 +70,8 @@ def test_help_imports_no_heavy_package() -> None:
         "import sys; from archgen.cli.main import cli; cli(['--help'], standalone_mode=False);"
         "print([m for m in ('numpy', 'pandas', 'onnx', 'matplotlib', 'rich') if m in sys.modules])"
     )
-    started = time.perf_counter()
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert result.stdout.splitlines()[-1] == "[]"
-    assert time.perf_counter() - started < 2  # half a second, with room for a busy machine
 
 
 def test_models_lists_the_zoo() -> None:
