@@ -48,7 +48,8 @@ def test_sensitivity_says_what_each_field_does() -> None:
     assert twice.mm2 > 0 and twice.events["local read"] > 0 and twice.leakage > 0
     assert found["memories.dram.bandwidth"].leakage == 0, "its interface is not in leakage"
     assert "memories.local.latency" not in found
-    shown = CliRunner().invoke(explain, ["area", "gemmini-16", "--sensitivity"]).output
+    wide = {"COLUMNS": "200"}
+    shown = CliRunner().invoke(explain, ["area", "gemmini-16", "--sensitivity"], env=wide).output
     sizes = {field: abs(effect.area) for field, effect in found.items()}
     fields = [word for line in shown.splitlines() for word in line.split()[:1] if word in sizes]
     assert [sizes[field] for field in fields] == sorted(sizes.values(), reverse=True)
