@@ -28,12 +28,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from click.testing import CliRunner
 from figures import WrongFigure
 from sources import Page, names, values
 from warm import commands
-
-from archgen.cli.main import cli
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -47,6 +44,8 @@ _BLOCK = re.compile(
     re.M | re.S,
 )
 _GENERATED = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.S)
+_ALONE = "from archgen.cli.main import cli; cli()"
+"""In a process of its own: Click keeps the help of a command as it was first asked for."""
 _PROGRESS = re.compile(r"^\d+ of \d+ points, .* left\n", re.M)
 """Said where points take long, so on some machines only."""
 _FIGURE = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?")
@@ -184,10 +183,11 @@ def generated(page: Path) -> str:
     """The text of `page` with every generated part as its command prints it now."""
 
     def filled(found: re.Match[str]) -> str:
-        done = CliRunner().invoke(cli, found[2].split()[1:], catch_exceptions=False)
-        if done.exit_code != 0:
-            raise WrongPage(f"{page.name}: {found[2]}: {done.output}")
-        return f"{found[1]}\n{done.output.strip()}\n\n{found[3]}"
+        words = [sys.executable, "-c", _ALONE, *found[2].split()[1:]]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT)
+        if done.returncode != 0:
+            raise WrongPage(f"{page.name}: {found[2]}: {done.stdout}{done.stderr}")
+        return f"{found[1]}\n{done.stdout.strip()}\n\n{found[3]}"
 
     return _GENERATED.sub(filled, page.read_text(encoding="utf-8"))
 
