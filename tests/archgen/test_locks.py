@@ -87,9 +87,8 @@ from pathlib import Path
 from archgen.process.locks import Locks
 locks = Locks(Path(sys.argv[1]))
 locks.take("one")
-child = os.fork()
-if child:
-    print(child, flush=True)
+if not os.fork():  # only now has the child let go of what its parent held
+    print(os.getpid(), flush=True)
 time.sleep(60)
 """
 
