@@ -66,8 +66,10 @@ def _found(data: bytes) -> Iterator[tuple[int, int, int]]:
             known += 1
         best = gain = distance = 0
         for place in reversed(places.get(data[at : at + _KEY], ())[-_TRIED:]):
-            if at - place > WINDOW or best >= _ENOUGH:
+            if at - place > WINDOW or best >= _ENOUGH or at + best == len(data):
                 break
+            if data[place + best] != data[at + best]:  # no longer than the best
+                continue
             length = _alike(data, place, at)
             won = length - (2 if at - place < 128 else 3)
             if won > gain:

@@ -31,7 +31,7 @@ from archgen.loadable import encoded
 from simmodel.asm import print_program
 from simmodel.loadable import LoadableError, from_bytes
 from simmodel.loadable.container import Name, packed, unpacked
-from simmodel.loadable.copies import Expanded, squeezed
+from simmodel.loadable.copies import Expanded
 from simmodel.loadable.wire import written
 from simmodel.program import Program
 
@@ -107,11 +107,17 @@ def mutant(base: Base, dice: random.Random) -> tuple[bytes, bool]:
 
 
 def inside(section: bytes, change: Callable[[bytes], bytes]) -> bytes:
-    """A section with a change in what its copies stand for, where these are still some."""
+    """A section with a change in what its copies stand for, where these are still some; it has no
+    copies then, which take longer to find than all else."""
     try:
-        return squeezed(change(bytes(Expanded(memoryview(section), 0, "").data)))
+        data = change(bytes(Expanded(memoryview(section), 0, "").data))
     except LoadableError:
         return section
+    head = bytearray(written([len(data)]))
+    if data:
+        head.append(min(len(data), 15) << 4)
+        head += written([len(data) - 15] if len(data) >= 15 else [])
+    return bytes(head) + data
 
 
 def damaged(data: bytes, dice: random.Random) -> bytes:
