@@ -99,8 +99,8 @@ _RUNNING = ("jobs", "fresh", "plots", "timeout", "memory", "executor", "trace")
     "--best",
     type=click.IntRange(1),
     metavar="K",
-    help="With --estimate: run the K points of the least latency of each network in full; of "
-    "equals those of the least area, then by name.",
+    help="With --estimate: run K points of each network in full: the fastest, then points spread "
+    "over the front of latency and area.",
 )
 @click.option("--dry-run", is_flag=True, help="List the points and which are finished; run none.")
 @budget_option

@@ -11,7 +11,7 @@ import pandas as pd
 from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
-from archgen.outcomes.estimated import ESTIMATED, has_figures
+from archgen.outcomes.estimated import ESTIMATED, chosen_words, has_figures
 from archgen.outcomes.frame import (
     Record,
     dimensions,
@@ -30,7 +30,7 @@ _KIB = 1024
 _SPARE = (
     "host ops", "write MB", "local KiB", "matrix use", "of roofline", "DRAM read MB", "bound by",
     "held by", "samples/s", "schedule from", "of bound", "fusion", "halo", "objective", "effort",
-    "status",
+    "chosen as", "status",
 )  # fmt: skip
 """Columns that a narrow terminal may leave out, those that are missed least first."""
 _LINES, _LONGEST_LINE = 4, 180
@@ -45,6 +45,7 @@ def _percent(value: float) -> str:
 _CELLS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("latency_ms", "ms", plain),
     ("estimated_ms", "estimated ms", plain),
+    ("chosen_as", "chosen as", str),
     ("throughput_ips", "samples/s", plain),
     ("matrix_utilization", "matrix use", _percent),
     ("efficiency", "of roofline", _percent),
@@ -138,6 +139,8 @@ def summary_lines(frame: pd.DataFrame, reused: int, out: Path, plots: bool = Tru
             f"{guessed} of {total} points are estimated layer by layer: nothing of them was "
             "compiled, run or checked (docs/studies.md says how far off that is)"
         )
+    if chosen := chosen_words(records(frame)):
+        yield f"{chosen} (column chosen_as)"
     again = f", {reused} of them taken from an earlier run (--fresh runs them again)"
     what = "results and plots" if plots else "results"
     yield f"{total} points{again if reused else ''}; {what} are in {out}"

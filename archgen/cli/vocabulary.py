@@ -99,6 +99,7 @@ HEADINGS: Mapping[str, tuple[str, str]] = {
     "engine": (_COMPILE, "which engine of the core works for the layer"),
     "enough": (f"sensitivity; {_REPORT}", "the value after which more no longer helps"),
     "estimated": (f"{_COMPILE}; {_REPORT}", "cycles or ms by the cost model, without a program"),
+    "chosen as": (_STUDY, "why estimates have it run: column chosen_as"),
     "estimated ms": (_STUDY, "latency by the cost model: column estimated_ms"),
     "event or part": ("check --energy", "what costs energy, or has area or leakage"),
     "evidence": ("models", "what an input's role was told by"),

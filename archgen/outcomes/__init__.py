@@ -7,4 +7,5 @@ frame              outcomes to DataFrames
 held, axes         what each row has of what a study varies; the axes that its points lie on
 stalls             causes of idle time, in words
 conditions, fronts conditions on figures; which of several costs are the best
+cover              which few of many points speak for all
 """

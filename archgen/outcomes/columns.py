@@ -115,6 +115,13 @@ COLUMNS = (
         "ms",
         "latency_ms as it was estimated before the point was run (--estimate --best)",
     ),
+    Column(
+        "chosen_as",
+        "text",
+        "",
+        "why it was run (--estimate --best): the fastest, a point of the front of latency and "
+        "area, or next, as the front had too few",
+    ),
     Column("throughput_ips", "real", "samples/s", "batch / latency"),
     Column(
         "macs",

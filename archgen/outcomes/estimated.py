@@ -3,24 +3,67 @@
 The one idea: estimates are off mostly one way, so an estimate is compared with estimates. Where a
 study has any, comparisons are of what was estimated of every point, also of those that were run
 since; what these runs gave stands beside it (`ran.latency_ms`). Where estimates are equal, runs
-decide: a point that ran comes before one that did not, and of two that ran the better run.
+decide: a point that ran comes before one that did not, and of two that ran the better run. Which
+points of a study by estimates are run, these have said too (`Pick`, `chosen_words`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from archgen.outcomes.cover import FASTEST, FRONT, NEXT
 from archgen.outcomes.figures import is_figure
 from archgen.outcomes.frame import Frame, Record, number
+from archgen.outcomes.point import Row
 
 ESTIMATED = "estimated"
 """Status of an outcome that no run has made."""
 GUESS = "estimated_ms"
 """Column of what was estimated of a point that was run since."""
+CHOSEN = "chosen_as"
+"""Column of why it was run."""
+OFF = 0.05
+"""By how much estimates are off in the median (docs/studies.md): times that differ by less are as
+good as equal."""
+COSTS = ("latency_ms", "area_mm2")
+"""What estimates are chosen by: less is better."""
 _RAN = "ran."
 _TIMES = ("latency_ms", "latency_cycles", "latency_area")
 _RATES = ("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
           "throughput_high_per_mm2")  # fmt: skip
 """What grows with the time of a point, and what falls."""
 _DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A point that is run because of its estimate."""
+
+    expected: float
+    """Milliseconds."""
+    why: str
+    """FASTEST, FRONT or NEXT; empty where an older study does not say."""
+
+    @property
+    def row(self) -> Row:
+        """What a point that was run says of it."""
+        return {GUESS: self.expected} | ({CHOSEN: self.why} if self.why else {})
+
+
+def chosen_words(rows: Sequence[Record]) -> str:
+    """`6 of 60 points were run: the fastest, 5 along the estimated front of latency and area`;
+    empty where estimates have chosen none."""
+    counts = Counter(row.get(CHOSEN) for row in rows)
+    first, along, rest = (counts[why] for why in (FASTEST, FRONT, NEXT))
+    if not first:
+        return ""
+    ways = ["the fastest" if first == 1 else f"{first} fastest for their network"]
+    ways += [f"{along} along the estimated front of latency and area"] if along else []
+    ways += [f"{rest} next to {'it' if first + along == 1 else 'these'}"] if rest else []
+    run = first + along + rest
+    return f"{run} of {len(rows)} points {'was' if run == 1 else 'were'} run: {', '.join(ways)}"
 
 
 def has_figures(row: Record) -> bool:

@@ -20,11 +20,11 @@ def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
 
 def front(costs: Costs) -> list[int]:
     """Indices of the costs that no other dominates, in their order; of equal ones all."""
-    return [
-        index
-        for index, own in enumerate(costs)
-        if not any(dominates(other, own) for other in costs)
-    ]
+    best: dict[tuple[float, ...], None] = {}
+    for own in sorted({tuple(each) for each in costs}):  # what dominates comes before
+        if not any(dominates(other, own) for other in best):
+            best[own] = None
+    return [index for index, own in enumerate(costs) if tuple(own) in best]
 
 
 def ranks(costs: Costs) -> list[int]:

@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from archgen.outcomes.estimated import chosen_words
 from archgen.outcomes.tried import ANEW, ESTIMATED, SIMULATED
 from archgen.outcomes.working import holder, part_of
 from archgen.report.levers import Lever
@@ -80,6 +81,8 @@ def _estimated(points: Sequence[PointView]) -> Iterator[str]:
         "them was compiled, run or checked. Comparisons here are of estimates, also of points that "
         "were run since."
     )
+    if chosen := chosen_words([point.row for point in points]):
+        yield f"{chosen}."
     off = sorted(p.get("latency_ms") / p.time for p in points if p.has_run and p.time > 0)
     if off:
         ends = " to ".join(dict.fromkeys(times(ratio) for ratio in (off[0], off[-1])))

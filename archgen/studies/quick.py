@@ -1,19 +1,20 @@
 """Studies by estimates: every point in a fraction of a second, and the best of them run in full.
 
 The one idea: an estimate says which machines are worth a run, never which one is best; so it is
-marked as such wherever it stands, and the best few are replaced by what was compiled, executed,
-checked and simulated.
+marked as such wherever it stands, and a few, the fastest and those along the front, are replaced by
+what was compiled, executed, checked and simulated.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
 
+from archgen.outcomes.cover import covering
+from archgen.outcomes.estimated import COSTS, OFF, Pick
 from archgen.outcomes.point import FIELD, Outcome, Point
 from archgen.schema.variants import Variant
 from archgen.standard import STANDARD
@@ -34,7 +35,6 @@ from archgen.studies.sweep import Observer, run_study, store_in, stored_or_run, 
 from archgen.toolchain import Toolchain
 from simmodel.arch import Arch
 
-_RANKED = "latency_ms"
 _OF_MACHINE = ("arch", "family")
 """Columns that say which machine a point is about; where no element type is asked for, that is one
 of them."""
@@ -61,7 +61,8 @@ def estimate(
         models: zoo names or paths of ONNX files.
         batches: samples in one inference.
         dtype: element type.
-        best: of each network, how many of the points with the least estimates are run in full.
+        best: of each network, how many points are run in full: the one of the least estimate, then
+            points along the front of estimated latency and area.
         options: schedules to compare, checks, extensions, sizes and roles of inputs.
         running: worker processes, the folder for results, bounds and plots.
         observe: called after each point.
@@ -85,9 +86,9 @@ def run_estimated(
     best: int = 0,
     tools: Toolchain = STANDARD,
 ) -> Study:
-    """The study of `design` by the prices of layers alone; of each network the `best` points,
-    those of the least estimated latency (of equals, of the least area, then by name), are run in
-    full and stand first.
+    """The study of `design` by the prices of layers alone; of each network `best` points are run in
+    full and stand first: the fastest (of equals the smallest, then by name), and others that cover
+    the front of latency and area.
 
     Raises StudyError with every mistake in the design, before anything runs.
     """
@@ -95,7 +96,8 @@ def run_estimated(
     guesses = {point.key: to_estimate(point, OUTLOOK) for point in wanted}
     guessed = _estimated(list(guesses.values()), design, running, observe)
     machine = _OF_MACHINE if design.dtypes else (*_OF_MACHINE, "dtype")
-    chosen = _best(wanted, guesses, guessed, best, machine)
+    expectations = {key: guessed[guess.key] for key, guess in guesses.items()}
+    chosen = _chosen(wanted, expectations, best, machine)
     run = [point for point in wanted if point.key in chosen]
     rest = [guesses[point.key] for point in wanted if point.key not in chosen]
     full, loans = dict[str, Outcome](), tuple[Loan, ...]()
@@ -133,30 +135,25 @@ def _estimated(
     return found
 
 
-def _best(
-    wanted: Sequence[Point],
-    guesses: dict[str, Point],
-    guessed: dict[str, Outcome],
-    count: int,
-    machine: Sequence[str],
-) -> dict[str, float]:
-    """Keys of the points of the least estimated latencies, with these in milliseconds: `count` for
-    each network in each of its sizes and ways to compile. Columns of `machine` say which machine a
-    point is about."""
-    by_case: dict[tuple[object, ...], dict[str, tuple[float, float, str]]] = {}
-    for point in wanted:
-        row = guessed[guesses[point.key].key].row
-        latency, area = row.get(_RANKED), row.get("area_mm2")
-        if isinstance(latency, float):
+def _chosen(
+    wanted: Sequence[Point], guessed: Mapping[str, Outcome], count: int, machine: Sequence[str]
+) -> dict[str, Pick]:
+    """By key the points to run: `count` for each network in each of its sizes and ways to compile.
+    Columns of `machine` say which machine a point is about."""
+    by_case: dict[tuple[object, ...], list[tuple[Point, list[float]]]] = {}
+    own = {point.key: point for point in wanted}
+    for point in sorted(own.values(), key=lambda point: point.arch.name):
+        row = guessed[point.key].row
+        costs = [value for name in COSTS if isinstance(value := row.get(name), float)]
+        if len(costs) == len(COSTS):
             case = tuple(
                 v
                 for name, v in point.identity().items()
                 if name not in machine and not name.startswith(FIELD)
             )
-            size = area if isinstance(area, float) else math.inf
-            by_case.setdefault(case, {})[point.key] = latency, size, point.arch.name
+            by_case.setdefault(case, []).append((point, costs))
     return {
-        key: found[key][0]
+        found[index][0].key: Pick(found[index][1][0], why)
         for found in by_case.values()
-        for key in sorted(found, key=lambda key: found[key])[:count]
+        for index, why in covering([costs for _, costs in found], count, OFF)
     }

@@ -26,7 +26,7 @@ from archgen.cache import code_version
 from archgen.files import DamagedFile, read_sealed, write_sealed
 from archgen.outcomes.about import About
 from archgen.outcomes.columns import LAYER_COLUMNS, LEVEL_COLUMNS, SPAN_COLUMNS
-from archgen.outcomes.estimated import GUESS
+from archgen.outcomes.estimated import Pick
 from archgen.outcomes.frame import (
     layers_frame,
     levels_frame,
@@ -173,17 +173,18 @@ def write_manifest(
     archs: Sequence[Arch],
     points: Sequence[Point],
     loans: Sequence[Loan] = (),
-    estimates: Mapping[str, float] = MappingProxyType({}),
+    picks: Mapping[str, Pick] = MappingProxyType({}),
 ) -> None:
-    """Say in `folder` which points the study consists of, what they have borrowed, and what was
-    expected of those that were run (milliseconds by key)."""
+    """Say in `folder` which points the study consists of, what they have borrowed, and which were
+    run because of their estimates (by key)."""
     content = {
         "format": _FORMAT,
         **{name: getattr(said, name) for name in said.__dataclass_fields__},
         "archs": [arch.model_dump(mode="json", by_alias=True) for arch in archs],
         "points": [{"key": point.key, "label": point.label} for point in points],
         "loans": [asdict(loan) for loan in loans],
-        "estimates": dict(estimates),
+        "estimates": {key: pick.expected for key, pick in picks.items()},
+        "chosen": {key: pick.why for key, pick in picks.items()},
     }
     write_sealed(folder / MANIFEST, json.dumps(content, indent=1).encode())
 
@@ -210,16 +211,18 @@ def open_study(folder: str | PathLike[str]) -> Study:
     }
     names = [name for name in About.__dataclass_fields__ if name in content]
     said = About(**{name: content[name] for name in names})
-    taken = expected(settled(own, both), content.get("estimates", {}))
+    why = content.get("chosen", {})
+    picks = {
+        key: Pick(value, why.get(key, "")) for key, value in content.get("estimates", {}).items()
+    }
+    taken = expected(settled(own, both), picks)
     return Study(tuple(taken.values()), archs, said, tuple(both))
 
 
-def expected(outcomes: Mapping[str, Outcome], estimates: Mapping[str, float]) -> dict[str, Outcome]:
+def expected(outcomes: Mapping[str, Outcome], picks: Mapping[str, Pick]) -> dict[str, Outcome]:
     """`outcomes` by the key of their point, with what was estimated of those that were run."""
     return {
-        key: replace(outcome, row=outcome.row | {GUESS: estimates[key]})
-        if key in estimates
-        else outcome
+        key: replace(outcome, row=outcome.row | picks[key].row) if key in picks else outcome
         for key, outcome in outcomes.items()
     }
 

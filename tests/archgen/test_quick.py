@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,3 +125,27 @@ def test_what_cannot_run_is_refused_without_a_schedule() -> None:
     design = designed(["nvdla-2048"], ["vit_tiny:image=32,layers=1"], None, None, options)
     (outcome,) = run_estimated(design).outcomes
     assert outcome.status == "unsupported"
+
+
+@pytest.mark.usefixtures("own_cache")
+def test_after_the_fastest_what_is_run_lies_along_the_front(tmp_path: Path) -> None:
+    """Near-ties of the fastest are not run: twice the bandwidth alone makes a machine quicker."""
+    sweep = {"memories.dram.bandwidth": ["4 GB/s", "8 GB/s", "16 GB/s"], "cores": [1, 2, 4]}
+    study = {
+        "archs": [{"extends": "soma-edge", "sweep": sweep, "name": "{bandwidth}-{cores}"}],
+        "models": [NETWORK], "compiler": {"effort": 0}, "verify": False,
+    }  # fmt: skip
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps(study))
+    words = ["study", str(path), "--estimate", "--best", "3", "-j", "1", "-o", str(tmp_path / "o")]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0, done.output
+    said = "3 of 9 points were run: the fastest, 2 along the estimated front of latency and area"
+    assert said in done.output
+    frame = open_study(tmp_path / "o").frame
+    run = frame[frame["status"] == "ok"].set_index("chosen_as")
+    assert sorted(run.index) == ["fastest", "front", "front"]
+    assert run.loc["fastest", "estimated_ms"] == run["estimated_ms"].min()
+    assert run["arch.memories.dram.bandwidth"].nunique() == 3
+    assert set(run.loc["front", "arch.cores"]) == {1}
+    assert said in re.sub(r"\s+", " ", (tmp_path / "o" / "report.html").read_text())
