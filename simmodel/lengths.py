@@ -13,7 +13,8 @@ anything is timed or executed:
 
 An instruction is left out when a limit leaves nothing of an operand; what it waited for and
 signalled stays, so the tokens of the whole program stay balanced, and where hardware keeps order by
-operands, so does its place in that order.
+operands, so does its place in that order. Without the sums that it would start from (`SPARED`), an
+instruction starts new ones.
 """
 
 from __future__ import annotations
@@ -213,9 +214,10 @@ class _Settler:
     ) -> Iterator[Item]:
         made = fixed(item, values)
         assert isinstance(made, Instruction)
+        made = _without(made, counts)
         found, lists = operands_of(made), lists_of(made)
         every = (*found.values(), *chain.from_iterable(lists.values()))
-        if any(_nothing(limit, counts) for operand in every for limit in operand.limits):
+        if any(_gone(operand, counts) for operand in every):
             yield from self._instead(made)
             return
         changes: dict[str, Any] = {n: _clipped(o) for n, o in found.items() if o.limits}
@@ -285,6 +287,18 @@ def _counts(items: Iterable[Item]) -> Iterator[tuple[str, int]]:
         if isinstance(item, Loop):
             yield item.variable, item.count
             yield from _counts(item.body)
+
+
+def _without(item: Instruction, counts: Mapping[str, int]) -> Instruction:
+    """`item` without what of its operands is gone and it can spare."""
+    found = operands_of(item)
+    gone = [name for name in item.SPARED if name in found and _gone(found[name], counts)]
+    return replace(item, **dict.fromkeys(gone)) if gone else item  # type: ignore[arg-type]
+
+
+def _gone(operand: Operand, counts: Mapping[str, int]) -> bool:
+    """Whether a limit leaves nothing of it."""
+    return any(_nothing(limit, counts) for limit in operand.limits)
 
 
 def _nothing(limit: Limit, counts: Mapping[str, int]) -> bool:

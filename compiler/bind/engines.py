@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from compiler.bind.machine import (
     contraction_ways,
     depthwise_cycles,
-    ends_early,
     no_products,
     on_array,
     scalar_lacks,
@@ -96,13 +95,7 @@ def unsupported(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> str | Non
         lacks = no_products(nest, tensors, arch)
         if lacks is not None or way.direct:
             return lacks
-        lacks = vector_lacks(nest, tensors, arch, finishing=True)
-        if lacks is None or not ends_early(nest, arch):
-            return lacks
-        return (
-            "its sum over an open length may end in any of its pieces, so that the vector engine "
-            f"would have to finish it, and {lacks}"
-        )
+        return vector_lacks(nest, tensors, arch, finishing=True)
     if way.product:
         return vector_multiplies(nest, tensors, arch)
     return vector_lacks(nest, tensors, arch, finishing=False)

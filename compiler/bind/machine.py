@@ -123,18 +123,9 @@ def lanes_take(nest: Nest, dtype: str, arch: Arch) -> float:
 
 def on_array(nest: Nest, tensors: dict[str, Tensor], arch: Arch) -> Binding:
     """How the array runs a sum of products: who finishes it, and where its sums are."""
-    direct = _finishes(nest, tensors, arch) and not ends_early(nest, arch)
+    direct = _finishes(nest, tensors, arch)
     readable = direct or arch.matrix.output in arch.vector.reads
     return Binding("matrix", direct, arch.matrix.output if readable else "local")
-
-
-def ends_early(nest: Nest, arch: Arch) -> bool:
-    """Whether the last piece of a reduction, which finishes it, may not be there when it runs."""
-    if arch.matrix.granularity != "tile":
-        return False
-    depth, _ = tile_limits(arch)
-    inner = nest.dims[nest.rank :]
-    return any(dim.count is not None and dim.extent > depth for dim in inner)
 
 
 def product_startup(arch: Arch) -> int:

@@ -5,7 +5,11 @@
              sums kept between them
     tile     loops over array-sized pieces of each of those
 
-The first piece of a reduction starts the sums, the last one finishes them where the engine can.
+The first piece of a reduction starts the sums, the last one finishes them where the engine can. Of
+an open number of positions the last one is not always there. There the one at the beginning, which
+always is, comes at the end; it starts the sums as well where it is the only one:
+
+    0:16  16:32  32:48        16:32  32:48  0:16
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from compiler.emit.legal import Names
 from compiler.emit.operands import scaled
 from compiler.emit.tile import Places, Tile, read_operand, written_operand
 from compiler.emit.vector import Windows, looped
-from compiler.loops.runs import ends, runs
+from compiler.loops.runs import behind, ends, runs
 from compiler.plan.ir import Compute
 from simmodel.arch import Arch
 from simmodel.isa import Conv, DepthwiseConv, Gemm, Item, Loop, MatrixInstruction
@@ -296,10 +300,12 @@ class MatrixEmitter:
         rows, _ = tile_limits(self.arch)
         depth = dims["a"][-1]
         extent = 1 if depth is None else product.a.shape[depth]
+        pieces = -(-extent // rows)
+        open_ = depth in product.a.limited and pieces > 1 and last and product.closes
         items: list[Item] = []
-        alone = ends(-(-extent // rows), first=first, last=last)
-        for number, count, start, size, _ in runs(extent, rows, alone):
-            opens, closes = first and not number, last and start + count * size == extent
+        alone = ends(pieces, first=first, last=last)
+        for number, count, start, size, _ in (behind if open_ else runs)(extent, rows, alone):
+            opens, closes = first and not number, last and number + count == pieces
             variable = self.names.fresh() if count > 1 else ""
             part = product
             if depth is not None and extent > 1:
@@ -308,6 +314,8 @@ class MatrixEmitter:
                     a=product.a.cut(depth, variable, start, size),
                     w=product.w.cut(depth, variable, start, size),
                 )
+            if open_ and closes and first and product.opens:
+                part = replace(part, sums=_beyond(part, depth, size))
             whole = self._make(TileProduct, part, dims, first=opens, last=closes)
             body = self._columns(whole)
             items += _each_looped(body, [(variable, count)] if count > 1 else [])
@@ -387,6 +395,13 @@ def _each_looped(items: list[Item], counts: list[tuple[str, int]]) -> list[Item]
     """Every item in loops of its own: the iterations are independent, and a loop around a single
     instruction is one burst for the machine."""
     return [loop for item in items for loop in looped([item], counts)]
+
+
+def _beyond(part: Product, depth: int | None, size: int) -> Operand:
+    """Its sums, which are there where the reduction goes on behind its first `size` positions."""
+    assert part.sums is not None
+    there = (Limit(None, e.base - size, e.terms) for e in part.a.limits if e.axis == depth)
+    return replace(part.sums, limits=(*part.sums.limits, *there))
 
 
 def _cut_product(

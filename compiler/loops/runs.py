@@ -55,6 +55,15 @@ def runs(extent: int, size: int, holds: Condition | None = None, low: int = 0) -
     return found
 
 
+def behind(extent: int, size: int, holds: Condition | None = None) -> list[Run]:
+    """`runs` of the positions 0 .. extent with the first piece at the end, numbered in that order:
+    of an open number of positions it is the only one that is there in any case."""
+    first = min(size, extent)
+    found, count = runs(extent - first, size, holds, first), -(-extent // size)
+    said = None if holds is None else holds(count - 1, 0, first)
+    return [*found, Run(count - 1, 1, 0, first, said)]
+
+
 def ends(count: int, *, first: bool, last: bool) -> Condition:
     """Whether a piece is the first of `count`, and whether the last, as far as that matters."""
     return lambda number, start, size: (first and number == 0, last and number == count - 1)

@@ -46,6 +46,9 @@ class Instruction(ABC):
     MNEMONIC: ClassVar[str]
     BULK_OPERANDS: ClassVar[bool] = True
     """Whether a loop around this instruction alone may be executed as one wider instruction."""
+    SPARED: ClassVar[tuple[str, ...]] = ()
+    """Fields of operands that it goes on without where their limits leave nothing of them; where
+    they leave nothing of another, it is left out."""
 
     engine: str
     waits: Sync = ()

@@ -36,6 +36,7 @@ class MatrixInstruction(Instruction):
     Rows of the array are output positions: of a batch, of lines, of columns.
     """
 
+    SPARED: ClassVar[tuple[str, ...]] = ("partial",)
     RESULT_RANK: ClassVar[int] = 4
     """Dimensions of dst, without those of surrounding loops."""
 
@@ -45,7 +46,8 @@ class MatrixInstruction(Instruction):
     w: Operand
     """Right operand: weights."""
     partial: Operand | None = None
-    """Sums to start from, in the accumulator's type and dst's shape."""
+    """Sums to start from, in the accumulator's type and dst's shape; where limits leave nothing of
+    them, the sum starts here."""
     bias: Operand | None = None
     """One value per output channel, in the accumulator's type."""
     multiplier: Operand | None = None

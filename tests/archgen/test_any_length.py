@@ -157,6 +157,15 @@ def levels(folder: Path) -> str:
     )  # fmt: skip
 
 
+def summed(folder: Path) -> str:
+    """Sums over a length: of products, and of windows."""
+    return written(
+        folder / "summed.onnx",
+        "a = MatMul (x, z) b = Conv <pads=[1, 1]> (z, w) c = Concat <axis=1> (a, b) y = Relu (c)",
+        "float[1,5,rows] x, float[1,rows,6] z, float[4,rows,3] w) => (float[1,9,6] y",
+    )  # fmt: skip
+
+
 def angles(folder: Path) -> str:
     """Factors that follow from the length, and a product."""
     return written(
@@ -261,6 +270,21 @@ def test_windows_in_steps_are_right_at_all_lengths(
         check(model, arch, dtype, "rows", length, Range(low, 13))
 
 
+@pytest.mark.parametrize(
+    ("arch", "dtype"),
+    [
+        pytest.param("gemmini-16", "int8", id="that the array finishes"),
+        pytest.param("neuroncore-v2-like", "fp16", id="that the vector engine finishes"),
+        pytest.param("ascend-310-like", "fp16", id="in one instruction"),
+    ],
+)
+def test_sums_over_a_length_end_at_all_lengths(arch: str, dtype: str, tmp_path: Path) -> None:
+    """gemmini-16 multiplies 16 at once."""
+    model = summed(tmp_path)
+    for length in (1, 15, 16, 17, 31, 32, 33, 49, 50):
+        check(model, arch, dtype, "rows", length, Range(1, 50))
+
+
 def test_windows_in_steps_whose_share_many_cores_have(tmp_path: Path) -> None:
     model = patches(tmp_path)
     for length in (4, 7, 33, 63, 64):
@@ -308,6 +332,10 @@ SHARED = "llama:layers=1,hidden=32,heads=4,groups=2,wide=16"
             {"batch": 4, "past": 5, "sequence": 5}, id="other functions next to the edge",
         ),
         pytest.param(
+            PIECES.replace("16", "64"), "gemmini-16", "int8", {"past": 40, "sequence": 20},
+            id="sums over both, longer than an instruction",
+        ),
+        pytest.param(
             "moe:hidden=16,wide=16,experts=4,active=2,gathered=1", "soma-edge", "int8",
             {"batch": 3, "sequence": 5}, id="tokens of all sequences, for experts",
         ),
@@ -337,6 +365,7 @@ def test_several_lengths_at_once(net: str, arch: str, dtype: str, ranges: dict[s
         pytest.param(flat, "stcp920", "fp16", id="one matrix, in parts by cores"),
         pytest.param(attention, "soma-edge", "int8", id="heads of integers"),
         pytest.param(attention, "ascend-310-like", "fp16", id="heads"),
+        pytest.param(attention, "gemmini-16", "int8", id="heads whose sums the array finishes"),
         pytest.param(flat, "gemmini-16", "int8", id="rows that the host normalizes"),
     ],
 )

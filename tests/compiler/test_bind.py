@@ -10,15 +10,12 @@ import pytest
 from machines import machine
 from networks import Net, check
 
-from archgen.schema import load_arch
 from compiler.bind.bind import Bind, check_bound, parse_bound
-from compiler.bind.engines import unsupported
 from compiler.binding import Binding
 from compiler.driver import CompileOptions, layers, nests, prepared
 from compiler.forms import engine_report
 from compiler.layer import Layer
 from compiler.nest.ir import Access, Dim, Nest, Storage, Tensor, at, row_major
-from compiler.nest.registers import Count
 from compiler.passes import ContractBroken
 from compiler.stages import Stages
 
@@ -121,27 +118,3 @@ def test_every_engine_of_a_weighted_sum_without_channels_has_a_price_or_a_reason
         said = engine_report(nest, layer, Binding(engine), arch)
         assert said.taken == engine
         assert {"vector", "scalar", "host"} - {engine} <= {o.what for o in said.rejected}
-
-
-@pytest.mark.parametrize(("depth", "pieces"), [(16, 1), (48, 3)])
-def test_sums_that_may_end_in_any_piece_need_a_vector_engine_that_finishes_them(
-    depth: int, pieces: int
-) -> None:
-    """An array of 16 rows finishes a sum with its last piece, which a shorter length may lack."""
-    arch, count = load_arch("gemmini-16"), Count(0, (("n", 1),))
-    a, b, y = (
-        Tensor(name, shape, "int8", Storage(name, 0, row_major(shape)))
-        for name, shape in (("a", (8, depth)), ("b", (depth, 8)), ("y", (8, 8)))
-    )
-    factor = Tensor("factor", (8,), "fp32", Storage("factor", 0, (1,)))
-    nest = Nest(
-        "y", (Dim("m", 8), Dim("n", 8), Dim("k", depth, count)), 2, "mul",
-        (Access("a", (at(0), at(2))), Access("b", (at(2), at(1)))), reduce="sum",
-        multiplier=Access("factor", (at(1),)),
-    )  # fmt: skip
-    said = unsupported(nest, {"a": a, "b": b, "y": y, "factor": factor}, arch)
-    if pieces == 1:
-        assert said is None
-    else:
-        assert said is not None
-        assert said.startswith("its sum over an open length may end in any of its pieces, so that")

@@ -151,6 +151,34 @@ def test_what_other_cores_may_read_too_is_not_claimed() -> None:
     )
 
 
+SUM = """\
+matrix.tile matrix dst=accumulators[0x0]:int32[1,1,1,4] a=local[0x2]:int8[1,1,1,2]?{3: 2 + k} \
+w=weights[0x8]:int8[2,4]?{0: 2 + k}
+matrix.tile matrix dst=local[0x40]:int8[1,1,1,4] a=local[0x0]:int8[1,1,1,2]?{3: 4 + k} \
+w=weights[0x0]:int8[2,4]?{0: 4 + k} partial=accumulators[0x0]:int32[1,1,1,4]?{none: 2 + k}
+"""
+SUMMED = {
+    3: """\
+matrix.tile matrix dst=accumulators[0x0]:int32[1,1,1,4] a=local[0x2]:int8[1,1,1,1]/{2,2,2,1} \
+w=weights[0x8]:int8[1,4]
+matrix.tile matrix dst=local[0x40]:int8[1,1,1,4] a=local[0x0]:int8[1,1,1,2] \
+w=weights[0x0]:int8[2,4] partial=accumulators[0x0]:int32[1,1,1,4]""",
+    2: """\
+sync.claim matrix dst=local[0x2]:int8[1,1,1,2]
+sync.claim matrix dst=weights[0x8]:int8[2,4]
+sync.claim matrix dst=accumulators[0x0]:int32[1,1,1,4]
+matrix.tile matrix dst=local[0x40]:int8[1,1,1,4] a=local[0x0]:int8[1,1,1,2] \
+w=weights[0x0]:int8[2,4]""",
+}
+
+
+@pytest.mark.parametrize("length", SUMMED)
+def test_a_sum_starts_where_what_it_would_go_on_from_is_not_there(length: int) -> None:
+    whole = replace(empty(parse_items(SUM)), registers=(Register("k", 1, 4),))
+    made = settled(whole, {"k": length}).cores[0]
+    assert "\n".join(map(print_item, made)) == SUMMED[length]
+
+
 def test_text_reads_back() -> None:
     whole = rows_at_run_time()
     text = print_program(whole)
