@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
+from compiler.graph.open_axes import open_of
 from compiler.graph.rewrite import (
     int_attr,
     ints_attr,
@@ -27,7 +28,8 @@ class NormalizeConv(GraphPass):
         Conv <kernel_shape=[3, 3], strides=[2, 2], pads=[0, 0, 1, 1], dilations=[1, 1], group=1>
 
     Pools get count_include_pad and ceil_mode too; ceil_mode=1 becomes the end padding that it
-    stands for, except where an average would count that padding.
+    stands for, except where an average would count that padding, or has another one at each length
+    of an open axis.
     """
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -98,7 +100,7 @@ def _normalize_pool(node: ir.Node) -> bool:
     if node.op_type == "MaxPool":
         more["storage_order"] = int_attr(node, "storage_order", 0)
     changed = _normalize(node, kernel, more)
-    if not more["ceil_mode"] or more.get("count_include_pad"):
+    if not more["ceil_mode"] or more.get("count_include_pad") or _by_length(node):
         return changed
     strides, pads = ints_attr(node, "strides") or [], ints_attr(node, "pads") or []
     windows = _extents(kernel, ints_attr(node, "dilations") or [])
@@ -110,6 +112,12 @@ def _normalize_pool(node: ir.Node) -> bool:
         pads[rank + i] = max(pads[rank + i], reach)
     set_attrs(node, {"pads": pads, "ceil_mode": 0})
     return True
+
+
+def _by_length(node: ir.Node) -> bool:
+    """Whether the padding of `ceil_mode` is another one at each length. What LpPool becomes counts
+    all of it."""
+    return node.op_type != "LpPool" and any(axis > 1 for axis in open_of(required(node, 0)))
 
 
 def _normalize_transpose(node: ir.Node) -> bool:

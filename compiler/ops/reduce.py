@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from compiler.graph.open_axes import open_of
 from compiler.nest.ir import Access, Array, Dim, Nest, Tensor, at, dense, order_of
 from compiler.ops.geometry import Geometry
 from compiler.ops.node import Lowering, Node, NoNest
@@ -235,7 +236,7 @@ def _window(
     reduce: str,
     access: tuple[float | None, float | None],
 ) -> Tensor:
-    shape = node.shape()
+    shape = (*x.shape[:2], *node.shape()[2:])
     rank = len(shape)
     out = node.build.create(name, shape, x.dtype if reduce == "max" else node.dtype())
     order = (0, *range(2, rank), 1)
@@ -260,6 +261,9 @@ def _window(
 
 def _average(node: Node, x: Tensor, point: Geometry) -> None:
     size = math.prod(point.kernel)
+    if _counted_by_length(node, point):
+        _average_of_those_there(node, x, point)
+        return
     counts = _counts(node, x, point)
     most = float(counts.max(initial=1))  # 1 where there are no windows
     if (counts == most).all():
@@ -272,6 +276,34 @@ def _average(node: Node, x: Tensor, point: Geometry) -> None:
     factor = node.build.constant(f"{node.out}.weights", weights)
     out = node.build.elementwise(node.out, node.shape(), "mul", [total, factor], node.dtype())
     assert out.shape == total.shape
+
+
+def _counted_by_length(node: Node, point: Geometry) -> bool:
+    """Whether lengths say over how many elements the mean of a window is."""
+    include, ceil = (bool(node.attribute(name, 0)) for name in ("count_include_pad", "ceil_mode"))
+    half = len(point.kernel)
+    return any(
+        ceil or (not include and (point.pads[axis - 2] or point.pads[half + axis - 2]))
+        for axis in open_of(node.value(0))
+        if axis > 1
+    )
+
+
+def _average_of_those_there(node: Node, x: Tensor, point: Geometry) -> None:
+    """The sum over a window, by how many ones the same window has of as many as there are
+    elements that count: what follows from a length is at no length a constant of its own."""
+    make, out, share = node.build.elementwise, node.out, 1.0 / math.prod(point.kernel)
+    total = _window(node, x, point, f"{out}.sum", "sum", (0.0, share))
+    extents, ours = x.shape[2:], point
+    if node.attribute("count_include_pad", 0):
+        half = len(point.kernel)
+        sides = zip(point.pads[:half], extents, point.pads[half:], strict=True)
+        extents = tuple(map(sum, sides))
+        ours = Geometry(point.kernel, point.strides, None, point.dilations)
+    ones = node.build.constant(f"{out}.ones", np.ones((1, 1, *extents), np.float32), total.dtype)
+    counts = _window(node, ones, ours, f"{out}.counts", "sum", (0.0, share))
+    factor = make(f"{out}.factor", counts.shape, "reciprocal", [counts], total.dtype)
+    make(out, total.shape, "mul", [total, factor], total.dtype)
 
 
 def _counts(node: Node, x: Tensor, point: Geometry) -> Array:

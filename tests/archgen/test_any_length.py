@@ -145,6 +145,38 @@ def patches(folder: Path) -> str:
     )  # fmt: skip
 
 
+def averages(folder: Path) -> str:
+    """Means of windows, of which a border and the end have fewer elements, or some that count."""
+    return written(
+        folder / "averages.onnx",
+        "a = AveragePool <kernel_shape=[4], pads=[1, 2], strides=[2]> (x) b = Conv (a, w)"
+        " c = AveragePool <kernel_shape=[3], strides=[2], pads=[1, 1], ceil_mode=1> (b)"
+        " y = AveragePool <kernel_shape=[4], strides=[3], pads=[2, 1], ceil_mode=1,"
+        " count_include_pad=1> (c)",
+        "float[1,4,rows] x) => (float[1,5,frames] y",
+        w=(5, 4, 1),
+    )  # fmt: skip
+
+
+def surroundings(folder: Path) -> str:
+    """What a pixel is more than those around it, of an image of any height and width."""
+    return written(
+        folder / "surroundings.onnx",
+        "r = Relu (x) a = AveragePool <kernel_shape=[3, 5], pads=[1, 2, 1, 2]> (r) y = Sub (r, a)",
+        "float[1,4,rows,rows] x) => (float[1,4,rows,rows] y",
+    )  # fmt: skip
+
+
+def largest(folder: Path) -> str:
+    """Maxima of windows that hang over the end at some lengths."""
+    return written(
+        folder / "largest.onnx",
+        "a = MaxPool <kernel_shape=[3], pads=[1, 1], strides=[2], ceil_mode=1> (x) y = Conv (a, w)",
+        "float[1,4,rows] x) => (float[1,5,frames] y",
+        w=(5, 4, 1),
+    )  # fmt: skip
+
+
 def levels(folder: Path) -> str:
     """What there is of a sequence at three rates, one behind the other."""
     return written(
@@ -260,6 +292,11 @@ def test_a_network_for_a_range_is_right_at_any_length(
         pytest.param(halved, "ascend-310-like", "fp16", 1, id="depthwise in real numbers"),
         pytest.param(patches, "cocco-simba-2c", "int8", 4, id="shares of shares"),
         pytest.param(levels, "soma-edge", "int8", 1, id="sums of shares"),
+        pytest.param(averages, "stcp920", "fp16", 1, id="means of what is there"),
+        pytest.param(averages, "soma-edge", "int8", 1, id="the same of integers"),
+        pytest.param(averages, "gemmini-16", "int8", 1, id="the same by the host"),
+        pytest.param(surroundings, "ascend-310-like", "fp16", 1, id="means of two lengths"),
+        pytest.param(largest, "gemmini-16", "int8", 1, id="ends that the host pads"),
     ],
 )
 def test_windows_in_steps_are_right_at_all_lengths(

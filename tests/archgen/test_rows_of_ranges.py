@@ -67,9 +67,14 @@ def test_a_batch_in_a_range_says_so_too() -> None:
 
 
 def windows_over_time(path: Path) -> Path:
-    """Windows that a border shortens: no program for a range has them."""
-    pool = helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3], pads=[1, 1])
-    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, "time"]) for n in "xy"]
+    """Windows in three dimensions that a border shortens: no program for a range has them."""
+    pool = helper.make_node(
+        "AveragePool", ["x"], ["y"], kernel_shape=[3, 2, 2], pads=[1, 0, 0, 1, 0, 0]
+    )
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4, "time", *sizes])
+        for name, sizes in (("x", (3, 3)), ("y", (2, 2)))
+    ]
     graph = helper.make_graph([pool], "g", ports[:1], ports[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path
