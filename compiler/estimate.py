@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.attainable import Attainable
 from compiler.cost.host import host_cycles
 from compiler.driver import CompileResult
 from compiler.nest.ir import HostNode
@@ -18,6 +19,8 @@ class NetworkEstimate:
     cycles: float
     """Of its groups, and of the host's calls between them."""
     host_ops: int
+    bound: Attainable | None = None
+    """What no schedule undercuts; None where nobody asked."""
 
 
 def expected(result: CompileResult, arch: Arch) -> float:

@@ -85,7 +85,8 @@ class Outlook:
         calls = [step for step in graph.steps if isinstance(step, HostNode)]
         total += sum(host_cycles(call, graph.tensors, arch) for call in calls)
         host = sum(call.pick is None for call in calls)
-        return NetworkEstimate(max(total, float(attainable(demands, work, arch).cycles)), host)
+        least = attainable(demands, work, arch)
+        return NetworkEstimate(max(total, float(least.cycles)), host, least)
 
 
 def outlook(model: ir.Model, arch: Arch, options: CompileOptions) -> NetworkEstimate:

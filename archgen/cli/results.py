@@ -94,7 +94,7 @@ def results(
         table = chosen_table(chosen) if columns else results_table(frame)
         shown = (study.outcomes[place] for place in frame.index)
         hosts = () if columns else host_lines(shown)
-        show([table], (*hosts, *reasons(frame), progress(study, folder, len(frame))))
+        show([table], (*hosts, *reasons(frame, study.by_name), progress(study, folder, len(frame))))
     sys.exit(first_of(judge(study, budgets, junit, annotate)))
 
 

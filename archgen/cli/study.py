@@ -156,10 +156,9 @@ def study(
     else:
         result = watched(lambda seen: run_study(design, asked, seen), folder, design)
     _report(result, asked, folder)
-    frame, plots = result.frame, asked.plots
-    lines = [*host_lines(result.outcomes), *summary_lines(frame, result.reused, folder, plots)]
+    lines = [*host_lines(result.outcomes), *summary_lines(result, folder, asked.plots)]
     lines += [*_between(design), *of_design(design)]
-    show([results_table(frame)], lines)
+    show([results_table(result.frame)], lines)
     codes = judge(result, budgets, junit, annotate)
     sys.exit(first_of(codes if result.good else {*codes, Code.BAD}))
 

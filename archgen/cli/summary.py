@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.table import Table
 
 from archgen.cli.terminal import PlainTable, plain_table
 from archgen.outcomes.estimated import ESTIMATED, chosen_words, has_figures
+from archgen.outcomes.flat import flat_notes
 from archgen.outcomes.frame import (
     Record,
     dimensions,
@@ -24,7 +25,9 @@ from archgen.outcomes.frame import (
 )
 from archgen.outcomes.point import BUCKET, DIMENSION, Outcome, Point
 from archgen.report.words import plain
+from archgen.studies.results import Study
 from archgen.studies.store import Store
+from simmodel.arch import Arch
 
 _KIB = 1024
 _SPARE = (
@@ -124,10 +127,11 @@ def _told(row: Record, dims: Sequence[str], rest: Sequence[str]) -> list[str]:
     return ["" if pd.isna(cell) else f"{cell}{_of(span)}" for cell, span in cells]
 
 
-def summary_lines(frame: pd.DataFrame, reused: int, out: Path, plots: bool = True) -> Iterator[str]:
+def summary_lines(study: Study, out: Path, plots: bool = True) -> Iterator[str]:
     """Reasons, wrong outputs and notes once each, then what was reused and where results are, and
     whether `plots` are among them."""
-    yield from reasons(frame)
+    frame, reused = study.frame, study.reused
+    yield from reasons(frame, study.by_name)
     total = len(frame)
     lent = int(frame["schedule_from"].notna().sum())
     if lent:
@@ -164,8 +168,9 @@ def host_lines(outcomes: Iterable[Outcome]) -> Iterator[str]:
         yield f"host ops: {len(ranked) - _REASONS} more reasons ({where})"
 
 
-def reasons(frame: pd.DataFrame) -> Iterator[str]:
-    """Why points have no result, which outputs are wrong, and notes once each."""
+def reasons(frame: pd.DataFrame, archs: Mapping[str, Arch]) -> Iterator[str]:
+    """Why points have no result, which outputs are wrong, notes once each, and what was swept in
+    vain; `archs` are machines by name."""
     rows = records(frame)
     chosen = _chosen(rows)
     whole = _refused_whole(rows, chosen)
@@ -178,7 +183,7 @@ def reasons(frame: pd.DataFrame) -> Iterator[str]:
     for row in filter(is_wrong, rows):
         yield f"{_name(row, chosen)}: outputs are wrong{_error(row)}"
     notes = (row["note"] for row in rows if not is_wrong(row) and not pd.isna(row["note"]))
-    for note in dict.fromkeys(notes):
+    for note in dict.fromkeys([*notes, *flat_notes(frame, archs)]):
         yield f"note: {note}"
 
 

@@ -32,7 +32,7 @@ COSTS = ("latency_ms", "area_mm2")
 _RAN = "ran."
 _TIMES = ("latency_ms", "latency_cycles", "latency_area")
 _RATES = ("throughput_ips", "throughput_per_mm2", "throughput_low_per_mm2",
-          "throughput_high_per_mm2")  # fmt: skip
+          "throughput_high_per_mm2", "of_bound")  # fmt: skip
 """What grows with the time of a point, and what falls."""
 _DIGITS = 12
 

@@ -18,6 +18,7 @@ from markupsafe import Markup
 
 from archgen.files import write_text
 from archgen.outcomes.columns import COLUMNS, column
+from archgen.outcomes.flat import flat_notes
 from archgen.outcomes.point import Outcome
 from archgen.outcomes.stalls import STALLS
 from archgen.plots.saving import MOST_ROWS
@@ -153,7 +154,14 @@ def content(study: Subject, folder: Path | None = None) -> dict[str, Any]:
         "estimated": sum(point.is_guess for point in points),
         "details": _details(shown, accounts, study.outcomes),
         "checks": checks_sheet(points),
-        "notes": list(dict.fromkeys(filter(None, (point.text("note") for point in points)))),
+        "notes": list(
+            dict.fromkeys(
+                [
+                    *filter(None, (point.text("note") for point in points)),
+                    *flat_notes(study.frame, {arch.name: arch for arch in archs}),
+                ]
+            )
+        ),
         "stalls": STALLS,
         "files": [(yaml_anchor(ranking, s.name), s.name, _file(s)) for s in ranking.standings],
         "glossary": _glossary(study),

@@ -18,7 +18,7 @@ from archgen.energy import costs_of
 from archgen.outcomes.estimated import ESTIMATED
 from archgen.outcomes.merit import merit_row
 from archgen.outcomes.point import Outcome, Point, Row
-from archgen.outcomes.rows import area_row
+from archgen.outcomes.rows import area_row, bound_row
 from archgen.studies.models import Models
 from archgen.studies.run import answered
 from archgen.toolchain import Request
@@ -93,6 +93,7 @@ class EstimateBench:
             "latency_ms": milliseconds,
             "throughput_ips": point.batch / milliseconds * 1e3 if milliseconds else None,
             "host_ops": found.host_ops,
+            **bound_row(found.bound, round(found.cycles)),
             **area_row(costs_of(arch).area),
         }
         return Outcome(point.key, point.label, row | merit_row(row))

@@ -59,4 +59,4 @@ def test_compile_and_a_study_say_it_once(tmp_path: Path) -> None:
         "stcp920", net, dims={"rows": "1..64, 2"}, effort=0, plots=False, out=tmp_path / "out",
         verify=False,
     )  # fmt: skip
-    assert sum(ROWS in line for line in reasons(found.frame)) == 1
+    assert sum(ROWS in line for line in reasons(found.frame, found.by_name)) == 1

@@ -36,7 +36,7 @@ def frame_of(rows: list[Row]) -> pd.DataFrame:
 
 
 def said(rows: list[Row]) -> list[str]:
-    return list(reasons(frame_of(rows)))
+    return list(reasons(frame_of(rows), {}))
 
 
 def test_what_refuses_a_whole_range_is_said_once() -> None:
@@ -93,7 +93,7 @@ def test_a_range_that_is_refused_is_tried_once_and_says_what_to_do(tmp_path: Pat
         "stcp920", net, dims={"time": "1..4"}, effort=0, plots=False, out=tmp_path / "out",
         tools=replace(STANDARD, compile=compiled),
     )  # fmt: skip
-    (line,) = reasons(found.frame)
+    (line,) = reasons(found.frame, found.by_name)
     assert found.frame["status"].tolist() == ["unsupported"] * 3
     assert "net.onnx time 1..4 fp16: unsupported: net: not one program for time=1..4; " in line
     assert "compile each length by itself (--dim time=4):\n    node 'AveragePool_0'" in line

@@ -73,7 +73,7 @@ def test_wrong_outputs_are_found(tmp_path: Path) -> None:
     result = study([FP16, INT8], [model(tmp_path, "wrong")], tools=HOST_ONLY)
     assert result.frame["verified"].tolist() == [False, False]
     assert not result.good
-    said = list(reasons(result.frame))
+    said = list(reasons(result.frame, result.by_name))
     assert len(said) == 2, "what is said of a wrong point is not said again"
     for line, row in zip(said, records(result.frame), strict=True):
         assert re.search("outputs are wrong( by .* excuses)?: y: (off by|is) ", line)
