@@ -14,10 +14,12 @@ from pathlib import Path
 import click
 
 from archgen.cli.explain_area import explain_area
+from archgen.cli.options import Step
 from archgen.cli.reference import reference
 from archgen.cli.topics import SECTIONS, Entry, Section, laws, pictures
 from archgen.cli.words import meant, near
 from archgen.schema.mistakes import listed
+from archgen.schema.steps import TWICE
 
 _INDENT, _WIDTH = 26, 72
 TEXTS: dict[str, Callable[[], str]] = {"laws": laws, "cli": reference}
@@ -32,6 +34,12 @@ AREA = "area"
 @click.argument("machines", nargs=-1, metavar="[ARCH]...")
 @click.option("--markdown", is_flag=True, help="As the documentation shows it.")
 @click.option("--sensitivity", is_flag=True, help="Of area: what each field does, changed alone.")
+@click.option(
+    "--by",
+    type=Step(),
+    metavar="STEP",
+    help="With --sensitivity: how much larger a field becomes: 10%, 1.5x.  [default: 2x]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Of area: as JSON.")
 @click.option(
     "--csv",
@@ -44,6 +52,7 @@ def explain(
     machines: tuple[str, ...],
     markdown: bool,
     sensitivity: bool,
+    by: float | None,
     as_json: bool,
     csv: Path | None,
 ) -> None:
@@ -57,7 +66,7 @@ def explain(
 
     `area ARCH...` adds up the silicon of machines (files or names of shipped ones), each term with
     its formula in figures and the fields behind it; with --sensitivity each field is changed alone,
-    twice as large where that is lawful.
+    twice as large (--by 10%: by a tenth) or what is lawful next to that.
 
     \b
     archgen explain columns
@@ -67,11 +76,14 @@ def explain(
     archgen explain fold-batch-norm
     archgen explain area soma-edge --sensitivity
     """
+    if by is not None and not sensitivity:
+        raise click.UsageError("--by says how far --sensitivity changes fields: give that too")
     if topic == AREA and machines:
-        explain_area(machines, sensitivity, as_json, csv)
+        explain_area(machines, (by or TWICE) if sensitivity else None, as_json, csv)
         return
     if machines or sensitivity or as_json or csv is not None:
-        raise click.UsageError(f"{AREA} ARCH... alone takes machines, --sensitivity, --json, --csv")
+        options = "--sensitivity, --by, --json, --csv"
+        raise click.UsageError(f"{AREA} ARCH... alone takes machines, {options}")
     if topic in SECTIONS:
         write = _as_markdown if markdown else _as_text
         click.echo(write(SECTIONS[topic]()))

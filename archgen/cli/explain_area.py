@@ -29,11 +29,14 @@ from simmodel.arch import Arch
 
 
 def explain_area(
-    names: tuple[str, ...], sensitivity: bool, as_json: bool, csv: Path | None
+    names: tuple[str, ...], factor: float | None, as_json: bool, csv: Path | None
 ) -> None:
-    """Print (or write to `csv`) the terms of each machine's area, or the effects of its fields."""
+    """Print (or write to `csv`) the terms of each machine's area, or the effects of its fields,
+    each `factor` times as large."""
     archs = load_archs(names)
-    rows = [row for arch in archs for row in (_changes(arch) if sensitivity else _sums(arch))]
+    rows = [
+        row for arch in archs for row in (_sums(arch) if factor is None else _changes(arch, factor))
+    ]
     if csv is not None:
         _write(csv, rows)
         click.echo(f"{len(rows)} rows are in {csv}")
@@ -42,8 +45,8 @@ def explain_area(
     else:
         for arch in archs:
             own = [row for row in rows if row["arch"] == arch.name]
-            if sensitivity:
-                show([_changes_table(arch, own)], ())
+            if factor is not None:
+                show([_changes_table(arch, own, factor)], [_ELASTIC])
             else:
                 show([], [*_sums_lines(arch, own), ""])
 
@@ -71,14 +74,15 @@ def _sums(arch: Arch) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def _changes(arch: Arch) -> list[dict[str, Any]]:
+def _changes(arch: Arch, factor: float) -> list[dict[str, Any]]:
     return [
         {
             "arch": arch.name, "field": effect.field, "before": effect.before,
             "after": effect.after, "mm2": effect.mm2, "area": effect.area,
+            "elasticity": effect.elasticity,
             "leakage": effect.leakage, "energy": effect.events,
         }
-        for effect in effects(arch)
+        for effect in effects(arch, factor)
     ]  # fmt: skip
 
 
@@ -139,14 +143,20 @@ def area_line(area: Range) -> str:
     return "as stated" if area.stated else f"{area.low:.3g} to {area.high:.3g}"
 
 
-def _changes_table(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Table:
+_ELASTIC = "elasticity: per cent of area for one per cent of the field"
+
+
+def _changes_table(arch: Arch, rows: Iterable[Mapping[str, Any]], factor: float) -> Table:
     table = plain_table()
     table.spare = ("energy of an event", "leakage", "from")
-    table.title = f"{arch.name}: one field changed at a time; area with the interface to DRAM"
+    table.title = (
+        f"{arch.name}: one field {factor:.4g} times as large at a time, or what is lawful next to "
+        "that; area with the interface to DRAM"
+    )
     table.title_justify = "left"
     for heading in ("field", "from", "to"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("mm2", "area", "leakage"):
+    for heading in ("mm2", "area", "elasticity", "leakage"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("energy of an event", no_wrap=True)
     for row in sorted(rows, key=lambda row: (-abs(row["area"]), -abs(row["leakage"]))):
@@ -154,7 +164,7 @@ def _changes_table(arch: Arch, rows: Iterable[Mapping[str, Any]]) -> Table:
         table.add_row(
             row["field"], *(field_text(row["field"], row[at]) for at in ("before", "after")),
             f"{row['mm2']:+.3g}",
-            _signed(row["area"]), _signed(row["leakage"]), events,
+            _signed(row["area"]), _elastic(row["elasticity"]), _signed(row["leakage"]), events,
         )  # fmt: skip
     return table
 
@@ -172,6 +182,10 @@ def _signed(share: float) -> str:
     if abs(share) < _LEAST:
         return "~0%" if share else "-"
     return f"{share:+.1%}"
+
+
+def _elastic(value: float | None) -> str:
+    return "" if value is None else f"{value:z.2f}"
 
 
 _LEAST = 0.0005

@@ -13,6 +13,7 @@ import click
 from archgen.knobs import Scalar, Settings, combinations_of
 from archgen.models.extents import Extents, Range, extents
 from archgen.scheduling import DEFAULT
+from archgen.schema.steps import factor_of
 from compiler.api import EFFORTS, HALOS, OBJECTIVES, STRATEGIES
 from simmodel.part import ElementType
 from simmodel.units import parse_bytes
@@ -65,6 +66,21 @@ class Size(click.ParamType[int]):
         """The bytes."""
         try:
             return parse_bytes(value)
+        except ValueError as mistake:
+            self.fail(str(mistake), param, ctx)
+
+
+class Step(click.ParamType[float]):
+    """`10%`, `1.5x`: how many times as large a field becomes."""
+
+    name = "step"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The factor."""
+        try:
+            return value if isinstance(value, float) else factor_of(str(value))
         except ValueError as mistake:
             self.fail(str(mistake), param, ctx)
 

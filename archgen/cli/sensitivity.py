@@ -13,6 +13,7 @@ import click
 from rich.table import Table
 
 from archgen.cli.implausible import of_variants
+from archgen.cli.options import Step
 from archgen.cli.running import OUT, running, running_options, watched
 from archgen.cli.terminal import plain_table, show
 from archgen.exploration.evaluate import Means
@@ -29,17 +30,25 @@ _INTERESTING = 0.02
 
 @click.command()
 @click.argument("study", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--by",
+    type=Step(),
+    metavar="STEP",
+    help="How much larger and smaller a field becomes that the file lists no values of: 10%, 1.5x. "
+    " [default: what the file says, else 2x]",
+)
 @running_options
-def sensitivity(study: Path, out: Path | None, **given: Any) -> None:
+def sensitivity(study: Path, by: float | None, out: Path | None, **given: Any) -> None:
     """Change the fields of a machine one at a time, and two at a time.
 
     STUDY says which machine and which fields, in its section `sensitivity`. A field is changed by a
-    factor (2 unless the file says otherwise) or through a list of values. What comes out: how much
-    the metric changes, what it gains by mm2 and by GB/s, and the value from which more no longer
-    helps.
+    factor (2 unless the file or --by says otherwise), whole numbers by what is lawful and nearest,
+    or through a list of values. What comes out: how much the metric changes, what it gains by mm2,
+    by GB/s and for each per cent of the field, and the value from which more no longer helps.
 
     \b
     archgen sensitivity studies/04_sensitivity.yaml
+    archgen sensitivity studies/04_sensitivity.yaml --by 10%
     archgen sensitivity studies/04_sensitivity.yaml --jobs 8 --out around
 
     The folder gets tornado.png, tornado.csv, ladders.csv (each step), pairs.csv,
@@ -48,7 +57,7 @@ def sensitivity(study: Path, out: Path | None, **given: Any) -> None:
     Exit code 0: every machine has an answer. 1: a point failed or its outputs are wrong. 2: wrong
     input. 130: interrupted, finished points are saved.
     """  # fmt: skip
-    asked = load_surroundings(study)
+    asked = load_surroundings(study, by)
     folder = out or OUT / asked.design.name
     means = Means(running(folder, **given))
     found = watched(lambda seen: sensitivities(asked, replace(means, observe=seen)), folder)
@@ -66,14 +75,16 @@ def tornado_table(found: Sensitivities) -> Table:
     metric = found.asked.metric
     table = plain_table()
     table.add_column("field", overflow="fold")
-    for heading in ("lower", metric.measure, "higher", metric.measure, "per mm2", "per GB/s"):
+    sides = ("lower", metric.measure, "own", "higher", metric.measure)
+    for heading in (*sides, "elasticity", "per mm2", "per GB/s", "enough"):
         table.add_column(heading, justify="right")
-    table.add_column("enough", justify="right")
+    table.spare = ("per GB/s", "per mm2", "enough")
     for row in sorted(records(found.tornado), key=_reach, reverse=True):
         table.add_row(
             str(row["parameter"]), _text(row["low_value"]), _percent(row["low"]),
-            _text(row["high_value"]), _percent(row["high"]), _number(row["gain_per_mm2"]),
-            _number(row["gain_per_gb_per_s"]), _text(row["enough"]),
+            _text(row["own_value"]), _text(row["high_value"]), _percent(row["high"]),
+            "" if math.isnan(row["elasticity"]) else f"{row['elasticity']:z.2f}",
+            _number(row["gain_per_mm2"]), _number(row["gain_per_gb_per_s"]), _text(row["enough"]),
         )  # fmt: skip
     return table
 
@@ -82,8 +93,9 @@ def lines(found: Sensitivities, folder: Path) -> Iterator[str]:
     """What the columns mean, which fields depend on each other, and what has no result."""
     metric, worth = found.asked.metric, found.asked.asked.worth
     yield (
-        f"{metric.measure}: {metric.better} is better; per mm2, per GB/s: what the step up gains; "
-        f"enough: the value after which a step gains less than {100 * worth:g} %"
+        f"{metric.measure}: {metric.better} is better; elasticity: per cent of it for one per cent "
+        "of the field, along the step up; per mm2, per GB/s: what that step gains; enough: the "
+        f"value after which a step gains less than {100 * worth:g} %"
     )
     pairs = records(found.pairs) if not found.pairs.empty else []
     for row in sorted(pairs, key=lambda row: -_size(row["interaction"])):

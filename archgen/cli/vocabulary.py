@@ -91,6 +91,8 @@ HEADINGS: Mapping[str, tuple[str, str]] = {
     "dram read mb": (_STUDY, "MB read from DRAM: column dram_read_bytes"),
     "dram write": (_REPORT, "KB that the layer writes to DRAM"),
     "efficiency": (_REPORT, "TOPS/W that the run reached: column tops_per_w"),
+    "elasticity": (f"sensitivity, explain area; {_REPORT}", "per cent of the metric, or of area, "
+                   "for one per cent of the field"),
     "end to end": (_REPORT, "largest difference of an output from one run of the reference; not "
                    "judged"),
     "energy": (f"{_REPORT}; compare", "mJ of the run, DRAM included, host left out; of a change "
@@ -165,7 +167,8 @@ HEADINGS: Mapping[str, tuple[str, str]] = {
     "on the array, largest tile": (_COMPILE, "how a tile of the layer lies on rows and columns"),
     "operator": (f"{_COMPILE}; {_REPORT}", "operator of ONNX"),
     "options": ("models", "options of the network and their defaults"),
-    "own": (_REPORT, "whether it is the machine's own value"),
+    "own": (f"sensitivity; {_REPORT}", "what the machine itself has; of a value, whether it is "
+            "that"),
     "peak": (_REPORT, "TOPS in the preferred type; a multiply-accumulate counts two"),
     "peak local": ("compare", "local memory in use at most, afterwards over before"),
     "peak shared": ("compare", "shared memory in use at most, afterwards over before"),

@@ -1,11 +1,13 @@
 """What each field of a machine's file costs: changed alone, everything else as it is.
 
 The one idea: no derivative is written anywhere; the machine is priced again with the field twice as
-large (or otherwise where that is no machine), so whatever a field touches shows.
+large, or by another factor (or otherwise where that is no machine), so whatever a field touches
+shows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 from archgen.energy.costs import Costs, costs_of
 from archgen.energy.sources import MissingSource
 from archgen.schema.rewritten import another, leaves
+from archgen.schema.steps import TWICE, elasticity
+from archgen.schema.variants import value_of
 from simmodel.arch import Arch
 
 
@@ -26,20 +30,24 @@ class Effect:
     mm2: float
     """Area more, not as a share."""
     area: float
+    elasticity: float | None
+    """Per cent of area for one per cent of the field; None where that is no amount."""
     leakage: float
     events: dict[str, float]
     """By event, those that change: `local read`, `instruction`."""
 
 
-def effects(arch: Arch) -> Iterator[Effect]:
-    """Of each field of `arch` that costs depend on, in the order of the file."""
+def effects(arch: Arch, factor: float = TWICE) -> Iterator[Effect]:
+    """Of each field of `arch` that costs depend on, in the order of the file; amounts become
+    `factor` times as large, or what is lawful and nearest."""
     base = costs_of(arch)
     for field, value in leaves(arch):
-        found = another(arch, field, value)
+        found = another(arch, field, value, factor)
         other = None if found is None else _priced(found[1])
         if found is None or other is None:
             continue
-        effect = effect_of(base, other, field, value, found[0])
+        times = _times(value_of(arch, field), value_of(found[1], field))
+        effect = effect_of(base, other, field, value, found[0], times)
         if effect.mm2 or effect.leakage or effect.events:
             yield effect
 
@@ -52,15 +60,24 @@ def _priced(arch: Arch) -> Costs | None:
         return None
 
 
-def effect_of(base: Costs, other: Costs, field: str, before: Any, after: Any) -> Effect:
-    """How `other` differs from `base`."""
+def _times(before: object, after: object) -> float:
+    """How many times as large an amount is; NaN for what is none."""
+    amounts = [each for each in (before, after) if isinstance(each, int | float) and each]
+    return amounts[1] / amounts[0] if len(amounts) == 2 else math.nan
+
+
+def effect_of(
+    base: Costs, other: Costs, field: str, before: Any, after: Any, times: float
+) -> Effect:
+    """How `other` differs from `base`, where the field is `times` as large."""
     old, new = base.area.total.value, other.area.total.value
     leakage = share_of(base.leakage.value, other.leakage.value)
     pairs = {name: (cost, events_of(other).get(name)) for name, cost in events_of(base).items()}
     events = {
         name: share_of(one, two) for name, (one, two) in pairs.items() if two not in (None, one)
     }
-    return Effect(field, before, after, new - old, share_of(old, new), leakage, events)
+    elastic = elasticity(new / old if old else math.nan, times)
+    return Effect(field, before, after, new - old, share_of(old, new), elastic, leakage, events)
 
 
 def share_of(old: float, new: float | None) -> float:

@@ -24,6 +24,7 @@ from archgen.exploration.saving import save_answer, save_found, save_sensitiviti
 from archgen.exploration.search import Found, search
 from archgen.exploration.sensitivity import Sensitivities, sensitivities
 from archgen.exploration.target import Answer, smallest
+from archgen.schema.steps import factor_of
 from archgen.studies.options import Running, RunningFields, running_record
 from archgen.studies.sweep import Observer
 
@@ -87,17 +88,24 @@ def smallest_machine(
 def sensitivity(
     study: Given,
     *,
+    by: str | None = None,
     running: Running = Running(),
     observe: Observer | None = None,
     **fields: Unpack[RunningFields],
 ) -> Sensitivities:
     """What each field of a machine is worth, changed alone and two at a time.
 
-    `study` has a section `sensitivity`; the other arguments are those of `explore`. Raises
-    StudyError with every mistake in the study.
+    Args:
+        study: with a section `sensitivity`.
+        by: how much larger and smaller fields become that it lists no values of: `10%`, `1.5x`;
+            default: what the study says.
+
+    The other arguments are those of `explore`. Raises StudyError with every mistake in the study,
+    ValueError for a `by` that is no step.
     """
     running = running_record(running, fields)
-    found = sensitivities(load_surroundings(study), Means(running, observe))
+    factor = None if by is None else factor_of(by)
+    found = sensitivities(load_surroundings(study, factor), Means(running, observe))
     if running.out is not None:
         save_sensitivities(found, Path(running.out))
     return found

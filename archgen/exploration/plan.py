@@ -14,9 +14,11 @@ from archgen.exploration.ranges import base_value, spelled_like
 from archgen.exploration.space import Indices, Parameter, Space, parameter_of
 from archgen.schema.mistakes import Mistake
 from archgen.schema.mistakes import Path as TreePath
+from archgen.schema.rewritten import changed
+from archgen.schema.steps import near
 from archgen.schema.tree import Leaf, Node, Row, Table, find, plain
-from archgen.schema.variants import Variant, spelled, text_of, value_of
-from archgen.studies.design import Design
+from archgen.schema.variants import Variant, field_of, spelled, text_of, value_of
+from archgen.studies.design import Design, StudyError
 from archgen.studies.file import Machines, StudyFile
 from archgen.studies.plan import Maker, opened
 from archgen.studies.sections import Explore, Quantity, Range, Sensitivity
@@ -104,12 +106,15 @@ def load_exploration(given: Given) -> Exploration:
     return Exploration(design, extends, space, objectives, constraints, asked, common)
 
 
-def load_surroundings(given: Given) -> Surroundings:
-    """What the section `sensitivity` asks for. Raises StudyError with every mistake."""
+def load_surroundings(given: Given, by: float | None = None) -> Surroundings:
+    """What the section `sensitivity` asks for; `by`: the factor of all fields that it does not list
+    values of. Raises StudyError with every mistake."""
     file, maker = _opened(given)
     asked = file.sensitivity
     if asked is None:
         _refuse(maker, file, "sensitivity")
+    if by is not None:
+        asked = _all_by(asked, by)
     design, base, _ = _base(file, maker)
     reader = _Section(maker, base, design.machines[0].arch, "sensitivity")
     around = [reader.around(name, value, asked) for name, value in asked.parameters.items()]
@@ -119,6 +124,16 @@ def load_surroundings(given: Given) -> Surroundings:
     space = Space(base, tuple(parameter for parameter, _ in known))
     own = tuple(index for _, index in known)
     return Surroundings(design, space, own, Objective(metric, upwards(metric)), asked)
+
+
+def _all_by(asked: Sensitivity, factor: float) -> Sensitivity:
+    """The same with one factor for all fields. Raises StudyError where all of them list values."""
+    listed = {n: v for n, v in asked.parameters.items() if isinstance(v, list | Range)}
+    if len(listed) == len(asked.parameters):
+        said = "every field of the section sensitivity lists its values, so no step changes any"
+        raise StudyError([f"{said}; give a field nothing (`{next(iter(listed))}:`) in their place"])
+    parameters = {name: listed.get(name) for name in asked.parameters}
+    return asked.model_copy(update={"factor": factor, "parameters": parameters})
 
 
 def _opened(given: Given) -> tuple[StudyFile, Maker]:
@@ -206,7 +221,7 @@ class _Section:
             return None
         if given is None or isinstance(given, int | float):
             try:
-                values: list[Any] = steps_around(own, given or asked.factor, asked.steps)
+                values = self._steps(name, own, given or asked.factor, asked.steps)
             except ValueError:
                 said = f"{own!r} is no amount that a factor could change; list the values"
                 self.maker.say(path, [said])
@@ -216,6 +231,31 @@ class _Section:
             made = self.parameter(name, given)
         return None if made is None else _with_own(made, own)
 
+    def _steps(self, name: str, own: Quantity, factor: float, steps: int) -> list[Any]:
+        """`own` and `steps` amounts on either side, each `factor` from the next, or what is lawful
+        and near that. Raises ValueError where it is no amount."""
+        amount, _ = base_value(own)
+        if amount <= 0 or isinstance(own, bool):
+            raise ValueError(own)
+        powers = [power for power in range(-steps, steps + 1) if power]
+        made = {power: self._step(name, own, factor**power, abs(power)) for power in powers}
+        found = [own if not power else made[power] for power in range(-steps, steps + 1)]
+        return list(dict.fromkeys(value for value in found if value is not None))
+
+    def _step(self, name: str, own: Quantity, factor: float, steps: int) -> Quantity | None:
+        """An amount near `factor` times `own`; None where whole numbers have none on that side. One
+        that rules forbid stays where nothing near it is lawful: they say why."""
+        amount = field_of(self.arch, name)
+        if isinstance(amount, float) and isinstance(own, int | float):
+            made = float(f"{own * factor:.4g}")
+            return int(made) if made.is_integer() else made
+        wished = spelled_like(own, base_value(own)[0] * factor)
+        if not isinstance(amount, int):
+            return wished
+        values = [spelled_like(own, each) for each in near(amount, factor, steps)]
+        lawful = (each for each in values if changed(self.arch, {name: each}) is not None)
+        return next(lawful, wished if values else None)
+
     def _own(self, name: str) -> Quantity | None:
         """What the machine has in the field `name`, as its file spells it."""
         node = find(self.base, tuple(name.split(".")))
@@ -224,16 +264,6 @@ class _Section:
             return value if isinstance(value, str | int | float) else None
         value = value_of(self.arch, name)
         return value if isinstance(value, str | int | float) else None
-
-
-def steps_around(own: Quantity, factor: float, steps: int) -> list[Quantity]:
-    """`own` and `steps` amounts on either side, each `factor` from the next. Raises ValueError."""
-    amount, _ = base_value(own)
-    if amount <= 0 or isinstance(own, bool):
-        raise ValueError(own)
-    powers = range(-steps, steps + 1)
-    made = (own if not power else spelled_like(own, amount * factor**power) for power in powers)
-    return list(dict.fromkeys(made))
 
 
 def _with_own(parameter: Parameter, own: Quantity) -> tuple[Parameter, int]:

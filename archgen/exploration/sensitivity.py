@@ -18,9 +18,12 @@ import pandas as pd
 from archgen.exploration.evaluate import Judge, Judged, Means
 from archgen.exploration.measures import AREA
 from archgen.exploration.plan import Surroundings
+from archgen.exploration.ranges import base_value
 from archgen.exploration.space import Indices, Parameter
 from archgen.outcomes.frame import Frame
 from archgen.outcomes.merit import per_area
+from archgen.schema.steps import elasticity
+from archgen.schema.tree import plain
 from archgen.studies.results import Study
 from archgen.studies.store import StoreError
 
@@ -36,7 +39,8 @@ class Sensitivities:
     """A row for each value of each field: its metric, and gain and price of the step to it."""
     tornado: Frame = field(repr=False)
     """A row for each field: relative changes of the metric at the values next to the machine's own,
-    what the step up gains by mm2 and by GB/s, and the value after which more no longer helps."""
+    what the step up gains by mm2 and by GB/s, its elasticity, and the value after which more no
+    longer helps."""
     pairs: Frame = field(repr=False)
     """A row for each two fields: their changes alone and together."""
     study: Study = field(repr=False)
@@ -189,9 +193,11 @@ def _tornado(
     base = rungs[own]
     low = rungs[own - 1] if own > 0 else None
     high = rungs[own + 1] if own + 1 < len(rungs) else None
-    stops = enough(rungs, worth) if asked.space.parameters[index].ordered else None
+    parameter = asked.space.parameters[index]
+    stops = enough(rungs, worth) if parameter.ordered else None
     return {
         "parameter": name,
+        "own_value": base.value,
         "low_value": low.value if low else None,
         "high_value": high.value if high else None,
         "low": change(base, low) if low else _NAN,
@@ -199,8 +205,22 @@ def _tornado(
         "metric": asked.metric.measure,
         "gain_per_mm2": by_area(base, high) if high else _NAN,
         "gain_per_gb_per_s": by_bandwidth(base, high) if high else _NAN,
+        "elasticity": _elasticity(parameter, rungs, own),
         "enough": stops,
     }
+
+
+def _elasticity(parameter: Parameter, rungs: Sequence[Rung], own: int) -> float:
+    """Of the metric in the field, along the step up; down where there is none, or no result."""
+    if not parameter.ordered:
+        return _NAN
+    amounts = [float(base_value(plain(value))[0]) for value in parameter.values]
+    base, found = rungs[own], None
+    for other in (each for each in (own + 1, own - 1) if 0 <= each < len(rungs) and base.cost):
+        if found is None and amounts[own]:
+            result = rungs[other].cost / base.cost
+            found = elasticity(result, amounts[other] / amounts[own])
+    return _NAN if found is None else found
 
 
 def _pairs(asked: Surroundings) -> list[tuple[int, int, Indices]]:

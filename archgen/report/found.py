@@ -22,8 +22,8 @@ from archgen.report.words import NONE, signed
 FRONT, ANSWER = "front.csv", "target"
 """A table of machines that no other beats; a folder with the machine that reaches a target."""
 LADDERS, TORNADO, PAIRS = "ladders.csv", "tornado.csv", "pairs.csv"
-_TEXTS = ("arch", "parameter", "value", "low_value", "high_value", "enough", "metric", "reason",
-          "first", "first_value", "second", "second_value")  # fmt: skip
+_TEXTS = ("arch", "parameter", "value", "low_value", "own_value", "high_value", "enough", "metric",
+          "reason", "first", "first_value", "second", "second_value")  # fmt: skip
 _NEEDED = {
     FRONT: ("arch",),
     LADDERS: ("parameter", "value", "own", "change", "area_mm2", "dram_gb_per_s", "gain"),
@@ -108,9 +108,13 @@ def _tornado(rows: Sequence[Record], metric: str) -> Sheet:
         Made(Heading("Lower", number=False), lambda row: _word(row, "low_value")),
         Made(Heading("At the lower", key="at_lower", title=f"change of {metric}"),
              lambda row: _change(row, "low")),
+        Made(Heading("Own", number=False, title="what the machine has"),
+             lambda row: _word(row, "own_value")),
         Made(Heading("Higher", number=False), lambda row: _word(row, "high_value")),
         Made(Heading("At the higher", key="at_higher", title=f"change of {metric}"),
              lambda row: _change(row, "high")),
+        Made(Heading("Elasticity", title=f"per cent of {metric} for one of the field"),
+             lambda row: figure(number(row, "elasticity"))),
         Made(Heading("Per mm²", title=f"what the step up gains of {metric}"),
              lambda row: figure(number(row, "gain_per_mm2"))),
         Made(Heading("Per GB/s", title=f"what the step up gains of {metric}"),

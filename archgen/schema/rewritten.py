@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from archgen.schema.json_schema import arch_view
+from archgen.schema.steps import TWICE, near
 from archgen.schema.tree import Table
 from archgen.schema.variants import spelled, variant
 from simmodel.arch import Arch
@@ -92,21 +93,24 @@ def _below(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from _below(f"{path}.{name}" if path else name, below)
 
 
-def others(field: str, value: Any) -> Iterator[Any]:
-    """What may stand in the place of `value`: twice as much, then less; the other truth; other
-    words; a list with one word more, or less. Not all of them are lawful."""
+def others(field: str, value: Any, factor: float = TWICE) -> Iterator[Any]:
+    """What may stand in the place of `value`: `factor` times as much, of whole numbers what is near
+    that, then less; the other truth; other words; a list with one word more, or less. Not all of
+    them are lawful."""
     view = arch_view()
     known = view.words(view.at(tuple(field.split("."))))
     match value:
         case bool():
             yield not value
+        case int() if value > 0:
+            yield from (*near(value, factor), 1, *near(value, 1 / factor))
         case int() | float():
-            yield from (value * 2, 1, value / 2) if value else (1, 4)
+            yield from (value * factor, 1, value / factor) if value else (1, 4)
         case str() if known:
             yield from (word for word in known if word != value)
         case str() if match := _QUANTITY.fullmatch(value):
             amount, unit = float(match[1]), match[2]
-            yield from (f"{times * amount or 100:.12g}{unit}" for times in (2, 0.5))
+            yield from (f"{times * amount or 100:.12g}{unit}" for times in (factor, 1 / factor))
         case list():
             yield from ([*value, word] for word in known if word not in value)
             yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
@@ -115,9 +119,10 @@ def others(field: str, value: Any) -> Iterator[Any]:
 _QUANTITY = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)( ?[A-Za-z].*)")
 
 
-def another(arch: Arch, field: str, value: Any) -> tuple[Any, Arch] | None:
-    """`arch` with another value in `field`, and that value; None where nothing else is lawful."""
-    for other in others(field, value):
+def another(arch: Arch, field: str, value: Any, factor: float = TWICE) -> tuple[Any, Arch] | None:
+    """`arch` with another value in `field`, and that value, amounts `factor` times as large where
+    that is lawful; None where nothing else is."""
+    for other in others(field, value, factor):
         made = changed(arch, {field: other})
         if made is not None:
             return other, made
