@@ -65,10 +65,11 @@ def _vector_slow(seen: Subject, limit: float) -> Iterator[Sight]:
     arch, vector = seen.arch, seen.arch.vector
     if not arch.matrix.present:
         return
-    cells = arch.matrix.units * arch.matrix.peak(arch.types[0])
+    widest = max(arch.types, key=arch.matrix.peak)
+    cells = arch.matrix.units * arch.matrix.peak(widest)
     elements = vector.units * vector.lanes / vector.cost.simple
     if cells > limit * elements:
-        figure = f"{elements:,.4g} elements in a cycle beside {cells:,.4g} MACs"
+        figure = f"{elements:,.4g} elements in a cycle beside {cells:,.4g} MACs of {widest}"
         usual = (
             f"{math.ceil(cells / limit):,} at least: each result of a product passes once or more"
         )

@@ -1,14 +1,16 @@
 """What roofs are: peaks over the right ends of their lines, bandwidths along their slopes.
 
 The one idea: a name moves along its line until it covers neither a mark nor another name. The
-lowest and the highest come first; of those between, what cannot be read is left out.
+lowest and the highest come first; of those between, what cannot be read is left out, as are
+bandwidths whose names the next line above would strike through.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -19,6 +21,8 @@ from archgen.plots.labels import Boxes, around, boxes_of, covered, marks_in
 _SIZE = 7.5
 _STEPS = 12
 """Places that are tried along a line."""
+_LINE = 1.2
+"""Height of a line of text, in its size."""
 _ABOVE = 2.0
 """Points between a line and its name."""
 
@@ -43,6 +47,8 @@ class _Line:
     end: tuple[float, float]
     text: str
     flat: bool
+    below: bool = False
+    """Whether the name stands below it."""
 
 
 def name_roofs(figure: Figure, panels: Sequence[tuple[Axes, Roofs]]) -> dict[Axes, Boxes]:
@@ -55,7 +61,7 @@ def name_roofs(figure: Figure, panels: Sequence[tuple[Axes, Roofs]]) -> dict[Axe
 def _name(figure: Figure, panel: Axes, roofs: Roofs) -> Boxes:
     names = boxes_of(panel.texts)
     marks = marks_in(panel)
-    for line in [*_ends_first(_flats(roofs)), *_ends_first(_slopes(roofs))]:
+    for line in [*_ends_first(_flats(roofs)), *_ends_first(_apart(figure, panel, _slopes(roofs)))]:
         places = _places(figure, panel, line)
         clear = [n for n, (_, own) in enumerate(places) if not covered(own, names).any()]
         best = min(clear, key=lambda n: (covered(places[n][1], marks).sum(), n), default=None)
@@ -64,7 +70,8 @@ def _name(figure: Figure, panel: Axes, roofs: Roofs) -> Boxes:
         (x, y), own = places[best]
         names = np.vstack([names, own])
         panel.annotate(
-            line.text, (x, y), (0.0, _ABOVE), textcoords="offset points", va="bottom",
+            line.text, (x, y), (0.0, -2 * _ABOVE if line.below else _ABOVE),
+            textcoords="offset points", va="top" if line.below else "bottom",
             rotation=0 if line.flat else _angle(panel, line), rotation_mode="anchor",
             ha="right" if line.flat else "left", fontsize=_SIZE,
         ).set_in_layout(False)  # fmt: skip
@@ -91,6 +98,20 @@ def _slopes(roofs: Roofs) -> list[_Line]:
     ]
 
 
+def _apart(figure: Figure, panel: Axes, slopes: Sequence[_Line]) -> list[_Line]:
+    """Those that leave a name its height below the next, and the highest; the lowest has its name
+    below where there is no room above."""
+    need = (_SIZE * _LINE + _ABOVE) * figure.dpi / 72
+    kept = []
+    for line, above in pairwise(slopes):
+        (_, low), (_, high) = panel.transData.transform([line.start, above.start])
+        if (high - low) * math.cos(math.radians(_angle(panel, line))) >= need:
+            kept.append(line)
+        elif line is slopes[0]:
+            kept.append(replace(line, below=True))
+    return [*kept, *slopes[-1:]]
+
+
 def _ends_first(lines: Sequence[_Line]) -> list[_Line]:
     return [*lines[:1], *lines[1:][-1:], *lines[1:-1]]
 
@@ -112,6 +133,7 @@ def _places(figure: Figure, panel: Axes, line: _Line) -> list[tuple[tuple[float,
     along = (ends[1] - ends[0]) / (length or 1.0)
     # Above the line, whichever way it goes.
     up = np.array([0.0, 1.0]) if line.flat else np.array([-along[1], along[0]])
+    up = -up if line.below else up
     count = max(1, math.ceil(size.width / size.height))
     steps = (np.arange(count) + 0.5) * size.width / count
     found = []

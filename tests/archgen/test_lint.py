@@ -205,6 +205,15 @@ def test_a_rule_names_a_field_of_the_schema() -> None:
         assert found.sight.figure and found.sight.usual
 
 
+def test_the_type_with_most_products_counts_wherever_it_stands() -> None:
+    """int16 has twice the 8192 MACs of int8: 23 lanes are less than a 700th, 24 are not."""
+    rates = WORDS | {"types": ["int8", "int16"], "matrix": {"rate": {"int8": 1, "int16": 2}}}
+    for lanes, said in ((23, ["23 elements in a cycle beside 1.638e+04 MACs of int16"]), (24, [])):
+        arch = changed(EDGE, rates | {"vector": WORDS["vector"] | {"lanes": lanes}})
+        found = [each for each in findings(arch) if each.name == "vector-slow"]
+        assert [each.sight.figure for each in found] == said
+
+
 def test_what_is_too_large_for_a_wafer_is_not_told_to_be_too_large_for_a_mask() -> None:
     arch = changed(EDGE, BEYOND["area-wafer"][1])
     assert "area-reticle" not in names(arch)
