@@ -327,7 +327,7 @@ def _show(network: SourceModel | SourceFamily, point: Point, shown: _Shown) -> N
     if shown.run:
         _show_run(best, point, shown)
     click.echo(_summary(machine, network.name, program, text), err=True)
-    idle = idle_note(program, machine)
+    idle = idle_note(program, machine, point.scheduling)
     if idle:
         click.echo(f"note: {idle}", err=True)
 

@@ -12,6 +12,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator
 
 from archgen.explanation import COMPUTING
+from archgen.scheduling import Scheduling
 from simmodel.arch import Arch
 from simmodel.isa import Instruction, Item, Loop
 from simmodel.isa.sync import Sync
@@ -22,11 +23,13 @@ from simmodel.region import Register
 _MOST = 0.5
 """Of the cores that compute at the upper edge, as a mean over layers, so many may be idle at the
 lower one and nothing is said."""
+_EVEN = 1.0
+"""`tile.short_inputs` that gives all cores work at any length where it can."""
 
 
-def idle_note(program: Program, arch: Arch) -> str:
-    """That most cores are idle at the lower edges of the ranges of `program`, and what to do; empty
-    where they are not, or where it is for no ranges."""
+def idle_note(program: Program, arch: Arch, scheduling: Scheduling) -> str:
+    """That most cores are idle at the lower edges of the ranges of `program`, which was compiled by
+    `scheduling`, and what to do; empty where they are not, or where it is for no ranges."""
     own = [register for register in program.registers if not register.terms]
     if not own:
         return ""
@@ -39,13 +42,15 @@ def idle_note(program: Program, arch: Arch) -> str:
         return ""
     at = ", ".join(f"{register.name}={register.low}" for register in own)
     spans = ", ".join(f"{register.name}={register.low}..{register.high}" for register in own)
-    lever = " ".join(f"--dim {_short(register)}" for register in own)
+    lever = f"one for short inputs ({' '.join(f'--dim {_short(register)}' for register in own)})"
+    if scheduling.stages.tile.short_inputs < _EVEN:
+        lever += f", or --pass tile.short_inputs={_EVEN:g},"
     idle, each = (cores - left) / len(whole), cores / len(whole)
     mean = f", as a mean of {len(whole)} layers" if len(whole) > 1 else ""
     return (
         f"{arch.name} {program.name}: at {at} {idle:.2g} of the {each:.2g} cores that share a "
-        f"layer have no work{mean}, as the program for {spans} has the split of the longest; one "
-        f"for short inputs ({lever}), or --pass tile.short_inputs=1, may be quicker there"
+        f"layer have no work{mean}, as the program for {spans} has the split of the longest; "
+        f"{lever} may be quicker there"
     )
 
 

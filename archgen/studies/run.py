@@ -198,7 +198,8 @@ class Workbench:
         if self._bucket is None or self._bucket[0] != request:
             try:
                 made = self.tools.compile(request)
-                self._bucket, self._idle = (request, made), idle_note(made.program, request.arch)
+                idle = idle_note(made.program, request.arch, request.scheduling)
+                self._bucket, self._idle = (request, made), idle
             except (DoesNotFit, UnsupportedModel) as answer:
                 self._bucket = request, answer
         known = self._bucket[1]

@@ -13,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 import archgen
 from archgen.cli.main import cli
 from archgen.cli.summary import reasons
+from archgen.knobs import Settings
 from archgen.outcomes.idle import idle_note
+from archgen.scheduling import DEFAULT, Scheduling
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 ROWS = "at rows=1 7 of the 8 cores that share a layer have no work, as the program for rows=1..64"
@@ -30,10 +32,10 @@ def product(path: Path) -> Path:
     return path
 
 
-def note_of(path: Path, arch: str, low: int, high: int) -> str:
-    machine = archgen.load_arch(arch)
+def note_of(path: Path, arch: str, low: int, high: int, passes: Settings = ()) -> str:
+    machine, way = archgen.load_arch(arch), Scheduling(effort=0, passes=passes)
     family = archgen.load_family(product(path / "net.onnx"), dims={"rows": (low, high)})
-    return idle_note(archgen.compile_model(family, machine, effort=0), machine)
+    return idle_note(archgen.compile_model(family, machine, effort=0), machine, way)
 
 
 def test_a_row_leaves_all_cores_but_one_idle(tmp_path: Path) -> None:
@@ -42,12 +44,18 @@ def test_a_row_leaves_all_cores_but_one_idle(tmp_path: Path) -> None:
     assert LEVERS in note
 
 
+def test_what_is_done_already_is_no_advice(tmp_path: Path) -> None:
+    note = note_of(tmp_path, "stcp920", 1, 64, (("tile.short_inputs", 1.0),))
+    assert note.endswith("one for short inputs (--dim rows=1..8) may be quicker there")
+    assert LEVERS in note_of(tmp_path, "stcp920", 1, 64, (("tile.short_inputs", 0.5),))
+
+
 def test_nothing_is_said_where_cores_have_work(tmp_path: Path) -> None:
     assert not note_of(tmp_path, "stcp920", 33, 64)
     assert not note_of(tmp_path, "mcu-npu", 1, 64)
     arch = archgen.load_arch("stcp920")
     fixed = archgen.load_model(product(tmp_path / "net.onnx"), dims={"rows": 1})
-    assert not idle_note(archgen.compile_model(fixed, arch, effort=0), arch)
+    assert not idle_note(archgen.compile_model(fixed, arch, effort=0), arch, DEFAULT)
 
 
 def test_compile_and_a_study_say_it_once(tmp_path: Path) -> None:
