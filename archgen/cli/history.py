@@ -183,7 +183,7 @@ def _row(step: Step) -> dict[str, Any]:
         }
     row |= {"latency_ratio": step.ratio, "cause": " and ".join(step.causes)}
     row |= {f"{cause}_ratio": step.alone.get(cause) for cause in CAUSES}
-    row |= {"version": run.version, "code": run.code, "git": run.git}
+    row |= {"version": run.version, "code": run.code, "git": run.git, "file_at": run.source}
     return row | {"machine": run.machine, "network": run.network, "fields": "; ".join(step.fields)}
 
 
@@ -196,6 +196,7 @@ def _table(shown: Sequence[Step]) -> Table:
     table.add_column("because of", overflow="fold")
     table.add_column("archgen", overflow="fold")
     table.add_column("git", overflow="fold")
+    table.add_column("file at", overflow="fold")
     for step in shown:
         row, ratio = step.run.figures, step.ratio
         table.add_row(
@@ -204,7 +205,7 @@ def _table(shown: Sequence[Step]) -> Table:
             _ms(step.before), _ms(step.run),
             f"x {ratio:.3f}" if ratio is not None else "",
             _causes(step) if step.before else "first result",
-            f"{step.run.version} {step.run.code[:_HASH]}", step.run.git,
+            f"{step.run.version} {step.run.code[:_HASH]}", step.run.git, step.run.source,
             style=None if ratio is None or ratio == 1 else "red" if ratio > 1 else "green",
         )  # fmt: skip
     return table
@@ -252,8 +253,8 @@ def _apart(step: Step) -> str:
     row, before = step.run.figures, step.before
     said = f"{row['arch']} {row['model']} since {step.run.when.strftime('%Y-%m-%d')}"
     way = "a result with one of them as it was, in any of the folders, tells them apart"
-    if "machine" in unknown and before is not None and before.git:
-        file, at = f"{row['arch']}.yaml", before.git.removesuffix("+")
+    if "machine" in unknown and before is not None and (before.source or before.git):
+        file, at = f"{row['arch']}.yaml", (before.source or before.git).removesuffix("+")
         way += f": archgen compare {file}@{at} {file} --model {row['model']}"
     return f"{said}: {_joined(unknown)} changed at once; {way}"
 

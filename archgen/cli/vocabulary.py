@@ -107,6 +107,8 @@ HEADINGS: Mapping[str, tuple[str, str]] = {
     "evidence": ("models", "what an input's role was told by"),
     "field": ("sensitivity, explain area", "dotted name of a field of the architecture file"),
     "figure": ("check --energy", "what the event or part costs"),
+    "file at": ("history", "last commit of the architecture file, without those that it extends; + "
+                "where it was changed since"),
     "finished": ("study --dry-run", "status of the point, where its result is there already"),
     "for": (_COMPILE, "what the buffer holds: a result, constants, something to work in"),
     "form": ("isa", "instruction or one of its variants, as a file names it"),

@@ -59,6 +59,8 @@ class Point:
     """Fields of the architecture that a sweep has set, with their values."""
     family: str = ""
     """The machine that `arch` is a variant of; empty: of none but itself."""
+    file: str = ""
+    """That describes `arch`, or that it extends; empty: none is known. This is no part of `key`."""
     network: str = ""
     """SHA-256 (hex) of the network's content; `key` has it too."""
     schedule_from: Arch | None = None

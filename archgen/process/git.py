@@ -1,4 +1,5 @@
-"""What git knows of a folder: its revision, and files as they were.
+"""What git knows of a folder: its revision, of a file when it was last changed, and files as they
+were.
 
 The one idea: git is asked as a program, and a folder without it is a folder like any other.
 """
@@ -45,3 +46,25 @@ def revision(folder: Path) -> str:
     except GitError:
         return ""
     return f"{commit}+" if changed.strip() else commit
+
+
+def last_commit(file: Path) -> str:
+    """The last commit that changed `file`, with `+` behind it where that is not how it stands now;
+    empty where git does not know it."""
+    try:
+        return _last_commit(file, file.stat().st_mtime_ns)
+    except OSError:
+        return ""
+
+
+@lru_cache(maxsize=1024)
+def _last_commit(file: Path, written: int) -> str:
+    """`written`: when; a file that was written since is asked for again."""
+    folder, name = file.parent, file.name
+    try:
+        form = f"--abbrev={_LETTERS}"
+        commit = git(folder, "log", "-1", "--format=%h", form, "--", name).decode().strip()
+        changed = git(folder, "status", "--porcelain", "--", name)
+    except GitError:
+        return ""
+    return f"{commit}+" if commit and changed.strip() else commit

@@ -447,6 +447,7 @@ def _point(
         scheduling=way,
         settings=tuple((s.field, s.value) for s in machine.settings),
         family=machine.family,
+        file=machine.file,
     )
 
 

@@ -33,16 +33,16 @@ from simmodel.arch import Arch
 TABLE = """
 create table if not exists runs (
     file text primary key, folder text, mtime_ns integer, bytes integer,
-    made text, version text, code text, git text,
+    made text, version text, code text, git text, source text,
     arch text, machine text, model text, network text, point text,
     status text, latency_ms real, energy_mj real, area_mm2 real, dram_bytes real,
     figures text, fields text
 )"""
 """The index: of each run its file, when and of what it was made, which point it is (JSON of the
 columns that say so), its usual figures, all columns as JSON, and the machine as JSON."""
-_FORMAT = 1
+_FORMAT = 2
 _FIGURES = ("latency_ms", "energy_mj", "area_mm2", "dram_bytes")
-_COLUMNS = ("folder", "made", "version", "code", "git", "machine", "network", "point")
+_COLUMNS = ("folder", "made", "version", "code", "git", "source", "machine", "network", "point")
 CAUSES = ("machine", "network", "archgen")
 State: TypeAlias = tuple[str, str, str]
 """Hashes of the three."""
@@ -63,6 +63,8 @@ class Run:
     point: str
     figures: Record
     fields: Mapping[str, Any]
+    source: str = ""
+    """The last commit of the machine's file, with `+` where it was changed since."""
 
     @property
     def when(self) -> datetime:
@@ -247,7 +249,7 @@ def _row(path: Path, study: Path, manifest: Mapping[str, Any]) -> tuple[object, 
     figures: list[object] = [None if (v := figure_of(dict(row), n)) != v else v for n in _FIGURES]
     return (
         str(path), str(study), stat.st_mtime_ns, stat.st_size,
-        made["when"], made["version"], made["code"], made["git"],
+        made["when"], made["version"], made["code"], made["git"], made["file"],
         row["arch"], made["machine"], row["model"], made["network"], _identity(row),
         row["status"], *figures, json.dumps(row), json.dumps(made["arch"]),
     )  # fmt: skip
@@ -257,7 +259,8 @@ def _guessed(key: str, name: str, manifest: Mapping[str, Any], written: float) -
     """What a file of an older version was made of, as far as its study says it."""
     known = {"when": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(written))}
     found: dict[str, Any] = {
-        **dict.fromkeys(("version", "code", "git", "machine", "network"), ""), "arch": {}, **known,
+        **dict.fromkeys(("version", "code", "git", "file", "machine", "network"), ""), "arch": {},
+        **known,
     }  # fmt: skip
     if key not in {point["key"] for point in manifest.get("points", ())}:
         return found

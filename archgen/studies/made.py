@@ -14,7 +14,7 @@ from typing import Any
 
 from archgen.cache import code_version, content_hash
 from archgen.outcomes.point import Point
-from archgen.process.git import revision
+from archgen.process.git import last_commit, revision
 from simmodel.arch import Arch
 
 _WORDS = ("name", "description")
@@ -29,6 +29,7 @@ def made_of(point: Point) -> dict[str, Any]:
         "version": version("archgen"),
         "code": code_version(),
         "git": revision(Path.cwd()),
+        "file": last_commit(Path(point.file)) if point.file else "",
         "machine": machine_hash(point.arch),
         "network": point.network,
         "arch": point.arch.model_dump(mode="json", by_alias=True),

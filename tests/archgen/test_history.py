@@ -16,7 +16,7 @@ from host_only import HOST_ONLY, small_model
 from archgen.cli.history import Since
 from archgen.cli.main import cli
 from archgen.files import read_sealed, write_sealed
-from archgen.process.git import revision
+from archgen.process.git import git, revision
 from archgen.studies.design import StudyError
 from archgen.studies.history import Run, runs_of, steps
 from archgen.studies.sweep import study
@@ -136,6 +136,41 @@ def test_folders_are_read_once_and_say_which_field_changed(folder: Path) -> None
     for path in (folder / "edge" / "runs").glob("*.json"):
         path.unlink()
     assert runs_of([folder], index) == []
+
+
+def test_a_result_knows_the_last_commit_of_its_machine_and_what_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another file is committed later, so the revision of the folder is another one."""
+    monkeypatch.setenv("ARCHGEN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    model, file = small_model(tmp_path / "small.onnx"), Path("archs/edge.yaml")
+    file.parent.mkdir()
+    for command in (["init", "-q"], ["config", "user.email", "a@b"], ["config", "user.name", "x"]):
+        git(tmp_path, *command)
+
+    def committed(path: Path, text: str) -> str:
+        path.write_text(text)
+        git(tmp_path, "add", str(path))
+        git(tmp_path, "commit", "-q", "-m", "step")
+        return git(tmp_path, "rev-parse", "--short=12", "HEAD").decode().strip()
+
+    first = committed(file, "extends: soma-edge\nname: edge\n")
+    committed(Path("readme"), "of the folder")
+    study(str(file), str(model), out="out", plots=False, tools=HOST_ONLY)
+    file.write_text("extends: soma-edge\nname: edge\nmemories: {local: {size: 2 MiB}}\n")
+    study(str(file), str(model), out="out", plots=False, tools=HOST_ONLY)
+    study("mcu-npu", str(model), out="out", plots=False, tools=HOST_ONLY)
+    Path("new.yaml").write_text("extends: soma-edge\nname: new\n")
+    study("new.yaml", str(model), out="out", plots=False, tools=HOST_ONLY)
+    told = CliRunner().invoke(cli, ["history", "out", "--all", "--json"])
+    rows = json.loads(told.stdout)
+    at = [row["file_at"] for row in rows if row["arch"] == "edge"]
+    assert at == [first, f"{first}+"]
+    assert not any(row["git"].startswith(first) for row in rows)
+    assert [row["file_at"] for row in rows if row["arch"] == "new"] == [""], "unknown to git"
+    shown = CliRunner().invoke(cli, ["history", "out"], env={"COLUMNS": "200"}).output
+    assert "file at" in shown and f"{first}+" in shown
 
 
 def test_files_of_older_versions_are_read_as_far_as_they_say(folder: Path) -> None:
