@@ -232,11 +232,7 @@ class _Settler:
         """What stands in the place of an instruction that is left out."""
         made: list[Instruction] = []
         if self.interlock:
-            # A claim is as good as a write: of what other cores may read at the same time, a race.
-            own = (
-                *(o for o in left.reads() if o.memory not in ("dram", "shared") and not o.cores),
-                *(o for o in left.writes() if o.memory != "dram" and not o.cores),
-            )
+            own = (o for o in (*left.reads(), *left.writes()) if o.memory != "dram" and not o.cores)
             made = [
                 Claim(engine=left.engine, origin=left.origin, dst=replace(o, limits=()))
                 for o in own

@@ -13,11 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+import numpy as np
 import onnx_ir as ir
 
 from compiler.graph.fold import POINTWISE
 from compiler.graph.merged_axes import Pieces, extents, pieces_of
 from compiler.graph.normalize_gemm import product_of
+from compiler.graph.open_axes import open_of, say_open
 from compiler.graph.rewrite import (
     MICROSOFT,
     AttrValue,
@@ -291,6 +293,33 @@ def _reduction(step: Step) -> Results | None:
     return [(made[0], tuple(left))]
 
 
+def _running(step: Step) -> Results | None:
+    """Along all that an axis is made of: what there is so far along the fastest of them, and what
+    there is in all before that.
+
+        CumSum(x, (batch, seq))  =  CumSum(x, seq) + CumSum <exclusive=1> (ReduceSum(x, seq), batch)
+    """
+    chosen, make = const(input_of(step.node, 1)), step.make
+    if chosen is None:
+        return None
+    axis = int(chosen.reshape(-1)[0]) % len(step.first.axes)
+
+    def along(value: ir.Value, place: int, exclusive: int) -> ir.Value:
+        inputs = [value, make.constant(np.asarray(place, np.int64))]
+        return step.again(inputs, exclusive=exclusive)[0]
+
+    *slower, place = step.first.places(axis)
+    value = step.first.value
+    result = along(value, place, int_attr(step.node, "exclusive", 0))
+    for outer in reversed(slower):
+        left = open_of(value) - {place}
+        value = make.op("ReduceSum", [value, make.axes([place])], {"keepdims": 1})
+        say_open(value, left)
+        result = make.op("Add", [result, along(value, outer, 1)])
+        place = outer
+    return [(result, step.first.axes)]
+
+
 def _slice(step: Step) -> Results | None:
     starts, chosen = const(input_of(step.node, 1)), const(input_of(step.node, 3))
     others = step.beside()
@@ -360,6 +389,7 @@ RULES: dict[tuple[str, str], Rule] = {
     },
     **{(MICROSOFT, name): _pointwise for name in ("Gelu", "QuickGelu", "FastGelu", "BiasGelu")},
     ("", "Gemm"): _gemm,
+    ("", "CumSum"): _running,
     ("", "Slice"): _slice,
     ("", "Gather"): _gather,
     ("", "Transpose"): _transpose,

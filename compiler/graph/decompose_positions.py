@@ -17,6 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
+from compiler.graph.decompose_windows import every
+from compiler.graph.open_axes import open_of
 from compiler.graph.rewrite import (
     Rewriter,
     const,
@@ -184,12 +186,30 @@ def _gather_elements(node: ir.Node, make: Rewriter) -> ir.Value | None:
     return make.op("Reshape", [picked, make.axes(wanted)])
 
 
-def _shifted(make: Rewriter, x: ir.Value, axis: int, by: int, fill: ir.Value) -> ir.Value:
-    """`x` moved along `axis`: `by` places towards its end, or its start where negative."""
-    rank = len(static_shape(x))
-    pads = [0] * (2 * rank)
-    pads[axis], pads[rank + axis] = by, -by
-    return make.op("Pad", [x, make.axes(pads), fill], {"mode": "constant"})
+@dataclass(frozen=True)
+class _Shift:
+    """Moves values along one axis."""
+
+    make: Rewriter
+    axis: int
+    back: bool
+    """Towards the start, else towards the end."""
+    open: bool
+    """Whether the axis may have fewer positions than they are moved by: what is left of them are
+    then some of the fill."""
+    fill: ir.Value
+
+    def by(self, x: ir.Value, places: int) -> ir.Value:
+        """`x` moved by `places`."""
+        shape, pads = static_shape(x), [0] * (2 * len(static_shape(x)))
+        front, end = self.axis, len(shape) + self.axis
+        pads[front], pads[end] = (-places, places) if self.back else (places, -places)
+        if self.open:
+            pads = [max(0, pad) for pad in pads]
+        moved = self.make.op("Pad", [x, self.make.axes(pads), self.fill], {"mode": "constant"})
+        if not self.open:
+            return moved
+        return every(self.make, moved, self.axis, pads[end], shape[self.axis], 1)
 
 
 def _running(op_type: str, neutral: int) -> Expansion:
@@ -201,16 +221,17 @@ def _running(op_type: str, neutral: int) -> Expansion:
             return None
         shape = static_shape(x)
         axis = int(given) % len(shape)
-        back = -1 if int_attr(node, "reverse", 0) else 1
         fill = make.constant(np.asarray(neutral), x.dtype)
+        open_ = axis in open_of(x) | open_of(node.outputs[0])
+        shift = _Shift(make, axis, bool(int_attr(node, "reverse", 0)), open_, fill)
         total = x
         if int_attr(node, "exclusive", 0):
-            if shape[axis] == 1:
+            if shape[axis] == 1 and not open_:
                 return make.constant(np.full(shape, neutral), x.dtype)
-            total = _shifted(make, x, axis, back, fill)
+            total = shift.by(x, 1)
         reach = 1
         while reach < shape[axis]:
-            total = make.op(op_type, [total, _shifted(make, total, axis, back * reach, fill)])
+            total = make.op(op_type, [total, shift.by(total, reach)])
             reach *= 2
         return total
 

@@ -21,7 +21,7 @@ from simmodel.overlap import accesses
 from simmodel.program import Program
 from simmodel.verify.bounds import operand_bounds, storage_bounds
 from simmodel.verify.finding import Finding, Report, VerifyError
-from simmodel.verify.hazards import guarded, race_findings, written_findings
+from simmodel.verify.hazards import guarded, race_findings, touching, written_findings
 from simmodel.verify.open import open_findings
 from simmodel.verify.static import static_findings
 from simmodel.verify.sync import barrier_findings, token_findings
@@ -83,6 +83,7 @@ def _inspect(program: Program, arch: Arch) -> tuple[Report | None, tuple[Finding
     except Stuck as stuck:
         return None, (Finding("deadlock", str(stuck)),)
     clocks = Clocks(line, edges, order)
+    table = touching(line, table)
     rivals = guarded(line, arch, clocks, table)
     found = list(race_findings(line, clocks, rivals))
     if not found:  # with races, one order says nothing about the others

@@ -7,6 +7,7 @@ written before what is read can be followed in any one of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,15 @@ from simmodel.verify.finding import Finding, found_at
 
 LISTED = 20
 """Hazards of one kind that are spelled out."""
+
+
+def touching(line: Timeline, table: Accesses) -> Accesses:
+    """`table` without claims, which touch nothing: they keep order within their core, and leave
+    the writing to another one."""
+    claims = np.array([isinstance(site.instruction, Claim) for site in line.sites], np.bool_)
+    kept = np.flatnonzero(~claims[line.site[table.occurrence]])
+    fields = ("occurrence", "write", "region", "operand")
+    return replace(table, **{name: getattr(table, name)[kept] for name in fields})
 
 
 def guarded(line: Timeline, arch: Arch, clocks: Clocks, table: Accesses) -> Rivalries:
@@ -91,14 +101,11 @@ def written_findings(line: Timeline, table: Accesses, order: Ints) -> Iterator[F
     """Reads of bytes that were never written before, and outputs that are not complete."""
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    # Bytes stay written, so each region matters only when it is first read or first written; a
-    # claim leaves the writing to another core.
-    claims = np.array([isinstance(site.instruction, Claim) for site in line.sites], np.bool_)
-    found = np.flatnonzero(~claims[line.site[table.occurrence]])
-    key = (table.region * 2 + table.write)[found]
-    sorted_ = np.lexsort((rank[table.occurrence[found]], key))
+    # Bytes stay written, so each region matters only when it is first read or first written.
+    key = table.region * 2 + table.write
+    sorted_ = np.lexsort((rank[table.occurrence], key))
     _, first = np.unique(key[sorted_], return_index=True)
-    work = found[sorted_[first]]
+    work = sorted_[first]
     work = work[np.lexsort((table.write[work], rank[table.occurrence[work]]))]
     written = _initial(line.program, _ends(line.program, table.places, table.place, table.end))
     seen: set[tuple[int, int]] = set()

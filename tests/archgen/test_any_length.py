@@ -198,6 +198,18 @@ def summed(folder: Path) -> str:
     )  # fmt: skip
 
 
+def running(folder: Path) -> str:
+    """Sums up to each position and behind it, of numbers and of a mask."""
+    return written(
+        folder / "running.onnx",
+        "one = Constant <value_int=1> () a = CumSum (x, one)"
+        " b = CumSum <exclusive=1, reverse=1> (x, one) z = Constant <value_float=0.0> ()"
+        " m = Greater (x, z) i = Cast <to=7> (m) j = CumSum (i, one) k = Cast <to=1> (j)"
+        " c = Add (a, b) y = Add (c, k)",
+        "float[1,rows,4] x) => (float[1,rows,4] y",
+    )  # fmt: skip
+
+
 def angles(folder: Path) -> str:
     """Factors that follow from the length, and a product."""
     return written(
@@ -232,6 +244,18 @@ def flat(folder: Path) -> str:
     )  # fmt: skip
 
 
+def totals(folder: Path) -> str:
+    """Sums of all rows of a batch behind each, and along them."""
+    return written(
+        folder / "totals.onnx",
+        "f = Constant <value_ints=[-1, 2, 3]> () rows = Constant <value_int=0> ()"
+        " along = Constant <value_int=-1> () o = Shape (x) m = Reshape (x, f)"
+        " a = CumSum <exclusive=1, reverse=1> (m, rows) b = CumSum (a, along)"
+        " y = Reshape (b, o)",
+        "float[batch,rows,2,3] x) => (float[batch,rows,2,3] y",
+    )  # fmt: skip
+
+
 def attention(folder: Path) -> str:
     """Attention with two heads and a norm, whose products are of matrices."""
     return written(
@@ -258,6 +282,8 @@ def attention(folder: Path) -> str:
         pytest.param(pooled, "gemmini-16", "int8", id="means that the host computes"),
         pytest.param(angles, "soma-edge", "int8", id="constants as they are folded"),
         pytest.param(angles, "mcu-npu", "int8", id="constants that the host has inside"),
+        pytest.param(running, "stcp920", "fp16", id="sums up to each position"),
+        pytest.param(running, "soma-edge", "int8", id="the same beside integers"),
         pytest.param(rotation, "stcp920", "fp16", id="weights that are rows of a table"),
         pytest.param(speech, "stcp920", "fp16", id="windows over time, in parts by cores"),
         pytest.param(speech, "soma-edge", "int8", id="borders of integers, and much room on chip"),
@@ -400,6 +426,8 @@ def test_several_lengths_at_once(net: str, arch: str, dtype: str, ranges: dict[s
     [
         pytest.param(flat, "soma-edge", "int8", id="one matrix of integers"),
         pytest.param(flat, "stcp920", "fp16", id="one matrix, in parts by cores"),
+        pytest.param(totals, "ascend-310-like", "fp16", id="sums up to each row of a batch"),
+        pytest.param(totals, "soma-edge", "int8", id="the same beside integers"),
         pytest.param(attention, "soma-edge", "int8", id="heads of integers"),
         pytest.param(attention, "ascend-310-like", "fp16", id="heads"),
         pytest.param(attention, "gemmini-16", "int8", id="heads whose sums the array finishes"),
@@ -442,8 +470,8 @@ def test_open_rows_of_a_fixed_batch_that_a_network_merges(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("nodes", "last"),
     [
-        ("y = Relu (m)", "Relu_4"),
-        ("c = CumSum (m, zero) y = Reshape (c, o)", "CumSum_4"),
+        ("y = Relu (m)", "Relu_3"),
+        ("c = Softmax <axis=0> (m) y = Reshape (c, o)", "Softmax_3"),
     ],
 )
 def test_merged_dimensions_that_stay_merged_are_refused(
@@ -451,9 +479,9 @@ def test_merged_dimensions_that_stay_merged_are_refused(
 ) -> None:
     path = written(
         tmp_path / "net.onnx",
-        "f = Constant <value_ints=[-1, 4]> () zero = Constant <value_int=0> ()"
+        "f = Constant <value_ints=[-1, 4]> ()"
         f" o = Shape (x) m = Reshape (x, f) {nodes}",
-        "float[batch,rows,4] x) => (float[a,b,c] y" if "CumSum" in nodes
+        "float[batch,rows,4] x) => (float[a,b,c] y" if "Softmax" in nodes
         else "float[batch,rows,4] x) => (float[a,b] y",
     )  # fmt: skip
     point = Point(

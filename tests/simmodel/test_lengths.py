@@ -140,14 +140,15 @@ def test_hardware_that_keeps_order_by_operands_still_has_them() -> None:
     )
 
 
-def test_what_other_cores_may_read_too_is_not_claimed() -> None:
+def test_what_is_left_out_claims_what_it_would_touch_on_chip() -> None:
     text = (
         "copy load dst=local[0x0]:int8[8]?{0: 8 + seq} src=shared[0x0]:int8[8]?{0: 8 + seq}\n"
         "copy load dst=shared[0x80]:int8[8]?{0: 8 + seq} src=dram[0x0]:int8[8]?{0: 8 + seq}\n"
     )
     made = settled(empty(parse_items(text)), {"seq": 8}).cores[0]
     assert "\n".join(map(print_item, made)) == (
-        "sync.claim load dst=local[0x0]:int8[8]\nsync.claim load dst=shared[0x80]:int8[8]"
+        "sync.claim load dst=shared[0x0]:int8[8]\nsync.claim load dst=local[0x0]:int8[8]\n"
+        "sync.claim load dst=shared[0x80]:int8[8]"
     )
 
 

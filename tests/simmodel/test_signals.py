@@ -198,6 +198,14 @@ def test_16_a_claim_writes_nothing() -> None:
     assert [found.rule for found in findings(broken, arch)] == ["unwritten"]
 
 
+def test_16_a_claim_keeps_order_within_its_core_alone() -> None:
+    # Nobody tells core 1, but it touches nothing of what core 0 writes.
+    own = Copy(engine="load", src=box("dram", 0, TILE), dst=box("local", 0, TILE, cores=(1,)))
+    other = Claim(engine="load", dst=box("local", 0, TILE))
+    data = (constant("w", 0, DATA[:TILE]),)
+    assert not findings(program((own,), (other,), constants=data), chip("interlock"))
+
+
 def test_two_cores_may_not_give_one_token() -> None:
     give = (("t", 1, (0,)),)
     streams = ((nop(1, waits=(("t", 2),)),), (replace(nop(1), notifies=give),)) * 1
