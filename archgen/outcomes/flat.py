@@ -61,11 +61,16 @@ class _Line:
 
 @dataclass(frozen=True)
 class _Flat:
-    """Lines along one axis that do not move, all for one reason."""
+    """Lines along one axis that do not move."""
 
     axis: Axis
     where: str
     lines: tuple[_Line, ...]
+
+    @property
+    def cause(self) -> str:
+        """Of all, or of most of them."""
+        return Counter(line.cause for line in self.lines).most_common(1)[0][0]
 
 
 def flat_notes(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
@@ -78,7 +83,7 @@ def flat_notes(frame: Frame, archs: Mapping[str, Arch]) -> list[str]:
         if axis.ordered and axis.column.startswith(FIELD):
             lines = [_line(each, guessed) for each in slices(rows, every, [axis])]
             for flat in _flats(axis, lines):
-                found.setdefault((flat.lines[0].cause, flat.where), []).append(flat)
+                found.setdefault((flat.cause, flat.where), []).append(flat)
     ranked = sorted(found.values(), key=lambda own: -sum(len(flat.lines) for flat in own))
     return [_said(own, every, guessed) for own in ranked[:_MOST]]
 
@@ -103,15 +108,21 @@ def _share(row: Record, cause: str) -> float:
 
 
 def _flats(axis: Axis, lines: Sequence[_Line]) -> Iterator[_Flat]:
-    """The lines of an axis that do not move, by cause: where they are told from the others by
-    something, or are most."""
-    for cause in dict.fromkeys(line.cause for line in lines if line.cause):
-        own = tuple(line for line in lines if line.cause == cause)
+    """The lines of an axis that do not move: those of each cause that something sets apart; the
+    others together, where something sets them apart or they are most."""
+    rest = [line for line in lines if line.cause]
+    for cause in dict.fromkeys(line.cause for line in rest):
+        own = [line for line in lines if line.cause == cause]
         where = _where(own, [line for line in lines if line.cause != cause])
         if where is not None:
-            yield _Flat(axis, where, own)
-        elif 2 * len(own) >= len(lines):
-            yield _Flat(axis, f" on {len(own)} of {len(lines)} lines", own)
+            yield _Flat(axis, where, tuple(own))
+            rest = [line for line in rest if line.cause != cause]
+    if rest:
+        where = _where(rest, [line for line in lines if line not in rest])
+        if where is None and 2 * len(rest) >= len(lines):
+            where = f" on {len(rest)} of {len(lines)} lines"
+        if where is not None:
+            yield _Flat(axis, where, tuple(rest))
 
 
 def _where(own: Sequence[_Line], others: Sequence[_Line]) -> str | None:
@@ -147,12 +158,16 @@ def _ends(texts: Sequence[str]) -> str:
 
 def _said(own: Sequence[_Flat], every: Sequence[Axis], guessed: bool) -> str:
     """What fields that are flat in the same places for one reason have in common."""
-    cause, where = own[0].lines[0].cause, own[0].where
+    cause, where = own[0].cause, own[0].where
     fields = " and ".join(_span(flat) for flat in own)
     verb = "changes" if len(own) == 1 else "change"
-    shares = sorted(share for flat in own for line in flat.lines for share in line.shares)
+    lines = [line for flat in own for line in flat.lines]
+    mine = [line for line in lines if line.cause == cause]
+    shares = sorted(share for line in mine for share in line.shares)
     ends = " to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in (shares[0], shares[-1])))
-    why = _why(cause, f"{ends} % of it", {axis.column.removeprefix(FIELD) for axis in every})
+    mostly = f" on {len(mine)} of {len(lines)} lines" if len(mine) < len(lines) else ""
+    swept = {axis.column.removeprefix(FIELD) for axis in every}
+    why = _why(cause, f"{ends} % of it{mostly}", swept)
     rest = _BLIND if guessed and shares[0] < _SURE else ""
     return f"{fields} {verb} nothing{where} (latency within {100 * FLAT:.0f} %): {why}{rest}"
 

@@ -105,6 +105,18 @@ def test_a_scattered_majority_is_counted_and_a_minority_is_not_told(moving: int,
     )
 
 
+def test_lines_that_are_flat_for_several_reasons_are_flat_all_the_same() -> None:
+    """Nothing sets the one line apart that products bind: the note goes by the other three."""
+    found = [
+        outcome(cores, banks, bandwidth, 3 / cores / bandwidth,
+                **{"bound_by": "matrix"} if (cores, bandwidth) == (2, 8.0) else {})
+        for cores in (1, 2) for bandwidth in (8.0, 16.0) for banks in (2, 8)
+    ]  # fmt: skip
+    (note,) = notes(found)
+    assert note.startswith("local.banks 2 or 8 changes nothing (latency within 1 %): DRAM traffic "
+                           "takes 53 to 107 % of it on 3 of 4 lines")  # fmt: skip
+
+
 def test_networks_that_are_alone_in_it_are_named() -> None:
     small = [outcome(cores, 4, 16, 0.1) for cores in (1, 2)]
     large = [outcome(cores, 4, 16, 0.4 / cores, model="large") for cores in (1, 2)]
