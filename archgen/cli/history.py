@@ -197,6 +197,7 @@ def _table(shown: Sequence[Step]) -> Table:
     table.add_column("archgen", overflow="fold")
     table.add_column("git", overflow="fold")
     table.add_column("file at", overflow="fold")
+    table.spare = ("git", "batch", "archgen")
     for step in shown:
         row, ratio = step.run.figures, step.ratio
         table.add_row(
