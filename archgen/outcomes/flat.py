@@ -110,19 +110,20 @@ def _share(row: Record, cause: str) -> float:
 def _flats(axis: Axis, lines: Sequence[_Line]) -> Iterator[_Flat]:
     """The lines of an axis that do not move: those of each cause that something sets apart; the
     others together, where something sets them apart or they are most."""
-    rest = [line for line in lines if line.cause]
-    for cause in dict.fromkeys(line.cause for line in rest):
-        own = [line for line in lines if line.cause == cause]
+    told = {""}
+    for cause in dict.fromkeys(line.cause for line in lines if line.cause):
+        own = tuple(line for line in lines if line.cause == cause)
         where = _where(own, [line for line in lines if line.cause != cause])
         if where is not None:
-            yield _Flat(axis, where, tuple(own))
-            rest = [line for line in rest if line.cause != cause]
+            yield _Flat(axis, where, own)
+            told.add(cause)
+    rest = tuple(line for line in lines if line.cause not in told)
     if rest:
-        where = _where(rest, [line for line in lines if line not in rest])
+        where = _where(rest, [line for line in lines if line.cause in told])
         if where is None and 2 * len(rest) >= len(lines):
             where = f" on {len(rest)} of {len(lines)} lines"
         if where is not None:
-            yield _Flat(axis, where, tuple(rest))
+            yield _Flat(axis, where, rest)
 
 
 def _where(own: Sequence[_Line], others: Sequence[_Line]) -> str | None:

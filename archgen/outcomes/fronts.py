@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 Costs = Sequence[Sequence[float]]
 
 
@@ -20,11 +22,16 @@ def dominates(one: Sequence[float], other: Sequence[float]) -> bool:
 
 def front(costs: Costs) -> list[int]:
     """Indices of the costs that no other dominates, in their order; of equal ones all."""
-    best: dict[tuple[float, ...], None] = {}
-    for own in sorted({tuple(each) for each in costs}):  # what dominates comes before
-        if not any(dominates(other, own) for other in best):
-            best[own] = None
-    return [index for index, own in enumerate(costs) if tuple(own) in best]
+    if not costs:
+        return []
+    points, places = np.unique(np.asarray(costs, dtype=float), axis=0, return_inverse=True)
+    best, kept = np.empty_like(points), np.zeros(len(points), dtype=bool)
+    count = 0
+    for place, own in enumerate(points):  # in rising order: what dominates comes before
+        if not (best[:count] <= own).all(axis=1).any():
+            best[count], kept[place] = own, True
+            count += 1
+    return np.flatnonzero(kept[places.ravel()]).tolist()
 
 
 def ranks(costs: Costs) -> list[int]:
