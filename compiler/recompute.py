@@ -14,7 +14,7 @@ every value that the model names is replaced by what the program had there befor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -61,6 +61,8 @@ class Recipe:
     graph: NestGraph
     stages: tuple[Stage, ...]
     known: Known
+    whole: Collection[str]
+    """Tensors that are all of their buffers; at shorter lengths all that is used of these."""
     kernels: Mapping[str, str] = field(default_factory=dict)
     """Tensor -> the kernel of a user that makes it, and where it is defined."""
 
@@ -568,15 +570,17 @@ def _seen(recipe: Recipe) -> dict[str, list[str]]:
         if not values or name not in graph.tensors or name in graph.codes:
             continue
         buffer = graph.tensors[name].storage.buffer
-        if buffer in missing and name not in seen and _covers(graph, name):
+        if buffer in missing and name not in seen and name in recipe.whole:
             maker = makers.setdefault(buffer, values[0].node)
             seen[last[buffer]] += [name] if values[0].node == maker else []
     return seen
 
 
-def _covers(graph: NestGraph, name: str) -> bool:
-    """Whether a tensor is the whole of its buffer."""
-    tensor = graph.tensors[name]
-    if min(tensor.storage.strides, default=1) <= 0:
-        return False
-    return tensor.elements == graph.buffers[tensor.storage.buffer]
+def whole_buffers(graph: NestGraph) -> frozenset[str]:
+    """Tensors of `graph` that are all of their buffers."""
+    return frozenset(
+        name
+        for name, tensor in graph.tensors.items()
+        if min(tensor.storage.strides, default=1) > 0
+        and tensor.elements == graph.buffers.get(tensor.storage.buffer)
+    )

@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 
 from compiler.graph.base import GraphPass
+from compiler.graph.open_axes import open_of
 from compiler.graph.rewrite import (
     Array,
     Rewriter,
@@ -51,6 +52,8 @@ class DecomposeWindows(GraphPass):
         """Expand one window operator, whose attributes are all written out."""
         made: tuple[ir.Value, ...] = ()
         make = Rewriter(node, composite=node.name)
+        if _in_planes(node):
+            return False
         if is_op(node, "MaxPool") and _wanted(node, 1):
             made = _with_indices(node, make)
         elif is_op(node, "MaxPool", "AveragePool") and _spatial(node) == 3:
@@ -63,6 +66,16 @@ class DecomposeWindows(GraphPass):
         if made:
             make.replace(*made)
         return bool(made)
+
+
+def _in_planes(node: ir.Node) -> bool:
+    """Whether nothing slides along the first of three dimensions, and it is open: what it would be
+    merged with could not be told from it."""
+    if not is_op(node, "Conv", "MaxPool", "AveragePool") or 2 not in open_of(required(node, 0)):
+        return False
+    window = Window.of(node)
+    sides = zip(window.kernel, window.strides, window.before, window.behind, strict=True)
+    return len(window.kernel) == 3 and next(sides) == (1, 1, 0, 0) and not _wanted(node, 1)
 
 
 def _spatial(node: ir.Node) -> int:

@@ -35,7 +35,7 @@ from simmodel.dtype import is_float
 
 
 def conv(node: Node) -> None:
-    """Convolution in one or two spatial dimensions, with groups."""
+    """Convolution in one or two spatial dimensions, or in the planes of three, with groups."""
     _conv(node, node.tensor(0), 1, {})
 
 
@@ -50,8 +50,8 @@ def _conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
     if node.data(weight) is None:
         raise NoNest("Conv with computed weights")
     kernel = node.constant(weight)
-    _check_spatial(node, x)
-    geometry = Geometry.of(node, kernel.shape[2:])
+    geometry = Geometry.of(node, kernel.shape[2:]).planes
+    _check_spatial(node, geometry)
     out = node.build.create(
         node.out, node.shape(), codes.get("dtype", node.dtype()), channels_last(len(x.shape))
     )
@@ -60,9 +60,9 @@ def _conv(node: Node, x: Tensor, weight: int, codes: dict[str, Any]) -> None:
     windows(node, x, out, (name, kernel), point, codes, weight + 1)
 
 
-def _check_spatial(node: Node, x: Tensor) -> None:
-    if len(x.shape) not in (3, 4):
-        raise NoNest(f"{node.op} in {len(x.shape) - 2} dimensions")
+def _check_spatial(node: Node, geometry: Geometry) -> None:
+    if len(geometry.kernel) not in (1, 2):
+        raise NoNest(f"{node.op} in {len(geometry.kernel)} dimensions")
 
 
 def channels_last(rank: int) -> tuple[int, ...]:
@@ -81,10 +81,12 @@ def windows(
 ) -> None:
     """Append out = windows of x times weights [out channel, channel of the group, taps...]."""
     name, kernel = weights
+    if kernel.ndim > 2 + len(point.kernel):
+        name, kernel = f"{name}.planes", kernel.reshape(*kernel.shape[:2], *point.kernel)
     groups = int(node.attribute("group", 1))
     channels, width = x.shape[1] // groups, out.shape[1] // groups
     if groups > 1 and channels == 1 and width == 1:
-        _depthwise(node, x, point, out, weights, codes, bias)
+        _depthwise(node, x, point, out, (name, kernel), codes, bias)
         return
     if groups > 1:
         x = _split_channels(node, x, groups, f"{out.name}.groups")
@@ -96,7 +98,8 @@ def windows(
     lead = 1 if groups > 1 else 0
     rank = len(out.shape)
     dims = [*_out_dims(out.shape), Dim("c", channels), *point.dims()]
-    window = point.index(2 + lead, rank + 1)
+    first = rank - len(point.kernel)
+    window = (*map(at, range(2 + lead, first)), *point.index(first, rank + 1))
     group = (at(1),) if lead else ()
     left = Access(x.name, (at(0), *group, at(rank), *window), *point.pad(codes))
     taps = tuple(at(rank + 1 + axis) for axis in range(len(point.kernel)))
@@ -109,7 +112,7 @@ def _subsampled(node: Node, x: Tensor, geometry: Geometry) -> tuple[Tensor, Geom
     if max(geometry.kernel) > 1 or geometry.padded or max(geometry.strides) == 1:
         return x, geometry
     shape = (*x.shape[:2], *node.shape()[2:])
-    steps = (1, 1, *geometry.strides)
+    steps = (*[1] * (len(shape) - len(geometry.strides)), *geometry.strides)
     strides = tuple(s * k for s, k in zip(x.storage.strides, steps, strict=True))
     storage = replace(x.storage, strides=strides)
     view = node.build.view(f"{node.out}.sampled", shape, storage, x)
@@ -138,7 +141,9 @@ def _depthwise(
     shape = (kernel.shape[0], *kernel.shape[2:])
     w = node.build.constant(f"{name}.depthwise", kernel.reshape(shape), None, _uncertain(node))
     rank = len(out.shape)
-    left = Access(x.name, (at(0), at(1), *point.index(2, rank)), *point.pad(codes))
+    first = rank - len(point.kernel)
+    window = (*map(at, range(first)), *point.index(first, rank))
+    left = Access(x.name, window, *point.pad(codes))
     taps = tuple(at(rank + axis) for axis in range(len(point.kernel)))
     right = Access(w.name, (at(1), *taps))
     dims = [*_out_dims(out.shape), *point.dims()]

@@ -25,6 +25,16 @@ class Geometry:
         return cls(kernel, attribute("strides"), attribute("pads"), attribute("dilations"))
 
     @property
+    def planes(self) -> Geometry:
+        """Of three dimensions of which nothing slides along the first, the other two."""
+        count = len(self.kernel)
+        slides = (self.kernel[:1], self.strides[:1], self.pads[::count])
+        if count < 3 or slides != ((1,), (1,), (0, 0)):
+            return self
+        pads = (*self.pads[1:count], *self.pads[count + 1 :])
+        return Geometry(self.kernel[1:], self.strides[1:], pads, self.dilations[1:])
+
+    @property
     def padded(self) -> bool:
         """Whether anything outside the input is read."""
         return any(self.pads)

@@ -217,11 +217,10 @@ def pool(node: Node) -> None:
     if any(value.uses() or value.is_graph_output() for value in indices):
         raise NoNest("MaxPool with indices")
     x = node.tensor(0)
-    spatial = len(x.shape) - 2
-    if spatial not in (1, 2):
-        raise NoNest(f"{node.op} in {spatial} dimensions")
     kernel = tuple(int(k) for k in node.attribute("kernel_shape"))
-    point = Geometry.of(node, kernel)
+    point = Geometry.of(node, kernel).planes
+    if len(point.kernel) not in (1, 2):
+        raise NoNest(f"{node.op} in {len(point.kernel)} dimensions")
     if node.op == "AveragePool":
         _average(node, x, point)
         return
@@ -236,7 +235,8 @@ def _window(
     reduce: str,
     access: tuple[float | None, float | None],
 ) -> Tensor:
-    shape = (*x.shape[:2], *node.shape()[2:])
+    first = len(x.shape) - len(point.kernel)
+    shape = (*x.shape[:first], *node.shape()[-len(point.kernel) :])
     rank = len(shape)
     out = node.build.create(name, shape, x.dtype if reduce == "max" else node.dtype())
     order = (0, *range(2, rank), 1)
@@ -247,13 +247,14 @@ def _window(
     last = [
         (n - 1) * s + (k - 1) * d - p + 1
         for n, s, k, d, p in zip(
-            shape[2:], point.strides, point.kernel, point.dilations, point.pads, strict=False
+            shape[first:], point.strides, point.kernel, point.dilations, point.pads, strict=False
         )
     ]
-    if pad is None and any(end > n for end, n in zip(last, x.shape[2:], strict=True)):
+    if pad is None and any(end > n for end, n in zip(last, x.shape[first:], strict=True)):
         pad = -math.inf if reduce == "max" else 0.0
-    left = Access(x.name, (at(0), at(1), *point.index(2, rank)), pad, scale)
-    names = "nchw" if rank == 4 else "ncl"
+    window = (*map(at, range(first)), *point.index(first, rank))
+    left = Access(x.name, window, pad, scale)
+    names = {3: "ncl", 4: "nchw"}.get(rank, "ncdhw")
     dims = [*(Dim(names[axis], n) for axis, n in enumerate(shape)), *point.dims()]
     node.build.add(Nest(name, tuple(dims), rank, "move", (left,), reduce))
     return out
@@ -281,11 +282,10 @@ def _average(node: Node, x: Tensor, point: Geometry) -> None:
 def _counted_by_length(node: Node, point: Geometry) -> bool:
     """Whether lengths say over how many elements the mean of a window is."""
     include, ceil = (bool(node.attribute(name, 0)) for name in ("count_include_pad", "ceil_mode"))
-    half = len(point.kernel)
+    first, half = len(node.shape()) - len(point.kernel), len(point.kernel)
+    open_ = (axis - first for axis in open_of(node.value(0)) if axis >= first)
     return any(
-        ceil or (not include and (point.pads[axis - 2] or point.pads[half + axis - 2]))
-        for axis in open_of(node.value(0))
-        if axis > 1
+        ceil or (not include and (point.pads[axis] or point.pads[half + axis])) for axis in open_
     )
 
 
@@ -294,7 +294,7 @@ def _average_of_those_there(node: Node, x: Tensor, point: Geometry) -> None:
     elements that count: what follows from a length is at no length a constant of its own."""
     make, out, share = node.build.elementwise, node.out, 1.0 / math.prod(point.kernel)
     total = _window(node, x, point, f"{out}.sum", "sum", (0.0, share))
-    extents, ours = x.shape[2:], point
+    extents, ours = x.shape[-len(point.kernel) :], point
     if node.attribute("count_include_pad", 0):
         half = len(point.kernel)
         sides = zip(point.pads[:half], extents, point.pads[half:], strict=True)
@@ -311,10 +311,10 @@ def _counts(node: Node, x: Tensor, point: Geometry) -> Array:
     include = bool(node.attribute("count_include_pad", 0))
     per_axis = []
     half = len(point.kernel)
-    for axis, extent in enumerate(x.shape[2:]):
+    for axis, extent in enumerate(x.shape[-half:]):
         before, after = point.pads[axis], point.pads[half + axis]
         low, high = (-before, extent + after) if include else (0, extent)
-        starts = np.arange(node.shape()[2 + axis]) * point.strides[axis] - before
+        starts = np.arange(node.shape()[axis - half]) * point.strides[axis] - before
         taps = starts[:, None] + np.arange(point.kernel[axis]) * point.dilations[axis]
         per_axis.append(((taps >= low) & (taps < high)).sum(1).astype(np.float64))
     counts = per_axis[0] if half == 1 else np.outer(*per_axis)

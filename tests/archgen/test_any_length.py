@@ -256,6 +256,34 @@ def totals(folder: Path) -> str:
     )  # fmt: skip
 
 
+def clips(folder: Path) -> str:
+    """A classifier of the images of a batch of films, as one batch of images."""
+    return written(
+        folder / "clips.onnx",
+        "f = Constant <value_ints=[-1, 3, 8, 8]> () i = Constant <value_ints=[6]> ()"
+        " m = Reshape (x, f) a = Conv <pads=[1, 1, 1, 1]> (m, w, b) r = Relu (a)"
+        " p = MaxPool <kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]> (r)"
+        " d = Conv <pads=[1, 1, 1, 1], group=4> (p, v)"
+        " s = AveragePool <kernel_shape=[3, 3], pads=[1, 1, 1, 1]> (d) g = GlobalAveragePool (s)"
+        " e = Flatten (g) t = Gemm (e, u) n = Shape <end=2> (x) o = Concat <axis=0> (n, i)"
+        " y = Reshape (t, o)",
+        "float[batch,rows,3,8,8] x) => (float[batch,rows,6] y",
+        w=(4, 3, 3, 3), b=(4,), v=(4, 1, 3, 3), u=(4, 6),
+    )  # fmt: skip
+
+
+def channels(folder: Path) -> str:
+    """Windows along each signal of a batch of several."""
+    return written(
+        folder / "channels.onnx",
+        "f = Constant <value_ints=[-1, 3, 8]> () i = Constant <value_ints=[4, 8]> ()"
+        " m = Reshape (x, f) a = Conv <pads=[1, 1]> (m, w) n = Shape <end=2> (x)"
+        " o = Concat <axis=0> (n, i) y = Reshape (a, o)",
+        "float[batch,rows,3,8] x) => (float[batch,rows,4,8] y",
+        w=(4, 3, 3),
+    )  # fmt: skip
+
+
 def attention(folder: Path) -> str:
     """Attention with two heads and a norm, whose products are of matrices."""
     return written(
@@ -428,6 +456,9 @@ def test_several_lengths_at_once(net: str, arch: str, dtype: str, ranges: dict[s
         pytest.param(flat, "stcp920", "fp16", id="one matrix, in parts by cores"),
         pytest.param(totals, "ascend-310-like", "fp16", id="sums up to each row of a batch"),
         pytest.param(totals, "soma-edge", "int8", id="the same beside integers"),
+        pytest.param(clips, "soma-edge", "int8", id="images of films"),
+        pytest.param(clips, "gemmini-16", "int8", id="images whose means the host computes"),
+        pytest.param(channels, "ascend-310-like", "fp16", id="signals side by side"),
         pytest.param(attention, "soma-edge", "int8", id="heads of integers"),
         pytest.param(attention, "ascend-310-like", "fp16", id="heads"),
         pytest.param(attention, "gemmini-16", "int8", id="heads whose sums the array finishes"),
