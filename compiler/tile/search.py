@@ -94,7 +94,9 @@ def choices(problem: Problem) -> Choice:
     lines = problem.extent(problem.rows)
     inner = [
         sizes(problem.extent(found.col), columns_of(problem.way.engine, problem.arch)),
-        [problem.extent(found.k)] if _whole(problem) else sizes(problem.extent(found.k), deep, 6),
+        [problem.extent(found.k)]
+        if stays_whole(problem.layer)
+        else sizes(problem.extent(found.k), deep, 6),
         [lines] if lines == 1 else [lines, 1],
         [0, 1],
     ]
@@ -102,11 +104,11 @@ def choices(problem: Problem) -> Choice:
     return Choice(*pixels, *np.ix_([0], *inner)[1:])
 
 
-def _whole(problem: Problem) -> bool:
+def stays_whole(layer: Layer) -> bool:
     """Whether the reduction stays whole: it may end before its last piece, which finishes it."""
-    k = problem.found.k
-    short = k is not None and problem.layer.head.dims[k].count is not None
-    return short and problem.way.direct
+    k = roles(layer.head).k
+    short = k is not None and layer.head.dims[k].count is not None
+    return short and layer.binding.direct
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from compiler.nest.bounds import Box
 from compiler.nest.ir import HostNode
 from compiler.schedule import OuterLoop, TileLoop
 from compiler.slices import Slicing
+from compiler.tile.search import stays_whole
 from compiler.tile.slabs import free_dims, together
 from compiler.tree.ir import For, Home, Span, Step, Work
 from compiler.tree.layers import nearest
@@ -225,6 +226,8 @@ def _wrong_product(
     for dim in sizes:
         if dim >= head.rank and dim not in (found.k, kernel_rows(head, arch.matrix)):
             yield f"the sum over {names[dim]} cannot be split"
+        elif dim == found.k and tile(dim) < extents[dim] and stays_whole(layer):
+            yield f"the sum over {names[dim]} is of a length, which may lack its last piece"
 
 
 def _wrong_slabs(

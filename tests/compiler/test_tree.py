@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 from machines import machine
 from networks import Net, feeds_of, reference
 
+from archgen.schema import load_arch
 from compiler.alloc.layout import check_layout
+from compiler.binding import Binding
 from compiler.driver import CompileOptions, CompileResult, compile_model, prepared
 from compiler.emit.program import Placed
 from compiler.errors import DoesNotFit
+from compiler.layer import Layer
+from compiler.nest.ir import Access, Dim, Nest, Storage, Tensor, at
+from compiler.nest.registers import Count
+from compiler.tree.cuts import _wrong_product
 from compiler.tree.interp import NotThere, _Held
 from compiler.tree.ir import Address, Call, For, Home, Span, Step, Tree, Work
 from compiler.tree.made import tree_of
@@ -389,3 +395,21 @@ def test_a_tile_that_reads_what_is_not_there_is_no_value() -> None:
     held.keep(((1, 3), (0, 4)))
     with pytest.raises(NotThere, match=r"x .* is not on chip"):
         held.check(((0, 2), (0, 4)), "x")
+
+
+def test_a_sum_that_may_end_early_is_finished_in_one_tile() -> None:
+    shapes = {"a": (8, 48), "b": (48, 8), "y": (8, 8)}
+    tensors = {
+        name: Tensor(name, shape, "int8" if name != "y" else "int32", Storage(name, 0, (8, 1)))
+        for name, shape in shapes.items()
+    }
+    for count, said in ((None, []), (Count(0, (("n", 1),)), ["k"])):
+        nest = Nest(
+            "y", (Dim("m", 8), Dim("n", 8), Dim("k", 48, count)), 2, "mul",
+            (Access("a", (at(0), at(2))), Access("b", (at(2), at(1)))), reduce="sum",
+        )  # fmt: skip
+        layer = Layer(0, (nest,), tensors, ((Binding("matrix"),),))
+        found = [*_wrong_product(layer, {2: 16}, (8, 8), load_arch("gemmini-16"))]
+        assert found == [
+            f"the sum over {name} is of a length, which may lack its last piece" for name in said
+        ]
