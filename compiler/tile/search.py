@@ -91,12 +91,10 @@ def choices(problem: Problem) -> Choice:
     b, y, x = (a.ravel() for a in np.meshgrid(*rows, indexing="ij"))
     wide = x == problem.extent(found.x)
     keep = (wide | (y == 1)) & (wide & (y == problem.extent(found.y)) | (b == 1))
-    lines = problem.extent(problem.rows)
+    lines, summed = problem.extent(problem.rows), problem.extent(found.k)
     inner = [
         sizes(problem.extent(found.col), columns_of(problem.way.engine, problem.arch)),
-        [problem.extent(found.k)]
-        if stays_whole(problem.layer)
-        else sizes(problem.extent(found.k), deep, 6),
+        [summed] if stays_whole(problem.layer) else sizes(summed, deep, 6),
         [lines] if lines == 1 else [lines, 1],
         [0, 1],
     ]
