@@ -19,10 +19,11 @@ from compiler.nest.host_constants import with_host_constants
 from compiler.nest.interp import Host, run
 from compiler.nest.ir import Array, NestGraph
 from compiler.nest.open_borders import with_borders
-from compiler.nest.registers import Point, edge_of, lengths_among
+from compiler.nest.registers import Point, edge_of, from_where, lengths_among
 from compiler.nest.rounded import with_shares
 from compiler.nest.tables import Constants, no_constants
 from compiler.nest.united import other_structure, refusal, united
+from compiler.nest.unwritten import unwritten
 from simmodel.dtype import NUMPY
 from simmodel.region import Register
 
@@ -66,6 +67,8 @@ def for_lengths(
         _add_mixed(make, registers, near, graphs)
     every = _with_shares(make, registers, graphs)
     made = united(with_host_constants(with_borders(graphs)), every, constants, real)
+    for point in product(*((r.low, r.high) for r in registers)):
+        _check_reads(made, registers, point)
     for point in _checked(made.registers):
         if point not in graphs:
             _check(made, make, host, point)
@@ -149,7 +152,21 @@ def _with_shares(
             graphs[point] = graph
     if found.untold:
         raise refusal(edge.name, registers, [lost[point] for point in found.untold])
+    empty = [_empty(register, registers) for register in found.registers if register.low < 1]
+    if empty:
+        raise refusal(edge.name, registers, empty)
     return found.registers
+
+
+def _empty(part: Register, lengths: Sequence[Register]) -> str:
+    """That there is nothing of a share where all lengths are at their least."""
+    low = {register.name: register.low for register in lengths}
+
+    def some(point: Point) -> bool:
+        return part.share(dict(zip(low, point, strict=True))) > 0
+
+    there = from_where(some, lengths, tuple(low.values()))
+    return f"at {_shown(low)} steps of {part.parts} leave no window{there}"
 
 
 def _checked(registers: Sequence[Register]) -> Iterator[Point]:
@@ -167,6 +184,25 @@ def _above_low(register: Register, step: int | None) -> int:
         return register.low
     value = register.low + step + 1
     return min(value + ((register.high - value) % step == 0), register.high)
+
+
+def _check_reads(made: NestGraph, lengths: Sequence[Register], point: Point) -> None:
+    """Raise UnsupportedModel where a step reads what is not there at one point. What is read and
+    what is there have ends that follow from lengths, so ends of ranges tell for all between."""
+    said = _lacking(made, lengths, point)
+    if said is None:
+        return
+    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
+    there = from_where(lambda other: _lacking(made, lengths, other) is None, lengths, point)
+    raise refusal(made.name, lengths, [f"at {_shown(values)} {said}{there}"])
+
+
+def _lacking(made: NestGraph, lengths: Sequence[Register], point: Point) -> str | None:
+    values = {register.name: value for register, value in zip(lengths, point, strict=True)}
+    try:
+        return unwritten(at_length(made, values))
+    except ValueError as why:
+        return f"what follows from longer inputs cannot be computed: {why}"
 
 
 def _check(made: NestGraph, make: Make, host: Host, point: Point) -> None:

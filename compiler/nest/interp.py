@@ -99,13 +99,14 @@ def views(graph: NestGraph, *, wide: bool = False) -> dict[str, Array]:
         if data is not None and tensor.storage.buffer not in made:
             result[name] = data.astype(kind, copy=False)  # weights are large: no copy
             continue
-        result[name] = _view(tensor, buffers[tensor.storage.buffer])
+        result[name] = view_of(tensor, buffers[tensor.storage.buffer])
         if data is not None:
             result[name][...] = data
     return result
 
 
-def _view(tensor: Tensor, buffer: Array) -> Array:
+def view_of(tensor: Tensor, buffer: Array) -> Array:
+    """The tensor as a view of `buffer`."""
     if tensor.elements == 0:
         return np.zeros(tensor.shape, buffer.dtype)
     strides = tuple(s * buffer.itemsize for s in tensor.storage.strides)

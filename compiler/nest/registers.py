@@ -11,7 +11,8 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -63,6 +64,18 @@ def below(terms: Terms, registers: Sequence[Register], values: Mapping[str, int]
 def edge_of(registers: Sequence[Register]) -> Point:
     """The upper edge of all ranges."""
     return tuple(register.high for register in lengths_among(registers))
+
+
+def from_where(holds: Callable[[Point], bool], registers: Sequence[Register], point: Point) -> str:
+    """`; a range from n=5 on would do`: the least value of one length, others as at `point`, from
+    which on something holds; empty where that of no length alone does."""
+    for at, register in enumerate(lengths_among(registers)):
+        above = range(point[at] + 1, register.high + 1)
+        points = [(*point[:at], value, *point[at + 1 :]) for value in above]
+        least = bisect_left(points, True, key=holds)
+        if least < len(above):
+            return f"; a range from {register.name}={above[least]} on would do"
+    return ""
 
 
 def share(count: Count, parts: int, registers: Sequence[Register]) -> Register | None:

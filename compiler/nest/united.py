@@ -18,7 +18,16 @@ from compiler.errors import UnsupportedModel, at_node
 from compiler.nest.any_length import payload_of_any
 from compiler.nest.ir import Access, Affine, Dim, HostNode, Nest, NestGraph, Step, Tensor
 from compiler.nest.means import is_mean, share_of, with_scale
-from compiler.nest.registers import Count, Point, counted, edge_of, fitted, lengths_among
+from compiler.nest.registers import (
+    Count,
+    Point,
+    counted,
+    edge_of,
+    fitted,
+    from_where,
+    lengths_among,
+    values_at_point,
+)
 from compiler.nest.rewrite import reads_of, writes_of
 from compiler.nest.same_box import OtherBox, moves
 from compiler.nest.tables import Constants, begins_alike, tables_of
@@ -115,9 +124,24 @@ class _Uniting:
         shrinking = [name for name, factor in found.terms if factor < 0]
         if shrinking:
             self.mistakes.append(f"{what} becomes less where {shrinking[0]} becomes more")
-        elif found.at({register.name: register.low for register in self.registers}) < 0:
-            self.mistakes.append(f"{what} {_PRODUCT}: {self._values(known)}")
+        elif self._least(found) < 0:
+            self.mistakes.append(self._negative(found, what))
         return found if found.terms else None
+
+    def _least(self, count: Count) -> int:
+        return count.at({register.name: register.low for register in self.registers})
+
+    def _negative(self, count: Count, what: str) -> str:
+        """That there would be fewer than no positions at the lower end."""
+        low = tuple(register.low for register in lengths_among(self.registers))
+
+        def some(point: Point) -> bool:
+            return count.at(values_at_point(self.registers, point)) > 0
+
+        there = from_where(some, self.registers, low)
+        return (
+            f"{what} follows from longer inputs as {self._least(count)} at {self.shown(low)}{there}"
+        )
 
     def terms(self, known: Mapping[Point, int], what: str) -> Terms:
         """How a number follows from the lengths."""

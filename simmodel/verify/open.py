@@ -77,7 +77,7 @@ def _whole(ports: Iterable[Port], known: Mapping[str, Register]) -> set[str]:
         for port in ports
         for limit in port.operand.limits
         if len(limit.terms) == 1 and limit.terms[0][0] in known
-        if limit.axis is not None and limit.axis < len(port.operand.shape)
+        if limit.axis is not None and 0 <= limit.axis < len(port.operand.shape)
         if known[limit.terms[0][0]].high == port.operand.shape[limit.axis]
     }
 

@@ -35,11 +35,13 @@ from simmodel.loadable.copies import Expanded
 from simmodel.loadable.wire import written
 from simmodel.program import Program
 
-POINTS = (
-    ("soma-edge", "resnet18:image=32,width=0.25"), ("cocco-simba-2c", "squeezenet:image=64"),
-    ("gemmini-16", "vit_tiny:image=32"),
+SMALL = "layers=1,hidden=16,heads=2,vocabulary=20"
+POINTS: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("soma-edge", "resnet18:image=32,width=0.25", {}), ("cocco-simba-2c", "squeezenet:image=64", {}),
+    ("gemmini-16", "vit_tiny:image=32", {}),
+    ("stcp920", f"bert_base:{SMALL}", {"batch": "1..2", "sequence": "1..12"}),
 )  # fmt: skip
-"""Machines and networks whose loadables are damaged."""
+"""Machines and networks whose loadables are damaged, and their ranges."""
 TAUGHT = (0, 1, 2, 3, 127, 128, 255, 2**14, 2**31, 2**32, 2**62, 2**63, 2**64 - 1)
 """Numbers that tend to be nobody's case."""
 BYTES, FIXED = 8192, 256 << 20
@@ -209,9 +211,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="for each file")
     options = parser.parse_args()
     bases = []
-    for machine, network in POINTS:
+    for machine, network, ranges in POINTS:
         arch = archgen.load_arch(machine)
-        program = archgen.compile_model(archgen.load_model(network), arch, effort=0)
+        model = archgen.load_family(network, dims=ranges) if ranges else archgen.load_model(network)
+        program = archgen.compile_model(model, arch, effort=0)
         bases.append(base_of(encoded(shortened(program), arch)))
         print(f"{machine} {network}: {len(bases[-1].data)} bytes", flush=True)
     total, failures, started, peak = Counter[str](), list[str](), time.time(), 0

@@ -273,6 +273,22 @@ REFUSED = {
         lambda n: [value("x", 20)],
         lambda n: {"from": np.array([n]), "end": np.array([20])},
     ),
+    "at n=1 the_exp reads positions of f that are not there; a range from n=5 "
+    "on would do": one(
+        lambda n: [node("Relu", "x", "r"), node("Slice", "r from end", "f"), node("Exp", "f")],
+        lambda n: [value("x", n)],
+        lambda n: {"from": np.array([0]), "end": np.array([5])},
+    ),
+    "the extent of y along axis 0 follows from longer inputs as -4 at n=1; a range from n=6 on "
+    "would do": one(
+        lambda n: [node("Slice", "x from end")],
+        lambda n: [value("x", n)],
+        lambda n: {"from": np.array([5]), "end": np.array([100])},
+    ),
+    "at n=1 steps of 2 leave no window; a range from n=3 on would do": one(
+        lambda n: [node("AveragePool", "x", kernel_shape=[3], strides=[2])],
+        lambda n: [value("x", 1, 2, n)],
+    ),
     "at n=7 node 'the_abs' (ai.onnx.Abs) is computed in another way, and node 'the_relu' "
     "(ai.onnx.Relu) stands in its place": one(
         lambda n: [node("Abs" if n == 8 else "Relu", "x")], lambda n: [value("x", n)]
