@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import onnx
@@ -188,10 +189,10 @@ def compile_model(
     if dtype not in arch.types:
         raise UnsupportedModel(f"{arch.name} has no {dtype}; it has {', '.join(arch.types)}")
     edge = model.edge if isinstance(model, Family) else model
-    before, fallback = _on_host(edge, arch, dtype, options, observe)
     if isinstance(model, Family):
-        graph = nests_of(model, arch, dtype, options)
+        before, graph = _of_lengths(model, arch, dtype, options, observe)
     else:
+        before, fallback = _on_host(edge, arch, dtype, options, observe)
         graph = _arranged(before, fallback, options.stages, observe)
     if options.tree is None:
         search, made, notes = _made(graph, arch, options.stages, observe, decisions)
@@ -263,12 +264,41 @@ def nests(model: ir.Model, arch: Arch, dtype: str, options: CompileOptions) -> N
     return _arranged(graph, fallback, options.stages)
 
 
-def nests_of(family: Family, arch: Arch, dtype: str, options: CompileOptions) -> NestGraph:
-    """The network as nests for all lengths within the ranges of its registers."""
+def _of_lengths(
+    family: Family, arch: Arch, dtype: str, options: CompileOptions, observe: Observer
+) -> tuple[NestGraph, NestGraph]:
+    """The network of the upper edge as nests and host nodes, and that for all lengths.
 
+    What an engine finishes at each length may be beyond it for all of them, as a mean that is
+    multiplied by how many times fewer terms there are: that goes to the host.
+    """
+    away: dict[str, str] = {}
+    while True:
+        edge, made = _with_away(family, arch, dtype, options, observe, away)
+        lacking = {
+            step.tensor: (step, reason)
+            for step in made.steps
+            if isinstance(step, Nest) and (reason := unsupported(step, made.tensors, arch))
+        }
+        known = {step.tensor for step in edge.steps if isinstance(step, Nest)} - away.keys()
+        if not lacking:
+            return edge, made
+        if not known.issuperset(lacking) or not _host_allowed(options):
+            why = [f"{at_node(s.origin, s.kind)}: {reason}" for s, reason in lacking.values()]
+            raise refusal_of(made.name, family.registers, why)
+        away |= {name: reason for name, (_, reason) in lacking.items()}
+
+
+def _with_away(
+    family: Family, arch: Arch, dtype: str, options: CompileOptions, observe: Observer,
+    away: Mapping[str, str],
+) -> tuple[NestGraph, NestGraph]:  # fmt: skip
+    """The same, where nests that make any of `away` are for the host."""
     fused: list[NestGraph] = []
+    placed: list[NestGraph] = []
 
-    def observe(name: str, value: object) -> None:
+    def watch(name: str, value: object) -> None:
+        observe(name, value)
         if name == "fuse-functions" and not fused and isinstance(value, NestGraph):
             fused.append(value)
 
@@ -276,21 +306,20 @@ def nests_of(family: Family, arch: Arch, dtype: str, options: CompileOptions) ->
         model = family.at(values)
         if model is None:
             return None
-        like = fused[0] if fused else None  # of the upper edge, which is made first
-        graph, fallback = _on_host(model, arch, dtype, options, observe, like)
+        first = not placed  # the upper edge
+        like, looked = (None, watch) if first else (fused[0], unobserved)
+        graph, fallback = _on_host(model, arch, dtype, options, looked, like, away)
+        placed.append(graph)
         return _arranged(graph, fallback, options.stages)
 
     kind = between_type(arch)
     real = kind if is_float(kind) else "fp32"
     made = for_lengths(make, family.registers, family.host, family.constants, real)
-    lacking = [
-        f"{at_node(step.origin, step.kind)}: {reason}"
-        for step in made.steps
-        if isinstance(step, Nest) and (reason := unsupported(step, made.tensors, arch))
-    ]
-    if lacking:  # what has become of means
-        raise refusal_of(made.name, family.registers, lacking)
-    return made
+    return placed[0], made
+
+
+def _host_allowed(options: CompileOptions) -> bool:
+    return options.host and options.stages.host.allowed
 
 
 def _on_host(
@@ -300,9 +329,10 @@ def _on_host(
     options: CompileOptions,
     observe: Observer = unobserved,
     like: NestGraph | None = None,
+    away: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[NestGraph, Fallback]:
-    """The network with a host node for each operator that `arch` cannot run; with the functions of
-    `like`, if given."""
+    """The network with a host node for each operator that `arch` cannot run, and for what makes any
+    of `away`; with the functions of `like`, if given."""
     stages = options.stages
     graph = stages.lower.apply(model, real_type(arch, dtype))
     observe("lower", graph)
@@ -314,8 +344,8 @@ def _on_host(
     graph = stages.functions.apply(graph, arch)
     observe("expand-functions", graph)
     fallback = Fallback(model, graph)
-    place = replace(stages.host, allowed=options.host and stages.host.allowed)
-    graph = place.apply(graph, arch, fallback.host_node, refusal)
+    place = replace(stages.host, allowed=_host_allowed(options))
+    graph = place.apply(graph, arch, fallback.host_node, refusal, away)
     observe("place-on-host", graph)
     graph = stages.depthwise.apply(graph, arch)
     observe("group-depthwise", graph)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from compiler.bind.engines import unsupported
 from compiler.errors import UnsupportedModel, at_node
@@ -36,9 +37,17 @@ class PlaceOnHost:
 
     @ensured
     def apply(
-        self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal
-    ) -> NestGraph:
+        self, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
+        away: Mapping[str, str] = MappingProxyType({}),
+    ) -> NestGraph:  # fmt: skip
         """`graph` with only nests that `arch` runs.
+
+        Args:
+            graph: the network.
+            arch: the machine.
+            fallback: makes host nodes.
+            refusal: why the host cannot run one.
+            away: nests, by what they make, that are for the host in any case, and why.
 
         Raises:
             UnsupportedModel: all operators that can run nowhere, or that may not run on the host.
@@ -55,7 +64,7 @@ class PlaceOnHost:
                 if reason is not None:
                     refused.append(f"{at_node(step.origin, step.kind)}: {reason}")
                 continue
-            reason = self._reason(step, graph.tensors, arch)
+            reason = away.get(step.tensor) or self._reason(step, graph.tensors, arch)
             if reason is None or steps.get(number) is not step:
                 continue
             found = fallback(step) if self.allowed else None
@@ -87,10 +96,11 @@ class PlaceOnHost:
         return unsupported(nest, tensors, arch)
 
     def ensures(
-        self, made: NestGraph, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal
-    ) -> None:
+        self, made: NestGraph, graph: NestGraph, arch: Arch, fallback: Fallback, refusal: Refusal,
+        away: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         """The contract of every graph of nests, all of which the machine runs."""
-        del graph, fallback, refusal
+        del graph, fallback, refusal, away
         check_nests(made)
         for step in made.steps:
             reason = unsupported(step, made.tensors, arch) if isinstance(step, Nest) else None

@@ -376,6 +376,21 @@ def test_sums_over_a_length_end_at_all_lengths(arch: str, dtype: str, tmp_path: 
         check(model, arch, dtype, "rows", length, Range(1, 50))
 
 
+@pytest.mark.parametrize("arch", ["gemmini-16", "ethos-u65-like"])
+def test_a_mean_that_engines_of_integers_do_not_finish_is_made_by_the_host(
+    arch: str, tmp_path: Path
+) -> None:
+    """Of one length it is a sum in steps that follow from it; of all, a product with a share."""
+    model = written(
+        tmp_path / "net.onnx",
+        "c = Conv <kernel_shape=[3], pads=[1, 1]> (x, w) g = GlobalAveragePool (c)"
+        " f = Flatten (g) y = MatMul (f, v)",
+        "float[1,8,rows] x) => (float[1,4] y", w=(16, 8, 3), v=(16, 4),
+    )  # fmt: skip
+    for length in (1, 7, 20):
+        check(model, arch, "int8", "rows", length, Range(1, 20))
+
+
 def test_windows_in_steps_whose_share_many_cores_have(tmp_path: Path) -> None:
     model = patches(tmp_path)
     for length in (4, 7, 33, 63, 64):
