@@ -141,7 +141,8 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
             wrong.append(f"{where} is {size}, expected {left.base} less a multiple of {factor}")
         elif not more:
             found[name] = (high[name] + below, where)
-    open_ = [name for name in high if name not in found]
+    only = {r.name: r.high for r in program.registers if not r.terms and r.low == r.high}
+    open_ = [name for name in high if name not in found and name not in only]
     if open_ and not wrong:
         wrong.append(f"no input says what {', '.join(open_)} is")
         ports = [port.name for port in program.inputs]
@@ -150,7 +151,7 @@ def lengths_of(program: Program, shapes: Mapping[str, tuple[int, ...]]) -> dict[
             wrong.append(f"{', '.join(strange)} is no input, expected {', '.join(ports)}")
     if wrong:
         raise LengthError("; ".join(wrong))
-    return {name: value for name, (value, _) in found.items()}
+    return only | {name: value for name, (value, _) in found.items()}
 
 
 def _port(port: Port, values: Mapping[str, int]) -> Port:

@@ -89,9 +89,15 @@ def quantized_model(
     """``proto``, called ``name``, in int8, calibrated on ``samples``, and what it had to leave
     out. What hides products is written out by ``load``. Ranges are as wide as at other lengths
     ``beside`` it. Raises ``ModelError`` where nothing can be quantized."""
+    with _refusing(name), _quietly(), tempfile.TemporaryDirectory() as directory:
+        return _by_recipe(name, proto, samples, load, beside, Path(directory))
+
+
+@contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """What ONNX Runtime's quantizer does not take is a ModelError about the network ``name``."""
     try:
-        with _quietly(), tempfile.TemporaryDirectory() as directory:
-            return _by_recipe(name, proto, samples, load, beside, Path(directory))
+        yield
     except _QUANTIZER_ERRORS as mistake:
         raise_refusals(mistake)
         raise ModelError(f"{name} cannot be quantized: {_said(mistake)}") from mistake
@@ -147,9 +153,10 @@ def _by_recipe(
     unscaled = without_scale(before.proto, _TYPES, samples)
     elsewhere = []
     for other, given in beside:
-        there = folded(name, other, load, directory).proto
-        unscaled |= without_scale(there, _TYPES, given)
-        elsewhere.append(observed(there, given, _kinds(before.proto, {*kept})))
+        with _refusing(other.graph.name):
+            there = folded(other.graph.name, other, load, directory).proto
+            unscaled |= without_scale(there, _TYPES, given)
+            elsewhere.append(observed(there, given, _kinds(before.proto, {*kept})))
     left_out = _unscaled_operators(before.proto, kept, unscaled)
     kept += [each.node for each in left_out]
 

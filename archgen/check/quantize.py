@@ -108,6 +108,7 @@ class _Beside:
         """Each with samples of its own, opened one by one: each has all weights."""
         for each in self.networks:
             proto = widened(each.opened().proto)
+            proto.graph.name += f" at {each.lengths}"  # what goes wrong there says so
             if self.given is None:
                 yield proto, calibration_sets(proto, range(_SEEDED_SAMPLES))[0]
             else:

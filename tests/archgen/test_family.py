@@ -120,6 +120,21 @@ def test_given_samples_are_cut_to_the_length(tmp_path: Path) -> None:
     assert "on 2 given samples, also at rows 1 and at rows 3" in made.edge.note
 
 
+def test_a_length_at_which_there_is_no_network_is_named(tmp_path: Path) -> None:
+    weights = numpy_helper.from_array(np.ones((4, 2, 3), "f4"), "w")
+    ports = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, channels, rows])
+        for name, channels, rows in (("x", 2, "rows"), ("y", 4, "windows"))
+    ]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="three", kernel_shape=[3])
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:], [weights])
+    net = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), net)
+    source = open_family(net, None, {}, {"rows": Range(1, 9)}, {})
+    with pytest.raises(ModelError, match=r"^g at rows 1: ONNX Runtime cannot run node 'three'"):
+        prepare_family(source, "int8")
+
+
 def test_a_narrow_range_has_no_middle(tmp_path: Path) -> None:
     net = product(tmp_path / "net.onnx")
     notes = [

@@ -273,8 +273,7 @@ REFUSED = {
         lambda n: [value("x", 20)],
         lambda n: {"from": np.array([n]), "end": np.array([20])},
     ),
-    "at n=1 the_exp reads positions of f that are not there; a range from n=5 "
-    "on would do": one(
+    "at n=1 the_exp reads positions of f that are not there; a range from n=5 on would do": one(
         lambda n: [node("Relu", "x", "r"), node("Slice", "r from end", "f"), node("Exp", "f")],
         lambda n: [value("x", n)],
         lambda n: {"from": np.array([0]), "end": np.array([5])},
