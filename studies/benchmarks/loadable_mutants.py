@@ -37,7 +37,8 @@ from simmodel.program import Program
 
 SMALL = "layers=1,hidden=16,heads=2,vocabulary=20"
 POINTS: tuple[tuple[str, str, dict[str, str]], ...] = (
-    ("soma-edge", "resnet18:image=32,width=0.25", {}), ("cocco-simba-2c", "squeezenet:image=64", {}),
+    ("soma-edge", "resnet18:image=32,width=0.25", {}),
+    ("cocco-simba-2c", "squeezenet:image=64", {}),
     ("gemmini-16", "vit_tiny:image=32", {}),
     ("stcp920", f"bert_base:{SMALL}", {"batch": "1..2", "sequence": "1..12"}),
 )  # fmt: skip
